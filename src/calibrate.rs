@@ -7,9 +7,6 @@ use epwatch_detector::replay;
 
 use crate::{output, replay as command};
 
-/// The answer is no.
-const TOO_LITTLE: u8 = 1;
-
 /// Learns how often healthy devices of a fleet look slow or misplaced, from a period without faults.
 ///
 /// Windows with a finding teach nothing. Seven windows are enough. The detector reads the file at its
@@ -27,13 +24,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Some((source, options, is_whole)) = args.over.prepared(false)? else {
-        return Ok(ExitCode::from(command::WRONG_USE));
-    };
+    let (source, options, is_whole) = args.over.prepared(false)?;
     let replayed = replay::replay(source, &options, &mut |_| Ok(())).await?;
     let Some(rates) = replayed.rates else {
         output::line("fewer than seven windows: the built-in rates stay; give a longer period")?;
-        return Ok(ExitCode::from(TOO_LITTLE));
+        return Ok(ExitCode::from(output::NO));
     };
     rates.write(&args.out)?;
     if args.json {

@@ -61,7 +61,7 @@ fn show(json: bool) -> anyhow::Result<ExitCode> {
     }
     let is_missing = statuses
         .iter()
-        .any(|s| matches!(s.state, State::Missing | State::Damaged(_)));
+        .any(|s| matches!(s.state, State::Missing | State::Damaged));
     Ok(ExitCode::from(u8::from(is_missing)))
 }
 

@@ -65,7 +65,7 @@ enum Command {
     Store(backup::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
-    DemoDevice(demo::device::Args),
+    DemoDevice,
     /// Makes one session of a model; started by `inspect`.
     #[command(hide = true)]
     InspectSession(inspect::session::Args),
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 fn default_logs(command: &Command) -> &'static str {
     match command {
         Command::Demo(_)
-        | Command::DemoDevice(_)
+        | Command::DemoDevice
         | Command::Inspect(_)
         | Command::InspectSession(_)
         | Command::Load(_) => "warn",
@@ -114,7 +114,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::InspectSession(args) => inspect::session::run(&args),
         Command::Store(args) => block_on(Box::pin(backup::run(args))),
         Command::Replay(args) => block_on(Box::pin(replay::run(args))),
-        Command::DemoDevice(args) => demo::device::run(&args),
+        Command::DemoDevice => demo::device::run(),
         // The engine runs its own threads and ends the process itself, so there is no runtime around it.
         Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),
     }

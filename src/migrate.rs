@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use epwatch_collector::schema::{
     self, Retention,
     retention::{self, Days},
 };
-use epwatch_store::{Cluster, Planned};
+use epwatch_store::{Cluster, Planned, quoted_name};
 use serde::Serialize;
 
 use crate::{
-    output,
+    output::{self, WrongUse},
     server_config::{Runs, ServerArgs},
 };
 
@@ -64,14 +65,14 @@ struct Applied {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.server.load(Runs::Neither)?;
-    let wrong_use = |text| Ok(output::wrong_use(&anyhow::Error::msg(text)));
     if args.cluster.as_deref().is_some_and(str::is_empty) {
-        return wrong_use("--cluster: must not be empty");
+        bail!(WrongUse("--cluster: must not be empty".to_owned()));
     }
     config.store.cluster = args.cluster.or(config.store.cluster);
     let cluster = config.store.cluster.clone();
     if cluster.is_none() && args.this_server_only {
-        return wrong_use("--this-server-only: is for a cluster; give --cluster NAME");
+        let text = "--this-server-only: is for a cluster; give --cluster NAME";
+        bail!(WrongUse(text.to_owned()));
     }
     let values = |retention: Retention| match &cluster {
         Some(name) if args.this_server_only => {
@@ -106,23 +107,23 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             pending.iter().map(|migration| migration.version).collect()
         }
         _ if args.dry_run => schema::MIGRATIONS.files.iter().map(|m| m.version).collect(),
-        _ => {
-            return wrong_use(
-                "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded \
-                 store is migrated by `epwatch serve`)",
-            );
-        }
+        _ => bail!(WrongUse(
+            "no ClickHouse server is named; give --clickhouse http://host:8123 (the embedded store is \
+             migrated by `epwatch serve`)"
+                .to_owned()
+        )),
     };
+    let migrations = of_versions(&planned, &versions);
     if args.json {
         output::json(&MigrateDocument {
-            migrations: of_versions(&planned, &versions),
+            migrations,
             database,
             cluster,
             dry_run: args.dry_run,
             retention,
         })?;
     } else if args.dry_run {
-        print_sql(&database, &planned, &versions, &retention)?;
+        print_sql(&database, &planned.databases, &migrations, &retention)?;
     } else if versions.is_empty() && retention.is_empty() {
         output::line("the schema is up to date")?;
     } else {
@@ -160,40 +161,31 @@ fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
         .collect()
 }
 
-/// Prints the SQL in the form of `clickhouse-client --queries-file`.
+/// Prints the SQL in the form of `clickhouse-client --queries-file`. The statements of `databases` run without one.
 fn print_sql(
     database: &str,
-    planned: &Planned<'_>,
-    versions: &[u32],
+    databases: &[String],
+    migrations: &[Applied],
     retention: &[String],
 ) -> anyhow::Result<()> {
-    if versions.is_empty() && retention.is_empty() {
+    if migrations.is_empty() && retention.is_empty() {
         output::line("-- the schema is up to date")?;
         return Ok(());
     }
-    if versions.contains(&1) {
-        for statement in &planned.databases {
-            output::line(format_args!("{statement};"))?;
-        }
+    let is_new = migrations.iter().any(|migration| migration.version == 1);
+    for statement in databases.iter().filter(|_| is_new) {
+        output::line(format_args!("{statement};"))?;
     }
-    let name = database.replace('\\', "\\\\").replace('`', "\\`");
-    output::line(format_args!("USE `{name}`;\n"))?;
-    if versions.contains(&1) {
-        for statement in &planned.record {
-            output::line(format_args!("{statement};"))?;
-        }
-    }
-    for of_this in &planned.migrations {
-        let migration = of_this.migration;
-        if !versions.contains(&migration.version) {
-            continue;
-        }
+    output::line(format_args!("USE {};\n", quoted_name(database)))?;
+    for migration in migrations {
         output::line(format_args!(
             "\n-- {:04} {}",
             migration.version, migration.name
         ))?;
-        for statement in of_this.statements.iter().chain([&of_this.done]) {
-            output::line(format_args!("{statement};\n"))?;
+        for statement in &migration.statements {
+            if !databases.contains(statement) {
+                output::line(format_args!("{statement};\n"))?;
+            }
         }
     }
     if !retention.is_empty() {

@@ -5,22 +5,28 @@ use std::{
     process::ExitCode,
 };
 
+use epwatch_collector::directives::store::DirectiveError;
 use epwatch_store::TargetError;
 use serde::Serialize;
 
 use crate::config::ConfigError;
 
-/// The answer is no.
-const NO: u8 = 1;
-/// The same as clap's.
+/// Exit code: the answer is no.
+pub(crate) const NO: u8 = 1;
+/// Exit code: wrong use. The same as clap's.
 const WRONG_USE: u8 = 2;
-/// The exit code of an error that is not the user's.
-const COULD_NOT_FIND_OUT: u8 = 3;
+/// Exit code: an error that is not the user's.
+pub(crate) const COULD_NOT_FIND_OUT: u8 = 3;
 
 /// The command line makes no sense, whatever the state of the machine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
+
+/// The answer of a command is no, with the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct No(pub(crate) String);
 
 /// Returns the error of a command that needs a ClickHouse server.
 pub(crate) fn no_server_is_named() -> WrongUse {
@@ -36,16 +42,16 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     say(error);
     let is_wrong_use =
         error.is::<WrongUse>() || error.is::<ConfigError>() || error.is::<TargetError>();
-    ExitCode::from(match is_wrong_use {
-        true => WRONG_USE,
-        false => COULD_NOT_FIND_OUT,
+    // A store that cannot be reached is an error, a refusal of the store is an answer.
+    let refusal = error.downcast_ref::<DirectiveError>();
+    let is_refused = refusal.is_some_and(|why| !matches!(why, DirectiveError::Store(_)));
+    ExitCode::from(if is_wrong_use {
+        WRONG_USE
+    } else if is_refused || error.is::<No>() {
+        NO
+    } else {
+        COULD_NOT_FIND_OUT
     })
-}
-
-/// Prints why the answer is no, and returns the exit code for it.
-pub(crate) fn refusal(error: &anyhow::Error) -> ExitCode {
-    say(error);
-    ExitCode::from(NO)
 }
 
 /// Prints why the command line cannot be used, and returns the exit code for it.

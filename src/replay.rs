@@ -6,18 +6,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
 use epwatch_detector::{BaseRates, DetectorConfig, summary};
 use epwatch_server::Period;
 use jiff::Timestamp;
 
-use crate::store_args::AddressArgs;
-
-/// Could not find out: some reports could not be read.
-const INCOMPLETE: u8 = 3;
-/// The options make no sense.
-pub(crate) const WRONG_USE: u8 = 2;
+use crate::{
+    output::{self, WrongUse},
+    store_args::AddressArgs,
+};
 
 /// Judges recorded reports as the detector would have, window by window, and pages nobody.
 ///
@@ -75,9 +74,7 @@ pub(crate) struct Over {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Some((mut source, options, is_whole)) = args.over.prepared(args.all)? else {
-        return Ok(ExitCode::from(WRONG_USE));
-    };
+    let (mut source, options, is_whole) = args.over.prepared(args.all)?;
     if let Some(path) = &args.rates {
         source = source.with_rates(BaseRates::read(path)?);
     }
@@ -96,35 +93,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Returns the exit code; `is_whole` says whether all reports could be read.
 pub(crate) fn exit_code(is_whole: bool) -> ExitCode {
-    if is_whole {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(INCOMPLETE)
+    match is_whole {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(output::COULD_NOT_FIND_OUT),
     }
 }
 
 impl Over {
-    /// Opens the source, and returns it with whether all of it could be read. `None` if the options are wrong, after a
-    /// message.
-    pub(crate) fn prepared(
-        &self,
-        all: bool,
-    ) -> anyhow::Result<Option<(Source, ReplayOptions, bool)>> {
+    /// Opens the source, and returns it with whether all of it could be read.
+    pub(crate) fn prepared(&self, all: bool) -> anyhow::Result<(Source, ReplayOptions, bool)> {
         let config = self.config();
-        let problems = config.validate().err().unwrap_or_default().0;
-        for problem in &problems {
-            // Nothing is left to do when stderr is gone.
-            let _ = writeln!(std::io::stderr(), "epwatch: --{problem}");
-        }
+        let mut problems = config.validate().err().unwrap_or_default();
         let is_empty = self.from.zip(self.to).is_some_and(|(from, to)| from >= to);
-        if is_empty {
-            let _ = writeln!(
-                std::io::stderr(),
-                "epwatch: --to: expected a time after --from"
-            );
-        }
-        if is_empty || !problems.is_empty() {
-            return Ok(None);
+        problems.check("to", !is_empty, || {
+            "expected a time after --from".to_owned()
+        });
+        if !problems.0.is_empty() {
+            let options = problems.0.iter().map(|problem| format!("--{problem}"));
+            bail!(WrongUse(options.collect::<Vec<_>>().join("\n")));
         }
         let (mut source, is_whole) = self.source(&config)?;
         for path in &self.certified {
@@ -136,7 +122,7 @@ impl Over {
             to: self.to,
             all,
         };
-        Ok(Some((source, options, is_whole)))
+        Ok((source, options, is_whole))
     }
 
     fn config(&self) -> DetectorConfig {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,7 +15,8 @@ use epwatch_store::{
     MigrateError, StoreTarget,
     embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore},
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{engines, store_config::StoreConfig};
 
@@ -32,20 +32,8 @@ pub(crate) struct Store {
     pub(crate) target: StoreTarget,
     /// The configured retention; a server that is away may keep rows longer.
     retention: Retention,
-    /// The task that migrates a server that was away at the start.
-    late: Option<Late>,
-}
-
-#[derive(Debug)]
-struct Late {
-    task: JoinHandle<()>,
-    refused: watch::Receiver<Option<Arc<MigrateError>>>,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// The task that migrates a server that was away at the start. It ends only with a lasting error.
+    late: Option<Mutex<AbortOnDropHandle<MigrateError>>>,
 }
 
 impl Store {
@@ -79,7 +67,8 @@ impl Store {
         match migrate_and_keep(&store.target, config).await {
             Ok(retention) => store.retention = retention,
             Err(error) if store.embedded.is_none() && error.is_temporary() => {
-                store.late = Some(migrate_later(store.target.clone(), config.clone(), error));
+                let late = migrate_later(store.target.clone(), config.clone(), error);
+                store.late = Some(Mutex::new(AbortOnDropHandle::new(tokio::spawn(late))));
             }
             Err(error) => return Err(error.into()),
         }
@@ -91,49 +80,26 @@ impl Store {
         let Some(late) = &self.late else {
             return std::future::pending().await;
         };
-        let mut refused = late.refused.clone();
-        let why = match refused.wait_for(Option::is_some).await {
-            Ok(error) => error.clone(),
-            Err(_) => None,
-        };
-        match why {
-            Some(error) => anyhow::Error::new(error).context("failed to migrate the store"),
-            // The migration succeeded.
-            None => std::future::pending().await,
+        match (&mut *late.lock().await).await {
+            Ok(error) => anyhow::Error::new(error).context("failed to migrate the store"),
+            Err(error) => error.into(),
         }
     }
 
     async fn connect(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
-        let store = match config.server()? {
-            Some(target) => Self {
-                embedded: None,
-                target,
-                retention: config.days().over(Days::default()),
-                late: None,
-            },
+        let (target, embedded) = match config.server()? {
+            Some(target) => (target, None),
             None => {
-                let library = engines::ensure(Engine::Chdb).await?.chdb_library();
-                let program = ChildProgram::current_exe_subcommand()
-                    .context("failed to find the running program")?;
-                let mut embedded = EmbeddedConfig::new(data_dir, library, program);
-                if let Some(access) = config.reader.access()? {
-                    embedded = embedded.with_readers(access);
-                }
-                let embedded = EmbeddedStore::start(embedded).await?;
-                embedded.ready().await?;
-                if let Some(address) = embedded.readers() {
-                    tracing::info!(%address, "the store can be read by third parties");
-                }
-                let target = embedded.target(&config.database);
-                Self {
-                    embedded: Some(embedded),
-                    target,
-                    retention: config.days().over(Days::default()),
-                    late: None,
-                }
+                let embedded = start_engine(config, data_dir).await?;
+                (embedded.target(&config.database), Some(embedded))
             }
         };
-        Ok(store)
+        Ok(Self {
+            embedded,
+            target,
+            retention: config.days().over(Days::default()),
+            late: None,
+        })
     }
 
     /// Returns how long reports are kept, from which a roll-up can be built again.
@@ -151,6 +117,22 @@ impl Store {
             embedded.stop().await;
         }
     }
+}
+
+async fn start_engine(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<EmbeddedStore> {
+    let library = engines::ensure(Engine::Chdb).await?.chdb_library();
+    let program =
+        ChildProgram::current_exe_subcommand().context("failed to find the running program")?;
+    let mut engine = EmbeddedConfig::new(data_dir, library, program);
+    if let Some(access) = config.reader.access()? {
+        engine = engine.with_readers(access);
+    }
+    let engine = EmbeddedStore::start(engine).await?;
+    engine.ready().await?;
+    if let Some(address) = engine.readers() {
+        tracing::info!(%address, "the store can be read by third parties");
+    }
+    Ok(engine)
 }
 
 /// Applies the migrations with the days that the store has, and returns these.
@@ -204,27 +186,27 @@ fn note_kept(config: &StoreConfig, retention: Retention) {
     }
 }
 
-/// Tries again until the store answers; `why` is the error of the first try.
-fn migrate_later(target: StoreTarget, config: StoreConfig, why: MigrateError) -> Late {
-    let (said, refused) = watch::channel(None);
-    let task = tokio::spawn(async move {
-        let mut kinds = BTreeSet::new();
-        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let mut error = why;
-        while error.is_temporary() {
-            warn_once(&error, &mut kinds);
-            tokio::time::sleep(backoff.pause()).await;
-            match migrate_and_keep(&target, &config).await {
-                Ok(_) => {
-                    tracing::info!("the store is there");
-                    return;
-                }
-                Err(again) => error = again,
+/// Tries again until the store answers, and returns the first lasting error. `why` is the error of the first try.
+async fn migrate_later(
+    target: StoreTarget,
+    config: StoreConfig,
+    why: MigrateError,
+) -> MigrateError {
+    let mut kinds = BTreeSet::new();
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut error = why;
+    while error.is_temporary() {
+        warn_once(&error, &mut kinds);
+        tokio::time::sleep(backoff.pause()).await;
+        match migrate_and_keep(&target, &config).await {
+            Ok(_) => {
+                tracing::info!("the store is there");
+                return std::future::pending().await;
             }
+            Err(again) => error = again,
         }
-        said.send_replace(Some(Arc::new(error)));
-    });
-    Late { task, refused }
+    }
+    error
 }
 
 /// Logs an error, once for each step and code of ClickHouse.

@@ -1,7 +1,8 @@
 //! `backup.json`: the content of a backup, with the hash of each file.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context;
@@ -9,6 +10,8 @@ use epwatch_collector::schema;
 use epwatch_store::embedded::backup::{SqlFunction, TableSize};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::output::No;
 
 const NAME: &str = "backup.json";
 /// A longer manifest is not read further.
@@ -20,17 +23,6 @@ const FORMAT: u32 = 1;
 pub(super) const ARCHIVE: &str = "store.tar.zst";
 /// The folder of the WAL in a backup.
 pub(super) const WAL: &str = "wal";
-
-/// The reason why a backup or a restore did not begin.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
-    /// The options make no sense here.
-    #[error("{0}")]
-    WrongUse(String),
-    /// The backup is not one that can be restored.
-    #[error("{0}")]
-    Unsound(String),
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
@@ -68,6 +60,13 @@ pub(super) struct SavedFile {
     pub(super) sha256: String,
 }
 
+/// Makes a folder that only this user can read, since it holds reports.
+pub(super) fn private_dir(dir: &Path) -> anyhow::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(dir);
+    made.with_context(|| format!("failed to make {}", dir.display()))
+}
+
 impl Manifest {
     pub(super) fn new(database: &str, taken_at_ms: u64) -> Self {
         Self {
@@ -99,7 +98,7 @@ impl Manifest {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let shown = dir.display();
-                return Err(Refused::Unsound(format!(
+                return Err(No(format!(
                     "{shown} is no whole backup: {NAME} is not there, which is written last"
                 ))
                 .into());
@@ -112,7 +111,7 @@ impl Manifest {
         file.take(MAX_BYTES)
             .read_to_end(&mut text)
             .with_context(|| format!("failed to read {}", path.display()))?;
-        let unsound = |problem: String| Refused::Unsound(format!("{}: {problem}", path.display()));
+        let unsound = |problem: String| No(format!("{}: {problem}", path.display()));
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|error| unsound(error.to_string()))?;
         if manifest.format != FORMAT {
@@ -129,9 +128,9 @@ impl Manifest {
     }
 
     /// Returns the file of a path that every backup has.
-    pub(super) fn file(&self, path: &str) -> Result<&SavedFile, Refused> {
+    pub(super) fn file(&self, path: &str) -> Result<&SavedFile, No> {
         let found = self.files.iter().find(|file| file.path == path);
-        found.ok_or_else(|| Refused::Unsound(format!("{NAME}: names no {path}")))
+        found.ok_or_else(|| No(format!("{NAME}: names no {path}")))
     }
 }
 
@@ -153,14 +152,14 @@ impl SavedFile {
             .all(|part| matches!(part, Component::Normal(_)));
         if self.path.is_empty() || !is_inside {
             let text = format!("{NAME}: path {:?} leads out of the backup", self.path);
-            return Err(Refused::Unsound(text).into());
+            return Err(No(text).into());
         }
         let full = dir.join(&relative);
         let found = match digest(&full) {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("{} is missing from the backup", full.display());
-                return Err(Refused::Unsound(text).into());
+                return Err(No(text).into());
             }
             Err(error) => {
                 return Err(error).with_context(|| format!("failed to read {}", full.display()));
@@ -175,7 +174,7 @@ impl SavedFile {
                 found.0,
                 found.1
             );
-            return Err(Refused::Unsound(text).into());
+            return Err(No(text).into());
         }
         Ok(())
     }
@@ -217,7 +216,7 @@ mod tests {
         assert!(Manifest::read(dir.path()).is_ok());
         change(dir.path(), &mut manifest);
         let error = Manifest::read(dir.path()).unwrap_err();
-        assert!(error.downcast_ref::<Refused>().is_some(), "{error:?}");
+        assert!(error.is::<No>(), "{error:?}");
         assert!(error.to_string().contains(expected), "{error}");
     }
 

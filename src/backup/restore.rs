@@ -2,18 +2,18 @@
 //! puts the WAL next to it.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use epwatch_collector::backup::{WalCopy, cut_back};
 use epwatch_collector::schema;
-use epwatch_store::MADE_IN_DEVELOPMENT;
 use epwatch_store::embedded::backup::{TableSize, backups_dir, bring_back, tables};
+use epwatch_store::{MADE_IN_DEVELOPMENT, Migrations};
 use serde::Serialize;
 
-use super::manifest::{ARCHIVE, Manifest, Refused, SavedWal, WAL};
+use super::manifest::{ARCHIVE, Manifest, SavedWal, WAL, private_dir};
+use crate::output::{No, WrongUse};
 use crate::server_config::ServerConfig;
 use crate::store_args::FolderArgs;
 use crate::{output, store::Store};
@@ -80,9 +80,9 @@ pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> any
 }
 
 /// A restore never overwrites anything.
-fn refuse_a_used_place(config: &ServerConfig) -> Result<(), Refused> {
+fn refuse_a_used_place(config: &ServerConfig) -> Result<(), WrongUse> {
     if let Some(address) = &config.store.clickhouse {
-        return Err(Refused::WrongUse(format!(
+        return Err(WrongUse(format!(
             "a backup is restored into an embedded store, not into {address}: give --data-dir and no \
              --clickhouse"
         )));
@@ -93,7 +93,7 @@ fn refuse_a_used_place(config: &ServerConfig) -> Result<(), Refused> {
             Err(_) => place.exists(),
         };
         if is_used {
-            return Err(Refused::WrongUse(format!(
+            return Err(WrongUse(format!(
                 "{} is not empty; give a --data-dir that is new, or move it away",
                 place.display()
             )));
@@ -102,23 +102,27 @@ fn refuse_a_used_place(config: &ServerConfig) -> Result<(), Refused> {
     Ok(())
 }
 
-fn refuse_what_does_not_fit(manifest: &Manifest, config: &ServerConfig) -> Result<(), Refused> {
+fn refuse_what_does_not_fit(manifest: &Manifest, config: &ServerConfig) -> anyhow::Result<()> {
+    let Migrations { series, files } = schema::MIGRATIONS;
     if manifest.schema_series.is_empty() {
-        let text = format!("the backup was {MADE_IN_DEVELOPMENT}");
-        return Err(Refused::Unsound(text));
+        bail!(No(format!("the backup was {MADE_IN_DEVELOPMENT}")));
     }
-    let known = schema::MIGRATIONS
-        .files
-        .last()
-        .map_or(0, |last| last.version);
-    if manifest.schema_series != schema::MIGRATIONS.series || manifest.schema_version > known {
-        return Err(Refused::Unsound(format!(
+    if manifest.schema_series != series {
+        bail!(No(format!(
+            "the backup has the schema series {}, which this epwatch ({series}) cannot convert; use \
+             epwatch {}, which made it, or start a new data_dir",
+            manifest.schema_series, manifest.epwatch
+        )));
+    }
+    let known = files.last().map_or(0, |last| last.version);
+    if manifest.schema_version > known {
+        bail!(No(format!(
             "the backup has schema version {}, this epwatch knows {known}; use epwatch {}",
             manifest.schema_version, manifest.epwatch
         )));
     }
     if manifest.database != config.store.database {
-        return Err(Refused::WrongUse(format!(
+        bail!(WrongUse(format!(
             "the backup is of database {:?}; store.database is {:?}: set it to the former",
             manifest.database, config.store.database
         )));
@@ -139,7 +143,7 @@ async fn put_back(
     made.0
         .push(epwatch_store::embedded::engine_dir(&config.data_dir));
     let backups = backups_dir(&config.data_dir);
-    make_private(&backups)?;
+    private_dir(&backups)?;
     let archive = backups.join(ARCHIVE);
     copy(&from.join(ARCHIVE), &archive).await?;
 
@@ -163,10 +167,10 @@ async fn put_back(
     Ok(restored)
 }
 
-fn wal_copy(wal: &SavedWal) -> Result<WalCopy, Refused> {
+fn wal_copy(wal: &SavedWal) -> Result<WalCopy, No> {
     let collector_id = wal.collector_id.parse().map_err(|_| {
         let text = format!("wal.collector_id: {:?} is no number", wal.collector_id);
-        Refused::Unsound(text)
+        No(text)
     })?;
     Ok(WalCopy {
         collector_id,
@@ -185,7 +189,7 @@ async fn put_back_wal(
         return Ok(());
     }
     made.0.push(dir.to_owned());
-    make_private(dir)?;
+    private_dir(dir)?;
     let prefix = format!("{WAL}/");
     for file in &manifest.files {
         if let Some(name) = file.path.strip_prefix(&prefix) {
@@ -195,13 +199,6 @@ async fn put_back_wal(
     fs::File::open(dir)
         .and_then(|dir| dir.sync_all())
         .with_context(|| format!("failed to sync {}", dir.display()))
-}
-
-fn make_private(dir: &Path) -> anyhow::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    let made = builder.create(dir);
-    made.with_context(|| format!("failed to make {}", dir.display()))
 }
 
 async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
@@ -256,6 +253,6 @@ mod tests {
         check(None, 15, "made by a development version");
         check(None, 1, "start a new data_dir");
         check(Some(schema::MIGRATIONS.series), 1_000, "use epwatch");
-        check(Some("epwatch-2"), 1, "use epwatch");
+        check(Some("epwatch-2"), 1, "schema series epwatch-2");
     }
 }

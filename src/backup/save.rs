@@ -1,17 +1,19 @@
 //! Makes a backup: the WAL first, then the engine's archive, then the list of both.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use epwatch_collector::backup::{WalCopy, copy_wal};
 use epwatch_store::StoreTarget;
 use epwatch_store::embedded::backup::{self, backups_dir};
 use serde::Serialize;
+use tempfile::TempDir;
 
-use super::manifest::{ARCHIVE, Manifest, Refused, SavedFile, SavedWal, WAL};
+use super::manifest::{ARCHIVE, Manifest, SavedFile, SavedWal, WAL, private_dir};
+use crate::output::WrongUse;
 use crate::server_config::ServerConfig;
 use crate::store_args::StoreArgs;
 use crate::{output, store::Store};
@@ -35,15 +37,18 @@ pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::R
         config.collector.wal.dir = data_dir.join(name);
     }
     if to.exists() {
-        let text = format!("{} exists; name a folder that does not", to.display());
-        return Err(Refused::WrongUse(text).into());
+        let shown = to.display();
+        bail!(WrongUse(format!(
+            "{shown} exists; name a folder that does not"
+        )));
     }
-    let unfinished = Unfinished::make(to)?;
+    let unfinished = unfinished(to)?;
     let open = OpenStore::at(&config, &data_dir).await?;
-    let made = save(&config, &data_dir, &open.target, unfinished.dir()).await;
+    let made = save(&config, &data_dir, &open.target, unfinished.path()).await;
     open.close().await;
     let manifest = made?;
-    unfinished.finish(to)?;
+    fs::rename(unfinished.path(), to)
+        .with_context(|| format!("failed to name the backup {}", to.display()))?;
 
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
     let done = BackupDocument {
@@ -108,7 +113,7 @@ async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
     }
     let (dir, to) = (dir.to_owned(), to.join(WAL));
     let copied = tokio::task::spawn_blocking(move || {
-        private_dir(&to).with_context(|| format!("failed to make {}", to.display()))?;
+        private_dir(&to)?;
         anyhow::Ok(copy_wal(&dir, &to)?)
     });
     copied.await?.map(Some)
@@ -142,11 +147,6 @@ fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("failed to write {}", to.display()))
 }
 
-/// Makes a folder that only this user can read, since it holds reports.
-fn private_dir(path: &Path) -> std::io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).create(path)
-}
-
 /// Returns the data folder of the embedded store.
 fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
     let Some(address) = &config.store.clickhouse else {
@@ -156,11 +156,10 @@ fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
         .strip_prefix("unix:")
         .map(|path| PathBuf::from(path.strip_prefix("//").unwrap_or(path)));
     let Some(socket) = socket else {
-        return Err(Refused::WrongUse(format!(
+        bail!(WrongUse(format!(
             "{address} is a ClickHouse server, which has a BACKUP of its own (see docs/operations.md); \
              this command saves the embedded store of a `serve`: give its --data-dir"
-        ))
-        .into());
+        )));
     };
     // The layout of `serve`: DATA/engine/store.sock. With a long path the socket is elsewhere.
     let engine = socket.parent().filter(|dir| dir.ends_with("engine"));
@@ -181,11 +180,10 @@ impl OpenStore {
             .join("db")
             .exists()
         {
-            return Err(Refused::WrongUse(format!(
+            bail!(WrongUse(format!(
                 "{} holds no embedded store; give the --data-dir of a `serve`",
                 data_dir.display()
-            ))
-            .into());
+            )));
         }
         let socket = format!(
             "unix:{}",
@@ -219,39 +217,19 @@ async fn answers(target: &StoreTarget) -> bool {
     server.query("SELECT 1").fetch_one::<u8>().await.is_ok()
 }
 
-/// A backup's folder under another name until it is whole; removed when dropped.
-struct Unfinished(Option<PathBuf>);
-
-impl Unfinished {
-    fn make(to: &Path) -> anyhow::Result<Self> {
-        let Some(name) = to.file_name() else {
-            let text = format!("{} names no folder", to.display());
-            return Err(Refused::WrongUse(text).into());
-        };
-        let mut unfinished = name.to_owned();
-        unfinished.push(format!(".unfinished-{}", std::process::id()));
-        let dir = to.with_file_name(unfinished);
-        private_dir(&dir).with_context(|| format!("failed to make {}", dir.display()))?;
-        Ok(Self(Some(dir)))
-    }
-
-    fn dir(&self) -> &Path {
-        self.0.as_deref().expect("taken only by finish")
-    }
-
-    fn finish(mut self, to: &Path) -> anyhow::Result<()> {
-        fs::rename(self.dir(), to)
-            .with_context(|| format!("failed to name the backup {}", to.display()))?;
-        self.0 = None;
-        Ok(())
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(dir) = &self.0 {
-            // A folder that stays has `unfinished` in its name.
-            let _ = fs::remove_dir_all(dir);
-        }
-    }
+/// Makes a backup's folder under another name until it is whole; removed when dropped.
+fn unfinished(to: &Path) -> anyhow::Result<TempDir> {
+    let (Some(name), Some(parent)) = (to.file_name(), to.parent()) else {
+        bail!(WrongUse(format!("{} names no folder", to.display())));
+    };
+    let parent = if parent.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        parent
+    };
+    let made = tempfile::Builder::new()
+        .prefix(&format!("{}.unfinished-", name.to_string_lossy()))
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir_in(parent);
+    made.with_context(|| format!("failed to make a folder in {}", parent.display()))
 }

@@ -2,9 +2,8 @@
 
 use std::{
     io::{self, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
-    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -28,8 +27,6 @@ use serde::{Deserialize, Serialize};
 use super::models::{APP, MODEL};
 use crate::output;
 
-/// The environment variable with the app key.
-pub(super) const APP_KEY_ENV: &str = "EPWATCH_DEMO_APP_KEY";
 /// Separate cohorts: the emulator's latency must not be mixed with the fleet's.
 const ENVIRONMENT: &str = "emulator";
 /// The input `x` of the demo's models.
@@ -71,83 +68,62 @@ impl Phone {
     ];
 }
 
-/// Started by `epwatch demo`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+/// The first line of a device process's standard input. Every user of the machine could read arguments.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Orders {
     /// For example SM8650.
-    #[arg(long)]
-    chipset: String,
+    pub(super) chipset: String,
     /// QNN's number of the chipset.
-    #[arg(long)]
-    soc_model: String,
-    /// Address of the collector.
-    #[arg(long)]
-    endpoint: String,
+    pub(super) soc_model: String,
+    pub(super) endpoint: String,
+    pub(super) app_key: String,
     /// The SDK's folder.
-    #[arg(long)]
-    dir: PathBuf,
-    /// Path of libonnxruntime.
-    #[arg(long)]
-    ort: PathBuf,
-    /// The QNN plugin, and its version.
-    #[arg(long)]
-    qnn_provider: PathBuf,
-    #[arg(long)]
-    qnn_version: String,
-    /// Path of libQnnHtp.
-    #[arg(long)]
-    qnn_backend: PathBuf,
-    /// VERSION=PATH of a model, in the order of the app's updates; a side-car lies next to it.
-    #[arg(long = "model")]
-    models: Vec<VersionedModel>,
+    pub(super) dir: PathBuf,
+    pub(super) ort: PathBuf,
+    pub(super) qnn_provider: PathBuf,
+    pub(super) qnn_version: String,
+    pub(super) qnn_backend: PathBuf,
+    /// Versions and files of the models, in the order of the app's updates; a side-car lies next to each.
+    pub(super) models: Vec<(String, PathBuf)>,
 }
 
-#[derive(Debug, Clone)]
-struct VersionedModel {
-    version: String,
-    path: PathBuf,
-}
-
-impl FromStr for VersionedModel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (version, path) = text.split_once('=').ok_or("expected VERSION=PATH")?;
-        Ok(Self {
-            version: version.to_owned(),
-            path: path.into(),
-        })
-    }
-}
-
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    let orders: Orders = serde_json::from_str(&line)
+        .context("demo-device is started by `epwatch demo`, not by hand")?;
     let app_ends = stdin_closes()?;
-    let app_key = std::env::var(APP_KEY_ENV).context("failed to read the app key")?;
-    let config = SdkConfig::builder(APP, &args.endpoint, app_key, &args.dir)
+    let Orders {
+        endpoint,
+        app_key,
+        dir,
+        ..
+    } = &orders;
+    let config = SdkConfig::builder(APP, endpoint, app_key, dir)
         .with_environment(ENVIRONMENT)
-        .with_device(simulated_device(&args.chipset))
-        .with_runtime(runtime(&args.qnn_version))
+        .with_device(simulated_device(&orders.chipset))
+        .with_runtime(runtime(&orders.qnn_version))
         .with_report_interval(REPORT_INTERVAL)
         .with_upload_interval(REPORT_INTERVAL)
         .build()?;
     let watch = Watch::start(config)?;
-    let environment = ort::init_from(&args.ort)?.build()?;
-    let plugin = Plugin::register(&environment, &args.qnn_provider)?;
+    let environment = ort::init_from(&orders.ort)?.build()?;
+    let plugin = Plugin::register(&environment, &orders.qnn_provider)?;
     // Its warnings are about this machine's emulator; the placement is more exact.
     environment.set_log_level(LogLevel::Error);
 
     let mut session = None;
-    for model in &args.models {
+    for (version, path) in &orders.models {
         // An update of the app ends the session with the old version.
         drop(session.take());
-        let mut new = open(&watch, &plugin, args, model)?;
-        tell(&new, &model.version)?;
+        let mut new = open(&watch, &plugin, &orders, version, path)?;
+        tell(&new, version)?;
         for _ in 0..RUNS_OF_A_VERSION {
             run_once(&mut new)?;
         }
         session = Some(new);
     }
-    let mut session = session.context("no --model was given")?;
+    let mut session = session.context("the demo named no model")?;
     while !app_ends.load(Ordering::Relaxed) {
         run_once(&mut session)?;
         thread::sleep(PAUSE);
@@ -186,23 +162,24 @@ fn stdin_closes() -> io::Result<Arc<AtomicBool>> {
 fn open(
     watch: &Watch,
     plugin: &Plugin,
-    args: &Args,
-    model: &VersionedModel,
+    orders: &Orders,
+    version: &str,
+    path: &Path,
 ) -> anyhow::Result<ObservedSession> {
     let htp = plugin.session_builder(&HtpOptions {
-        backend_path: args.qnn_backend.clone(),
-        soc_model: Some(args.soc_model.clone()),
+        backend_path: orders.qnn_backend.clone(),
+        soc_model: Some(orders.soc_model.clone()),
         performance_mode: None,
     })?;
-    let side_car = std::fs::read(model.path.with_extension("macs.json"))?;
+    let side_car = std::fs::read(path.with_extension("macs.json"))?;
     let side_car: SideCar = serde_json::from_slice(&side_car)?;
     let session = watch
-        .session(ModelInfo::new(MODEL, &model.version)?, htp.builder)
+        .session(ModelInfo::new(MODEL, version)?, htp.builder)
         .requesting(htp.requested_eps)
         .with_options(htp.options)
         .with_reasons(htp.reasons)
         .with_manifest(ModelManifest::try_from(side_car)?)
-        .commit_from_file(&model.path)?;
+        .commit_from_file(path)?;
     Ok(session)
 }
 

@@ -9,14 +9,14 @@ use epwatch_fleet::Chipset;
 use epwatch_proto::{Placement, v1};
 use prost::Message;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},
     time::timeout,
 };
 
 use super::{
     access::CollectorAccess,
-    device::{APP_KEY_ENV, Phone, SessionLine},
+    device::{Orders, Phone, SessionLine},
     models::{MODEL, Story},
     summary::{EpNodes, RealSession},
 };
@@ -54,45 +54,43 @@ impl RealDevices {
         let models = story.models();
         let mut paths = Vec::new();
         for model in &models {
-            paths.push((model.version, model.write(dir)?));
+            paths.push((model.version.to_owned(), model.write(dir)?));
         }
         let mut devices = Self {
             children: Vec::new(),
             sessions: Vec::new(),
         };
         for phone in Phone::ALL {
-            let mut command = Command::new(std::env::current_exe()?);
-            command
-                .arg("demo-device")
-                .args(["--chipset", phone.chipset.name()])
-                .args(["--soc-model", phone.soc_model])
-                .args(["--endpoint", &access.endpoint])
-                // Every user of the machine can read arguments.
-                .env(APP_KEY_ENV, &access.app_key.0)
-                .arg("--dir")
-                .arg(dir.join(phone.chipset.name()))
-                .arg("--ort")
-                .arg(&ort)
-                .arg("--qnn-provider")
-                .arg(qnn.qnn_provider_library())
-                .args(["--qnn-version", qnn.version()])
-                .arg("--qnn-backend")
-                .arg(qnn.qnn_htp_library());
-            for (version, path) in &paths {
-                command
-                    .arg("--model")
-                    .arg(format!("{version}={}", path.display()));
-            }
-            // Ctrl-C in the terminal ends the demo only, so that the device can upload its reports.
-            command.process_group(0);
+            let orders = Orders {
+                chipset: phone.chipset.name().to_owned(),
+                soc_model: phone.soc_model.to_owned(),
+                endpoint: access.endpoint.clone(),
+                app_key: access.app_key.0.clone(),
+                dir: dir.join(phone.chipset.name()),
+                ort: ort.clone(),
+                qnn_provider: qnn.qnn_provider_library(),
+                qnn_version: qnn.version().to_owned(),
+                qnn_backend: qnn.qnn_htp_library(),
+                models: paths.clone(),
+            };
             // The pipe closes when the demo ends in any way, and then the device ends.
-            let mut child = command
+            let mut child = Command::new(std::env::current_exe()?)
+                .arg("demo-device")
+                // Ctrl-C in the terminal ends the demo only, so that the device can upload its reports.
+                .process_group(0)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::inherit())
                 .kill_on_drop(true)
                 .spawn()
                 .context("failed to start a device process")?;
+            let stdin = child
+                .stdin
+                .as_mut()
+                .context("the device has no standard input")?;
+            stdin
+                .write_all(format!("{}\n", serde_json::to_string(&orders)?).as_bytes())
+                .await?;
             let stdout = child
                 .stdout
                 .take()

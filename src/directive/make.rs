@@ -66,8 +66,8 @@ pub(super) struct MakeArgs {
     json: bool,
 }
 
-/// Scope of a directive. A field that is not given matches everything.
-#[derive(Debug, clap::Args)]
+/// Scope of a directive. An empty field matches everything.
+#[derive(Debug, Clone, clap::Args, Serialize)]
 struct ScopeArgs {
     #[arg(long, value_name = "APP_ID", default_value = "")]
     app: String,
@@ -120,23 +120,13 @@ pub(super) struct DirectiveDocument {
     /// The action's number or name, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    scope: ScopeDocument,
+    scope: ScopeArgs,
     not_before: String,
     pub(super) expires: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<String>,
-}
-
-/// Empty matches everything.
-#[derive(Debug, Clone, Serialize)]
-struct ScopeDocument {
-    app: String,
-    model: String,
-    model_version: String,
-    chipset: String,
-    firmware: String,
 }
 
 impl DirectiveDocument {
@@ -152,7 +142,7 @@ impl DirectiveDocument {
                 DirectiveAction::PreferredVariant(name) => Some(name.clone()),
                 DirectiveAction::Revoke(id) => Some(id.clone()),
             },
-            scope: ScopeDocument {
+            scope: ScopeArgs {
                 app: scope.app_id,
                 model: scope.model_id,
                 model_version: scope.model_version,
@@ -361,7 +351,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(match verified {
-        Some(false) => ExitCode::from(1),
+        Some(false) => ExitCode::from(output::NO),
         _ => ExitCode::SUCCESS,
     })
 }

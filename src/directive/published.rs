@@ -3,8 +3,8 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Context;
-use epwatch_collector::directives::store::{self, DirectiveError, PublishedDirective};
+use anyhow::bail;
+use epwatch_collector::directives::store::{self, PublishedDirective};
 use epwatch_proto::{Directive, DirectiveAction};
 use serde::Serialize;
 
@@ -13,7 +13,10 @@ use super::{
     key::SigningKey,
     make::{DirectiveDocument, checked, latest_end, made_up_id, now_unix_ms},
 };
-use crate::{output, store_args::StoreArgs};
+use crate::{
+    output::{self, No},
+    store_args::StoreArgs,
+};
 
 /// Publishes signed directives; collectors hand them out within seconds.
 ///
@@ -85,14 +88,6 @@ fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
     Ok(epwatch_store::client(&args.target()?))
 }
 
-/// A refusal of the store is an answer; a store that cannot be reached is an error.
-fn answer(error: DirectiveError) -> anyhow::Result<ExitCode> {
-    match error {
-        DirectiveError::Store(_) => Err(error.into()),
-        refusal => Ok(output::refusal(&refusal.into())),
-    }
-}
-
 pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     // Reads all files before it publishes the first directive.
     let signed = args.files.iter().map(|path| file::read_signed(path));
@@ -100,10 +95,8 @@ pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     let client = client(&args.store)?;
     let mut documents = Vec::with_capacity(signed.len());
     for signed in &signed {
-        match store::publish(&client, signed, now_unix_ms()).await {
-            Ok(directive) => documents.push(DirectiveDocument::of(&directive, Some(signed))),
-            Err(error) => return answer(error),
-        }
+        let directive = store::publish(&client, signed, now_unix_ms()).await?;
+        documents.push(DirectiveDocument::of(&directive, Some(signed)));
     }
     say(args.json, documents)
 }
@@ -168,15 +161,13 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
     let all = store::list(&client).await?;
     let known = all.iter().find(|known| known.directive.id == args.id);
     let Some(known) = known else {
-        let error = anyhow::anyhow!("no directive was published as {:?}", args.id);
-        return Ok(output::refusal(&error));
+        bail!(No(format!("no directive was published as {:?}", args.id)));
     };
     if let DirectiveAction::Revoke(of) = &known.directive.action {
-        let error = anyhow::anyhow!(
+        bail!(No(format!(
             "{:?} is itself a revocation, of {of:?}, and stays; publish a new directive instead",
             args.id
-        );
-        return Ok(output::refusal(&error));
+        )));
     }
     let now_ms = now_unix_ms();
     let action = DirectiveAction::Revoke(args.id.clone());
@@ -193,14 +184,9 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
             .clamp(now_ms + 1, latest_end(now_ms)),
     })?;
     let signed = key.sign(revocation.to_bytes());
-    match store::publish(&client, &signed, now_ms).await {
-        Ok(directive) => say(
-            args.json,
-            vec![DirectiveDocument::of(&directive, Some(&signed))],
-        ),
-        Err(error @ DirectiveError::Store(_)) => {
-            Err(error).context("failed to publish the revocation")
-        }
-        Err(error) => answer(error),
-    }
+    let directive = store::publish(&client, &signed, now_ms).await?;
+    say(
+        args.json,
+        vec![DirectiveDocument::of(&directive, Some(&signed))],
+    )
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_fleet::load::{self, LoadOptions, LoadProgress, LoadResult};
+use epwatch_fleet::load::{self, AckLatency, LoadOptions, LoadProgress, LoadResult};
 use epwatch_server::Period;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -21,9 +21,6 @@ use crate::store_args::AddressArgs;
 use crate::{output, shutdown};
 use own_server::{OwnServer, cpu_seconds};
 use stored::{LedgerBefore, StoreLedger, Stored};
-
-/// The exit code if views or ledger do not hold each acknowledged report once.
-const ANSWER_IS_NO: u8 = 1;
 
 /// Sends reports of simulated devices to a collector, and checks that each counts once.
 ///
@@ -101,7 +98,7 @@ struct LoadDocument {
     seconds: f64,
     /// Acknowledged reports a second.
     reports_per_second: f64,
-    ack_ms: Option<AckMs>,
+    ack_ms: Option<AckLatency>,
     /// User and system time of the collector's process; `null` if it is unknown.
     server_cpu_seconds: Option<f64>,
     /// `null` without a store.
@@ -110,14 +107,6 @@ struct LoadDocument {
     ledger: Option<ReportLedger>,
     /// Counts of the store's loss ledger during this load.
     store_ledger: Option<StoreLedger>,
-}
-
-/// Latency of acknowledged requests in milliseconds, from the moment they were due.
-#[derive(Debug, Serialize)]
-struct AckMs {
-    p50: f64,
-    p99: f64,
-    max: f64,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -149,7 +138,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     Ok(match is_kept {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(ANSWER_IS_NO),
+        false => ExitCode::from(output::NO),
     })
 }
 
@@ -259,11 +248,7 @@ impl LoadDocument {
             given_up: result.given_up,
             seconds: result.elapsed.as_secs_f64(),
             reports_per_second,
-            ack_ms: result.ack.map(|ack| AckMs {
-                p50: ack.p50,
-                p99: ack.p99,
-                max: ack.max,
-            }),
+            ack_ms: result.ack,
             server_cpu_seconds: cpu.map(|(after, before)| after - before),
             ledger: store.as_ref().map(|store| ReportLedger {
                 recorded: result.sent,

@@ -37,19 +37,14 @@ impl fmt::Display for Engine {
     }
 }
 
-/// The text names no engine.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("failed to find engine {0:?}: expected libchdb, onnxruntime or onnxruntime-qnn")]
-pub struct UnknownEngine(String);
-
 impl FromStr for Engine {
-    type Err = UnknownEngine;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::ALL
             .into_iter()
             .find(|engine| engine.name() == text)
-            .ok_or_else(|| UnknownEngine(text.to_owned()))
+            .ok_or_else(|| format!("expected one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

@@ -54,7 +54,14 @@ fn npm(
     // A cache of its own: its growth is the progress, and 180 MB do not stay in the user's.
     pack.arg("--cache").arg(staging.work.join("npm-cache"));
     pack.arg(format!("{package}@{}", plan.version));
-    download(pack, plan, staging, &npm_purpose(&plan.name), say)?;
+    let purpose_of = |install, way_out| purpose(&plan.name, install, way_out);
+    download(
+        pack,
+        plan,
+        staging,
+        &purpose_of(INSTALL_NPM, REACH_NPM),
+        say,
+    )?;
 
     say(&format!("unpacking {}", plan.name));
     let archive = find_archive(plan, staging, "tgz")?;
@@ -63,12 +70,7 @@ fn npm(
         .arg(&archive)
         .args(["--no-same-owner", "-C"])
         .arg(staging.work);
-    let purpose = Purpose {
-        name: plan.name.clone(),
-        install: "install tar".to_owned(),
-        way_out: damaged_archive(&plan.name),
-    };
-    unpack(tar, staging, &purpose)?;
+    unpack(tar, staging, &purpose_of("tar", DAMAGED))?;
     // The package also holds a Node binding; the library alone is what epwatch loads.
     let unpacked = staging.work.join("package");
     let library = plan.pins[0].path;
@@ -102,7 +104,8 @@ fn pip(
     download_wheel.env("TMPDIR", staging.work);
     // Nothing is installed, so a rule against installing outside a venv must not apply.
     download_wheel.env("PIP_REQUIRE_VIRTUALENV", "0");
-    download(download_wheel, plan, staging, &pip_purpose(&plan.name), say)?;
+    let purpose_of = |way_out| purpose(&plan.name, INSTALL_PIP, way_out);
+    download(download_wheel, plan, staging, &purpose_of(REACH_PIP), say)?;
 
     say(&format!("unpacking {}", plan.name));
     let wheel = find_archive(plan, staging, "whl")?;
@@ -112,11 +115,7 @@ fn pip(
         .args(["-m", "zipfile", "-e"])
         .arg(&wheel)
         .arg(&unpacked);
-    let purpose = Purpose {
-        way_out: damaged_archive(&plan.name),
-        ..pip_purpose(&plan.name)
-    };
-    unpack(unzip, staging, &purpose)?;
+    unpack(unzip, staging, &purpose_of(DAMAGED))?;
     for folder in keep {
         keep_libraries(&unpacked.join(folder), &staging.out.join(folder))?;
     }
@@ -127,44 +126,24 @@ fn python() -> &'static str {
     if cfg!(windows) { "python" } else { "python3" }
 }
 
-/// Appends the way out that every failure has: a cache filled elsewhere.
-fn filled_cache(name: &str) -> String {
-    format!(
+const INSTALL_NPM: &str = "npm (Debian, Ubuntu: `apt-get install npm`; macOS: `brew install node`)";
+const INSTALL_PIP: &str = "Python 3.9 or later with pip (Debian, Ubuntu: `apt-get install python3-pip`; \
+                           macOS: `brew install python`)";
+const REACH_NPM: &str = "check that npm reaches its registry (`npm ping`)";
+const REACH_PIP: &str = "check that pip reaches its index (`pip index versions pip`)";
+const DAMAGED: &str = "the archive is damaged or the disk is full; try again";
+
+/// Every failure has one more way out: a cache filled elsewhere.
+fn purpose(name: &str, install: &str, way_out: &str) -> Purpose {
+    let filled = format!(
         "set EPWATCH_CACHE to a folder that holds {name}/ \
          (copied from a machine where `epwatch engines fetch` worked)"
-    )
-}
-
-fn npm_purpose(name: &str) -> Purpose {
-    let filled = filled_cache(name);
+    );
     Purpose {
         name: name.to_owned(),
-        install: format!(
-            "install npm (Debian, Ubuntu: `apt-get install npm`; macOS: `brew install node`), or {filled}"
-        ),
-        way_out: format!("check that npm reaches its registry (`npm ping`), or {filled}"),
+        install: format!("install {install}, or {filled}"),
+        way_out: format!("{way_out}, or {filled}"),
     }
-}
-
-fn pip_purpose(name: &str) -> Purpose {
-    let filled = filled_cache(name);
-    Purpose {
-        name: name.to_owned(),
-        install: format!(
-            "install Python 3.9 or later with pip (Debian, Ubuntu: `apt-get install python3-pip`; \
-             macOS: `brew install python`), or {filled}"
-        ),
-        way_out: format!(
-            "check that pip reaches its index (`pip index versions pip`), or {filled}"
-        ),
-    }
-}
-
-fn damaged_archive(name: &str) -> String {
-    format!(
-        "the archive is damaged or the disk is full; try again, or {}",
-        filled_cache(name)
-    )
 }
 
 fn find_archive(

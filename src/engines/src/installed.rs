@@ -24,10 +24,6 @@ impl Installed {
         }
     }
 
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// The version as its source calls it, `26.7.3-stable.1`.
     pub fn version(&self) -> &'static str {
         self.version

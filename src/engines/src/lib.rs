@@ -20,10 +20,9 @@ mod tests;
 use std::error::Error as _;
 
 pub use cache::cache_dir;
-pub use engine::{Engine, UnknownEngine};
+pub use engine::Engine;
 pub use error::EngineError;
 pub use installed::Installed;
-pub use pins::Availability;
 pub use status::{State, Status, list};
 
 /// Returns the engine, after fetching it if it is missing or damaged. Progress goes to standard error, a line a step.

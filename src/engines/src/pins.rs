@@ -42,25 +42,11 @@ pub(crate) enum Source {
     },
 }
 
-/// Whether an engine is published for this platform.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Availability {
-    /// It can be fetched.
-    Available,
-    /// It does not exist; epwatch goes on without it.
-    Unavailable {
-        /// The publisher and its platforms, and this machine's.
-        reason: String,
-    },
-}
-
 impl Engine {
-    /// Returns whether the engine exists for this platform at all.
-    pub fn availability(self) -> Availability {
-        match plan(self, HOST) {
-            Ok(_) => Availability::Available,
-            Err(reason) => Availability::Unavailable { reason },
-        }
+    /// Returns why the engine does not exist for this platform: its publisher's platforms, and this one. `None` if it
+    /// exists.
+    pub fn unavailable_because(self) -> Option<String> {
+        plan(self, HOST).err()
     }
 }
 

@@ -1,17 +1,17 @@
 //! The list that `epwatch engines` shows: each engine and its state in the cache.
 
-use std::{fmt, path::Path};
+use std::{fmt, path::PathBuf};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::{
-    Engine, Installed, cache_dir,
+    Engine, cache_dir,
     entry::{self, Look},
     pins,
 };
 
 /// One line of `epwatch engines`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// The engine of this line.
     pub engine: Engine,
@@ -19,20 +19,25 @@ pub struct Status {
     pub version: Option<&'static str>,
     /// Its state in the cache.
     pub state: State,
+    /// The entry's folder, if it is ready.
+    pub dir: Option<PathBuf>,
+    /// Why it is damaged or unavailable.
+    pub reason: Option<String>,
 }
 
 /// An engine's state in the cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum State {
     /// In the cache, with the right sizes.
-    Ready(Installed),
+    Ready,
     /// Not fetched yet.
     Missing,
     /// In the cache, but incomplete or of another build; the next `ensure` fetches it again.
-    Damaged(String),
+    Damaged,
     /// Does not exist for this platform, or there is no cache folder.
-    Unavailable(String),
+    Unavailable,
 }
 
 /// Returns the state of every engine without fetching or hashing.
@@ -43,68 +48,32 @@ pub fn list() -> Vec<Status> {
 fn status(engine: Engine) -> Status {
     let plan = pins::plan_here(engine);
     let version = plan.as_ref().ok().map(|plan| plan.version);
-    let state = match (plan, cache_dir()) {
-        (Err(error), _) | (Ok(_), Err(error)) => State::Unavailable(error.to_string()),
+    let (state, dir, reason) = match (plan, cache_dir()) {
+        (Err(error), _) | (Ok(_), Err(error)) => {
+            (State::Unavailable, None, Some(error.to_string()))
+        }
         (Ok(plan), Ok(cache)) => match entry::look(&cache, &plan) {
-            Look::Missing => State::Missing,
-            Look::Damaged(reason) => State::Damaged(reason),
-            Look::Good(_) => State::Ready(Installed::new(engine, &cache, &plan)),
+            Look::Missing => (State::Missing, None, None),
+            Look::Damaged(reason) => (State::Damaged, None, Some(reason)),
+            Look::Good(_) => (State::Ready, Some(cache.join(&plan.name)), None),
         },
     };
     Status {
         engine,
         version,
         state,
-    }
-}
-
-impl Status {
-    fn parts(&self) -> Parts<'_> {
-        let (state, dir, reason) = match &self.state {
-            State::Ready(installed) => ("ready", Some(installed.dir()), None),
-            State::Missing => ("missing", None, None),
-            State::Damaged(reason) => ("damaged", None, Some(reason.as_str())),
-            State::Unavailable(reason) => ("unavailable", None, Some(reason.as_str())),
-        };
-        Parts {
-            engine: self.engine,
-            version: self.version,
-            state,
-            dir,
-            reason,
-        }
-    }
-}
-
-/// The fields of a line for people and of an object for programs.
-#[derive(Serialize)]
-struct Parts<'a> {
-    engine: Engine,
-    version: Option<&'a str>,
-    state: &'static str,
-    dir: Option<&'a Path>,
-    reason: Option<&'a str>,
-}
-
-impl Serialize for Status {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.parts().serialize(serializer)
+        dir,
+        reason,
     }
 }
 
 /// Returns one line without its end: `libchdb  26.7.3-stable.1  ready  /home/me/.cache/...`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts {
-            engine,
-            version,
-            state,
-            dir,
-            reason,
-        } = self.parts();
-        let (name, version) = (engine.name(), version.unwrap_or("-"));
+        let (name, version) = (self.engine.name(), self.version.unwrap_or("-"));
+        let state = format!("{:?}", self.state).to_lowercase();
         write!(f, "{name:<16} {version:<16} {state:<12}")?;
-        match (dir, reason) {
+        match (&self.dir, &self.reason) {
             (Some(dir), _) => write!(f, "{}", dir.display()),
             (None, Some(reason)) => f.write_str(reason),
             (None, None) => f.write_str("`epwatch engines fetch` gets it"),
@@ -121,7 +90,9 @@ mod tests {
         let status = Status {
             engine: Engine::Chdb,
             version: Some("1"),
-            state: State::Damaged("libchdb.so has 3 bytes, not 4".to_owned()),
+            state: State::Damaged,
+            dir: None,
+            reason: Some("libchdb.so has 3 bytes, not 4".to_owned()),
         };
         assert_eq!(
             serde_json::to_value(&status).unwrap(),

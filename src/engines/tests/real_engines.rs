@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use epwatch_engines::{Availability, Engine, for_tests, verify};
+use epwatch_engines::{Engine, for_tests, verify};
 
 /// Loading needs unsafe code, which this crate does not have; the host's Python does it in a child.
 #[track_caller]
@@ -49,7 +49,7 @@ fn older_onnxruntimes_have_their_pinned_hash_and_load() {
 /// The backend loads only with the C++ runtime in the wheel's other folder.
 #[test]
 fn qnn_plugin_and_htp_backend_load_where_they_exist() {
-    if let Availability::Unavailable { reason } = Engine::OnnxRuntimeQnn.availability() {
+    if let Some(reason) = Engine::OnnxRuntimeQnn.unavailable_because() {
         assert!(reason.contains("Qualcomm"), "{reason}");
         return;
     }

@@ -14,7 +14,7 @@ const HIGHEST_US: u64 = 600_000_000;
 
 /// Latency from the moment that a request was due to the ack of the last of its reports, in
 /// milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct AckLatency {
     pub p50: f64,
     /// 99 %.
