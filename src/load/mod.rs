@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_fleet::load::{self, AckLatency, LoadOptions, LoadProgress, LoadResult};
+use epwatch_fleet::load::{self, AckLatency, LoadOptions, LoadResult};
 use epwatch_server::Period;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -221,10 +221,10 @@ fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> 
 }
 
 /// Redraws a progress line on a terminal; prints nothing elsewhere.
-fn progress(progress: LoadProgress) {
+fn progress(so_far: &LoadResult) {
     let mut out = std::io::stderr();
     if out.is_terminal() {
-        let LoadProgress { sent, acked } = progress;
+        let LoadResult { sent, acked, .. } = so_far;
         let _ = write!(out, "\r{sent} reports sent, {acked} acknowledged ");
         let _ = out.flush();
     }

@@ -24,7 +24,7 @@ use crate::scenario::ScenarioError;
 pub use options::LoadOptions;
 use requests::{Pending, Requests};
 use tally::Tally;
-pub use tally::{AckLatency, LoadProgress, LoadResult};
+pub use tally::{AckLatency, LoadResult};
 
 /// Requests that are simulated ahead.
 const AHEAD: usize = 256;
@@ -64,7 +64,7 @@ pub enum LoadError {
 /// The load cannot start, or the collector refuses its calls for good.
 pub async fn run(
     options: &LoadOptions,
-    mut progress: impl FnMut(LoadProgress),
+    mut progress: impl FnMut(&LoadResult),
     stop: CancellationToken,
 ) -> Result<LoadResult, LoadError> {
     let clients = connect(options).await?;
@@ -102,7 +102,7 @@ pub async fn run(
                 Some(lane) => lane.expect("a lane does not panic and is not aborted")?,
                 None => break,
             },
-            _ = tick.tick() => progress(sender.tally.progress()),
+            _ = tick.tick() => progress(&sender.tally.counts()),
         }
     }
     let seconds = began.elapsed();
@@ -145,7 +145,7 @@ impl Sender {
     /// One call after the other until nothing is left.
     async fn lane(self: Arc<Self>, client: Client, mut jitter: Chance) -> Result<(), LoadError> {
         while let Some((mut pending, due)) = self.next().await {
-            self.tally.sent(pending.len());
+            self.tally.counts().sent += pending.len() as u64;
             let mut n_failures = 0;
             while !pending.is_empty() {
                 let answer = client.upload(&pending.request).await;
@@ -167,12 +167,12 @@ impl Sender {
                 if pending.is_empty() {
                     break;
                 }
-                self.tally.retried(pending.len());
+                self.tally.counts().retried += pending.len() as u64;
                 let backoff = jitter.backoff((FIRST_WAIT, LONGEST_WAIT), n_failures);
                 let wait = backoff.max(wait.unwrap_or_default());
                 n_failures += 1;
                 if Instant::now() + wait > self.give_up {
-                    self.tally.gave_up(pending.len());
+                    self.tally.counts().given_up += pending.len() as u64;
                     break;
                 }
                 tokio::time::sleep(wait).await;

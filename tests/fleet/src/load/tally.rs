@@ -14,7 +14,7 @@ const HIGHEST_US: u64 = 600_000_000;
 
 /// Latency from the moment that a request was due to the ack of the last of its reports, in
 /// milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct AckLatency {
     pub p50: f64,
     /// 99 %.
@@ -22,16 +22,8 @@ pub struct AckLatency {
     pub max: f64,
 }
 
-/// Counts at one instant, for a progress line.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LoadProgress {
-    /// Reports sent at least once.
-    pub sent: u64,
-    pub acked: u64,
-}
-
 /// The end of a load.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct LoadResult {
     /// Reports sent at least once.
     pub sent: u64,
@@ -51,51 +43,37 @@ pub struct LoadResult {
     pub ack: Option<AckLatency>,
 }
 
-#[derive(Debug)]
-struct Counts {
-    sent: u64,
-    acked: u64,
-    duplicates: u64,
-    refused: BTreeMap<String, u64>,
-    retried: u64,
-    given_up: u64,
-    ack_us: Histogram<u64>,
-}
-
 /// Counts while the load runs.
 #[derive(Debug)]
-pub(super) struct Tally(Mutex<Counts>);
+pub(super) struct Tally {
+    result: Mutex<LoadResult>,
+    ack_us: Mutex<Histogram<u64>>,
+}
 
 impl Default for Tally {
     fn default() -> Self {
-        Self(Mutex::new(Counts {
-            sent: 0,
-            acked: 0,
-            duplicates: 0,
-            refused: BTreeMap::new(),
-            retried: 0,
-            given_up: 0,
-            ack_us: Histogram::new_with_max(HIGHEST_US, 3).expect("the settings are valid"),
-        }))
+        let histogram = Histogram::new_with_max(HIGHEST_US, 3).expect("the settings are valid");
+        Self {
+            result: Mutex::default(),
+            ack_us: Mutex::new(histogram),
+        }
     }
 }
 
+/// Nothing panics while it counts.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Tally {
-    pub(super) fn sent(&self, reports: usize) {
-        self.lock().sent += reports as u64;
-    }
-
-    pub(super) fn retried(&self, reports: usize) {
-        self.lock().retried += reports as u64;
-    }
-
-    pub(super) fn gave_up(&self, reports: usize) {
-        self.lock().given_up += reports as u64;
+    /// The counts so far, without `elapsed` and `ack`.
+    pub(super) fn counts(&self) -> MutexGuard<'_, LoadResult> {
+        lock(&self.result)
     }
 
     /// Counts the reports that ended, and leaves in `pending` those that are to be sent again.
     pub(super) fn settle(&self, pending: &mut Pending, response: &UploadResponse, took: Duration) {
-        let mut counts = self.lock();
+        let mut counts = self.counts();
         let mut kept = Vec::new();
         for (index, report) in pending.request.reports.drain(..).enumerate() {
             let result = response
@@ -118,41 +96,23 @@ impl Tally {
         pending.request.reports = kept;
         if pending.is_empty() {
             let us = u64::try_from(took.as_micros()).unwrap_or(HIGHEST_US);
-            counts.ack_us.saturating_record(us);
-        }
-    }
-
-    pub(super) fn progress(&self) -> LoadProgress {
-        let counts = self.lock();
-        LoadProgress {
-            sent: counts.sent,
-            acked: counts.acked,
+            lock(&self.ack_us).saturating_record(us);
         }
     }
 
     pub(super) fn result(&self, elapsed: Duration) -> LoadResult {
-        let counts = self.lock();
+        let ack_us = lock(&self.ack_us);
         #[expect(clippy::cast_precision_loss, reason = "at most ten minutes")]
         let ms = |us: u64| us as f64 / 1e3;
-        let ack = (!counts.ack_us.is_empty()).then(|| AckLatency {
-            p50: ms(counts.ack_us.value_at_quantile(0.5)),
-            p99: ms(counts.ack_us.value_at_quantile(0.99)),
-            max: ms(counts.ack_us.max()),
+        let ack = (!ack_us.is_empty()).then(|| AckLatency {
+            p50: ms(ack_us.value_at_quantile(0.5)),
+            p99: ms(ack_us.value_at_quantile(0.99)),
+            max: ms(ack_us.max()),
         });
         LoadResult {
-            sent: counts.sent,
-            acked: counts.acked,
-            duplicates: counts.duplicates,
-            refused: counts.refused.clone(),
-            retried: counts.retried,
-            given_up: counts.given_up,
             elapsed,
             ack,
+            ..self.counts().clone()
         }
-    }
-
-    /// Nothing panics while it counts.
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
