@@ -23,12 +23,9 @@ use std::{
 use epwatch_collector::config::AppKeyConfig;
 use epwatch_detector::DetectorConfig;
 use epwatch_engines::Engine;
-use epwatch_fleet::{
-    Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, Rollout, Scenario,
-};
+use epwatch_fleet::{Chipset, ChipsetShare, Fleet, Live, Placements, Rollout, Scenario};
 use epwatch_server::{ByteSize, Period};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::{all_in_one::AllInOne, engines, output, server_config::ServerConfig, shutdown};
 use access::{AppKey, CollectorAccess};
@@ -287,11 +284,7 @@ fn start_fleet(
     }];
     let now = jiff::Timestamp::now().as_millisecond();
     let fleet = Fleet::new(scenario, placements, now)?;
-    Ok(Live::start(
-        fleet,
-        &LiveOptions::new(&access.endpoint, &access.app_key.0),
-        CancellationToken::new(),
-    )?)
+    Ok(Live::start(fleet, &access.endpoint, &access.app_key.0)?)
 }
 
 async fn end_of(seconds: Option<u64>, started: Instant) -> anyhow::Result<()> {

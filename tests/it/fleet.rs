@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use epwatch_collector::{Collector, config::AppKeyConfig};
 use epwatch_detector::{Detector, DetectorConfig, notify::Notifier};
 use epwatch_fleet::{
-    Chipset, ChipsetShare, Fleet, Live, LiveOptions, Placements, RecordedModel, Rollout, Scenario,
+    Chipset, ChipsetShare, Fleet, Live, Placements, RecordedModel, Rollout, Scenario,
 };
 use epwatch_server::SystemClock;
 use tokio_util::sync::CancellationToken;
@@ -56,8 +56,7 @@ impl WatchedFleet {
         let now = jiff::Timestamp::now().as_millisecond();
         let fleet = Fleet::new(scenario(), placements, now).unwrap();
         let endpoint = format!("http://{}", collector.listen());
-        let options = LiveOptions::new(&endpoint, APP_KEY);
-        let live = Live::start(fleet, &options, stop.clone()).unwrap();
+        let live = Live::start(fleet, &endpoint, APP_KEY).unwrap();
         Self {
             store,
             live,

@@ -1,18 +1,25 @@
 //! One simulated device: its runs, model updates and reports, in the order of its own time, on the SDK's core.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_proto::{Model, Sdk, SendClock};
+use epwatch_proto::Model;
 use epwatch_sdk::SealedReport;
 
 use crate::fallback::slow_factor;
 use crate::identity::Identity;
-use crate::outbox::CallResult;
 use crate::physics::{DevicePhysics, SessionPhysics};
 use crate::placements::{Placements, cpu_work};
 use crate::recording::Recording;
 use crate::scenario::{Scenario, ScenarioError};
+
+/// The part of a fleet that is the same for all its devices.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) placements: Placements,
+}
 
 /// Runs and reports of a device in a stretch of time.
 #[derive(Debug, Default)]
@@ -25,10 +32,11 @@ pub(crate) struct Advance {
 /// One simulated device.
 #[derive(Debug)]
 pub(crate) struct Device {
+    world: Arc<World>,
     index: u64,
     identity: Identity,
     physics: DevicePhysics,
-    recording: Recording,
+    pub(crate) recording: Recording,
     session: SessionPhysics,
     updates: VecDeque<(Duration, String)>,
     next_run: Duration,
@@ -47,37 +55,29 @@ impl Device {
     /// Makes device number `index` with a session of the first version. Its time zero is `start_unix_ms` by its wall
     /// clock.
     pub(crate) fn new(
-        scenario: &Scenario,
-        placements: &Placements,
+        world: &Arc<World>,
         index: usize,
         start_unix_ms: i64,
     ) -> Result<Self, ScenarioError> {
+        let scenario = &world.scenario;
         let chipset = scenario.chipset_of(index);
         let index = index as u64;
         let mut physics = DevicePhysics::new(scenario.seed, index);
         let identity = Identity::draw(scenario, index, chipset, physics.traits().reports_context);
-        let mut recording = Recording::new(scenario, &identity, start_unix_ms);
-        let version = &scenario.first_version;
-        let session = open_session(
-            scenario,
-            placements,
-            (index, &identity),
-            (&mut physics, &mut recording),
-            (version, Duration::ZERO),
-        )?;
-        let next_run = physics.next_gap(scenario.runs_per_second);
-        // Spread over the interval, since devices do not report at the same time.
-        let next_report = scenario.report_interval.mul_f64(physics.phase());
-        Ok(Self {
+        let mut device = Self {
             index,
-            updates: scenario.updates_of(index).into(),
+            recording: Recording::new(scenario, &identity, start_unix_ms),
             identity,
+            session: SessionPhysics::default(),
+            updates: scenario.updates_of(index).into(),
+            next_run: physics.next_gap(scenario.runs_per_second),
+            // Spread over the interval, since devices do not report at the same time.
+            next_report: scenario.report_interval.mul_f64(physics.phase()),
             physics,
-            recording,
-            session,
-            next_run,
-            next_report,
-        })
+            world: Arc::clone(world),
+        };
+        device.open_session(&scenario.first_version, Duration::ZERO)?;
+        Ok(device)
     }
 
     /// Returns the time of its next report.
@@ -86,12 +86,7 @@ impl Device {
     }
 
     /// Simulates all events up to and including `now`.
-    pub(crate) fn advance(
-        &mut self,
-        scenario: &Scenario,
-        placements: &Placements,
-        now: Duration,
-    ) -> Advance {
+    pub(crate) fn advance(&mut self, now: Duration) -> Advance {
         let mut done = Advance::default();
         loop {
             let (at, event) = self.next_event();
@@ -100,12 +95,12 @@ impl Device {
             }
             match event {
                 Event::Run => {
-                    self.run(scenario, at);
+                    self.run(at);
                     done.n_runs += 1;
                 }
-                Event::Update => self.update(scenario, placements, at),
+                Event::Update => self.update(at),
                 Event::Report => {
-                    self.next_report = at + scenario.report_interval;
+                    self.next_report = at + self.world.scenario.report_interval;
                     done.reports.extend(self.seal(at));
                 }
             }
@@ -113,34 +108,10 @@ impl Device {
     }
 
     /// Simulates all events up to `now`, and seals the rest.
-    pub(crate) fn finish(
-        &mut self,
-        scenario: &Scenario,
-        placements: &Placements,
-        now: Duration,
-    ) -> Advance {
-        let mut done = self.advance(scenario, placements, now);
+    pub(crate) fn finish(&mut self, now: Duration) -> Advance {
+        let mut done = self.advance(now);
         done.reports.extend(self.seal(now));
         done
-    }
-
-    /// Records the outcomes of one call.
-    pub(crate) fn settle(&mut self, ended: &CallResult) {
-        self.recording.settle(ended);
-    }
-
-    /// Records a report that was dropped for newer ones.
-    pub(crate) fn lost(&mut self, report: &SealedReport) {
-        self.recording.lost(report);
-    }
-
-    /// Returns the clocks to send with a call.
-    pub(crate) fn send_clock(&self, now: Duration) -> SendClock {
-        self.recording.send_clock(now)
-    }
-
-    pub(crate) fn sdk(&self) -> Sdk {
-        self.recording.sdk()
     }
 
     fn next_event(&self) -> (Duration, Event) {
@@ -151,51 +122,44 @@ impl Device {
         run.min(report).min(update.unwrap_or(run))
     }
 
-    fn run(&mut self, scenario: &Scenario, at: Duration) {
+    fn run(&mut self, at: Duration) {
         let run = self.physics.run(&mut self.session, at);
         self.recording.record(&run, at);
-        let gap = self.physics.next_gap(scenario.runs_per_second);
+        let gap = self.physics.next_gap(self.world.scenario.runs_per_second);
         self.next_run = at + run.latency.max(gap);
     }
 
-    fn update(&mut self, scenario: &Scenario, placements: &Placements, at: Duration) {
-        let Some((_, version)) = self.updates.pop_front() else {
-            return;
-        };
-        self.session = open_session(
-            scenario,
-            placements,
-            (self.index, &self.identity),
-            (&mut self.physics, &mut self.recording),
-            (&version, at),
-        )
-        .expect("Fleet::new opened a session of every version on every chipset");
+    fn update(&mut self, at: Duration) {
+        if let Some((_, version)) = self.updates.pop_front() {
+            self.open_session(&version, at)
+                .expect("Fleet::new checked the placement of every version on every chipset");
+        }
     }
 
     fn seal(&mut self, at: Duration) -> impl Iterator<Item = (Duration, SealedReport)> + use<> {
         let sealed = self.recording.seal(at);
         sealed.into_iter().map(move |report| (at, report))
     }
-}
 
-/// Opens a session of `version` with the device's placement, and returns its latency model.
-fn open_session(
-    scenario: &Scenario,
-    placements: &Placements,
-    (index, identity): (u64, &Identity),
-    (physics, recording): (&mut DevicePhysics, &mut Recording),
-    (version, at): (&str, Duration),
-) -> Result<SessionPhysics, ScenarioError> {
-    let placed = scenario.placed(index, identity.chipset, version);
-    let placement = placements.placed(version, placed)?;
-    let factor = slow_factor(cpu_work(placement), identity.chipset);
-    let model = Model {
-        id: scenario.model_id.clone(),
-        version: version.to_owned(),
-        sha256: placements.model_sha256(version),
-        source_sha256: None,
-        ep_compatibility: String::new(),
-    };
-    recording.open_session(model, placement.clone(), at);
-    Ok(physics.session(identity.chipset.npu_latency_us(), factor))
+    /// Opens a session of `version` with the device's placement.
+    fn open_session(&mut self, version: &str, at: Duration) -> Result<(), ScenarioError> {
+        let World {
+            scenario,
+            placements,
+        } = &*self.world;
+        let chipset = self.identity.chipset;
+        let placement =
+            placements.placed(version, scenario.placed(self.index, chipset, version))?;
+        let factor = slow_factor(cpu_work(placement), chipset);
+        let model = Model {
+            id: scenario.model_id.clone(),
+            version: version.to_owned(),
+            sha256: placements.model_sha256(version),
+            source_sha256: None,
+            ep_compatibility: String::new(),
+        };
+        self.recording.open_session(model, placement.clone(), at);
+        self.session = self.physics.session(chipset.npu_latency_us(), factor);
+        Ok(())
+    }
 }

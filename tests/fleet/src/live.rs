@@ -1,319 +1,222 @@
-//! A fleet in real time against a collector.
-//!
-//! One task drives all devices, with an agenda of due times, a queue of devices that have to upload, and a few
-//! connections. At most `max_in_flight` calls are open at a time, and a device has at most one.
+//! A fleet in real time against a collector: one task a device, over a few connections.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use epwatch_proto::{Placement, UploadRequest};
-use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use epwatch_proto::UploadRequest;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::chance::Chance;
-use crate::chipsets::Chipset;
 use crate::client::{Client, ClientError, endpoint, kind_of};
-use crate::device::Advance;
+use crate::device::{Advance, Device};
 use crate::fleet::Fleet;
 use crate::outbox::{Answer, Outbox, Wants};
-use crate::progress::{Counters, Progress};
 
 /// A call that takes longer has failed: the collector answers in milliseconds.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// Connections that all devices share.
+const N_CONNECTIONS: usize = 2;
+/// Most calls open at a time. A device has at most one.
+const MAX_IN_FLIGHT: usize = 32;
 
-/// The collector of a live fleet, and the bounds of its calls.
-#[derive(Debug, Clone)]
-pub struct LiveOptions {
-    /// Address of the collector, for example `http://127.0.0.1:4717`.
-    pub endpoint: String,
-    pub app_key: String,
-    /// Connections that all devices share.
-    pub connections: usize,
-    /// Most calls open at a time.
-    pub max_in_flight: usize,
-}
-
-impl LiveOptions {
-    /// Two connections, 32 calls.
-    #[must_use]
-    pub fn new(endpoint: &str, app_key: &str) -> Self {
-        Self {
-            endpoint: endpoint.to_owned(),
-            app_key: app_key.to_owned(),
-            connections: 2,
-            max_in_flight: 32,
-        }
-    }
+/// Counts at one instant. `sealed = acked + refused + dropped + pending`, always.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    pub devices: u64,
+    pub runs: u64,
+    /// Reports sealed by devices.
+    pub sealed: u64,
+    /// Reports that the collector stored, or had stored before.
+    pub acked: u64,
+    /// Reports that the collector refused for good.
+    pub refused: u64,
+    /// Reports that devices gave up, for example because a spool was full.
+    pub dropped: u64,
+    /// Reports on devices.
+    pub pending: u64,
+    /// Uploads that failed and will be made again.
+    pub retried: u64,
 }
 
 /// A running fleet. Dropping it stops the devices where they are; `drain` uploads everything first.
 #[derive(Debug)]
 pub struct Live {
-    counters: Arc<Counters>,
-    orders: mpsc::UnboundedSender<Order>,
-    driver: JoinHandle<()>,
-    cancel: CancellationToken,
+    shared: Arc<Shared>,
+    devices: JoinSet<()>,
 }
 
-/// A message to the driver.
 #[derive(Debug)]
-enum Order {
-    Placement(String, Chipset, Box<Placement>),
-    Drain,
+struct Shared {
+    began: Instant,
+    calls: Semaphore,
+    progress: Mutex<Progress>,
+    /// The devices' time at which they record no more and only upload.
+    drained_from: watch::Sender<Option<Duration>>,
 }
 
 impl Live {
     /// Starts the devices; their time zero is now. Must be called within a tokio runtime.
-    /// Cancelling `cancel` stops them where they are.
     ///
     /// # Errors
     /// If the endpoint or the app key cannot be used.
-    pub fn start(
-        fleet: Fleet,
-        options: &LiveOptions,
-        cancel: CancellationToken,
-    ) -> Result<Self, ClientError> {
-        let counters = Arc::new(Counters::default());
-        Counters::add(&counters.devices, fleet.len() as u64);
-        let endpoint = endpoint(&options.endpoint, None, CALL_DEADLINE)?;
+    pub fn start(fleet: Fleet, collector: &str, app_key: &str) -> Result<Self, ClientError> {
+        let endpoint = endpoint(collector, None, CALL_DEADLINE)?;
         // Connects when the first call is made, and again after every loss.
-        let clients = (0..options.connections.max(1))
-            .map(|_| Client::new(endpoint.connect_lazy(), &options.app_key))
-            .collect::<Result<_, _>>()?;
-        let (orders, inbox) = mpsc::unbounded_channel();
-        let driver = Driver::new(fleet, options, clients, Arc::clone(&counters));
-        // A child token, since stopping this fleet must not stop its host.
-        let cancel = cancel.child_token();
-        let stop = cancel.clone();
-        let driver = tokio::spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = driver.run(inbox) => {}
-            }
+        let clients = (0..N_CONNECTIONS).map(|_| Client::new(endpoint.connect_lazy(), app_key));
+        let clients: Vec<Client> = clients.collect::<Result<_, _>>()?;
+        let progress = Progress {
+            devices: fleet.devices.len() as u64,
+            ..Progress::default()
+        };
+        let shared = Arc::new(Shared {
+            began: Instant::now(),
+            calls: Semaphore::new(MAX_IN_FLIGHT),
+            progress: Mutex::new(progress),
+            drained_from: watch::Sender::new(None),
         });
-        Ok(Self {
-            counters,
-            orders,
-            driver,
-            cancel,
-        })
+        let seed = fleet.world.scenario.seed;
+        let mut devices = JoinSet::new();
+        for ((device, index), client) in fleet
+            .devices
+            .into_iter()
+            .zip(0..)
+            .zip(clients.iter().cycle())
+        {
+            let live = LiveDevice {
+                shared: Arc::clone(&shared),
+                device,
+                outbox: Outbox::new(Chance::split(seed, "back-off", index)),
+                client: client.clone(),
+                is_finished: false,
+            };
+            devices.spawn(live.run());
+        }
+        Ok(Self { shared, devices })
     }
 
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.counters.read()
-    }
-
-    /// Sets the placement of later sessions of this version on this chipset.
-    pub fn set_placement(&self, version: &str, chipset: Chipset, placement: Placement) {
-        let order = Order::Placement(version.to_owned(), chipset, Box::new(placement));
-        // A driver that has ended makes no more sessions.
-        let _ended = self.orders.send(order);
+        let counts = *self.shared.progress();
+        let ended = counts.acked + counts.refused + counts.dropped;
+        Progress {
+            pending: counts.sealed - ended,
+            ..counts
+        }
     }
 
     /// Stops recording, seals all devices' reports and uploads them, for at most `within`. `pending` of the result
     /// counts the rest.
     pub async fn drain(mut self, within: Duration) -> Progress {
-        // A driver that has ended has nothing to drain.
-        let _ended = self.orders.send(Order::Drain);
-        let _late = tokio::time::timeout(within, &mut self.driver).await;
-        self.counters.read()
+        let now = self.shared.began.elapsed();
+        self.shared.drained_from.send_replace(Some(now));
+        let all_end = async { while self.devices.join_next().await.is_some() {} };
+        let _late = timeout(within, all_end).await;
+        self.progress()
     }
 }
 
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.cancel.cancel();
+impl Shared {
+    /// Nothing panics while it counts.
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The state of a device's upload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sending {
-    No,
-    Queued,
-    InFlight,
+struct LiveDevice {
+    shared: Arc<Shared>,
+    device: Device,
+    outbox: Outbox,
+    client: Client,
+    /// Records no more.
+    is_finished: bool,
 }
 
-struct Driver {
-    fleet: Fleet,
-    began: Instant,
-    counters: Arc<Counters>,
-    clients: Vec<Client>,
-    max_in_flight: usize,
-    outboxes: Vec<Outbox>,
-    sending: Vec<Sending>,
-    /// The next moment of each device.
-    agenda: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// Devices that have to upload, in the order of their requests.
-    queue: VecDeque<usize>,
-    calls: JoinSet<(usize, Answer)>,
-    draining: bool,
-}
-
-impl Driver {
-    fn new(
-        fleet: Fleet,
-        options: &LiveOptions,
-        clients: Vec<Client>,
-        counters: Arc<Counters>,
-    ) -> Self {
-        let n = fleet.len();
-        let seed = fleet.scenario().seed;
-        let agenda = (0..n)
-            .map(|index| Reverse((fleet.due(index), index)))
-            .collect();
-        Self {
-            outboxes: (0..n as u64)
-                .map(|index| Outbox::new(Chance::split(seed, "back-off", index)))
-                .collect(),
-            sending: vec![Sending::No; n],
-            fleet,
-            began: Instant::now(),
-            counters,
-            clients,
-            max_in_flight: options.max_in_flight.max(1),
-            agenda,
-            queue: VecDeque::new(),
-            calls: JoinSet::new(),
-            draining: false,
-        }
-    }
-
+impl LiveDevice {
     /// Ends when it is drained.
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+    async fn run(mut self) {
+        let mut order = self.shared.drained_from.subscribe();
         loop {
-            self.start_calls();
-            if self.draining && self.is_empty() {
-                return;
+            let now = self.shared.began.elapsed();
+            match *order.borrow() {
+                _ if self.is_finished => {}
+                Some(drained_from) => self.finish(drained_from),
+                None => {
+                    let sealed = self.device.advance(now);
+                    self.keep(sealed);
+                }
             }
-            let wake = self
-                .agenda
-                .peek()
-                .map(|Reverse((due, _))| self.began + *due);
+            let wake = match self.outbox.wants(now) {
+                Wants::Upload => {
+                    self.upload(&mut order).await;
+                    continue;
+                }
+                Wants::Nothing if self.is_finished => return,
+                Wants::Nothing => self.device.due(),
+                Wants::Wait(until) if self.is_finished => until,
+                Wants::Wait(until) => until.min(self.device.due()),
+            };
             tokio::select! {
-                Some(order) = inbox.recv() => self.obey(order),
-                Some(done) = self.calls.join_next() => {
-                    let (index, answer) = done.expect("a call does not panic and is not aborted");
-                    self.take_answer(index, answer);
-                }
-                () = until(wake) => self.see_to_due_devices(),
+                () = sleep_until(self.shared.began + wake) => {}
+                _ = order.changed(), if !self.is_finished => {}
             }
         }
     }
 
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.outboxes.iter().all(Outbox::is_empty)
-    }
-
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Placement(version, chipset, placement) => {
-                self.fleet.set_placement(&version, chipset, *placement);
-            }
-            Order::Drain => {
-                self.draining = true;
-                for index in 0..self.fleet.len() {
-                    let sealed = self.fleet.finish(index, self.now());
-                    self.keep(index, sealed);
-                    self.wants_to_upload(index);
+    /// Makes one call. Reports that are sealed meanwhile for a drain wait for the next one.
+    async fn upload(&mut self, order: &mut watch::Receiver<Option<Duration>>) {
+        let shared = Arc::clone(&self.shared);
+        let _one_of_few = shared.calls.acquire().await;
+        let request = UploadRequest {
+            reports: self.outbox.next_call(),
+            clock: self.device.recording.send_clock(shared.began.elapsed()),
+            sdk: self.device.recording.sdk(),
+            held_directive_ids: Vec::new(),
+            attestation: None,
+        };
+        let client = self.client.clone();
+        let mut call = std::pin::pin!(client.upload(&request));
+        let answer = loop {
+            tokio::select! {
+                answer = &mut call => break answer,
+                _ = order.changed(), if !self.is_finished => {
+                    let drained_from = *order.borrow();
+                    self.finish(drained_from.unwrap_or_default());
                 }
             }
-        }
+        };
+        let answer = match answer {
+            Ok(response) => Answer::Response(response),
+            Err(status) => {
+                tracing::debug!(code = ?status.code(), message = status.message(), "upload failed");
+                Answer::Failed(kind_of(&status))
+            }
+        };
+        let ended = self.outbox.settle(answer, shared.began.elapsed());
+        self.device.recording.settle(&ended);
+        let mut progress = shared.progress();
+        progress.acked += ended.acked.len() as u64;
+        progress.refused += ended.refused_runs.len() as u64;
+        progress.retried += u64::from(ended.sends_again);
     }
 
-    fn see_to_due_devices(&mut self) {
-        let now = self.now();
-        while let Some(Reverse((due, index))) = self.agenda.peek().copied() {
-            if due > now {
-                return;
-            }
-            self.agenda.pop();
-            if !self.draining && self.fleet.due(index) <= now {
-                let sealed = self.fleet.advance(index, now);
-                self.keep(index, sealed);
-                self.agenda.push(Reverse((self.fleet.due(index), index)));
-            }
-            self.wants_to_upload(index);
-        }
+    fn finish(&mut self, at: Duration) {
+        self.is_finished = true;
+        let sealed = self.device.finish(at);
+        self.keep(sealed);
     }
 
-    fn keep(&mut self, index: usize, sealed: Advance) {
-        Counters::add(&self.counters.runs, sealed.n_runs);
-        Counters::add(&self.counters.sealed, sealed.reports.len() as u64);
+    fn keep(&mut self, sealed: Advance) {
+        let shared = Arc::clone(&self.shared);
+        let mut progress = shared.progress();
+        progress.runs += sealed.n_runs;
+        progress.sealed += sealed.reports.len() as u64;
         for (_, report) in sealed.reports {
-            for lost in self.outboxes[index].push(report) {
-                self.fleet.device(index).lost(&lost);
-                Counters::add(&self.counters.dropped, 1);
+            for lost in self.outbox.push(report) {
+                self.device.recording.lost(&lost);
+                progress.dropped += 1;
             }
         }
-    }
-
-    /// Queues the device, unless it is queued or has nothing to send. One that must wait goes onto the agenda.
-    fn wants_to_upload(&mut self, index: usize) {
-        if self.sending[index] != Sending::No {
-            return;
-        }
-        match self.outboxes[index].wants(self.now()) {
-            Wants::Nothing => {}
-            Wants::Upload => {
-                self.sending[index] = Sending::Queued;
-                self.queue.push_back(index);
-            }
-            Wants::Wait(until) => self.agenda.push(Reverse((until, index))),
-        }
-    }
-
-    fn start_calls(&mut self) {
-        while self.calls.len() < self.max_in_flight
-            && let Some(index) = self.queue.pop_front()
-        {
-            self.sending[index] = Sending::InFlight;
-            let (clock, sdk) = self.fleet.sender(index, self.now());
-            let request = self.outboxes[index].request(clock, sdk);
-            // The next one in turn.
-            self.clients.rotate_left(1);
-            let client = self.clients[0].clone();
-            self.calls
-                .spawn(async move { (index, upload(client, request).await) });
-            Counters::add(&self.counters.uploads, 1);
-        }
-    }
-
-    fn take_answer(&mut self, index: usize, answer: Answer) {
-        let now = self.now();
-        let ended = self.outboxes[index].settle(answer, now);
-        self.fleet.device(index).settle(&ended);
-        Counters::add(&self.counters.acked, ended.acked.len() as u64);
-        Counters::add(&self.counters.refused, ended.refused_runs.len() as u64);
-        Counters::add(&self.counters.retried, u64::from(ended.sends_again));
-        self.sending[index] = Sending::No;
-        self.wants_to_upload(index);
-    }
-}
-
-async fn upload(client: Client, request: UploadRequest) -> Answer {
-    match client.upload(&request).await {
-        Ok(response) => Answer::Response(response),
-        Err(status) => {
-            tracing::debug!(code = ?status.code(), message = status.message(), "upload failed");
-            Answer::Failed(kind_of(&status))
-        }
-    }
-}
-
-/// Waits for that moment; without one, forever.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

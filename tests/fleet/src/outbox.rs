@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::upload::{MAX_REPORTS, MAX_REQUEST_BYTES};
-use epwatch_proto::{
-    Outcome, ReportKey, Sdk, SendClock, UploadFailureKind, UploadRequest, UploadResponse,
-};
+use epwatch_proto::{Outcome, ReportKey, UploadFailureKind, UploadResponse};
 use epwatch_sdk::SealedReport;
 
 use crate::chance::Chance;
@@ -81,10 +79,6 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.reports.is_empty()
-    }
-
     /// Keeps a report, and returns the oldest ones that had to go for it. Reports that are on their way stay, because
     /// their ack may come.
     pub(crate) fn push(&mut self, report: SealedReport) -> Vec<SealedReport> {
@@ -111,7 +105,7 @@ impl Outbox {
     }
 
     /// The oldest reports that fit into one call; at least one.
-    pub(crate) fn request(&mut self, clock: SendClock, sdk: Sdk) -> UploadRequest {
+    pub(crate) fn next_call(&mut self) -> Vec<Bytes> {
         let mut reports: Vec<Bytes> = Vec::new();
         // Room for the request's own fields; each report adds its tag and length.
         let mut n_bytes = 1_024;
@@ -123,13 +117,7 @@ impl Outbox {
             reports.push(report.bytes.clone());
         }
         self.n_in_flight = reports.len();
-        UploadRequest {
-            reports,
-            clock,
-            sdk,
-            held_directive_ids: Vec::new(),
-            attestation: None,
-        }
+        reports
     }
 
     /// Removes the reports that ended and keeps the rest for another call.
@@ -197,14 +185,6 @@ mod tests {
     use super::*;
     use epwatch_proto::{InstallationId, ReportResult, Sequence, StreamId};
 
-    fn sdk() -> Sdk {
-        Sdk {
-            name: "test".to_owned(),
-            version: "1".to_owned(),
-            language: "rust".to_owned(),
-        }
-    }
-
     fn sealed(number: u8) -> SealedReport {
         SealedReport {
             key: ReportKey {
@@ -239,7 +219,7 @@ mod tests {
     #[test]
     fn a_failed_call_sends_the_same_bytes_again_later() {
         let mut outbox = outbox(3);
-        let first = outbox.request(SendClock::default(), sdk()).reports;
+        let first = outbox.next_call();
         let failed = Answer::Failed(UploadFailureKind::Timeout);
         assert!(outbox.settle(failed, Duration::ZERO).sends_again);
         let Wants::Wait(until) = outbox.wants(Duration::ZERO) else {
@@ -248,14 +228,14 @@ mod tests {
         assert!(until >= FIRST_WAIT / 2);
         outbox.push(sealed(3));
         assert_eq!(outbox.wants(until), Wants::Upload);
-        let second = outbox.request(SendClock::default(), sdk()).reports;
+        let second = outbox.next_call();
         assert_eq!(first, second[..3]);
     }
 
     #[test]
     fn each_report_ends_as_its_result_says() {
         let mut outbox = outbox(4);
-        let before = outbox.request(SendClock::default(), sdk()).reports;
+        let before = outbox.next_call();
         let results = vec![
             ReportResult::new(1, None, Outcome::Duplicate, ""),
             ReportResult::new(2, None, Outcome::RefusedOverloaded, ""),
@@ -269,20 +249,17 @@ mod tests {
             sends_again: true,
         };
         assert_eq!(ended, expected);
-        assert_eq!(
-            outbox.request(SendClock::default(), sdk()).reports,
-            before[2..3]
-        );
+        assert_eq!(outbox.next_call(), before[2..3]);
     }
 
     #[test]
     fn a_smaller_limit_makes_smaller_calls() {
         let mut outbox = outbox(50);
         outbox.max_request_bytes = 2_000;
-        let reports = outbox.request(SendClock::default(), sdk()).reports;
+        let reports = outbox.next_call();
         assert!((1..10).contains(&reports.len()));
         outbox.max_request_bytes = 1;
-        assert_eq!(outbox.request(SendClock::default(), sdk()).reports.len(), 1);
+        assert_eq!(outbox.next_call().len(), 1);
     }
 
     #[test]
@@ -290,7 +267,7 @@ mod tests {
         let mut outbox = outbox(3);
         outbox.max_bytes = 300;
         outbox.max_request_bytes = 1;
-        assert_eq!(outbox.request(SendClock::default(), sdk()).reports.len(), 1);
+        assert_eq!(outbox.next_call().len(), 1);
         assert_eq!(outbox.push(sealed(3)), [sealed(1)]);
         let ended = outbox.settle(response(Vec::new()), Duration::ZERO);
         assert_eq!(ended.acked, [sealed(0).key]);

@@ -230,7 +230,7 @@ pub(crate) struct LiveRun {
 }
 
 /// The state of a live device's session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct SessionPhysics {
     base_us: f64,
     n_runs: usize,

@@ -58,30 +58,24 @@ pub struct Rollout {
     pub share: f64,
 }
 
-/// A fault: the placement that some devices get.
+/// A fault: the placement that a share of a chipset's devices gets.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum PlacementFault {
-    /// Every node is on the CPU and the session reports success.
-    TotalFallback {
-        /// The chipset of its devices.
-        chipset: Chipset,
-        /// The only version that has it.
-        version: String,
-        /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
-        share: f64,
-    },
-    /// Devices get the placement that the version has on another chipset.
-    PlacedAs {
-        /// The chipset of its devices.
-        chipset: Chipset,
-        /// The only version that has it.
-        version: String,
-        /// The chipset whose placement they get.
-        like: Chipset,
-        /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
-        share: f64,
-    },
+pub struct PlacementFault {
+    pub chipset: Chipset,
+    /// The only version that has it.
+    pub version: String,
+    /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
+    pub share: f64,
+    pub placed: Placed,
+}
+
+/// A device's placement of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// As the version has it on this chipset.
+    As(Chipset),
+    /// Every node is on the CPU, and the session reports success.
+    OnCpu,
 }
 
 /// A scenario that cannot be simulated: the field and what it must be.
@@ -100,15 +94,6 @@ pub enum ScenarioError {
         version: String,
         chipset: &'static str,
     },
-}
-
-/// A device's placement of a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placed {
-    /// As the version has it on this chipset.
-    As(Chipset),
-    /// Wholly on the CPU.
-    OnCpu,
 }
 
 impl Scenario {
@@ -183,31 +168,11 @@ impl Scenario {
         }
         // One draw for all faults: devices hit by the smaller share are among those of the larger.
         let fault_draw = draw("fault");
-        for fault in &self.faults {
-            let (hits, placed) = match fault {
-                PlacementFault::TotalFallback {
-                    chipset: c,
-                    version: v,
-                    share,
-                } => (
-                    *c == chipset && v == version && fault_draw < *share,
-                    Placed::OnCpu,
-                ),
-                PlacementFault::PlacedAs {
-                    chipset: c,
-                    version: v,
-                    like,
-                    share,
-                } => (
-                    *c == chipset && v == version && fault_draw < *share,
-                    Placed::As(*like),
-                ),
-            };
-            if hits {
-                return placed;
-            }
-        }
-        Placed::As(chipset)
+        let hits = |fault: &&PlacementFault| {
+            fault.chipset == chipset && fault.version == version && fault_draw < fault.share
+        };
+        let fault = self.faults.iter().find(hits);
+        fault.map_or(Placed::As(chipset), |fault| fault.placed)
     }
 
     /// All versions, the first one first.
@@ -218,34 +183,40 @@ impl Scenario {
 
     /// Checks everything that a placement is not needed for.
     pub(crate) fn validate(&self) -> Result<(), ScenarioError> {
-        let share = |value: f64| (0.0..=1.0).contains(&value);
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let text = |text: &str, max_bytes: usize| {
             !text.is_empty() && text.len() <= max_bytes && !text.chars().any(char::is_control)
         };
-        let checks = [
-            ("app_id", "1 to 128 bytes of text", text(&self.app_id, 128)),
+        let texts = [
+            ("app_id", "1 to 128 bytes of text", &self.app_id, 128),
             (
                 "environment",
                 "1 to 32 bytes of text",
-                text(&self.environment, 32),
+                &self.environment,
+                32,
             ),
-            (
-                "model_id",
-                "1 to 128 bytes of text",
-                text(&self.model_id, 128),
-            ),
+            ("model_id", "1 to 128 bytes of text", &self.model_id, 128),
+        ];
+        let texts =
+            texts.map(|(field, expected, value, bytes)| (field, expected, text(value, bytes)));
+        let of_rollouts = self.rollouts.iter().map(|rollout| rollout.share);
+        let of_faults = self.faults.iter().map(|fault| fault.share);
+        let mut shares = of_rollouts.chain(of_faults).chain([self.always_fell_back]);
+        let mut versions: Vec<&str> = self.versions().collect();
+        versions.sort_unstable();
+        let are_unique = versions.windows(2).all(|pair| pair[0] != pair[1]);
+        let weigh_something = self.chipsets.iter().all(|entry| positive(entry.share));
+        let checks = [
             (
                 "versions",
-                "1 to 64 bytes of text each",
-                self.versions().all(|version| text(version, 64)),
+                "at most 256, each once, with 1 to 64 bytes of text",
+                versions.len() <= 256 && are_unique && versions.iter().all(|v| text(v, 64)),
             ),
             ("n_devices", "at least 1", self.n_devices > 0),
             (
                 "chipsets",
                 "at least one, with positive shares",
-                !self.chipsets.is_empty()
-                    && self.chipsets.iter().all(|entry| positive(entry.share)),
+                !self.chipsets.is_empty() && weigh_something,
             ),
             ("runs_per_second", "above 0", positive(self.runs_per_second)),
             (
@@ -254,33 +225,12 @@ impl Scenario {
                 self.report_interval >= Duration::from_millis(10),
             ),
             (
-                "rollouts.share",
+                "all shares",
                 "between 0 and 1",
-                self.rollouts.iter().all(|rollout| share(rollout.share)),
-            ),
-            (
-                "rollouts",
-                "at most 255, and each version only once",
-                self.rollouts.len() < 256 && {
-                    let mut versions: Vec<&str> = self.versions().collect();
-                    versions.sort_unstable();
-                    versions.windows(2).all(|pair| pair[0] != pair[1])
-                },
-            ),
-            (
-                "faults.share",
-                "between 0 and 1",
-                self.faults.iter().all(|fault| match fault {
-                    PlacementFault::TotalFallback { share: s, .. }
-                    | PlacementFault::PlacedAs { share: s, .. } => share(*s),
-                }),
-            ),
-            (
-                "always_fell_back",
-                "between 0 and 1",
-                share(self.always_fell_back),
+                shares.all(|share| (0.0..=1.0).contains(&share)),
             ),
         ];
+        let checks = texts.into_iter().chain(checks);
         for (field, expected, holds) in checks {
             if !holds {
                 return Err(ScenarioError::OutOfBounds { field, expected });
@@ -336,10 +286,11 @@ mod tests {
     fn a_fault_hits_its_share_of_one_chipset_and_version() {
         let mut scenario = scenario();
         scenario.always_fell_back = 0.0;
-        scenario.faults.push(PlacementFault::TotalFallback {
+        scenario.faults.push(PlacementFault {
             chipset: Chipset::Sm8635,
             version: "2".to_owned(),
             share: 0.3,
+            placed: Placed::OnCpu,
         });
         let hit = |chipset, version| {
             (0..1_000)

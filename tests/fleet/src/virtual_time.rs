@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use epwatch_proto::RecordedReport;
 
+use crate::device::Device;
 use crate::fleet::Fleet;
 
 /// Reports of a fleet in the order in which a collector would have received them, from time zero
@@ -27,9 +28,8 @@ impl VirtualTime {
     /// sealed; time zero is `start_unix_ms` by the collector's clock.
     #[must_use]
     pub fn new(fleet: Fleet, start_unix_ms: i64, length: Duration) -> Self {
-        let agenda = (0..fleet.len())
-            .map(|index| Reverse((fleet.due(index), index)))
-            .collect();
+        let due = fleet.devices.iter().map(Device::due);
+        let agenda = due.zip(0..).map(Reverse).collect();
         Self {
             fleet,
             start_unix_ms,
@@ -49,12 +49,13 @@ impl VirtualTime {
     /// Simulates the next device of the agenda up to its report.
     fn step(&mut self) -> Option<()> {
         let Reverse((due, index)) = self.agenda.pop()?;
+        let device = &mut self.fleet.devices[index];
         let done = if due < self.ends {
-            let done = self.fleet.advance(index, due);
-            self.agenda.push(Reverse((self.fleet.due(index), index)));
+            let done = device.advance(due);
+            self.agenda.push(Reverse((device.due(), index)));
             done
         } else {
-            self.fleet.finish(index, self.ends)
+            device.finish(self.ends)
         };
         self.n_runs += done.n_runs;
         for (at, report) in done.reports {
@@ -66,14 +67,13 @@ impl VirtualTime {
 
     fn record(&self, index: usize, at: Duration, report: Bytes) -> RecordedReport {
         let at_ms = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
-        let scenario = self.fleet.scenario();
-        let (sent, _) = self.fleet.sender(index, at);
+        let scenario = &self.fleet.world.scenario;
         RecordedReport {
             received_at_unix_ms: self.start_unix_ms.saturating_add(at_ms),
             app_id: scenario.app_id.clone(),
             environment: scenario.environment.clone(),
             report,
-            sent,
+            sent: self.fleet.devices[index].recording.send_clock(at),
             is_unproven: false,
         }
     }

@@ -64,7 +64,7 @@ impl Requests {
         let now_ms = now.map_or(0, |now| now.as_millis());
         let start = i64::try_from(now_ms).unwrap_or(i64::MAX);
         let fleet = Fleet::new(scenario, placements, start)?;
-        let sdk = fleet.sender(0, Duration::ZERO).1;
+        let sdk = fleet.devices[0].recording.sdk();
         let n_reports = options
             .rate
             .map(|rate| whole(rate * options.length.as_secs_f64()));

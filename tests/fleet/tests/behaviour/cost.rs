@@ -3,9 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use epwatch_fleet::{Fleet, Live, LiveOptions, Placements, RecordedModel, Scenario};
+use epwatch_fleet::{Fleet, Live, Placements, RecordedModel, Scenario};
 use epwatch_strict_collector::Collector;
-use tokio_util::sync::CancellationToken;
 
 /// CPU seconds so far of this process's threads of that name (Linux: clock ticks are 10 ms).
 fn cpu_seconds(thread_name: &str) -> f64 {
@@ -43,10 +42,9 @@ fn five_hundred_devices_leave_most_of_a_core() {
         i64::try_from(now.as_millis()).unwrap(),
     )
     .unwrap();
-    let options = LiveOptions::new(&collector.endpoint(), "key");
     let began = Instant::now();
     let live = fleet_runtime
-        .block_on(async { Live::start(fleet, &options, CancellationToken::new()) })
+        .block_on(async { Live::start(fleet, &collector.endpoint(), "key") })
         .unwrap();
     while live.progress().acked < 1_500 {
         assert!(

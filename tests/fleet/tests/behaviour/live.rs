@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use epwatch_fleet::{Fleet, Live, LiveOptions, Placements, Progress, RecordedModel, Scenario};
+use epwatch_fleet::{Fleet, Live, Placements, Progress, RecordedModel, Scenario};
 use epwatch_strict_collector::{Answer, Collector};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -29,8 +28,7 @@ fn start(collector: &Collector, n_devices: usize) -> Live {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = i64::try_from(now.as_millis()).unwrap();
     let fleet = Fleet::new(scenario, placements, now).unwrap();
-    let options = LiveOptions::new(&collector.endpoint(), APP_KEY);
-    Live::start(fleet, &options, CancellationToken::new()).unwrap()
+    Live::start(fleet, &collector.endpoint(), APP_KEY).unwrap()
 }
 
 /// Waits until the fleet has done something; polls, since the fleet runs in real time.

@@ -1,9 +1,7 @@
 //! What a fleet does, seen from outside: one module a behaviour.
 
-#[cfg(test)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod cost;
-#[cfg(test)]
 mod live;
-#[cfg(test)]
-#[cfg(test)]
 mod virtual_time;

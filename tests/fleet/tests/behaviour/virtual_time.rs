@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use epwatch_fleet::{
-    Chipset, Fleet, PlacementFault, Placements, RecordedModel, Rollout, Scenario, VirtualTime,
+    Chipset, Fleet, Placed, PlacementFault, Placements, RecordedModel, Rollout, Scenario,
+    VirtualTime,
 };
 use epwatch_proto::{BaselineKind, RecordedReport, Report};
 
@@ -180,10 +181,11 @@ fn the_second_version_comes_with_the_first_ones_baseline() {
 #[test]
 fn a_total_fallback_is_an_order_of_magnitude() {
     let mut scenario = scenario();
-    scenario.faults.push(PlacementFault::TotalFallback {
+    scenario.faults.push(PlacementFault {
         chipset: Chipset::Sm8650,
         version: "2".to_owned(),
         share: 1.0,
+        placed: Placed::OnCpu,
     });
     let (records, _) = run(scenario);
     let reports = parsed(&records);
@@ -195,11 +197,11 @@ fn a_total_fallback_is_an_order_of_magnitude() {
 #[test]
 fn a_fallback_on_some_devices_leaves_the_others_alone() {
     let mut scenario = scenario();
-    scenario.faults.push(PlacementFault::PlacedAs {
+    scenario.faults.push(PlacementFault {
         chipset: Chipset::Sm8650,
         version: "2".to_owned(),
-        like: Chipset::Sm8635,
         share: 0.4,
+        placed: Placed::As(Chipset::Sm8635),
     });
     let (records, _) = run(scenario);
     let (mut hit, mut seen) = (BTreeSet::new(), BTreeSet::new());
