@@ -20,7 +20,7 @@ struct Node {
 }
 
 impl Recorded {
-    /// What a session gets: as the SDK sums up what it reads from a live one.
+    /// Returns the placement of a session, summed up by the SDK as for a live one.
     pub(crate) fn placement(&self, manifest: &ModelManifest) -> Placement {
         sum_up(self.subgraphs(|node| &node.ep), manifest)
     }

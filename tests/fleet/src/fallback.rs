@@ -20,7 +20,7 @@ const CROSSING: f64 = 0.03;
 /// The part of a graph that does not run on the NPU, without benign nodes (edge QuantizeLinear and DequantizeLinear).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CpuWork {
-    /// Share of the model's MACs on the CPU, 0 to 1; `None` when no manifest says it.
+    /// Share of the model's MACs on the CPU, 0 to 1; `None` without a manifest.
     pub(crate) macs_share: Option<f64>,
     /// Share of the computing nodes on the CPU, 0 to 1: stands in when MACs are not known.
     pub(crate) node_share: f64,

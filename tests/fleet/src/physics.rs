@@ -219,13 +219,13 @@ impl Spell {
     }
 }
 
-/// A live device's run and what the device can say about the moment.
+/// A live device's run, with the conditions that the device reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LiveRun {
     pub(crate) latency: Duration,
-    /// Android's thermal status, 0 to 6; `None`: the device cannot say.
+    /// Android's thermal status, 0 to 6; `None`: not reported.
     pub(crate) thermal_status: Option<u8>,
-    /// Whether power save was on; `None`: the device cannot say.
+    /// Whether power save was on; `None`: not reported.
     pub(crate) power_save: Option<bool>,
 }
 
@@ -278,8 +278,8 @@ impl DevicePhysics {
         &self.traits
     }
 
-    /// Opens a session whose runs take `npu_latency_us` on a median device when all of it is on
-    /// the NPU, times `slow_factor` for what is not.
+    /// Opens a session. Its runs take `npu_latency_us` on a median device, times `slow_factor` for the part outside of the
+    /// NPU.
     pub(crate) fn session(&self, npu_latency_us: f64, slow_factor: f64) -> SessionPhysics {
         SessionPhysics {
             base_us: npu_latency_us * slow_factor * self.traits.lasting,
@@ -337,7 +337,7 @@ impl DevicePhysics {
 mod tests {
     use super::*;
 
-    /// Without spikes and what comes and goes.
+    /// Without spikes, heat, power save and contention.
     const QUIET: Weather = Weather {
         heat: 0.0,
         power_save: 0.0,

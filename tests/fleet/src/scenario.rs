@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Scenario {
     /// Equal seeds give equal fleets.
     pub seed: u64,
-    /// App id as the collector knows it.
+    /// App id, as in the app keys of the collector.
     pub app_id: String,
     /// App version that the devices report.
     pub app_version: String,
@@ -78,7 +78,7 @@ pub enum Placed {
     OnCpu,
 }
 
-/// A scenario that cannot be simulated: the field and what it must be.
+/// A scenario that cannot be simulated: the field and its bounds.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ScenarioError {
     /// A field is out of bounds.

@@ -32,7 +32,7 @@ pub struct Package {
     pub version: String,
 }
 
-/// Returns whether this is a nightly run (`EPWATCH_NIGHTLY=1`). Otherwise prints `what` the test passes over.
+/// Returns whether this is a nightly run (`EPWATCH_NIGHTLY=1`). Otherwise prints `what`, the part of the test that is left out.
 pub fn is_nightly(what: &str) -> bool {
     let is_nightly = env::var("EPWATCH_NIGHTLY").is_ok_and(|value| value == "1");
     if !is_nightly {

@@ -1,9 +1,9 @@
 //! Load on a collector: reports of a simulated fleet at a rate, and the end of each.
 //!
-//! A thread simulates the devices and runs ahead of the clock by a bounded number of requests.
-//! Requests fall due at the asked rate whether or not earlier ones are answered, and latency counts
-//! from the moment that a request was due: a collector that stalls cannot hide it by slowing the
-//! load down. Every report goes on until it is acknowledged, refused for good, or time is up.
+//! A thread simulates the devices and runs ahead of the clock by a bounded number of requests. Requests fall due at the
+//! asked rate, whether or not earlier ones are answered. Latency counts from the due time, so that a collector that
+//! stalls cannot hide it by slowing the load down. Each report is sent again until it is acknowledged, refused for good,
+//! or time is up.
 
 mod options;
 mod requests;
@@ -57,8 +57,8 @@ pub enum LoadError {
     Refused(Status),
 }
 
-/// Runs a load to its end. `progress` is called about twice a second; cancelling `stop` ends the
-/// load early, and what is open is still drained.
+/// Runs a load to its end. `progress` is called about twice a second. Cancelling `stop` ends the load early; open requests
+/// are still drained.
 ///
 /// # Errors
 /// The load cannot start, or the collector refuses its calls for good.

@@ -1,4 +1,4 @@
-//! What a fleet costs: it must leave the machine to what is measured with it.
+//! The cost of a fleet, which must leave the machine to the server under measurement.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

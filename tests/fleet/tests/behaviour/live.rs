@@ -78,46 +78,35 @@ async fn every_report_comes_home() {
     assert_all_home(&collector, progress);
 }
 
-#[tokio::test]
-async fn nothing_is_lost_while_the_collector_is_down() {
-    let collector = collector(Some(Answer::Fail(down())));
+/// Checks that every report arrives, once, after a time in which the collector gives this answer. Returns the collector,
+/// and the progress at the end of that time.
+async fn check_recovers(answer: Answer, retried: u64) -> (Collector, Progress) {
+    let collector = collector(Some(answer));
     let live = start(&collector, 20);
-    wait_for(&live, "failed upload of each device", |progress| {
-        progress.retried >= 40
-    })
-    .await;
-    assert_eq!(live.progress().acked, 0);
+    wait_for(&live, "retry of each device", |p| p.retried >= retried).await;
+    let before = live.progress();
     collector.answer_from_now_on(None);
     let progress = live.drain(DEADLINE).await;
     assert_all_home(&collector, progress);
+    (collector, before)
+}
+
+#[tokio::test]
+async fn nothing_is_lost_while_the_collector_is_down() {
+    let (_, before) = check_recovers(Answer::Fail(down()), 40).await;
+    assert_eq!(before.acked, 0);
 }
 
 #[tokio::test]
 async fn a_lost_ack_brings_the_same_bytes_again() {
-    let collector = collector(Some(Answer::StoreAndFail(down())));
-    let live = start(&collector, 20);
-    wait_for(&live, "lost ack of each device", |progress| {
-        progress.retried >= 20
-    })
-    .await;
-    collector.answer_from_now_on(None);
-    let progress = live.drain(DEADLINE).await;
+    let (collector, _) = check_recovers(Answer::StoreAndFail(down()), 20).await;
     assert!(collector.n_duplicates() > 0);
-    assert_all_home(&collector, progress);
 }
 
 #[tokio::test]
 async fn reports_refused_for_now_come_again() {
-    let collector = collector(Some(Answer::Overloaded));
-    let live = start(&collector, 20);
-    wait_for(&live, "refusal of each device", |progress| {
-        progress.retried >= 20
-    })
-    .await;
-    assert_eq!(live.progress().refused, 0);
-    collector.answer_from_now_on(None);
-    let progress = live.drain(DEADLINE).await;
-    assert_all_home(&collector, progress);
+    let (_, before) = check_recovers(Answer::Overloaded, 20).await;
+    assert_eq!(before.refused, 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A fleet over virtual time: what its reports say must be what was simulated.
+//! A fleet over virtual time: its reports must agree with the simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -126,7 +126,7 @@ fn the_same_seed_gives_the_same_bytes() {
     assert!(first != other);
 }
 
-/// The whole point: nobody says "slow", the real placement does.
+/// No scenario says "slow": the latency follows from the recorded placement.
 #[test]
 fn the_float_head_is_slow_only_where_it_left_the_npu() {
     let (records, _) = run(scenario());
@@ -149,7 +149,7 @@ fn the_float_head_is_slow_only_where_it_left_the_npu() {
     assert_eq!(ops, BTreeSet::from(expected));
 }
 
-/// Devices know what they were used to: the SDK's own baseline of the version before.
+/// Reports carry the SDK's own baseline of the version before.
 #[test]
 fn the_second_version_comes_with_the_first_ones_baseline() {
     let (records, _) = run(scenario());
