@@ -4,7 +4,7 @@
 use std::{
     collections::HashSet,
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Stdio},
 };
 
 use clickhouse::Client;
@@ -12,7 +12,7 @@ use epwatch_collector::schema;
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 
-use crate::support::{Running, check_fails, check_succeeds, epwatch, until};
+use crate::support::{Running, check_fails, epwatch, json, server, until};
 
 /// A `serve` with buckets of a second.
 struct Serve {
@@ -23,11 +23,8 @@ struct Serve {
 
 impl Serve {
     fn start(data_dir: &Path, batch_period: &str) -> Self {
-        let mut serve = epwatch();
+        let mut serve = server("serve", data_dir);
         serve
-            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(data_dir)
-            .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
             .env("EPWATCH_COLLECTOR__BATCH__PERIOD", batch_period)
             .env("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "1s")
             .env("EPWATCH_LOG", "warn");
@@ -57,40 +54,35 @@ impl Serve {
         self.client().query(sql).fetch_all().await.unwrap()
     }
 
-    fn load(&self, args: &[&str]) -> Command {
-        let mut load = epwatch();
-        load.args(["load", "--json", "--endpoint"])
-            .arg(format!("http://{}", self.collector))
-            .args(args);
-        load
+    /// Starts a load.
+    fn load(&self, words: &str) -> Child {
+        let mut load = epwatch(&format!(
+            "load --json --endpoint http://{} {words}",
+            self.collector
+        ));
+        load.stdout(Stdio::piped()).spawn().unwrap()
     }
 }
 
-fn acked(output: &Output) -> u64 {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let document: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {output:?} {stderr}"));
+/// Waits for the end of a load, and returns the number of its acknowledged reports.
+fn acked(load: Child) -> u64 {
+    let output = load.wait_with_output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     document["acked"].as_u64().unwrap()
 }
 
-fn store_command(args: &[&str]) -> Command {
-    let mut command = epwatch();
-    command.arg("store").args(args).env("EPWATCH_LOG", "warn");
+fn store(words: &str) -> Command {
+    let mut command = epwatch(&format!("store {words}"));
+    command.env("EPWATCH_LOG", "warn");
     command
 }
 
-#[track_caller]
-fn done(args: &[&str]) -> Value {
-    serde_json::from_str(&check_succeeds(&mut store_command(args))).unwrap()
-}
-
-#[track_caller]
-fn refused(args: &[&str], code: i32, expected: &str) {
-    check_fails(&mut store_command(args), code, expected);
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
+/// Copies between a backup and a data folder: `command` is `backup` or `restore`.
+fn copy(command: &str, backup: &Path, data_dir: &Path) -> Value {
+    let (backup, data_dir) = (backup.display(), data_dir.display());
+    json(&mut store(&format!(
+        "{command} {backup} --data-dir {data_dir}"
+    )))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,9 +90,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let serve = Serve::start(&at("old"), "100ms");
-    let first = serve.load(&["--rate", "200", "--duration", "2s", "--batch", "10"]);
-    let first = tokio::task::spawn_blocking(move || { first }.output().unwrap());
-    assert!(acked(&first.await.unwrap()) >= 400);
+    assert!(acked(serve.load("--rate 200 --duration 2s --batch 10")) >= 400);
     until("the first load is in the store", || async {
         serve.keys().await.len() >= 400
     })
@@ -112,20 +102,15 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     let before: HashSet<String> = serve.keys().await.into_iter().collect();
     assert!(before.len() < 400);
 
-    let second = serve.load(&["--rate", "300", "--duration", "6s", "--batch", "5"]);
-    let second = tokio::task::spawn_blocking(move || { second }.output().unwrap());
+    let second = serve.load("--rate 300 --duration 6s --batch 5");
     let n_before = before.len();
     until("the second load is on its way", || async {
         serve.keys().await.len() > n_before + 100
     })
     .await;
-    let (backup, old) = (at("backup"), at("old"));
-    let saved = tokio::task::spawn_blocking(move || {
-        done(&["backup", text(&backup), "--data-dir", text(&old), "--json"])
-    });
-    let saved = saved.await.unwrap();
+    let saved = copy("backup", &at("backup"), &at("old"));
     assert_eq!(saved["database"], "epwatch", "{saved}");
-    let sent = acked(&second.await.unwrap());
+    let sent = acked(second);
     until("all reports are in the store", || async {
         serve
             .number("SELECT uniqExact(installation, stream_id, sequence) FROM report_copies")
@@ -136,11 +121,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     let all: HashSet<String> = serve.keys().await.into_iter().collect();
     drop(serve);
 
-    let (backup, new) = (at("backup"), at("new"));
-    let restored = tokio::task::spawn_blocking(move || {
-        done(&["restore", text(&backup), "--data-dir", text(&new), "--json"])
-    });
-    let restored = restored.await.unwrap();
+    let restored = copy("restore", &at("backup"), &at("new"));
     assert_eq!(restored["wal"], saved["wal"]);
     assert_eq!(restored["taken_at_ms"], saved["taken_at_ms"]);
 
@@ -177,9 +158,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         1
     );
     // The restored one takes reports.
-    let load = serve.load(&["--rate", "100", "--duration", "1s"]);
-    let load = tokio::task::spawn_blocking(move || { load }.output().unwrap());
-    let more = acked(&load.await.unwrap());
+    let more = acked(serve.load("--rate 100 --duration 1s"));
     let expected = keys.len() as u64 + more;
     until("new reports are in the restored store", || async {
         serve.keys().await.len() as u64 == expected
@@ -193,38 +172,19 @@ async fn reports_that_only_the_log_had_are_replayed_after_a_restore() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let serve = Serve::start(&at("old"), "60s");
-    let load = serve.load(&["--rate", "200", "--duration", "1s", "--batch", "10"]);
-    let load = tokio::task::spawn_blocking(move || { load }.output().unwrap());
-    let sent = acked(&load.await.unwrap());
+    let sent = acked(serve.load("--rate 200 --duration 1s --batch 10"));
     assert!(sent >= 200);
-    let (backup, address) = (at("backup"), serve.store.clone());
-    let saved = tokio::task::spawn_blocking(move || {
-        done(&["backup", text(&backup), "--clickhouse", &address, "--json"])
-    });
-    saved.await.unwrap();
+    let backup = at("backup").display().to_string();
+    json(&mut store(&format!(
+        "backup {backup} --clickhouse {}",
+        serve.store
+    )));
     drop(serve);
 
     // A stopped `serve` can be saved, and so can a restored one.
-    let places = ["backup", "new", "backup-2", "new-2"].map(at);
-    let copied = tokio::task::spawn_blocking(move || {
-        let [backup, new, backup_2, new_2] = places;
-        done(&["restore", text(&backup), "--data-dir", text(&new), "--json"]);
-        done(&[
-            "backup",
-            text(&backup_2),
-            "--data-dir",
-            text(&new),
-            "--json",
-        ]);
-        done(&[
-            "restore",
-            text(&backup_2),
-            "--data-dir",
-            text(&new_2),
-            "--json",
-        ]);
-    });
-    copied.await.unwrap();
+    copy("restore", &at("backup"), &at("new"));
+    copy("backup", &at("backup-2"), &at("new"));
+    copy("restore", &at("backup-2"), &at("new-2"));
     let serve = Serve::start(&at("new-2"), "100ms");
     until("the log is replayed", || async {
         serve.keys().await.len() as u64 == sent
@@ -240,31 +200,32 @@ fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
     let at = |name: &str| dir.path().join(name).display().to_string();
     std::fs::create_dir(at("there")).unwrap();
     std::fs::write(at("there/file"), "mine").unwrap();
-    refused(
-        &["backup", &at("there"), "--data-dir", &at("none")],
-        2,
-        "exists",
-    );
-    refused(
-        &["backup", &at("b"), "--data-dir", &at("there")],
-        2,
-        "no embedded store",
-    );
-    refused(
-        &["backup", &at("b"), "--clickhouse", "http://127.0.0.1:9"],
-        2,
-        "BACKUP of its own",
-    );
-    refused(
-        &["restore", &at("there"), "--data-dir", &at("there")],
-        2,
-        "not empty",
-    );
-    refused(
-        &["restore", &at("there"), "--data-dir", &at("new")],
-        1,
-        "no whole backup",
-    );
+    let (there, none, backup, new) = (at("there"), at("none"), at("b"), at("new"));
+    for (words, code, expected) in [
+        (format!("backup {there} --data-dir {none}"), 2, "exists"),
+        (
+            format!("backup {backup} --data-dir {there}"),
+            2,
+            "no embedded store",
+        ),
+        (
+            format!("backup {backup} --clickhouse http://127.0.0.1:9"),
+            2,
+            "BACKUP of its own",
+        ),
+        (
+            format!("restore {there} --data-dir {there}"),
+            2,
+            "not empty",
+        ),
+        (
+            format!("restore {there} --data-dir {new}"),
+            1,
+            "no whole backup",
+        ),
+    ] {
+        check_fails(&mut store(&words), code, expected);
+    }
     assert!(!dir.path().join("new").exists());
     assert!(!dir.path().join("b").exists());
     assert_eq!(std::fs::read_to_string(at("there/file")).unwrap(), "mine");

@@ -1,32 +1,21 @@
 //! The happy path with all real parts: ONNX Runtime, QNN, the SDK, the engine, and the page.
 
-use std::{process::Command, sync::Mutex};
+use std::sync::{Mutex, PoisonError};
 
 use epwatch_runtimes::is_nightly;
 use serde_json::Value;
 
-use crate::support::EPWATCH;
+use crate::support::{epwatch, json};
 
 /// Demos run one after the other, since each needs the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn demo(args: &[&str]) -> Value {
-    let _alone = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let output = Command::new(EPWATCH)
-        .arg("demo")
-        .arg("--json")
-        .args(args)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{stderr}", output.status);
-    let document = serde_json::from_slice(&output.stdout);
-    let document: Value = document.unwrap_or_else(|e| panic!("{e}\n{stderr}"));
+fn demo(args: &str) -> Value {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let document = json(&mut epwatch(&format!("demo {args}")));
     let ledger = &document["ledger"];
     let n = |name: &str| ledger[name].as_i64().unwrap();
-    assert_eq!(n("missing"), 0, "{ledger}\n{stderr}");
+    assert_eq!(n("missing"), 0, "{ledger}");
     assert_eq!(
         n("recorded"),
         n("stored") + n("dropped") + n("refused"),
@@ -71,7 +60,7 @@ fn check_one_page(document: &Value) {
 #[test]
 fn a_silent_fallback_is_found_and_paged_with_its_cause() {
     // A machine that runs other tests meanwhile takes longer than the 20 s of a quiet one.
-    let document = demo(&["--seconds", "80"]);
+    let document = demo("--seconds 80");
     check_one_page(&document);
     let sessions = document["real_sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 4, "{sessions:#?}");
@@ -94,7 +83,7 @@ fn a_healthy_version_pages_nobody() {
     if !is_nightly("the demo of a healthy version") {
         return;
     }
-    let document = demo(&["--seconds", "35", "--healthy"]);
+    let document = demo("--seconds 35 --healthy");
     assert_eq!(document["incidents"], serde_json::json!([]));
     assert_eq!(document["first_page_seconds"], Value::Null);
     assert_eq!(document["real_sessions"].as_array().unwrap().len(), 4);
@@ -105,7 +94,7 @@ fn without_the_runtimes_recorded_placements_stand_in() {
     if !is_nightly("the demo without ONNX Runtime and QNN") {
         return;
     }
-    let document = demo(&["--seconds", "80", "--no-runtimes"]);
+    let document = demo("--seconds 80 --no-runtimes");
     check_one_page(&document);
     assert_eq!(document["real_sessions"], serde_json::json!([]));
     assert_eq!(document["no_real_sessions"], "--no-runtimes was given");

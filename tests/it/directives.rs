@@ -1,8 +1,6 @@
 //! `epwatch directive` and `epwatch collector key`, as an operator runs them, up to the device that receives the
 //! directive.
 
-use std::{path::Path, process::Command};
-
 use epwatch_collector::{Collector, config::AppKeyConfig};
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
 use epwatch_server::Period;
@@ -10,32 +8,13 @@ use prost::Message;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Store, check_fails, check_succeeds, epwatch, until};
+use crate::support::{Store, check_fails, epwatch, json, until};
 
 const APP: &str = "com.example.camera";
 
-fn run_in(dir: &Path, args: &[&str]) -> Command {
-    let mut command = epwatch();
-    command.current_dir(dir).args(args);
-    command
-}
-
-#[track_caller]
-fn json(dir: &Path, args: &[&str]) -> Value {
-    serde_json::from_str(&check_succeeds(&mut run_in(dir, args))).unwrap()
-}
-
-#[track_caller]
-fn fails(dir: &Path, args: &[&str], code: i32, text: &str) {
-    check_fails(&mut run_in(dir, args), code, text);
-}
-
 /// A directive for the model on one chipset.
-fn make<'a>(extra: &[&'a str]) -> Vec<&'a str> {
-    let head = ["directive", "make", "--npu-off", "--for", "7d"];
-    let scope = ["--app", APP, "--model", "detector", "--chipset", "SM8650"];
-    [&head[..], &scope, extra].concat()
-}
+const MAKE: &str =
+    "directive make --npu-off --for 7d --app com.example.camera --model detector --chipset SM8650";
 
 /// Returns an upload of a report of the model. The report is malformed, but has a directive's scope.
 fn upload(held: &[&str]) -> v1::UploadRequest {
@@ -75,7 +54,13 @@ fn upload(held: &[&str]) -> v1::UploadRequest {
 async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     let store = Store::start().await;
     let dir = store.dir.path().to_owned();
-    let key = json(&dir, &["collector", "key", "--app", APP, "--json"]);
+    let at = format!("--clickhouse {}", store.address());
+    let run = |words: &str| {
+        let mut command = epwatch(words);
+        command.current_dir(&dir);
+        command
+    };
+    let key = json(&mut run(&format!("collector key --app {APP}")));
     let secret = key["key"].as_str().unwrap().to_owned();
     assert_eq!(key["upload_only"], true);
     let mut config = store.collector_config("wal");
@@ -89,95 +74,31 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
         .await
         .unwrap();
 
-    let made = json(&dir, &["directive", "keygen", "--out", "ops.pem", "--json"]);
+    let keygen = "directive keygen --out ops.pem";
+    let made = json(&mut run(keygen));
     let public_key = made["public_key"].as_str().unwrap();
-    fails(
-        &dir,
-        &["directive", "keygen", "--out", "ops.pem"],
-        3,
-        "ops.pem",
-    );
-    json(
-        &dir,
-        &make(&["--id", "off", "--out", "off.directive", "--json"]),
-    );
-    let sign = [
-        "directive",
-        "sign",
-        "off.directive",
-        "--key",
-        "ops.pem",
-        "--out",
-        "off.signed",
-        "--json",
-    ];
-    let signed = json(&dir, &sign);
-    assert_eq!(signed["key_id"], made["key_id"]);
-    let show = [
-        "directive",
-        "show",
-        "off.signed",
-        "--json",
-        "--public-key",
-        public_key,
-    ];
-    assert_eq!(json(&dir, &show)["verified"], true);
-    let zeros = "0".repeat(64);
-    let wrong = ["directive", "show", "off.signed", "--public-key", &zeros];
-    fails(&dir, &wrong, 1, "");
+    check_fails(&mut run(keygen), 3, "ops.pem");
+    json(&mut run(&format!("{MAKE} --id off --out off.directive")));
+    let sign = "directive sign off.directive --key ops.pem --out off.signed";
+    assert_eq!(json(&mut run(sign))["key_id"], made["key_id"]);
+    let show = |public_key: &str| format!("directive show off.signed --public-key {public_key}");
+    assert_eq!(json(&mut run(&show(public_key)))["verified"], true);
+    check_fails(&mut run(&show(&"0".repeat(64))), 1, "");
     // A directive that lasts longer than the contract allows is not made.
-    fails(
-        &dir,
-        &[
-            "directive",
-            "make",
-            "--npu-off",
-            "--out=x",
-            "--not-before=2026-01-01T00:00:00Z",
-            "--expires=2027-01-01T00:00:00Z",
-        ],
-        2,
-        "expires",
-    );
-    fails(&dir, &["directive", "make", "--out", "x"], 2, "--npu-off");
+    let too_long = "directive make --npu-off --out x --not-before 2026-01-01T00:00:00Z --expires 2027-01-01T00:00:00Z";
+    check_fails(&mut run(too_long), 2, "expires");
+    check_fails(&mut run("directive make --out x"), 2, "--npu-off");
 
-    let at = store.address();
-    let publish = [
-        "directive",
-        "publish",
-        "off.signed",
-        "--clickhouse",
-        &at,
-        "--json",
-    ];
+    let publish = |file: &str| run(&format!("directive publish {file} {at}"));
     for _ in 0..2 {
-        let published = json(&dir, &publish);
+        let published = json(&mut publish("off.signed"));
         assert_eq!(published["published"][0]["id"], "off");
     }
-    fails(
-        &dir,
-        &["directive", "publish", "off.directive", "--clickhouse", &at],
-        3,
-        "not signed",
-    );
-    json(
-        &dir,
-        &make(&[
-            "--id",
-            "off",
-            "--key",
-            "ops.pem",
-            "--out",
-            "again.signed",
-            "--json",
-        ]),
-    );
-    fails(
-        &dir,
-        &["directive", "publish", "again.signed", "--clickhouse", &at],
-        1,
-        "unique for ever",
-    );
+    check_fails(&mut publish("off.directive"), 3, "not signed");
+    json(&mut run(&format!(
+        "{MAKE} --id off --key ops.pem --out again.signed"
+    )));
+    check_fails(&mut publish("again.signed"), 1, "unique for ever");
 
     let address = format!("http://{}", collector.listen());
     let device = CollectorServiceClient::connect(address).await.unwrap();
@@ -196,35 +117,14 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     assert_eq!(handed(&[]).await[0].encode_to_vec(), bytes);
     assert!(handed(&["off"]).await.is_empty());
 
-    let list = ["directive", "list", "--clickhouse", &at, "--json"];
-    let listed = json(&dir, &list);
-    assert_eq!(listed["directives"][0]["id"], "off");
-    assert_eq!(listed["directives"][0]["state"], "live");
-    fails(
-        &dir,
-        &[
-            "directive",
-            "revoke",
-            "none",
-            "--key",
-            "ops.pem",
-            "--clickhouse",
-            &at,
-        ],
-        1,
-        "none",
-    );
-    let revoke = [
-        "directive",
-        "revoke",
-        "off",
-        "--key",
-        "ops.pem",
-        "--clickhouse",
-        &at,
-        "--json",
-    ];
-    let revoked = json(&dir, &revoke);
+    let list =
+        |more: &str| json(&mut run(&format!("directive list {at} {more}")))["directives"].clone();
+    let listed = list("");
+    assert_eq!(listed[0]["id"], "off");
+    assert_eq!(listed[0]["state"], "live");
+    let revoke = |id: &str| run(&format!("directive revoke {id} --key ops.pem {at}"));
+    check_fails(&mut revoke("none"), 1, "none");
+    let revoked = json(&mut revoke("off"));
     let revocation = revoked["published"][0]["id"].as_str().unwrap().to_owned();
     until("the revocation replaces it", async || {
         let handed = handed(&["off"]).await;
@@ -235,11 +135,12 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
                 == revocation
     })
     .await;
-    let states: Vec<Value> = json(&dir, &[&list[..], &["--all"]].concat())["directives"]
+    let all = list("--all");
+    let states: Vec<&Value> = all
         .as_array()
         .unwrap()
         .iter()
-        .map(|listed| listed["state"].clone())
+        .map(|one| &one["state"])
         .collect();
     assert_eq!(states, ["live", "revoked"]);
     collector.stop().await;

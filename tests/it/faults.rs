@@ -1,41 +1,42 @@
 //! The short form of the kill harness: collectors and store are killed under load, and no acknowledged report is lost
 //! or counted twice. `just faults` is the long form.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use epwatch_faults::{FaultOptions, Servers};
 use epwatch_runtimes::is_nightly;
+use epwatch_server::Period;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::EPWATCH;
 
-async fn break_things(servers: Servers, dir: &Path) {
+async fn break_things(servers: Servers) {
+    let dir = tempfile::tempdir().unwrap();
     // The engine is fetched before the time starts.
     let _ = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb);
+    let seconds = |seconds| Period(Duration::from_secs_f64(seconds));
     let options = FaultOptions {
         program: EPWATCH.into(),
-        dir: dir.to_owned(),
         servers,
         kills: 12,
-        length: Duration::from_secs(20),
+        length: seconds(20.0),
         seed: 3,
         devices: 8,
-        pause: Duration::from_millis(200),
-        fault_pause: Duration::from_millis(700),
-        spell: Duration::from_secs(2),
-        drain: Duration::from_secs(90),
+        pause: seconds(0.2),
+        fault_pause: seconds(0.7),
+        spell: seconds(2.0),
+        drain: seconds(90.0),
     };
-    let document = epwatch_faults::run(&options, |_| {}, CancellationToken::new())
-        .await
-        .unwrap();
-    assert!(document.ok, "{document}\n{document:?}");
+    let document = epwatch_faults::run(&options, dir.path(), |_| {}, CancellationToken::new());
+    let document = document.await.unwrap();
+    let json = serde_json::to_string_pretty(&document).unwrap();
+    assert!(document.ok, "{document}\n{json}");
     assert!(document.kills.total() > 0, "{document}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_collectors_and_stores_lose_and_double_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    break_things(Servers::Collectors, dir.path()).await;
+    break_things(Servers::Collectors).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,6 +44,5 @@ async fn a_killed_serve_loses_and_doubles_nothing() {
     if !is_nightly("a killed `epwatch serve` under load") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    break_things(Servers::Serve, dir.path()).await;
+    break_things(Servers::Serve).await;
 }

@@ -5,29 +5,17 @@ use std::{path::Path, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::support::EPWATCH;
+use crate::support::{check_ends, check_fails, check_succeeds, epwatch, json};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
-fn inspect(model: &str, args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(EPWATCH)
-        .arg("inspect")
-        .arg(format!("{FIXTURES}/models/{model}.onnx"))
-        .args(args)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+fn inspect(model: &str, words: &str) -> Command {
+    epwatch(&format!("inspect {FIXTURES}/models/{model}.onnx {words}"))
 }
 
-fn document(model: &str, args: &[&str]) -> Value {
-    let (code, stdout, stderr) = inspect(model, &[&["--json"], args].concat());
-    assert_eq!(code, Some(0), "{stderr}");
-    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}\n{stdout}\n{stderr}"))
+fn chipsets(model: &str, soc: &str) -> Vec<Value> {
+    let document = json(&mut inspect(model, &format!("--soc {soc}")));
+    document["chipsets"].as_array().unwrap().clone()
 }
 
 /// Sorts names and op types of nodes, so that lists of the same nodes are equal.
@@ -53,8 +41,7 @@ fn nodes_are_where_the_python_api_says() {
         ("if_branches.fp32", "if_branches.fp32"),
         ("no_nodes.fp32", "no_nodes.fp32"),
     ] {
-        let document = document(model, &["--soc", "SM8650,68"]);
-        let chipsets = document["chipsets"].as_array().unwrap();
+        let chipsets = chipsets(model, "SM8650,68");
         assert_eq!(chipsets[0]["soc_model"], "SM8650");
         assert_eq!(chipsets[1]["soc_model"], "68");
         for (on, chipset) in chipsets.iter().zip(["SM8650", "SM8635"]) {
@@ -87,10 +74,9 @@ fn nodes_are_where_the_python_api_says() {
 /// Nodes have reasons and shares of the MACs, and equal placements have equal fingerprints in each run.
 #[test]
 fn a_fallback_is_explained() {
-    let first = document("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
-    let again = document("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
-    assert_eq!(first["chipsets"], again["chipsets"]);
-    let on = &first["chipsets"][0];
+    let first = chipsets("mixed_v2.head32", "SM8635,SM8650");
+    assert_eq!(first, chipsets("mixed_v2.head32", "SM8635,SM8650"));
+    let on = &first[0];
     let share = on["eps"]["QNNExecutionProvider"]["macs_share"]
         .as_f64()
         .unwrap();
@@ -106,10 +92,9 @@ fn a_fallback_is_explained() {
             .into_iter()
             .all(|node| node["reason"] == "edge_quantization")
     );
-    assert_ne!(on["fingerprint"], first["chipsets"][1]["fingerprint"]);
+    assert_ne!(on["fingerprint"], first[1]["fingerprint"]);
 
-    let (code, table, _) = inspect("mixed_v2.head32", &["--soc", "SM8635,SM8650"]);
-    assert_eq!(code, Some(0));
+    let table = check_succeeds(&mut inspect("mixed_v2.head32", "--soc SM8635,SM8650"));
     assert!(
         table.contains("on the CPU: Gemm head_fc1, 25.4 % of the MACs"),
         "{table}"
@@ -119,8 +104,7 @@ fn a_fallback_is_explained() {
 
 #[test]
 fn a_session_that_cannot_be_made_is_an_answer() {
-    let document = document("c_cnn_hardmax.fp32", &["--soc", "SM8650,SM8635,9999"]);
-    let chipsets = document["chipsets"].as_array().unwrap();
+    let chipsets = chipsets("c_cnn_hardmax.fp32", "SM8650,SM8635,9999");
     assert_eq!(chipsets[0]["session"], "ok");
     let failed = &chipsets[1];
     assert_eq!(failed["session"], "failed", "{failed:#}");
@@ -149,22 +133,21 @@ fn a_session_that_cannot_be_made_is_an_answer() {
 
 #[test]
 fn wrong_use_is_said_before_anything_runs() {
-    let (code, stdout, stderr) = inspect("nothing", &["--json"]);
-    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    let (stdout, stderr) = check_ends(&mut inspect("nothing", "--json"), 2);
+    assert_eq!(stdout, "");
     assert!(
         stderr.contains("MODEL") && stderr.contains("nothing.onnx"),
         "{stderr}"
     );
     for soc in ["SM9999", "SM8650,", "57.0", "-1"] {
-        let (code, stdout, stderr) = inspect("a_cnn.qu8", &["--json", "--soc", soc]);
-        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{soc}");
+        let words = format!("--json --soc {soc}");
+        let (stdout, stderr) = check_ends(&mut inspect("a_cnn.qu8", &words), 2);
+        assert_eq!(stdout, "", "{soc}");
         assert!(
             stderr.contains("SM8650") || stderr.contains("--help"),
             "{stderr}"
         );
     }
-    let broken = format!("{FIXTURES}/models/a_cnn.qu8.onnx");
-    let (code, _, stderr) = inspect("a_cnn.qu8", &["--manifest", &broken]);
-    assert_eq!(code, Some(2));
-    assert!(stderr.contains("--manifest"), "{stderr}");
+    let broken = format!("--manifest {FIXTURES}/models/a_cnn.qu8.onnx");
+    check_fails(&mut inspect("a_cnn.qu8", &broken), 2, "--manifest");
 }

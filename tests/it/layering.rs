@@ -2,150 +2,109 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
-/// The crates of the workspace that each crate may use. Collector and detector share ClickHouse only, and the parts in
-/// `epwatch-server`. The fleet uses the device's side only.
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("epwatch-proto", &[]),
-    ("epwatch-features", &[]),
-    ("epwatch-engines", &["epwatch-proto"]),
-    ("epwatch-runtimes", &["epwatch-engines", "epwatch-proto"]),
-    ("epwatch-server", &["epwatch-proto"]),
-    ("epwatch-strict-collector", &["epwatch-proto"]),
-    ("epwatch-stats", &[]),
-    ("epwatch-sdk", &["epwatch-proto"]),
-    ("epwatch-store", &["epwatch-proto"]),
-    (
-        "epwatch-collector",
-        &["epwatch-proto", "epwatch-server", "epwatch-store"],
-    ),
-    (
-        "epwatch-detector",
-        &[
-            "epwatch-proto",
-            "epwatch-server",
-            "epwatch-stats",
-            "epwatch-store",
-        ],
-    ),
-    ("epwatch-fleet", &["epwatch-proto", "epwatch-sdk"]),
-    (
-        "epwatch-faults",
-        &[
-            "epwatch-collector",
-            "epwatch-engines",
-            "epwatch-proto",
-            "epwatch-server",
-            "epwatch-store",
-        ],
-    ),
-    (
-        "epwatch-detection",
-        &[
-            "epwatch-detector",
-            "epwatch-fleet",
-            "epwatch-proto",
-            "epwatch-server",
-            "epwatch-stats",
-        ],
-    ),
-    (
-        "epwatch",
-        &[
-            "epwatch-collector",
-            "epwatch-detector",
-            "epwatch-engines",
-            "epwatch-fleet",
-            "epwatch-proto",
-            "epwatch-sdk",
-            "epwatch-server",
-            "epwatch-stats",
-            "epwatch-store",
-        ],
-    ),
-];
+/// The crates of the workspace that each crate may use, without their prefix `epwatch-`. Collector and detector share
+/// ClickHouse only, and the parts in `server`. The fleet uses the device's side only.
+const MAY_USE: &str = "
+    proto:
+    features:
+    stats:
+    engines: proto
+    sdk: proto
+    server: proto
+    store: proto
+    collector: proto server store
+    detector: proto server stats store
+    runtimes: engines proto
+    strict-collector: proto
+    fleet: proto sdk
+    faults: collector engines proto server store
+    detection: detector fleet proto server stats
+    epwatch: collector detector engines fleet proto sdk server stats store
+";
 
 /// Crates that ship into apps, so that their features are few and their own.
-const IN_APPS: [&str; 2] = ["epwatch-proto", "epwatch-sdk"];
+const IN_APPS: [&str; 2] = ["proto", "sdk"];
 
 /// Tests may also fetch runtimes, break their own processes, and enable more features of their own crate.
-fn tests_may_use(name: &str, dependency: &str) -> bool {
-    let of_all = [
-        "epwatch-engines",
-        "epwatch-faults",
-        "epwatch-features",
-        "epwatch-runtimes",
-        "epwatch-strict-collector",
-    ];
-    of_all.contains(&dependency) || name == dependency
+const TESTS_MAY_USE: [&str; 5] = [
+    "engines",
+    "faults",
+    "features",
+    "runtimes",
+    "strict-collector",
+];
+
+fn may_use() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let lines = MAY_USE.trim().lines();
+    let crates = lines.map(|line| {
+        line.trim()
+            .split_once(':')
+            .expect("a colon after the crate")
+    });
+    crates
+        .map(|(name, allowed)| (name, allowed.split_whitespace().collect()))
+        .collect()
 }
 
-fn metadata() -> Metadata {
-    MetadataCommand::new()
+/// The packages of the workspace by name, without `epwatch-`.
+fn packages() -> BTreeMap<String, Package> {
+    let metadata = MetadataCommand::new()
         .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
         .no_deps()
         .other_options(vec!["--locked".into()])
-        .exec()
+        .exec();
+    let packages = metadata
         .expect("cargo metadata reads this workspace")
+        .packages;
+    packages
+        .into_iter()
+        .map(|package| (short(&package.name).to_owned(), package))
+        .collect()
 }
 
-fn workspace() -> BTreeMap<String, Vec<(String, DependencyKind)>> {
-    let metadata = metadata();
-    let names: BTreeSet<_> = metadata
-        .packages
-        .iter()
-        .map(|p| p.name.to_string())
-        .collect();
-    metadata
-        .packages
-        .iter()
-        .map(|package| {
-            let inside = package
-                .dependencies
-                .iter()
-                .filter(|d| names.contains(&d.name))
-                .map(|d| (d.name.clone(), d.kind))
-                .collect();
-            (package.name.to_string(), inside)
-        })
-        .collect()
+fn short(name: &str) -> &str {
+    name.strip_prefix("epwatch-").unwrap_or(name)
 }
 
 #[test]
 fn every_crate_is_in_the_table() {
-    let in_table: BTreeSet<_> = MAY_USE.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let in_workspace: BTreeSet<_> = workspace().into_keys().collect();
+    let in_table: BTreeSet<_> = may_use().into_keys().collect();
+    let packages = packages();
+    let in_workspace: BTreeSet<_> = packages.keys().map(String::as_str).collect();
     assert_eq!(in_table, in_workspace);
 }
 
 /// Sample reports are for tests and benches: no shipped crate may carry them.
 #[test]
 fn samples_are_enabled_for_tests_only() {
-    let metadata = metadata();
-    let test_crates = ["epwatch-faults"];
-    for package in &metadata.packages {
+    for (name, package) in packages() {
         let shipped = package.dependencies.iter().filter(|dependency| {
             dependency.kind != DependencyKind::Development
                 && dependency.features.iter().any(|f| f == "samples")
         });
-        let is_test_crate = test_crates.contains(&package.name.as_str());
-        assert!(is_test_crate || shipped.count() == 0, "{}", package.name);
+        assert!(name == "faults" || shipped.count() == 0, "{name}");
     }
 }
 
 #[test]
 fn dependencies_point_one_way() {
-    let workspace = workspace();
-    for (name, allowed) in MAY_USE {
-        for (dependency, kind) in &workspace[*name] {
-            let in_tests_only = *kind == DependencyKind::Development;
-            let is_features = dependency == "epwatch-features" && !IN_APPS.contains(name);
+    let packages = packages();
+    let may_use = may_use();
+    for (name, package) in &packages {
+        for dependency in &package.dependencies {
+            let used = short(&dependency.name);
+            let is_ours = dependency.name.starts_with("epwatch") && packages.contains_key(used);
+            let in_tests_only = dependency.kind == DependencyKind::Development;
+            let is_features = used == "features" && !IN_APPS.contains(&name.as_str());
             assert!(
-                is_features
-                    || allowed.contains(&dependency.as_str())
-                    || in_tests_only && tests_may_use(name, dependency),
-                "{name} must not depend on {dependency} ({kind})"
+                !is_ours
+                    || is_features
+                    || may_use[name.as_str()].contains(used)
+                    || in_tests_only && (TESTS_MAY_USE.contains(&used) || used == name),
+                "{name} must not depend on {used} ({})",
+                dependency.kind
             );
         }
     }

@@ -1,10 +1,7 @@
 //! `epwatch load` on a server of its own and on other collectors: over TLS, with a wrong key, and with a store that
 //! lacks acknowledged reports.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::process::Command;
 
 use epwatch_collector::{
     Collector,
@@ -13,33 +10,24 @@ use epwatch_collector::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{EPWATCH, Store};
+use crate::support::{Store, check_ends, check_fails, epwatch, tls};
 
-async fn load(args: &[&str]) -> Output {
-    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let run = move || {
-        Command::new(EPWATCH)
-            .arg("load")
-            .args(args)
-            .output()
-            .unwrap()
-    };
-    tokio::task::spawn_blocking(run).await.unwrap()
+fn load(words: &str) -> Command {
+    epwatch(&format!("load {words}"))
 }
 
-fn document(output: &Output) -> Value {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let document = serde_json::from_slice(&output.stdout);
-    document.unwrap_or_else(|error| panic!("{error}\n{stderr}"))
+/// Returns the document of a load that ends with this exit code.
+#[track_caller]
+fn document(words: &str, code: i32) -> Value {
+    let (stdout, _) = check_ends(load(words).arg("--json"), code);
+    serde_json::from_str(&stdout).unwrap()
 }
 
 /// Each report that was sent is acknowledged, and counts once in the store.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_its_own_keeps_what_it_took() {
-    for batch in ["1", "20"] {
-        let output = load(&["--json", "--rate=200", "--duration=2s", "--batch", batch]).await;
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let document = document(&output);
+#[test]
+fn a_server_of_its_own_keeps_what_it_took() {
+    for batch in [1, 20] {
+        let document = document(&format!("--rate=200 --duration=2s --batch={batch}"), 0);
         let n = |pointer: &str| document.pointer(pointer).and_then(Value::as_i64).unwrap();
         assert_eq!(n("/sent"), 400, "{document}");
         for place in [
@@ -79,35 +67,33 @@ async fn a_wrong_key_is_said_at_once() {
         environment: "production".to_owned(),
         ..AppKeyConfig::default()
     }];
-    let stop = CancellationToken::new();
-    let collector = Collector::start(config, store.client(), stop)
-        .await
-        .unwrap();
-    let endpoint = format!("http://{}", collector.listen());
-    let output = load(&["--json", "--endpoint", &endpoint, "--key=wrong"]).await;
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(output.stdout.is_empty(), "{output:?}");
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let collector = start(&store, config).await;
+    let wrong = format!(
+        "--json --endpoint http://{} --key=wrong",
+        collector.listen()
+    );
+    let (stdout, stderr) = check_ends(&mut load(&wrong), 3);
+    assert_eq!(stdout, "");
     assert!(stderr.contains("key"), "{stderr}");
     collector.stop().await;
 }
 
-#[tokio::test]
-async fn a_store_without_its_collector_is_wrong_use() {
-    let output = load(&["--clickhouse", "http://127.0.0.1:9"]).await;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("--endpoint"), "{stderr}");
+#[test]
+fn a_store_without_its_collector_is_wrong_use() {
+    check_fails(
+        &mut load("--clickhouse http://127.0.0.1:9"),
+        2,
+        "--endpoint",
+    );
 }
 
-/// Starts a collector on this store, and returns it with the store's address.
-async fn start(store: &Store, config: CollectorConfig) -> (Collector, String) {
+async fn start(store: &Store, config: CollectorConfig) -> Collector {
     let collector = Collector::start(config, store.client(), CancellationToken::new());
-    (collector.await.unwrap(), store.address())
+    collector.await.unwrap()
 }
 
 /// One device, so that its reports have the sequences 1 to 20.
-const TWENTY: [&str; 4] = ["--devices=1", "--rate=20", "--duration=1s", "--drain=60s"];
+const TWENTY: &str = "--devices=1 --rate=20 --duration=1s";
 
 fn number(document: &Value, pointer: &str) -> u64 {
     let found = document.pointer(pointer).and_then(Value::as_u64);
@@ -117,36 +103,32 @@ fn number(document: &Value, pointer: &str) -> u64 {
 /// The collector has a certificate of a private CA, as operators run it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
-    let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls"));
     let store = Store::start().await;
     let mut config = store.collector_config("wal");
     config.tls = Some(TlsConfig {
-        cert_file: fixtures.join("server.pem"),
-        key_file: fixtures.join("server.key"),
+        cert_file: tls("server.pem"),
+        key_file: tls("server.key"),
     });
-    let (collector, address) = start(&store, config).await;
-    let endpoint = format!("https://localhost:{}", collector.listen().port());
-    let to = ["--json", "--endpoint", &endpoint, "--clickhouse", &address];
-    let ca = |name: &str| fixtures.join(name).display().to_string();
-    let trusted = ca("ca.pem");
-    let output = load(&[&to[..], &TWENTY, &["--ca", &trusted]].concat()).await;
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let document = document(&output);
+    let collector = start(&store, config).await;
+    let port = collector.listen().port();
+    let to = |ca: &str, drain: &str| {
+        let (address, ca) = (store.address(), tls(ca).display().to_string());
+        format!(
+            "--endpoint https://localhost:{port} --clickhouse {address} {TWENTY} --drain={drain} --ca {ca}"
+        )
+    };
+    let loaded = document(&to("ca.pem", "60s"), 0);
     for place in ["/sent", "/acked", "/store/distinct", "/store_ledger/stored"] {
-        assert_eq!(number(&document, place), 20, "{place}: {document}");
+        assert_eq!(number(&loaded, place), 20, "{place}: {loaded}");
     }
-
-    let other = ca("other-ca.pem");
-    let hasty = ["--devices=1", "--rate=20", "--duration=1s", "--drain=1s"];
-    let output = load(&[&to[..], &hasty, &["--ca", &other]].concat()).await;
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    check_ends(&mut load(&to("other-ca.pem", "1s")), 3);
     collector.stop().await;
     store.engine.stop().await;
 }
 
 /// Checks that the load ends with exit code 1, while the SQL of `with` replaces the view that counts. `THE_VIEW` in it
 /// is the view's own SQL.
-async fn check_not_kept(store: &Store, to: &[&str], with: &str, drain: &str) -> (Value, String) {
+async fn check_not_kept(store: &Store, to: &str, with: &str, drain: &str) -> (Value, String) {
     let view = "SELECT as_select FROM system.tables WHERE database = currentDatabase() \
                 AND name = 'counted_reports_v1'";
     let as_it_was: String = store.client().query(view).fetch_one().await.unwrap();
@@ -154,29 +136,20 @@ async fn check_not_kept(store: &Store, to: &[&str], with: &str, drain: &str) -> 
     let wrong = with.replace("THE_VIEW", &format!("({as_it_was})"));
     let wrong = replaced(&wrong);
     store.client().query_raw(&wrong).execute().await.unwrap();
-    let args = [
-        "--devices=1",
-        "--rate=20",
-        "--duration=1s",
-        "--drain",
-        drain,
-    ];
-    let output = load(&[to, &args, &["--json"]].concat()).await;
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = load(&[to, &args].concat()).await;
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let words = format!("{to} {TWENTY} --drain={drain}");
+    let document = document(&words, 1);
+    let (text, _) = check_ends(&mut load(&words), 1);
     let back = replaced(&as_it_was);
     store.client().query_raw(&back).execute().await.unwrap();
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    (document(&output), text)
+    (document, text)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_counts_one_report_twice_or_lacks_one_is_told() {
     let store = Store::start().await;
-    let (collector, address) = start(&store, store.collector_config("wal")).await;
-    let endpoint = format!("http://{}", collector.listen());
-    let to = ["--endpoint", &endpoint, "--clickhouse", &address];
+    let collector = start(&store, store.collector_config("wal")).await;
+    let (endpoint, address) = (collector.listen(), store.address());
+    let to = format!("--endpoint http://{endpoint} --clickhouse {address}");
 
     let twice = "SELECT * FROM THE_VIEW UNION ALL SELECT * FROM THE_VIEW WHERE sequence = 3";
     let (document, text) = check_not_kept(&store, &to, twice, "60s").await;

@@ -9,7 +9,9 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::{DEADLINE, EPWATCH, Running, check_fails, epwatch, get};
+use crate::support::{
+    Running, check_ends, check_fails, check_succeeds, epwatch, get, server, until,
+};
 
 fn docs(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -53,6 +55,7 @@ struct Rule {
     severity: String,
     summary: String,
     runbook: String,
+    waits: String,
 }
 
 /// Parses rules with one key a line; panics at any key that the rules do not use.
@@ -62,36 +65,26 @@ fn rules(text: &str) -> Vec<Rule> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        if let Some(name) = line.strip_prefix("- alert: ") {
-            rules.push(Rule {
-                name: name.to_owned(),
-                ..Rule::default()
-            });
-            continue;
+        let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+        let value = value.trim().trim_matches('"');
+        if key == "- alert" {
+            rules.push(Rule::default());
         }
         let Some(rule) = rules.last_mut() else {
-            assert!(
-                ["groups:", "- name: epwatch", "rules:"].contains(&line),
-                "{line}"
-            );
+            assert!(["groups", "- name", "rules"].contains(&key), "{line}");
             continue;
         };
-        let (key, value) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
-        let value = value.trim();
-        match key {
-            "expr" => value.clone_into(&mut rule.expr),
-            "labels" => {
-                let severity = value.strip_prefix("{ severity: ").unwrap();
-                severity
-                    .trim_end_matches(" }")
-                    .clone_into(&mut rule.severity);
-            }
-            "summary" => value.trim_matches('"').clone_into(&mut rule.summary),
-            "runbook" => value.trim_matches('"').clone_into(&mut rule.runbook),
-            "for" => assert!(value.ends_with('m'), "{line}"),
-            "annotations" => assert!(value.is_empty(), "{line}"),
+        let field = match key {
+            "- alert" => &mut rule.name,
+            "expr" => &mut rule.expr,
+            "labels" => &mut rule.severity,
+            "summary" => &mut rule.summary,
+            "runbook" => &mut rule.runbook,
+            "for" => &mut rule.waits,
+            "annotations" => continue,
             _ => panic!("{line}"),
-        }
+        };
+        value.clone_into(field);
     }
     rules
 }
@@ -115,8 +108,10 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
     let named = metrics_named(&docs("operations.md"));
     let listed = metrics_named(&docs("metrics.md"));
     for rule in &alerts {
+        let severities = ["{ severity: page }", "{ severity: ticket }"];
+        assert!(severities.contains(&rule.severity.as_str()), "{rule:#?}");
         assert!(
-            ["page", "ticket"].contains(&rule.severity.as_str()),
+            rule.waits.is_empty() || rule.waits.ends_with('m'),
             "{rule:#?}"
         );
         assert!(!rule.summary.is_empty(), "{rule:#?}");
@@ -171,36 +166,23 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
         "0".repeat(64)
     );
     std::fs::write(&config, text).unwrap();
-    let mut serve = epwatch();
-    serve
-        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"])
-        .arg(&config)
-        .arg("--data-dir")
-        .arg(dir.path().join("data"))
-        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
-        .env("EPWATCH_LOG", "warn");
+    let words = format!("serve --config {}", config.display());
+    let mut serve = server(&words, &dir.path().join("data"));
+    serve.env("EPWATCH_LOG", "warn");
     let (_running, addresses) = Running::start(&mut serve);
     put_a_report_with_losses(addresses["store"].as_str().unwrap()).await;
-    let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
-    let read = async || get(&page).await.unwrap().text;
-    let began = std::time::Instant::now();
+    let url = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
+    let page = async || get(&url).await.unwrap().text;
     // The gauges exist once the ledger was read.
-    let page = loop {
-        let text = read().await;
-        let is_there = |unit: &str| {
-            ["", "_by_reason"]
-                .iter()
-                .all(|of| text.contains(&format!("_loss_ledger_{unit}{of}{{")))
-        };
-        if is_there("reports") && is_there("runs") {
-            break text;
-        }
-        assert!(
-            began.elapsed() < DEADLINE,
-            "the ledger was not read: {text}"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    };
+    let gauges = ["reports{", "reports_by_reason{", "runs{", "runs_by_reason{"];
+    until("the ledger is read", async || {
+        let page = page().await;
+        gauges
+            .iter()
+            .all(|gauge| page.contains(&format!("_loss_ledger_{gauge}")))
+    })
+    .await;
+    let page = page().await;
 
     let listed: BTreeSet<String> = metrics_named(&docs("metrics.md"))
         .iter()
@@ -304,7 +286,7 @@ impl Example {
             Some(path) => root.join(path).display().to_string(),
             None => word.clone(),
         };
-        let mut command = Command::new(EPWATCH);
+        let mut command = epwatch("");
         command.args(self.args.iter().map(inside));
         let environment = self.environment.iter();
         command.envs(environment.map(|(name, value)| (name, inside(value))));
@@ -316,7 +298,6 @@ impl Example {
         ] {
             command.env(format!("EPWATCH_{name}"), "127.0.0.1:0");
         }
-        command.stdin(Stdio::null());
         command
     }
 }
@@ -342,10 +323,9 @@ fn logs_are_json_where_that_is_asked_for() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(command.spawn().unwrap());
     let stdout = running.0.stdout.take().unwrap();
-    assert!(
-        BufReader::new(stdout).lines().next().is_some(),
-        "it says where it listens"
-    );
+    let said = BufReader::new(stdout).lines().next();
+    let said = said.expect("it says where it listens").unwrap();
+    assert!(said.starts_with("devices send to"), "{said}");
     let stderr = BufReader::new(running.0.stderr.take().unwrap());
     drop(running);
     let lines: Vec<String> = stderr.lines().map(Result::unwrap).collect();
@@ -364,18 +344,20 @@ fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
         ("EPWATCH_LOG", "loud=very"),
         ("EPWATCH_LOG_FORMAT", "JSON lines"),
     ] {
-        let mut command = epwatch();
-        command.args(["migrate", "--dry-run"]).env(variable, value);
-        check_fails(&mut command, 2, variable);
+        check_fails(
+            epwatch("migrate --dry-run").env(variable, value),
+            2,
+            variable,
+        );
     }
 }
 
 #[track_caller]
-fn check_wrong_use(args: &[&str], expected: &str) {
+fn check_wrong_use(words: &str, expected: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = epwatch();
+    let mut command = epwatch(words);
     command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
-    check_fails(command.args(args).current_dir(dir.path()), 2, expected);
+    check_fails(command.current_dir(dir.path()), 2, expected);
 }
 
 /// A service manager restarts a process that failed, but not one that cannot succeed.
@@ -384,19 +366,18 @@ fn wrong_use_has_an_exit_code_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("epwatch.toml");
     std::fs::write(&path, "[collector]\nlitsen = \"127.0.0.1:0\"\n").unwrap();
-    let config = path.to_str().unwrap();
     for command in ["serve", "collector", "detector", "migrate"] {
-        check_wrong_use(&[command, "--config", config], "collector.litsen");
+        let words = format!("{command} --config {}", path.display());
+        check_wrong_use(&words, "collector.litsen");
     }
-    check_wrong_use(&["serve", "--config", "none.toml"], "none.toml");
+    check_wrong_use("serve --config none.toml", "none.toml");
     for command in ["collector", "detector"] {
-        check_wrong_use(&[command], "no ClickHouse server is named");
-        check_wrong_use(&[command, "--clickhouse", "host:8123"], "host:8123");
+        check_wrong_use(command, "no ClickHouse server is named");
+        check_wrong_use(&format!("{command} --clickhouse host:8123"), "host:8123");
     }
-    check_wrong_use(&["load", "--rate=-1"], "--rate");
-    let endpoint = "http://127.0.0.1:9";
-    let load = ["load", "--endpoint", endpoint, "--clickhouse", "host:8123"];
-    check_wrong_use(&load, "host:8123");
+    check_wrong_use("load --rate=-1", "--rate");
+    let load = "load --endpoint http://127.0.0.1:9 --clickhouse host:8123";
+    check_wrong_use(load, "host:8123");
 
     for unit in ["epwatch-collector", "epwatch-detector"] {
         let unit = docs(&format!("examples/{unit}.service"));
@@ -413,9 +394,7 @@ fn the_detectors_of_the_examples_get_as_far_as_the_store() {
     };
     for example in [service("detector"), unit("epwatch-detector"), migrate] {
         let root = tempfile::tempdir().unwrap();
-        let output = example.command(root.path()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{example:?}: {stderr}");
+        let (_, stderr) = check_ends(&mut example.command(root.path()), 3);
         for text in ["epwatch.toml", "the config"] {
             assert!(!stderr.contains(text), "{example:?}: {stderr}");
         }
@@ -427,15 +406,11 @@ fn the_detectors_of_the_examples_get_as_far_as_the_store() {
 #[test]
 fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
     let root = tempfile::tempdir().unwrap();
-    let output = service("detector")
-        .command(root.path())
+    let mut command = service("detector").command(root.path());
+    command
         .env("SSL_CERT_FILE", root.path().join("none.pem"))
-        .env("SSL_CERT_DIR", root.path().join("none"))
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
-    assert!(stderr.contains("the notifiers of the config"), "{stderr}");
+        .env("SSL_CERT_DIR", root.path().join("none"));
+    check_fails(&mut command, 3, "the notifiers of the config");
 }
 
 /// A credential is a copy made at the start, so a reload would find a renewed certificate with the old key and fail.
@@ -503,12 +478,7 @@ fn the_commands_of_the_examples_exist() {
         unit("epwatch-detector"),
     ] {
         let line = example.args;
-        let output = Command::new(EPWATCH)
-            .args([&line[0], "--help"])
-            .output()
-            .unwrap();
-        let help = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{line:?}");
+        let help = check_succeeds(&mut epwatch(&format!("{} --help", line[0])));
         for option in line.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(option.as_str()), "{option} of {line:?}");
         }

@@ -1,6 +1,7 @@
 //! The store's SQL functions agree with the contract's Rust.
 
 use clickhouse::Row;
+use epwatch_collector::schema::Retention;
 use serde::Deserialize;
 
 use crate::support::Store;
@@ -42,13 +43,6 @@ async fn bucket_edges_are_those_of_the_histogram() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn migrating_twice_changes_nothing() {
-    use epwatch_collector::schema::{DATABASE, MIGRATIONS, Retention, single_server};
-
     let store = Store::start().await;
-    let target = store.engine.target(DATABASE);
-    let values = single_server(Retention::default());
-    let again = epwatch_store::migrate(&target, MIGRATIONS, &values)
-        .await
-        .unwrap();
-    assert_eq!(again, Vec::<u32>::new());
+    assert_eq!(store.migrate(Retention::default()).await, Vec::<u32>::new());
 }

@@ -8,9 +8,8 @@ use std::{
 use epwatch_proto::v1;
 use hyper::Request;
 use prost::Message;
-use serde_json::Value;
 
-use crate::support::{Running, check_fails, check_succeeds, epwatch, send, until};
+use crate::support::{Running, check_fails, check_succeeds, epwatch, json, send, server, until};
 
 const APP: &str = "com.example.camera";
 const STORE_PASSWORD: &str = "a-password-of-the-store-that-nobody-guesses";
@@ -34,20 +33,14 @@ impl Collector {
         let keys = file("keys.toml", keys);
         let config = format!(
             "[store]\nclickhouse = \"http://127.0.0.1:9\"\nuser = \"epwatch\"\npassword_file = {password:?}\n\
-             [collector]\nhttp_listen = \"127.0.0.1:0\"\nkeys_file = {keys:?}\n\
+             [collector]\nkeys_file = {keys:?}\n\
              [collector.batch]\ndrain_timeout = \"100ms\"\n"
         );
         let config = file("epwatch.toml", &config);
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
-        let mut command = epwatch();
-        command
-            .args(["collector", "--json", "--listen", "127.0.0.1:0", "--config"])
-            .arg(config)
-            .arg("--data-dir")
-            .arg(dir.path().join("data"))
-            .env("EPWATCH_LOG", "trace")
-            .stderr(log);
-        let (running, addresses) = Running::start(&mut command);
+        let words = format!("collector --config {}", config.display());
+        let mut command = server(&words, &dir.path().join("data"));
+        let (running, addresses) = Running::start(command.env("EPWATCH_LOG", "trace").stderr(log));
         let address = addresses["collector"].as_str().unwrap().to_owned();
         Self {
             running,
@@ -105,8 +98,7 @@ fn an_upload() -> v1::UploadRequest {
 
 /// Makes a key, and returns it with its entry for a keys file.
 fn new_key() -> (String, String) {
-    let made = check_succeeds(epwatch().args(["collector", "key", "--app", APP, "--json"]));
-    let made: Value = serde_json::from_str(&made).unwrap();
+    let made = json(&mut epwatch(&format!("collector key --app {APP}")));
     let entry = format!("[[keys]]\nsha256 = {}\napp = \"{APP}\"\n", made["sha256"]);
     (made["key"].as_str().unwrap().to_owned(), entry)
 }
@@ -114,18 +106,14 @@ fn new_key() -> (String, String) {
 /// A key for every app must not end up in an app by accident.
 #[test]
 fn a_key_for_every_app_is_made_only_when_asked_for() {
-    let key = |args: &[&str]| {
-        let mut command = epwatch();
-        command.args(["collector", "key"]).args(args);
-        command
-    };
-    for args in [&[][..], &["--app", APP, "--all-apps"]] {
-        check_fails(&mut key(args), 2, "--app");
+    let key = |words: &str| epwatch(&format!("collector key {words}"));
+    for words in ["", "--app com.example.camera --all-apps"] {
+        check_fails(&mut key(words), 2, "--app");
     }
-    let out = check_succeeds(&mut key(&["--all-apps"]));
+    let out = check_succeeds(&mut key("--all-apps"));
     assert!(out.contains("app = \"*\"\n"), "{out}");
     assert!(out.contains("upload_only = true"), "{out}");
-    let out = check_succeeds(&mut key(&["--app", APP, "--pipeline"]));
+    let out = check_succeeds(&mut key("--app com.example.camera --pipeline"));
     assert!(out.contains("upload_only = false"), "{out}");
 }
 

@@ -1,20 +1,19 @@
 //! A collector whose ClickHouse is not ready at the start takes reports, and writes them later.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
 };
 
-use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, UnixStream},
 };
 
-use crate::support::{Running, Store, epwatch, get, until};
+use crate::support::{Running, Store, epwatch, get, json, server, until};
 
 /// A proxy in front of the engine.
 #[derive(Debug, Default)]
@@ -49,18 +48,6 @@ impl Proxy {
     }
 }
 
-/// Starts a collector on a database that does not exist yet, and returns it with its addresses.
-fn start(store: &str, dir: &Path) -> (Running, Value) {
-    Running::start(
-        epwatch()
-            .args(["collector", "--json", "--listen", "127.0.0.1:0"])
-            .args(["--clickhouse", store, "--data-dir"])
-            .arg(dir.join("data"))
-            .env("EPWATCH_STORE__DATABASE", "later")
-            .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
-    )
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_starts_behind_a_proxy_that_refuses_and_writes_once_it_does_not() {
     let store = Store::start().await;
@@ -69,25 +56,17 @@ async fn a_collector_starts_behind_a_proxy_that_refuses_and_writes_once_it_does_
     let proxy = Arc::new(Proxy::default());
     let engine = store.engine.socket().to_owned();
     let serving = tokio::spawn(proxy.clone().run(listener, engine));
-    let dir = store.dir.path().to_owned();
-    let (mut running, addresses) = tokio::task::spawn_blocking(move || start(&address, &dir))
-        .await
-        .unwrap();
+    // The database does not exist yet.
+    let mut collector = server(
+        &format!("collector --clickhouse {address}"),
+        &store.dir.path().join("data"),
+    );
+    let (mut running, addresses) =
+        Running::start(collector.env("EPWATCH_STORE__DATABASE", "later"));
 
-    let collector = format!("http://{}", addresses["collector"].as_str().unwrap());
-    let load = epwatch()
-        .args([
-            "load",
-            "--json",
-            "--rate=100",
-            "--duration=500ms",
-            "--endpoint",
-            &collector,
-        ])
-        .output()
-        .unwrap();
-    let said: Value = serde_json::from_slice(&load.stdout)
-        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&load.stderr)));
+    let collector = addresses["collector"].as_str().unwrap();
+    let load = format!("load --rate=100 --duration=500ms --endpoint http://{collector}");
+    let said = json(&mut epwatch(&load));
     let acked = said["acked"].as_u64().unwrap();
     assert!(acked > 0 && said["acked"] == said["sent"], "{said}");
 

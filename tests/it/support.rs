@@ -5,8 +5,8 @@
 use std::{
     future::Future,
     net::SocketAddr,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -14,11 +14,10 @@ use bytes::Bytes;
 use clickhouse::Client;
 use epwatch_collector::{
     config::CollectorConfig,
-    schema::{self, Retention},
+    schema::{DATABASE, Retention},
 };
-use epwatch_engines::Engine;
 use epwatch_server::Period;
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use epwatch_store::embedded::EmbeddedStore;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client as HttpClient;
@@ -29,28 +28,60 @@ use tempfile::TempDir;
 /// The built command.
 pub(crate) const EPWATCH: &str = env!("CARGO_BIN_EXE_epwatch");
 
-/// Returns the command, without the config of the shell that runs the tests.
-pub(crate) fn epwatch() -> Command {
+/// Returns the command with these words as arguments, without the config of the shell that runs the tests.
+pub(crate) fn epwatch(words: &str) -> Command {
     let mut command = Command::new(EPWATCH);
     command.env_remove("EPWATCH_CONFIG").stdin(Stdio::null());
+    command.args(words.split_whitespace());
     command
+}
+
+/// Returns a command that takes devices and operators on free ports, and prints its addresses as JSON.
+pub(crate) fn server(words: &str, data_dir: &Path) -> Command {
+    let mut command = epwatch(words);
+    command
+        .args(["--json", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(data_dir)
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    command
+}
+
+/// Returns a file of the TLS fixtures: certificates of a private CA, and another CA.
+pub(crate) fn tls(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls")).join(name)
+}
+
+/// Runs a command that must end with this exit code; returns standard output and standard error.
+#[track_caller]
+pub(crate) fn check_ends(command: &mut Command, code: i32) -> (String, String) {
+    check_ended(&command.output().unwrap(), code)
+}
+
+/// Checks the exit code, and returns standard output and standard error.
+#[track_caller]
+pub(crate) fn check_ended(output: &Output, code: i32) -> (String, String) {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
+    (stdout, stderr)
 }
 
 /// Runs a command that must succeed, and returns its standard output.
 #[track_caller]
 pub(crate) fn check_succeeds(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{command:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
+    check_ends(command, 0).0
+}
+
+/// Runs a command that must succeed, and returns the document that it prints.
+#[track_caller]
+pub(crate) fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&check_succeeds(command.arg("--json"))).unwrap()
 }
 
 /// Runs a command that must end with this exit code and this text on standard error.
 #[track_caller]
 pub(crate) fn check_fails(command: &mut Command, code: i32, expected: &str) {
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{command:?}: {stderr}");
+    let (_, stderr) = check_ends(command, code);
     assert!(stderr.contains(expected), "{command:?}: {stderr}");
 }
 
@@ -81,7 +112,7 @@ impl Running {
 }
 
 /// No wait in a test is longer than this, however busy the machine is.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Returns once `condition` holds; panics at the deadline and names it.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
@@ -129,25 +160,17 @@ impl Store {
         store
     }
 
-    pub(crate) async fn migrate(&self, retention: Retention) {
-        let target = self.engine.target(schema::DATABASE);
-        let values = schema::single_server(retention);
-        let migrated = epwatch_store::migrate(&target, schema::MIGRATIONS, &values).await;
-        migrated.unwrap();
+    /// Returns the migrations that were missing.
+    pub(crate) async fn migrate(&self, retention: Retention) -> Vec<u32> {
+        epwatch_faults::migrate(&self.engine, retention)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn without_schema() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
-        let program = ChildProgram::new(EPWATCH, ["engine-child"]);
-        let engine = EmbeddedStore::start(EmbeddedConfig::new(
-            dir.path().join("store"),
-            library,
-            program,
-        ))
-        .await
-        .unwrap();
-        engine.ready().await.unwrap();
+        let engine = epwatch_faults::start_store(EPWATCH.as_ref(), dir.path()).await;
+        let engine = engine.unwrap();
         Self { engine, dir }
     }
 
@@ -157,7 +180,7 @@ impl Store {
     }
 
     pub(crate) fn client(&self) -> Client {
-        self.engine.client(schema::DATABASE)
+        self.engine.client(DATABASE)
     }
 
     /// Returns a collector's config: free ports, buckets of a second, a WAL of its own.

@@ -23,7 +23,7 @@ pub struct Findings {
     pub unexpected: u64,
     /// Rows that a batch left twice: a view would hide them, the disk would not.
     pub rows_twice: u64,
-    /// Reports that are in no closed bucket, though someone is there to close it.
+    /// Reports outside of closed buckets, although a collector is there to close them.
     pub open: u64,
     /// Views whose numbers do not follow from the reports.
     pub wrong_views: Vec<ViewCount>,

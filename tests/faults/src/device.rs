@@ -1,7 +1,7 @@
 //! One device: it makes reports, sends each until it is acknowledged, and remembers them all.
 //!
-//! Now and then it is restarted (another stream), sends again what was acknowledged (the ack was lost), or
-//! has everything deleted and begins again.
+//! Now and then it restarts with another stream, repeats an acknowledged call as if the ack had been lost, or has
+//! everything deleted and begins again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use epwatch_proto::samples;
 use epwatch_proto::v1::{self, Outcome, collector_service_client::CollectorServiceClient};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::load::{Shared, Told};
+use crate::load::{Order, Shared};
 use crate::report::{Ended, Made, Template};
 use crate::servers::Where;
 
@@ -60,16 +60,17 @@ impl Device {
     /// Sends until the order to end, and then sends its open reports to their end.
     pub(crate) async fn live(mut self, pause: Duration) {
         loop {
-            match self.shared.told() {
-                Told::Send => {}
-                Told::Rest => {
+            let order = *self.shared.order.borrow();
+            match order {
+                Order::Send => {}
+                Order::Rest => {
                     self.shared.rest().await;
                     continue;
                 }
-                Told::End => return,
+                Order::End => return,
             }
             let made = self.make();
-            self.shared.sent(&made);
+            self.shared.account().sent += made.len() as u64;
             self.send(&made).await;
             if fastrand::u32(..100) < 2 {
                 self.send_again(&made).await;
@@ -112,9 +113,9 @@ impl Device {
     async fn send(&mut self, made: &[Made]) {
         let mut left = made.to_vec();
         let mut tries = 0_u64;
-        while !left.is_empty() && Instant::now() < self.shared.give_up() {
+        while !left.is_empty() && !self.shared.is_time_up() {
             if tries > 0 {
-                self.shared.retried(left.len());
+                self.shared.account().retried += left.len() as u64;
                 sleep(RETRY_PAUSE).await;
             }
             tries += 1;
@@ -139,19 +140,18 @@ impl Device {
             left = kept;
         }
         if !left.is_empty() {
-            self.shared.gave_up(left.len());
+            self.shared.account().given_up += left.len() as u64;
         } else if self.ended.is_some() {
             self.ended = None;
         }
     }
 
-    /// As if the ack had been lost: nothing may come of it but `duplicate`, or a copy that does not
-    /// count.
+    /// Repeats a call as if its ack had been lost. Its reports are duplicates, or copies that do not count.
     async fn send_again(&mut self, made: &[Made]) {
         let Ok(results) = self.upload(made).await else {
             return;
         };
-        self.shared.retried(made.len());
+        self.shared.account().retried += made.len() as u64;
         for result in results {
             if result.outcome() != Outcome::Duplicate && !result.retryable {
                 self.shared.refused(Some(&result));
@@ -160,7 +160,7 @@ impl Device {
     }
 
     async fn delete(&mut self) -> Option<Deleted> {
-        while Instant::now() < self.shared.give_up() {
+        while !self.shared.is_time_up() {
             if let Some(mut client) = self.client().await {
                 let request = v1::DeleteInstallationRequest {
                     secret: self.secret.to_vec().into(),
@@ -173,7 +173,8 @@ impl Device {
             sleep(RETRY_PAUSE).await;
         }
         // It may have been taken all the same.
-        self.shared.maybe_deleted(self.template.installation());
+        let installation = self.template.installation();
+        self.shared.account().maybe_deleted.insert(installation);
         None
     }
 

@@ -1,12 +1,12 @@
-//! Kills collectors and their store under load, cuts the store off for long spells, and counts at the
-//! end the reports that were lost or counted twice.
+//! Kills collectors and their store under load, cuts the store off for long spells, and counts at the end the reports
+//! that were lost or counted twice.
 //!
-//! Devices of a light client send reports to real `epwatch` processes and remember every one until it is
-//! acknowledged; a reaper kills the processes with SIGKILL at random moments, also while they start. At
-//! the end every report that was acknowledged must count once in every view, none may be there that was
-//! never sent, and the loss ledger must close.
+//! Devices of a light client send reports to real `epwatch` processes and remember each one until it is acknowledged.
+//! Processes get SIGKILL at random moments, also while they start. At the end every acknowledged report must count once
+//! in each view, no other report may count, and the loss ledger must close.
 //!
-//! Nothing here looks into the processes: it has a device's view and the answers of the store's views.
+//! The harness never looks into the processes: it has a device's view and the answers of the store's views. End-to-end
+//! tests start their engines with it too.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod check;
@@ -21,6 +21,8 @@ mod servers;
 mod views;
 
 pub use check::Findings;
+pub use load::Account;
 pub use options::{FaultOptions, Servers};
-pub use run::{Document, Kills, command_beside, run};
+pub use run::{Document, Kills, run};
+pub use servers::{migrate, start_store};
 pub use views::ViewCount;

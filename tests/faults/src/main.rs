@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use epwatch_faults::{FaultOptions, Servers, command_beside, run};
-use epwatch_server::Period;
+use epwatch_faults::{FaultOptions, run};
 use tokio_util::sync::CancellationToken;
 
 /// The answer is no.
@@ -14,43 +13,15 @@ const NO: u8 = 1;
 /// Could not find out.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
-/// Kills collectors and their store under load, and counts what is lost or counted twice.
+/// Kills collectors and their store under load, and counts the reports that are lost or counted twice.
 ///
 /// Exit codes: 0 nothing is lost and nothing counted twice, 1 something is, 2 wrong use, 3 could not find
 /// out.
 #[derive(Debug, Parser)]
 #[command(name = "epwatch-faults")]
 struct Args {
-    /// Processes to kill.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    kills: u64,
-    /// The servers: two collectors before one store, or `serve` with the store inside.
-    #[arg(long, value_enum, default_value = "collectors")]
-    servers: Servers,
-    /// No fault begins after this.
-    #[arg(long, value_name = "TIME", default_value = "2h")]
-    length: Period,
-    /// Chooses the faults; when they hit, the machine decides [default: random].
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Devices that send.
-    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    devices: u16,
-    /// Mean pause of a device between two uploads.
-    #[arg(long, value_name = "TIME", default_value = "500ms")]
-    pause: Period,
-    /// Mean pause between two faults.
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    fault_pause: Period,
-    /// Mean length of a spell without a store.
-    #[arg(long, value_name = "TIME", default_value = "20s")]
-    spell: Period,
-    /// How long nothing may happen at a check while something is missing.
-    #[arg(long, value_name = "TIME", default_value = "5m")]
-    drain: Period,
-    /// The epwatch command [default: the one in this program's folder].
-    #[arg(long, value_name = "FILE")]
-    program: Option<PathBuf>,
+    #[command(flatten)]
+    options: FaultOptions,
     /// Folder for logs and data, kept afterwards; it must not exist [default: a temporary one].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -80,10 +51,11 @@ async fn harness(args: &Args) -> anyhow::Result<bool> {
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::ERROR)
         .init();
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => command_beside(&std::env::current_exe()?)?,
-    };
+    let program = args.options.program.display();
+    anyhow::ensure!(
+        args.options.program.is_file(),
+        "{program} does not exist; build it with `cargo build`, or name another with --program"
+    );
     let temporary = tempfile::Builder::new()
         .prefix("epwatch-faults-")
         .tempdir()?;
@@ -93,19 +65,6 @@ async fn harness(args: &Args) -> anyhow::Result<bool> {
             dir.clone()
         }
         None => temporary.path().to_owned(),
-    };
-    let options = FaultOptions {
-        program,
-        dir,
-        servers: args.servers,
-        kills: args.kills,
-        length: args.length.0,
-        seed: args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
-        devices: args.devices.into(),
-        pause: args.pause.0,
-        fault_pause: args.fault_pause.0,
-        spell: args.spell.0,
-        drain: args.drain.0,
     };
     let stop = CancellationToken::new();
     let stop_early = stop.clone();
@@ -119,10 +78,10 @@ async fn harness(args: &Args) -> anyhow::Result<bool> {
     };
     say(&format!(
         "seed {}, logs in {}",
-        options.seed,
-        options.dir.display()
+        args.options.seed,
+        dir.display()
     ));
-    let document = run(&options, say, stop).await?;
+    let document = run(&args.options, &dir, say, stop).await?;
     if args.json {
         let mut out = std::io::stdout().lock();
         serde_json::to_writer_pretty(&mut out, &document)?;

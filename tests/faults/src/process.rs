@@ -1,17 +1,18 @@
-//! One `epwatch` process that is started again whenever it ends, killed when told to, and may be kept
-//! down for a while.
+//! One `epwatch` process: started again after each end, killed by order, and kept down for a while if the order says so.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
+use rustix::process::Signal;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 /// Between two starts of a process that ends by itself.
 const START_PAUSE: Duration = Duration::from_millis(200);
@@ -23,7 +24,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct StartLine {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
-    pub(crate) env: Vec<(String, String)>,
+    pub(crate) env: Vec<(&'static str, &'static str)>,
     /// Takes its log, over all its lives.
     pub(crate) log: PathBuf,
 }
@@ -45,20 +46,21 @@ pub(crate) struct State {
     pub(crate) starts: u64,
     /// Ends without an order.
     pub(crate) ended_by_itself: u64,
+    /// Set by an order to end: the time until the next start, or that there is none.
+    next_start: Option<NextStart>,
+    last_exit: Option<ExitStatus>,
 }
 
-enum Order {
-    /// SIGKILL. Answers whether there was a process; it stays down that long.
-    Kill(Duration, oneshot::Sender<bool>),
-    /// SIGTERM, and no start after it.
-    Stop(oneshot::Sender<anyhow::Result<()>>),
+#[derive(Debug, Clone, Copy)]
+enum NextStart {
+    In(Duration),
+    Never,
 }
 
 /// Keeps one process alive. Dropped, the process is killed.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    orders: mpsc::Sender<Order>,
-    state: watch::Receiver<State>,
+    state: watch::Sender<State>,
     keeper: JoinHandle<()>,
 }
 
@@ -70,115 +72,95 @@ impl Drop for Kept {
 
 impl Kept {
     pub(crate) fn start(line: StartLine) -> Self {
-        let (orders, inbox) = mpsc::channel(1);
-        let (said, state) = watch::channel(State::default());
-        let keeper = tokio::spawn(keep(line, inbox, said));
-        Self {
-            orders,
-            state,
-            keeper,
-        }
+        let state = watch::Sender::new(State::default());
+        let keeper = tokio::spawn(keep(line, state.clone()));
+        Self { state, keeper }
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<State> {
-        self.state.clone()
+        self.state.subscribe()
     }
 
     /// Kills it, wherever it is, and keeps it down for `down`. Returns whether there was one to kill.
     pub(crate) async fn kill(&self, down: Duration) -> bool {
-        let (done, killed) = oneshot::channel();
-        let _ = self.orders.send(Order::Kill(down, done)).await;
-        killed.await.unwrap_or(false)
+        self.end(Signal::KILL, NextStart::In(down)).await.is_ok()
     }
 
     /// Lets it drain and end for good.
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
-        let (done, stopped) = oneshot::channel();
-        let _ = self.orders.send(Order::Stop(done)).await;
-        stopped.await.context("the process was gone already")?
+        let ended = timeout(STOP_TIMEOUT, self.end(Signal::TERM, NextStart::Never)).await;
+        let status = ended.context("it did not end when it was told to")??;
+        anyhow::ensure!(status.success(), "it ended with {status}");
+        Ok(())
+    }
+
+    /// Sends a signal, and waits for the end.
+    async fn end(&self, how: Signal, next_start: NextStart) -> anyhow::Result<ExitStatus> {
+        let pid = self.state.borrow().pid;
+        let pid = pid.context("the process was gone already")?;
+        self.state
+            .send_modify(|state| state.next_start = Some(next_start));
+        if let Err(error) = signal(pid, how) {
+            self.state.send_modify(|state| state.next_start = None);
+            return Err(error);
+        }
+        let mut state = self.state.subscribe();
+        let ended = state.wait_for(|state| state.pid != Some(pid)).await?;
+        ended
+            .last_exit
+            .context("the process ended without a status")
     }
 }
 
-async fn keep(line: StartLine, mut orders: mpsc::Receiver<Order>, said: watch::Sender<State>) {
+async fn keep(line: StartLine, state: watch::Sender<State>) {
     loop {
-        let mut pause = START_PAUSE;
-        match line.spawn() {
-            Ok(mut child) => {
-                said.send_modify(|state| {
-                    state.pid = child.id();
-                    state.starts += 1;
-                });
-                let order = live(&mut child, &mut orders, &said).await;
-                said.send_modify(|state| {
-                    state.pid = None;
-                    state.addresses = None;
-                });
-                match order {
-                    Some(Order::Kill(down, done)) => {
-                        let _ = child.kill().await;
-                        let _ = done.send(true);
-                        pause = down;
-                    }
-                    Some(Order::Stop(done)) => {
-                        let _ = done.send(end(&mut child).await);
-                        return;
-                    }
-                    None => said.send_modify(|state| state.ended_by_itself += 1),
-                }
-            }
-            Err(error) => tracing::error!(%error, "failed to start {}", line.program.display()),
+        let exit = match line.spawn() {
+            Ok(child) => live(child, &state).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &exit {
+            tracing::error!(%error, "failed to run {}", line.program.display());
         }
-        let until = tokio::time::Instant::now() + pause;
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => break,
-                order = orders.recv() => match order {
-                    Some(Order::Kill(_, done)) => { let _ = done.send(false); }
-                    // Down already: only the next start drains its WAL.
-                    Some(stop @ Order::Stop(_)) => { drop(stop); return; }
-                    None => return,
-                },
-            }
+        let mut next_start = None;
+        state.send_modify(|state| {
+            next_start = state.next_start.take();
+            state.ended_by_itself += u64::from(next_start.is_none() && exit.is_ok());
+            state.pid = None;
+            state.addresses = None;
+            state.last_exit = exit.ok();
+        });
+        match next_start {
+            None => sleep(START_PAUSE).await,
+            Some(NextStart::In(down)) => sleep(down).await,
+            Some(NextStart::Never) => return,
         }
     }
 }
 
-/// Waits for an order, or for the process to end by itself; publishes its address meanwhile.
-async fn live(
-    child: &mut Child,
-    orders: &mut mpsc::Receiver<Order>,
-    said: &watch::Sender<State>,
-) -> Option<Order> {
+/// Waits for the end of a process, and publishes its address meanwhile.
+async fn live(mut child: Child, state: &watch::Sender<State>) -> std::io::Result<ExitStatus> {
+    state.send_modify(|state| {
+        state.pid = child.id();
+        state.starts += 1;
+    });
     let mut stdout = child.stdout.take().expect("piped");
     let mut text = Vec::new();
     let mut is_open = true;
     loop {
         tokio::select! {
-            order = orders.recv() => return order,
-            _ = child.wait() => return None,
+            ended = child.wait() => return ended,
             read = stdout.read_buf(&mut text), if is_open => {
                 is_open = matches!(read, Ok(n) if n > 0);
                 if let Ok(addresses) = serde_json::from_slice::<Addresses>(&text) {
-                    said.send_modify(|state| state.addresses = Some(addresses));
+                    state.send_modify(|state| state.addresses = Some(addresses));
                 }
             }
         }
     }
 }
 
-/// Asks it to end with SIGTERM, and waits.
-async fn end(child: &mut Child) -> anyhow::Result<()> {
-    if let Some(pid) = child.id() {
-        signal(pid, rustix::process::Signal::TERM)?;
-    }
-    let ended = tokio::time::timeout(STOP_TIMEOUT, child.wait()).await;
-    let status = ended.context("it did not end when it was told to")??;
-    anyhow::ensure!(status.success(), "it ended with {status}");
-    Ok(())
-}
-
 /// Sends a signal to a process that this harness started.
-pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) -> anyhow::Result<()> {
+pub(crate) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw);
@@ -194,7 +176,7 @@ impl StartLine {
             .open(&self.log)?;
         Command::new(&self.program)
             .args(&self.args)
-            .envs(self.env.iter().map(|(key, value)| (key, value)))
+            .envs(self.env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -10,7 +10,7 @@ use epwatch_proto::{Device, InstallationId, Phase, StreamId, samples};
 const RUNS_US: [u64; 3] = [900, 1_000, 1_100];
 /// Runs in each report.
 pub(crate) const RUNS: u64 = RUNS_US.len() as u64;
-/// App that the reports name; the collectors know no keys, on loopback.
+/// App of the reports. The collectors listen on loopback and need no key.
 pub(crate) const APP: &str = "com.example.faults";
 
 /// A key in the store's form: installation, stream, sequence.

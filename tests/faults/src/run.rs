@@ -1,6 +1,5 @@
 //! One run: start, break under load, rest, check; and again, until there were enough kills.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::check::{self, Buckets, Findings};
 use crate::device::Device;
 use crate::fault::{self, Fault, Lengths};
-use crate::load::{Shared, Told};
+use crate::load::{Account, Order, Shared};
 use crate::options::{FaultOptions, Servers};
 use crate::servers::{COLLECTOR_TIMEOUT, Processes};
 
@@ -50,27 +49,11 @@ pub struct Document {
     pub ok: bool,
     /// As given, or chosen.
     pub seed: u64,
-    /// `collectors` or `serve`.
-    pub servers: &'static str,
+    pub servers: Servers,
     /// Number of faults of each kind.
     pub kills: Kills,
-    pub sent: u64,
-    /// Reports acknowledged, and not deleted afterwards.
-    pub acked: u64,
-    /// Acks with the outcome `duplicate`.
-    pub duplicates: u64,
-    /// Reports sent again, counted each time.
-    pub retried: u64,
-    /// Reports refused for good, by outcome.
-    pub refused: BTreeMap<String, u64>,
-    /// Reports neither acknowledged nor refused at the end.
-    pub given_up: u64,
-    /// The error of the latest call that failed.
-    pub last_failure: Option<String>,
-    /// Installations deleted, and their reports.
-    pub deleted_installations: u64,
-    /// See [`Document::deleted_installations`].
-    pub deleted_reports: u64,
+    #[serde(flatten)]
+    pub account: Account,
     /// Starts of collector processes.
     pub collector_starts: u64,
     /// Of those, processes that ended by themselves.
@@ -83,23 +66,24 @@ pub struct Document {
     pub findings: Findings,
 }
 
-/// Runs to the end, or to the first check that finds something. `say` gets a line now and then;
-/// cancelling `stop` ends the faults early, and everything is still checked.
+/// Runs to the end, or to the first check that finds something. WALs, store and logs are below `dir`. `say` gets a line
+/// now and then; cancelling `stop` ends the faults early, and everything is still checked.
 ///
 /// # Errors
 /// The processes cannot be started, or the store cannot be read at the end.
 pub async fn run(
     options: &FaultOptions,
+    dir: &Path,
     mut say: impl FnMut(&str),
     stop: CancellationToken,
 ) -> anyhow::Result<Document> {
     let began = Instant::now();
-    let processes = Processes::start(options).await?;
+    let processes = Processes::start(options, dir).await?;
     let shared = Arc::new(Shared::new());
     let mut devices = JoinSet::new();
     for _ in 0..options.devices {
         let device = Device::new(processes.addresses(), shared.clone());
-        devices.spawn(device.live(options.pause));
+        devices.spawn(device.live(options.pause.0));
     }
     let mut run = Run {
         options,
@@ -108,7 +92,7 @@ pub async fn run(
         chance: fastrand::Rng::with_seed(options.seed),
         kills: Kills::default(),
         checks: 0,
-        until: Instant::now() + options.length,
+        until: Instant::now() + options.length.0,
         stop,
     };
     let mut findings = Findings::default();
@@ -118,9 +102,9 @@ pub async fn run(
         if !findings.is_clean() {
             break;
         }
-        shared.tell(Told::Send);
+        shared.order.send_replace(Order::Send);
     }
-    shared.tell(Told::End);
+    shared.order.send_replace(Order::End);
     while devices.join_next().await.is_some() {}
     if findings.is_clean() {
         say("the collectors are told to drain and end");
@@ -134,7 +118,7 @@ pub async fn run(
             Servers::Serve => Buckets::Close,
         };
         run.checks += 1;
-        findings = run.look(buckets, options.drain).await?;
+        findings = run.look(buckets, options.drain.0).await?;
         if options.servers == Servers::Serve {
             processes.stop_collectors().await?;
         }
@@ -166,8 +150,8 @@ impl Run<'_> {
     async fn round(&mut self, say: &mut impl FnMut(&str)) -> anyhow::Result<()> {
         let enough = self.kills.total() + KILLS_A_ROUND;
         let lengths = Lengths {
-            pause: self.options.fault_pause,
-            spell: self.options.spell,
+            pause: self.options.fault_pause.0,
+            spell: self.options.spell.0,
             collector_timeout: COLLECTOR_TIMEOUT,
         };
         let mut said = Instant::now();
@@ -219,13 +203,13 @@ impl Run<'_> {
 
     /// Lets the devices bring everything to its end, and looks at the store.
     async fn check(&mut self, say: &mut impl FnMut(&str)) -> anyhow::Result<Findings> {
-        self.shared.tell(Told::Rest);
-        let far = self.shared.give_up();
+        self.shared.order.send_replace(Order::Rest);
+        let far = *self.shared.give_up.borrow();
         self.rested().await?;
-        self.shared.give_up_at(far);
+        self.shared.give_up.send_replace(far);
         self.processes.all_listen().await?;
         self.checks += 1;
-        let findings = self.look(Buckets::Close, self.options.drain).await?;
+        let findings = self.look(Buckets::Close, self.options.drain.0).await?;
         let word = if findings.is_clean() {
             "once each"
         } else {
@@ -245,17 +229,20 @@ impl Run<'_> {
         // A device's last call may take its time after that.
         const LAST_CALL: Duration = Duration::from_secs(60);
         let mut n_acked = self.shared.account().acked.len();
-        let mut until = Instant::now() + self.options.drain;
+        let patience = self.options.drain.0;
+        let mut until = Instant::now() + patience;
+        let n_devices = usize::from(self.options.devices);
+        let mut resting = self.shared.resting.subscribe();
         loop {
-            self.shared.give_up_at(until);
-            let resting = self.shared.all_rest(self.options.devices);
-            if timeout(Duration::from_secs(1), resting).await.is_ok() {
+            self.shared.give_up.send_replace(until);
+            let all_rest = resting.wait_for(|n| *n >= n_devices);
+            if timeout(Duration::from_secs(1), all_rest).await.is_ok() {
                 return Ok(());
             }
             let n_now = self.shared.account().acked.len();
             if n_now > n_acked {
                 n_acked = n_now;
-                until = Instant::now() + self.options.drain;
+                until = Instant::now() + patience;
             }
             anyhow::ensure!(
                 Instant::now() < until + LAST_CALL,
@@ -299,20 +286,9 @@ impl Run<'_> {
                 && account.given_up == 0
                 && account.refused.is_empty(),
             seed: self.options.seed,
-            servers: match self.options.servers {
-                Servers::Collectors => "collectors",
-                Servers::Serve => "serve",
-            },
+            servers: self.options.servers,
             kills: self.kills.clone(),
-            sent: account.sent,
-            acked: account.acked.len() as u64,
-            duplicates: account.duplicates,
-            retried: account.retried,
-            refused: account.refused.clone(),
-            given_up: account.given_up,
-            last_failure: account.last_failure.clone(),
-            deleted_installations: account.deleted.len() as u64,
-            deleted_reports: account.deleted_reports,
+            account: account.clone(),
             collector_starts: states.iter().map(|state| state.starts).sum(),
             collectors_ended_by_themselves: states.iter().map(|s| s.ended_by_itself).sum(),
             checks: self.checks,
@@ -324,57 +300,43 @@ impl Run<'_> {
 
 impl std::fmt::Display for Document {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Kills {
-            collectors, stores, ..
-        } = self.kills;
+        let (kills, account, findings) = (&self.kills, &self.account, &self.findings);
         writeln!(
             f,
-            "{collectors} collectors and {stores} stores killed in {:.0} s; {} freezes and {} cuts of the store, \
-             {:.0} s without it",
-            self.seconds, self.kills.freezes, self.kills.cuts, self.kills.seconds_without_store
+            "{} collectors and {} stores killed in {:.0} s; {} freezes and {} cuts of the store, {:.0} s without it",
+            kills.collectors,
+            kills.stores,
+            self.seconds,
+            kills.freezes,
+            kills.cuts,
+            kills.seconds_without_store
         )?;
         writeln!(
             f,
             "{} reports acknowledged, {} sent again, {} deleted with {} installations, {} checks",
-            self.acked, self.retried, self.deleted_reports, self.deleted_installations, self.checks
+            account.acked.len(),
+            account.retried,
+            account.deleted_reports,
+            account.deleted.len(),
+            self.checks
         )?;
-        for (outcome, n) in &self.refused {
+        for (outcome, n) in &account.refused {
             writeln!(f, "{n} refused: {outcome}")?;
         }
-        let findings = &self.findings;
+        let verdict = if self.ok {
+            "as it must be"
+        } else {
+            "that is WRONG"
+        };
         write!(
             f,
-            "{} lost, {} counted twice, {} unexpected: {}",
-            findings.lost,
-            findings.counted_twice,
-            findings.unexpected,
-            if self.ok {
-                "as it must be"
-            } else {
-                "that is WRONG"
-            }
+            "{} lost, {} counted twice, {} unexpected: {verdict}",
+            findings.lost, findings.counted_twice, findings.unexpected
         )?;
         for count in &findings.wrong_views {
-            write!(
-                f,
-                "\n{}: {} expected, {} found",
-                count.view, count.expected, count.found
-            )?;
+            let (view, expected, found) = (&count.view, count.expected, count.found);
+            write!(f, "\n{view}: {expected} expected, {found} found")?;
         }
         Ok(())
     }
-}
-
-/// The `epwatch` command in the folder of a program of the same build.
-///
-/// # Errors
-/// It is not there.
-pub fn command_beside(program: &Path) -> anyhow::Result<std::path::PathBuf> {
-    let found = program.with_file_name("epwatch");
-    anyhow::ensure!(
-        found.is_file(),
-        "{} does not exist; build it with `cargo build`, or name another with --program",
-        found.display()
-    );
-    Ok(found)
 }

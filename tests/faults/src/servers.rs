@@ -1,7 +1,7 @@
 //! The processes that are broken: collectors and the store behind them.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -27,26 +27,28 @@ pub(crate) struct Processes {
     kept: Vec<Kept>,
     /// `None` where the store is inside of `serve`.
     store: Option<EmbeddedStore>,
-    options: FaultOptions,
+    dir: PathBuf,
 }
 
 impl Processes {
     /// Starts them and waits until each listens.
-    pub(crate) async fn start(options: &FaultOptions) -> anyhow::Result<Self> {
+    pub(crate) async fn start(options: &FaultOptions, dir: &Path) -> anyhow::Result<Self> {
         let (store, lines) = match options.servers {
             Servers::Collectors => {
-                let store = start_store(options).await?;
-                migrate(&store).await?;
+                let store = start_store(&options.program, dir).await?;
+                migrate(&store, Retention::default()).await?;
                 let address = format!("unix:{}", store.socket().display());
-                let line = |n| collector(options, &address, n);
-                (Some(store), vec![line(1), line(2)])
+                let args = ["collector", "--clickhouse", &address];
+                let line = |name| line(options, dir, name, &args);
+                let lines = vec![line("collector-1"), line("collector-2")];
+                (Some(store), lines)
             }
-            Servers::Serve => (None, vec![serve(options)]),
+            Servers::Serve => (None, vec![line(options, dir, "serve", &["serve"])]),
         };
         let processes = Self {
             kept: lines.into_iter().map(Kept::start).collect(),
             store,
-            options: options.clone(),
+            dir: dir.to_owned(),
         };
         processes.all_listen().await?;
         Ok(processes)
@@ -59,7 +61,7 @@ impl Processes {
             let listens = state.wait_for(|state| state.addresses.is_some());
             let waited = timeout_at(deadline, listens).await;
             waited.with_context(|| {
-                let dir = self.options.dir.display();
+                let dir = self.dir.display();
                 format!("a collector did not start; its log is in {dir}")
             })??;
         }
@@ -205,47 +207,36 @@ fn engine_child_of(parent: u32) -> Option<u32> {
     pids.find(|pid| of_parent(pid) && is_engine(pid))
 }
 
-async fn start_store(options: &FaultOptions) -> anyhow::Result<EmbeddedStore> {
+/// Starts an engine on `dir/store`, whose child is the command `program`.
+///
+/// # Errors
+/// The engine cannot be fetched or started.
+pub async fn start_store(program: &Path, dir: &Path) -> anyhow::Result<EmbeddedStore> {
     let fetch = || epwatch_engines::ensure(Engine::Chdb).map_err(anyhow::Error::from);
-    let installed = tokio::task::spawn_blocking(fetch).await??;
-    let library = installed.chdb_library();
-    let program = ChildProgram::new(&options.program, ["engine-child"]);
-    let config = EmbeddedConfig::new(options.dir.join("store"), library, program)
-        .with_socket(options.dir.join("store.sock"));
-    let store = EmbeddedStore::start(config).await?;
+    let library = tokio::task::spawn_blocking(fetch).await??.chdb_library();
+    let child = ChildProgram::new(program, ["engine-child"]);
+    let config = EmbeddedConfig::new(dir.join("store"), library, child);
+    let store = EmbeddedStore::start(config.with_socket(dir.join("store.sock"))).await?;
     store.ready().await?;
     Ok(store)
 }
 
-async fn migrate(store: &EmbeddedStore) -> anyhow::Result<()> {
-    let values = schema::single_server(Retention::default());
-    epwatch_store::migrate(&store.target(DATABASE), schema::MIGRATIONS, &values).await?;
-    Ok(())
-}
-
-fn collector(options: &FaultOptions, store: &str, n: usize) -> StartLine {
-    let name = format!("collector-{n}");
-    let args = [
-        "collector",
-        "--json",
-        "--listen=127.0.0.1:0",
-        "--clickhouse",
-        store,
-    ];
-    line(options, &name, &args)
-}
-
-fn serve(options: &FaultOptions) -> StartLine {
-    line(
-        options,
-        "serve",
-        &["serve", "--json", "--listen=127.0.0.1:0"],
-    )
+/// Applies the schema of a single server; returns the migrations that were missing.
+///
+/// # Errors
+/// As [`epwatch_store::migrate`].
+pub async fn migrate(
+    store: &EmbeddedStore,
+    retention: Retention,
+) -> Result<Vec<u32>, epwatch_store::MigrateError> {
+    let values = schema::single_server(retention);
+    epwatch_store::migrate(&store.target(DATABASE), schema::MIGRATIONS, &values).await
 }
 
 /// Small segments, short buckets and short pauses, so that every path is walked often.
-fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
-    let data_dir = options.dir.join(name).display().to_string();
+fn line(options: &FaultOptions, dir: &Path, name: &str, args: &[&str]) -> StartLine {
+    let data_dir = dir.join(name).display().to_string();
+    let more = ["--json", "--listen=127.0.0.1:0", "--data-dir", &data_dir];
     let env = [
         ("EPWATCH_LOG", "info"),
         ("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
@@ -261,12 +252,10 @@ fn line(options: &FaultOptions, name: &str, args: &[&str]) -> StartLine {
         program: options.program.clone(),
         args: args
             .iter()
+            .chain(&more)
             .map(|&arg| arg.to_owned())
-            .chain(["--data-dir".to_owned(), data_dir])
             .collect(),
-        env: env
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .to_vec(),
-        log: options.dir.join(format!("{name}.log")),
+        env: env.to_vec(),
+        log: dir.join(format!("{name}.log")),
     }
 }

@@ -347,20 +347,7 @@ fn end_of_token(chars: &[char], at: usize) -> usize {
     }
     match chars[at] {
         _ if starts("//") => find(at, &|i| chars[i] == '\n'),
-        _ if starts("/*") => {
-            let (mut depth, mut i) = (1, at + 2);
-            while depth > 0 && i < chars.len() {
-                let pair = (chars[i], chars.get(i + 1));
-                depth +=
-                    i32::from(pair == ('/', Some(&'*'))) - i32::from(pair == ('*', Some(&'/')));
-                i += if matches!(pair, ('/', Some('*')) | ('*', Some('/'))) {
-                    2
-                } else {
-                    1
-                };
-            }
-            i
-        }
+        _ if starts("/*") => find(at + 2, &|i| chars[i..].starts_with(&['*', '/'])) + 2,
         _ if starts("'\\") => find(at + 3, &|i| chars[i] == '\'') + 1,
         '\'' if next(2) == '\'' => at + 3,
         '\'' => find(at + 1, &|i| !is_word(chars[i])),
