@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::error::ParseError;
 use crate::message::{Checked, Kind, Text};
@@ -18,7 +18,7 @@ pub const MAX_CHIPSET_BYTES: usize = 64;
 const OTHER: &str = "other:";
 
 /// A normalised chipset: `SM8650` or the like for Qualcomm, `other:<raw>` for others.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Chipset(String);
 
 /// One Qualcomm chipset.
@@ -218,12 +218,6 @@ impl Default for Chipset {
 impl fmt::Display for Chipset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
-    }
-}
-
-impl Serialize for Chipset {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.0)
     }
 }
 

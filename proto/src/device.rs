@@ -6,10 +6,10 @@ use crate::{
     chipset::Chipset,
     error::ParseError,
     message::{
-        Checked, CheckedMessage, Enum, EnumSet, Few, Kind, List, Maybe, Name, Text, U32, each_once,
-        message,
+        Checked, CheckedMessage, Enum, EnumSet, Few, Kind, List, Maybe, Message, Name, Text, U32,
+        each_once, message,
     },
-    text::{clipped, hex},
+    text::hex,
     v1,
     wire::Value,
     wire_enum::wire_enum,
@@ -44,7 +44,9 @@ wire_enum! {
 wire_enum! {
     /// How the EP comes into the process.
     #[expect(missing_docs, reason = "the names say it")]
+    #[derive(Default)]
     pub enum EpLinkage: EpLinkage {
+        #[default]
         Unknown = Unknown "unknown",
         BuiltIn = BuiltIn "built_in",
         Plugin = Plugin "plugin",
@@ -54,7 +56,9 @@ wire_enum! {
 wire_enum! {
     /// What the EP's back end computes on.
     #[expect(missing_docs, reason = "the names say it")]
+    #[derive(Default)]
     pub enum EpBackend: EpBackend {
+        #[default]
         Unknown = Unknown "unknown",
         Htp = Htp "htp",
         Gpu = Gpu "gpu",
@@ -139,34 +143,20 @@ impl Device {
     /// Makes facts from a platform fit a report: clips texts, derives the chipset, sorts the contexts, and hashes a
     /// fingerprint that is no hash.
     pub fn normalised(mut self) -> Self {
-        for (text, max_bytes) in [
-            (&mut self.chipset_raw, 128),
-            (&mut self.soc_manufacturer, 64),
-            (&mut self.board, 64),
-            (&mut self.abi, 32),
-            (&mut self.manufacturer, 64),
-            (&mut self.model, 64),
-            (&mut self.os, 32),
-            (&mut self.os_version, 64),
-            (&mut self.security_patch, 16),
-        ] {
-            *text = clipped(text, max_bytes);
-        }
-        self.chipset = Chipset::normalise(&self.chipset_raw, &self.soc_manufacturer, &self.board);
+        self.fit();
         self.reportable_contexts.sort();
         self.reportable_contexts.dedup();
-        match is_firmware(self.vendor_fingerprint_hash.as_bytes()) {
-            true => self,
-            false => {
-                let fingerprint = std::mem::take(&mut self.vendor_fingerprint_hash);
-                self.with_vendor_fingerprint(&fingerprint)
-            }
-        }
+        self.with_own_chipset()
+    }
+
+    fn with_own_chipset(mut self) -> Self {
+        self.chipset = Chipset::normalise(&self.chipset_raw, &self.soc_manufacturer, &self.board);
+        self
     }
 }
 
 /// The inference runtime in the process.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Runtime {
     pub ort_version: String,
@@ -179,6 +169,12 @@ pub struct Runtime {
 }
 
 impl Runtime {
+    /// Clips texts to the lengths of a report.
+    pub fn normalised(mut self) -> Self {
+        self.fit();
+        self
+    }
+
     /// Returns the name by which runtimes are compared and shown: `<ORT version>/<EP version>`.
     pub fn name(&self) -> String {
         runtime_name(&self.ort_version, &self.ep_version)
@@ -216,6 +212,13 @@ impl Kind for Firmware {
 
     fn encode(value: &String) -> String {
         value.clone()
+    }
+
+    /// Hashes a fingerprint that is no hash.
+    fn fit(value: &mut String) {
+        if !is_firmware(value.as_bytes()) {
+            *value = vendor_fingerprint_hash(value);
+        }
     }
 }
 
@@ -319,14 +322,7 @@ message! {
         15 ram_class: Enum<RamClass>,
         16 reportable_contexts: EnumSet<ContextKind>,
     }
-    rule Device::with_own_chipset;
-}
-
-impl Device {
-    fn with_own_chipset(mut self) -> Result<Self, ParseError> {
-        self.chipset = Chipset::normalise(&self.chipset_raw, &self.soc_manufacturer, &self.board);
-        Ok(self)
-    }
+    rule |device: Device| Ok::<_, ParseError>(device.with_own_chipset());
 }
 
 message! {

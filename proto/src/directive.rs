@@ -9,7 +9,7 @@ use crate::{
     device::{MAX_APP_ID_BYTES, VENDOR_FINGERPRINT_HASH_CHARS},
     error::ParseError,
     ids::MAX_DIRECTIVE_ID_BYTES,
-    message::{Exact, InnerOrDefault, Kind, Name, Positive32, Text, UnixMs, message, within},
+    message::{Blob, Exact, InnerOrDefault, Kind, Name, Positive32, Text, UnixMs, message, within},
     session::{MAX_MODEL_ID_BYTES, MAX_MODEL_VERSION_BYTES},
     v1,
 };
@@ -108,29 +108,9 @@ impl Directive {
     }
 }
 
-/// An encoded directive, not yet parsed.
-struct EncodedDirective;
-
-impl Kind for EncodedDirective {
-    type Wire = Bytes;
-    type Parsed = Bytes;
-
-    fn parse(field: &str, bytes: Bytes) -> Result<Bytes, ParseError> {
-        if bytes.is_empty() || bytes.len() > MAX_DIRECTIVE_BYTES {
-            let expected = format!("1 to {MAX_DIRECTIVE_BYTES} bytes");
-            return Err(ParseError::malformed(field, expected, bytes.len()));
-        }
-        Ok(bytes)
-    }
-
-    fn encode(bytes: &Bytes) -> Bytes {
-        bytes.clone()
-    }
-}
-
 message! {
     SignedDirective = v1::SignedDirective {
-        directive: EncodedDirective,
+        directive: Blob<1, MAX_DIRECTIVE_BYTES>,
         key_id: Name<64>,
         signature: Exact<[u8; 64], 64>,
     }
@@ -187,25 +167,20 @@ impl Kind for DirectiveAction {
     }
 
     fn encode(action: &Self) -> Self::Wire {
-        Some(action.into())
-    }
-}
-
-impl From<&DirectiveAction> for v1::directive::Action {
-    fn from(action: &DirectiveAction) -> Self {
-        match action {
-            DirectiveAction::Sampling(one_in) => Self::Sampling(v1::Sampling { one_in: *one_in }),
-            DirectiveAction::ReportIntervalMs(ms) => {
-                Self::ReportInterval(v1::ReportInterval { interval_ms: *ms })
+        use v1::directive::Action;
+        Some(match action {
+            Self::Sampling(one_in) => Action::Sampling(v1::Sampling { one_in: *one_in }),
+            Self::ReportIntervalMs(ms) => {
+                Action::ReportInterval(v1::ReportInterval { interval_ms: *ms })
             }
-            DirectiveAction::NpuOff => Self::NpuOff(v1::NpuOff {}),
-            DirectiveAction::PreferredVariant(variant) => {
+            Self::NpuOff => Action::NpuOff(v1::NpuOff {}),
+            Self::PreferredVariant(variant) => {
                 let variant = variant.clone();
-                Self::PreferredVariant(v1::PreferredVariant { variant })
+                Action::PreferredVariant(v1::PreferredVariant { variant })
             }
-            DirectiveAction::Revoke(id) => Self::Revoke(v1::Revoke {
+            Self::Revoke(id) => Action::Revoke(v1::Revoke {
                 directive_id: id.clone(),
             }),
-        }
+        })
     }
 }

@@ -1,12 +1,12 @@
-//! What is wrong with a message, where, and what was expected instead.
+//! The refusal of a message: the field, the expectation, the value.
 //!
-//! A parser names its own field; each message around it puts its name in front on the way out, so
-//! the finished path reads `series[3].stratum.shape_key`. Text of the sender's appears only as a
-//! short, escaped excerpt: errors go into logs, metrics and answers.
+//! A parser names its own field. Each message around it adds its name in front, so the finished path reads
+//! `series[3].stratum.shape_key`. The sender's text appears only as a short, escaped excerpt, because errors go into
+//! logs, metrics and answers.
 
 use std::{borrow::Cow, fmt};
 
-use crate::text::clipped;
+use crate::{outcome::Outcome, text::clipped};
 
 /// Longest excerpt of a sender's text in an error, in characters before escaping.
 const EXCERPT_CHARS: usize = 32;
@@ -17,34 +17,10 @@ pub const MAX_DETAIL_BYTES: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     field: String,
-    problem: Problem,
-}
-
-/// What is wrong with a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Problem {
-    /// Missing, out of bounds, or contradicts another field.
-    Malformed {
-        /// What would have been accepted.
-        expected: Cow<'static, str>,
-        /// What came instead; bounded and escaped.
-        got: String,
-    },
-    /// The whole message is larger than may be sent.
-    TooLarge {
-        /// Most bytes accepted.
-        limit_bytes: usize,
-        /// Bytes that came.
-        got_bytes: usize,
-    },
-    /// A scheme, algorithm or enum value that this version does not know.
-    Unsupported {
-        /// What is known.
-        expected: Cow<'static, str>,
-        /// What came instead; bounded and escaped.
-        got: String,
-    },
+    outcome: Outcome,
+    expected: Cow<'static, str>,
+    /// Bounded and escaped.
+    got: String,
 }
 
 impl ParseError {
@@ -54,41 +30,35 @@ impl ParseError {
         expected: impl Into<Cow<'static, str>>,
         got: impl fmt::Display,
     ) -> Self {
-        let problem = Problem::Malformed {
-            expected: expected.into(),
-            got: excerpt(got),
-        };
-        Self {
-            field: field.to_owned(),
-            problem,
-        }
+        Self::new(field, Outcome::RefusedMalformed, expected.into(), got)
     }
 
-    /// A value that a newer sender may mean and this version does not know.
+    /// A scheme, algorithm or enum value that a newer sender may have and this version has not.
     pub fn unsupported(
         field: &str,
         expected: impl Into<Cow<'static, str>>,
         got: impl fmt::Display,
     ) -> Self {
-        let problem = Problem::Unsupported {
-            expected: expected.into(),
-            got: excerpt(got),
-        };
-        Self {
-            field: field.to_owned(),
-            problem,
-        }
+        Self::new(field, Outcome::RefusedUnsupported, expected.into(), got)
     }
 
     /// A message of more bytes than may be sent.
     pub fn too_large(field: &str, limit_bytes: usize, got_bytes: usize) -> Self {
-        let problem = Problem::TooLarge {
-            limit_bytes,
-            got_bytes,
-        };
+        let expected = format!("at most {limit_bytes} bytes").into();
+        Self::new(field, Outcome::RefusedTooLarge, expected, got_bytes)
+    }
+
+    fn new(
+        field: &str,
+        outcome: Outcome,
+        expected: Cow<'static, str>,
+        got: impl fmt::Display,
+    ) -> Self {
         Self {
             field: field.to_owned(),
-            problem,
+            outcome,
+            expected,
+            got: excerpt(got),
         }
     }
 
@@ -102,12 +72,12 @@ impl ParseError {
         &self.field
     }
 
-    /// What is wrong with it.
-    pub fn problem(&self) -> &Problem {
-        &self.problem
+    /// The end of a report with this error.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
     }
 
-    /// The text, cut to what `ReportResult.detail` may hold.
+    /// The text, cut to the bound of `ReportResult.detail`.
     pub fn detail(&self) -> String {
         clipped(&self.to_string(), MAX_DETAIL_BYTES)
     }
@@ -126,23 +96,12 @@ impl ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = &self.field;
-        match &self.problem {
-            Problem::Malformed { expected, got } => {
-                write!(f, "{field}: expected {expected}, got {got}")
-            }
-            Problem::TooLarge {
-                limit_bytes,
-                got_bytes,
-            } => write!(
-                f,
-                "{field}: expected at most {limit_bytes} bytes, got {got_bytes}"
-            ),
-            Problem::Unsupported { expected, got } => write!(
-                f,
-                "{field}: expected {expected}, got {got} (update the receiver?)"
-            ),
-        }
+        let hint = match self.outcome {
+            Outcome::RefusedUnsupported => " (update the receiver?)",
+            _ => "",
+        };
+        let (field, expected, got) = (&self.field, &self.expected, &self.got);
+        write!(f, "{field}: expected {expected}, got {got}{hint}")
     }
 }
 
@@ -160,7 +119,7 @@ impl<T> Inside for Result<T, ParseError> {
     }
 }
 
-/// The first characters of what came, without control characters.
+/// The first characters of a value, without control characters.
 fn excerpt(got: impl fmt::Display) -> String {
     let text = got.to_string();
     let mut out: String = text

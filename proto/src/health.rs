@@ -89,69 +89,41 @@ impl SdkHealth {
 /// An entry of a list that is a map: an enum's value and counts.
 pub(crate) trait Entry: Sized {
     type Key: WireEnum + Ord;
-    type Count;
+    type Count: Copy;
     /// The key's field.
     const KEY: &'static str;
 
     fn split(self) -> (i32, Self::Count);
 
-    fn join(key: i32, count: &Self::Count) -> Self;
+    fn join(key: i32, count: Self::Count) -> Self;
 }
 
-impl Entry for v1::Dropped {
-    type Key = DropReason;
-    type Count = Dropped;
-    const KEY: &'static str = "reason";
+/// Declares the entries: message, field and type of the key, type of the counts, the counts from and to the fields.
+macro_rules! entries {
+    ($( $wire:ident { $key:ident: $key_type:ty, $($field:ident),+ }
+        = $count:ty as { $($counts:tt)+ }; )+) => { $(
+        impl Entry for v1::$wire {
+            type Key = $key_type;
+            type Count = $count;
+            const KEY: &'static str = stringify!($key);
 
-    fn split(self) -> (i32, Dropped) {
-        let count = Dropped {
-            reports: self.reports,
-            runs: self.runs,
-        };
-        (self.reason, count)
-    }
+            fn split(self) -> (i32, $count) {
+                let Self { $key, $($field),+ } = self;
+                ($key, $($counts)+)
+            }
 
-    fn join(reason: i32, count: &Dropped) -> Self {
-        Self {
-            reason,
-            reports: count.reports,
-            runs: count.runs,
+            fn join($key: i32, count: $count) -> Self {
+                let $($counts)+ = count;
+                Self { $key, $($field),+ }
+            }
         }
-    }
+    )+ };
 }
 
-impl Entry for v1::UploadFailures {
-    type Key = UploadFailureKind;
-    type Count = u64;
-    const KEY: &'static str = "kind";
-
-    fn split(self) -> (i32, u64) {
-        (self.kind, self.count)
-    }
-
-    fn join(kind: i32, count: &u64) -> Self {
-        Self {
-            kind,
-            count: *count,
-        }
-    }
-}
-
-impl Entry for v1::DirectivesRefused {
-    type Key = DirectiveRefusal;
-    type Count = u64;
-    const KEY: &'static str = "reason";
-
-    fn split(self) -> (i32, u64) {
-        (self.reason, self.count)
-    }
-
-    fn join(reason: i32, count: &u64) -> Self {
-        Self {
-            reason,
-            count: *count,
-        }
-    }
+entries! {
+    Dropped { reason: DropReason, reports, runs } = Dropped as { Dropped { reports, runs } };
+    UploadFailures { kind: UploadFailureKind, count } = u64 as { count };
+    DirectivesRefused { reason: DirectiveRefusal, count } = u64 as { count };
 }
 
 /// Entries, each key at most once.
@@ -177,7 +149,7 @@ impl<W: Entry> Kind for Counters<W> {
     }
 
     fn encode(counters: &Self::Parsed) -> Vec<W> {
-        let entry = |(key, count): (&W::Key, &W::Count)| W::join(key.number(), count);
+        let entry = |(key, count): (&W::Key, &W::Count)| W::join(key.number(), *count);
         counters.iter().map(entry).collect()
     }
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::ParseError,
-    message::{Checked, Exact, Kind, Positive64, message},
+    message::{Checked, Exact, Kind, message},
     text::{hex, unhex},
     v1,
     wire::Value,
@@ -73,6 +73,16 @@ impl fmt::Debug for InstallationId {
 /// One start of a process that reports: 64 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
+
+impl StreamId {
+    const fn new(value: u64) -> Option<Self> {
+        Some(Self(value))
+    }
+
+    const fn get(self) -> u64 {
+        self.0
+    }
+}
 
 impl fmt::Display for StreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -227,10 +237,10 @@ impl fmt::Display for ReportKey {
 }
 
 message! {
-    mod key_fields: ReportKey from v1::ReportKey {
-        1 installation_id: Exact<InstallationId, 16>,
-        2 stream_id: StreamId,
-        3 sequence: Positive64,
+    mod key_fields: ReportKey = v1::ReportKey {
+        1 installation_id as installation: Exact<InstallationId, 16>,
+        2 stream_id as stream: StreamId,
+        3 sequence as sequence: Sequence,
     }
     keeps Self = |seen| Some(Self {
         installation: InstallationId(seen.installation_id?),
@@ -239,78 +249,43 @@ message! {
     });
 }
 
-impl TryFrom<v1::ReportKey> for ReportKey {
-    type Error = ParseError;
+/// Declares the kinds of ids that are numbers: the reader on the wire, and the text of the bound.
+macro_rules! numbers {
+    ($( $id:ident as $read:ident, $expected:literal; )+) => { $(
+        impl Kind for $id {
+            type Wire = u64;
+            type Parsed = Self;
 
-    fn try_from(key: v1::ReportKey) -> Result<Self, ParseError> {
-        let fields = key_fields::Parsed::parse(key)?;
-        Ok(Self {
-            installation: fields.installation_id,
-            stream: fields.stream_id,
-            sequence: Sequence::new(fields.sequence).expect("positive"),
-        })
-    }
-}
+            fn parse(field: &str, value: u64) -> Result<Self, ParseError> {
+                Self::new(value).ok_or_else(|| ParseError::malformed(field, $expected, value))
+            }
 
-impl From<&ReportKey> for v1::ReportKey {
-    fn from(key: &ReportKey) -> Self {
-        Self {
-            installation_id: Exact::<InstallationId, 16>::encode(&key.installation),
-            stream_id: key.stream.0,
-            sequence: key.sequence.get(),
+            fn encode(value: &Self) -> u64 {
+                value.get()
+            }
         }
-    }
+
+        impl Checked for $id {
+            type Seen<'a> = u64;
+
+            #[inline]
+            fn see<'a>(seen: &mut u64, value: Value<'a>) -> Option<()> {
+                *seen = value.$read()?;
+                Some(())
+            }
+
+            #[inline]
+            fn is_there(seen: &u64) -> bool {
+                Self::new(*seen).is_some()
+            }
+        }
+    )+ };
 }
 
-impl Kind for SessionUid {
-    type Wire = u64;
-    type Parsed = Self;
-
-    fn parse(field: &str, value: u64) -> Result<Self, ParseError> {
-        Self::new(value).ok_or_else(|| ParseError::malformed(field, "a session's uid", 0))
-    }
-
-    fn encode(value: &Self) -> u64 {
-        value.get()
-    }
-}
-
-impl Checked for SessionUid {
-    type Seen<'a> = u64;
-
-    #[inline]
-    fn see<'a>(seen: &mut u64, value: Value<'a>) -> Option<()> {
-        *seen = value.fixed64()?;
-        Some(())
-    }
-
-    #[inline]
-    fn is_there(seen: &u64) -> bool {
-        *seen != 0
-    }
-}
-
-impl Kind for StreamId {
-    type Wire = u64;
-    type Parsed = Self;
-
-    fn parse(_field: &str, value: u64) -> Result<Self, ParseError> {
-        Ok(Self(value))
-    }
-
-    fn encode(value: &Self) -> u64 {
-        value.0
-    }
-}
-
-impl Checked for StreamId {
-    type Seen<'a> = u64;
-
-    #[inline]
-    fn see<'a>(seen: &mut u64, value: Value<'a>) -> Option<()> {
-        *seen = value.fixed64()?;
-        Some(())
-    }
+numbers! {
+    StreamId as fixed64, "a number";
+    Sequence as u64, "1 or more";
+    SessionUid as fixed64, "a session's uid";
 }
 
 #[cfg(test)]

@@ -164,13 +164,8 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
     type Error = ParseError;
 
     fn try_from(s: v1::LatencySeries) -> Result<Self, ParseError> {
-        let s = series_fields::Parsed::parse(s)?;
-        let extent = Extent {
-            sum_us: s.sum_us,
-            min_us: s.min_us,
-            max_us: s.max_us,
-        };
-        let extent = extent.or_whole_ns(s.whole_ns)?;
+        let s = ParsedFields::parse(s)?;
+        let extent = Extent::new(s.sum_us, s.min_us, s.max_us).or_whole_ns(s.whole_ns)?;
         let series = Self {
             session_uid: s.session_uid,
             stratum: s.stratum,
@@ -190,15 +185,11 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
             exceed: s.exceed,
             baselines: known_or_absent(s.baselines, s.baseline_absence)?,
         };
-        let moments = Moments {
+        let numbers = SeriesNumbers {
             total: series.histogram.total(),
             n: series.n,
             m2_us2: series.m2_us2,
             extent,
-        };
-        moments.check()?;
-        let counts = RunCounts {
-            n: series.n,
             runs_seen: series.runs_seen,
             dropped_runs: series.dropped_runs,
             slow_fast_switches: series.slow_fast_switches,
@@ -206,7 +197,7 @@ impl TryFrom<v1::LatencySeries> for LatencySeries {
             exceed: series.exceed,
             has_baseline: !series.baselines.known().is_empty(),
         };
-        counts.check()?;
+        numbers.check()?;
         Ok(series)
     }
 }
@@ -234,21 +225,13 @@ impl CheckedMessage for LatencySeries {
         if !s.is_whole() {
             return None;
         }
-        let extent = Extent {
-            sum_us: s.sum_us,
-            min_us: s.min_us,
-            max_us: s.max_us,
-        };
-        let moments = Moments {
+        let extent = Extent::new(s.sum_us, s.min_us, s.max_us);
+        let has_baseline = s.baselines > 0;
+        let numbers = SeriesNumbers {
             total: SparseHistogram::total_of_v2(s.histogram).ok()?,
             n: s.n,
             m2_us2: s.m2_us2,
             extent: extent.or_whole_ns(s.whole_ns.get()).ok()?,
-        };
-        moments.check().ok()?;
-        let has_baseline = s.baselines > 0;
-        let counts = RunCounts {
-            n: s.n,
             runs_seen: runs_seen(s.runs_seen, s.n, s.dropped_runs),
             dropped_runs: s.dropped_runs,
             slow_fast_switches: s.slow_fast_switches,
@@ -256,7 +239,7 @@ impl CheckedMessage for LatencySeries {
             exceed: s.exceed.get(),
             has_baseline,
         };
-        counts.check().ok()?;
+        numbers.check().ok()?;
         let is_explained = match has_baseline {
             true => s.baseline_absence == 0,
             false => BaselineAbsence::from_number(s.baseline_absence).is_some(),
@@ -285,17 +268,21 @@ struct Extent {
 }
 
 impl Extent {
+    fn new(sum_us: f64, min_us: f64, max_us: f64) -> Self {
+        Self {
+            sum_us,
+            min_us,
+            max_us,
+        }
+    }
+
     fn or_whole_ns(self, ns: Option<WholeNanoseconds>) -> Result<Self, ParseError> {
         let Some(ns) = ns else { return Ok(self) };
         if self != Self::default() {
             let expected = "nothing next to sum_us, min_us and max_us";
             return Err(ParseError::malformed("whole_ns", expected, "both"));
         }
-        Ok(Self {
-            sum_us: us(ns.sum),
-            min_us: us(ns.min),
-            max_us: us(ns.max),
-        })
+        Ok(Self::new(us(ns.sum), us(ns.min), us(ns.max)))
     }
 
     /// `None` if a value would not convert back to the same number.
@@ -344,21 +331,32 @@ fn ns(us: f64) -> Option<u64> {
     (self::us(ns).to_bits() == us.to_bits()).then_some(ns)
 }
 
-/// Count, sum, deviations and extremes of a series, which must be possible together.
+/// Numbers of a series, which must be possible together.
 #[derive(Debug, Clone, Copy)]
-struct Moments {
+struct SeriesNumbers {
     /// The histogram's.
     total: u64,
     n: u64,
     m2_us2: f64,
     extent: Extent,
+    runs_seen: u64,
+    dropped_runs: u64,
+    slow_fast_switches: Option<u64>,
+    longest_slow_streak: Option<u64>,
+    exceed: Option<ExceedCounts>,
+    has_baseline: bool,
 }
 
-impl Moments {
+impl SeriesNumbers {
+    fn check(&self) -> Result<(), ParseError> {
+        self.check_moments()?;
+        self.check_counts()
+    }
+
     /// The tolerance covers the rounding of a sum of `n` floating-point numbers. It is far below the effects that
     /// detection looks for.
     #[expect(clippy::cast_precision_loss, reason = "a tolerance follows")]
-    fn check(&self) -> Result<(), ParseError> {
+    fn check_moments(&self) -> Result<(), ParseError> {
         const TOLERANCE: f64 = 1e-6;
         let Extent {
             sum_us,
@@ -389,22 +387,8 @@ impl Moments {
         }
         Ok(())
     }
-}
 
-/// Counts of a series' runs, which must be possible together.
-#[derive(Debug, Clone, Copy)]
-struct RunCounts {
-    n: u64,
-    runs_seen: u64,
-    dropped_runs: u64,
-    slow_fast_switches: Option<u64>,
-    longest_slow_streak: Option<u64>,
-    exceed: Option<ExceedCounts>,
-    has_baseline: bool,
-}
-
-impl RunCounts {
-    fn check(&self) -> Result<(), ParseError> {
+    fn check_counts(&self) -> Result<(), ParseError> {
         let accounted = self.n.saturating_add(self.dropped_runs);
         if self.runs_seen < accounted {
             let expected = format!("at least n + dropped_runs, {accounted}");
@@ -514,11 +498,7 @@ impl SelfBaseline {
 impl From<&LatencySeries> for v1::LatencySeries {
     fn from(s: &LatencySeries) -> Self {
         let absence = s.baselines.absence();
-        let extent = Extent {
-            sum_us: s.sum_us,
-            min_us: s.min_us,
-            max_us: s.max_us,
-        };
+        let extent = Extent::new(s.sum_us, s.min_us, s.max_us);
         let whole_ns = extent.whole_ns();
         let us = match whole_ns {
             Some(_) => Extent::default(),

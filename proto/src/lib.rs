@@ -50,7 +50,7 @@ mod wire_enum;
 pub use chipset::Chipset;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
-pub use error::{MAX_DETAIL_BYTES, ParseError, Problem};
+pub use error::{MAX_DETAIL_BYTES, ParseError};
 pub use failure::{RunErrors, SelfTest, StartFailure, StartPhase};
 pub use fingerprint::Fingerprint;
 pub use health::{DirectiveRefusal, DropReason, Dropped, SdkHealth, UploadFailureKind};

@@ -1,7 +1,6 @@
 //! How a report ended. Every report ends in exactly one of these, and they are the values of the
 //! label `outcome` in metrics and in the loss ledger.
 
-use crate::error::{ParseError, Problem};
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
@@ -52,20 +51,10 @@ impl Outcome {
     }
 }
 
-impl ParseError {
-    /// How a report with this error ends.
-    pub fn outcome(&self) -> Outcome {
-        match self.problem() {
-            Problem::Malformed { .. } => Outcome::RefusedMalformed,
-            Problem::TooLarge { .. } => Outcome::RefusedTooLarge,
-            Problem::Unsupported { .. } => Outcome::RefusedUnsupported,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ParseError;
 
     #[test]
     fn each_problem_ends_in_its_outcome() {

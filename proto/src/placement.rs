@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
-
 use crate::{
     error::ParseError,
     fingerprint::Fingerprint,
@@ -104,7 +102,7 @@ pub struct EpShare {
 }
 
 /// A node that the NPU did not get.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct CpuNode {
     pub name: String,
@@ -431,50 +429,5 @@ message! {
         5 reason: Enum<ReasonCode>,
         6 reason_text: Text<MAX_NODE_NAME_BYTES>,
         7 macs_share: Maybe<Share>,
-    }
-}
-
-/// `{EP: {nodes, partitions, macs_share}}`, in the order of the EPs.
-struct EpMap<'a>(&'a [EpShare]);
-
-#[derive(Serialize)]
-struct EpEntry {
-    nodes: u32,
-    partitions: Option<u32>,
-    macs_share: Option<f64>,
-}
-
-impl Serialize for EpMap<'_> {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut map = s.serialize_map(Some(self.0.len()))?;
-        for e in self.0 {
-            let entry = EpEntry {
-                nodes: e.n_nodes,
-                partitions: e.n_partitions,
-                macs_share: e.macs_share,
-            };
-            map.serialize_entry(&e.ep, &entry)?;
-        }
-        map.end()
-    }
-}
-
-/// The JSON form that `inspect` and `demo` print; `fingerprint` is the normalised one.
-impl Serialize for Placement {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut map = s.serialize_map(None)?;
-        map.serialize_entry("requested", &self.requested_eps)?;
-        map.serialize_entry("source", &self.source)?;
-        map.serialize_entry("graph_kind", &self.graph_kind)?;
-        map.serialize_entry("n_nodes", &self.n_nodes)?;
-        map.serialize_entry("eps", &EpMap(&self.eps))?;
-        map.serialize_entry("cpu_nodes", &self.cpu_nodes)?;
-        map.serialize_entry("cpu_nodes_truncated", &self.cpu_nodes_truncated)?;
-        map.serialize_entry("macs_attributed", &self.macs_attributed)?;
-        map.serialize_entry("manifest_sha256", &self.manifest_sha256)?;
-        map.serialize_entry("fingerprint", &self.normalised)?;
-        map.serialize_entry("fingerprint_exact", &self.exact)?;
-        map.serialize_entry("reasons", &self.reasons)?;
-        map.end()
     }
 }

@@ -37,32 +37,6 @@ pub const MAX_START_FAILURES: usize = 32;
 /// Most run-error counters of a report.
 pub const MAX_RUN_ERRORS: usize = 64;
 
-/// Number, name and most entries of each repeated message of a report.
-const MAX_ENTRIES: [(u32, &str, usize); 6] = [
-    (
-        report_fields::field::ended_streams,
-        "ended_streams",
-        MAX_ENDED_STREAMS,
-    ),
-    (report_fields::field::sessions, "sessions", MAX_SESSIONS),
-    (report_fields::field::series, "series", MAX_SERIES),
-    (
-        report_fields::field::self_tests,
-        "self_tests",
-        MAX_SELF_TESTS,
-    ),
-    (
-        report_fields::field::start_failures,
-        "start_failures",
-        MAX_START_FAILURES,
-    ),
-    (
-        report_fields::field::run_errors,
-        "run_errors",
-        MAX_RUN_ERRORS,
-    ),
-];
-
 /// One upload unit.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
@@ -145,18 +119,18 @@ fn check_uids<T>(
     }
 }
 
-/// Counts the repeated messages before they are decoded: two bytes on the wire can stand for an
-/// empty message that takes hundreds in memory.
+/// Counts the repeated messages before they are decoded: an empty message takes two bytes on the wire and may take
+/// hundreds in memory.
 fn check_entry_counts(report: &[u8]) -> Result<(), ParseError> {
-    let mut counts = [0; MAX_ENTRIES.len()];
+    let mut counts = [0; report_fields::MOST.len()];
     let mut rest = report;
     while !rest.is_empty() {
         let not_protobuf = |e| ParseError::not_protobuf("report", &e);
         let (tag, wire_type) = decode_key(&mut rest).map_err(not_protobuf)?;
-        if let Some(at) = MAX_ENTRIES.iter().position(|(number, ..)| *number == tag) {
-            counts[at] += 1;
-            let (_, field, most) = MAX_ENTRIES[at];
-            at_most(field, counts[at], most)?;
+        let mut fields = report_fields::MOST.iter().zip(&mut counts);
+        if let Some(((_, field, most), count)) = fields.find(|((number, ..), _)| *number == tag) {
+            *count += 1;
+            at_most(field, *count, *most)?;
         }
         skip_field(wire_type, tag, &mut rest, DecodeContext::default()).map_err(not_protobuf)?;
     }
@@ -208,33 +182,10 @@ impl Report {
 }
 
 message! {
-    mod ended_fields: EndedStream from v1::EndedStream {
-        1 stream_id: StreamId,
-        2 last_sequence: Maybe<U64>,
-        3 unsealed_runs: Maybe<U64>,
+    mod ended_fields: EndedStream = v1::EndedStream {
+        1 stream_id as stream: StreamId,
+        2 last_sequence as last_sequence: Maybe<U64>,
+        3 unsealed_runs as unsealed_runs: Maybe<U64>,
     }
     keeps u64 = |seen| Some(seen.stream_id);
-}
-
-impl TryFrom<v1::EndedStream> for EndedStream {
-    type Error = ParseError;
-
-    fn try_from(e: v1::EndedStream) -> Result<Self, ParseError> {
-        let fields = ended_fields::Parsed::parse(e)?;
-        Ok(Self {
-            stream: fields.stream_id,
-            last_sequence: fields.last_sequence,
-            unsealed_runs: fields.unsealed_runs,
-        })
-    }
-}
-
-impl From<&EndedStream> for v1::EndedStream {
-    fn from(e: &EndedStream) -> Self {
-        Self {
-            stream_id: e.stream.0,
-            last_sequence: e.last_sequence,
-            unsealed_runs: e.unsealed_runs,
-        }
-    }
 }

@@ -3,8 +3,8 @@
 use crate::{
     ids::{MAX_DIRECTIVE_ID_BYTES, ModelHash, SessionUid},
     message::{
-        CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Name, Text, U64,
-        UnixMs, message,
+        CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message, Name,
+        Text, U64, UnixMs, message,
     },
     placement::{EpNames, Placement},
     stratum::MAX_PERFORMANCE_MODE_BYTES,
@@ -48,6 +48,14 @@ pub struct SessionOptions {
     pub soc_model: String,
     pub htp_arch: String,
     pub graph_optimization_level: String,
+}
+
+impl SessionOptions {
+    /// Clips texts to the lengths of a report.
+    pub fn normalised(mut self) -> Self {
+        self.fit();
+        self
+    }
 }
 
 message! {

@@ -8,8 +8,8 @@ use crate::{
     error::{MAX_DETAIL_BYTES, ParseError},
     ids::{MAX_DIRECTIVE_ID_BYTES, ReportKey},
     message::{
-        Bool, Inner, InnerOrDefault, Kind, List, Maybe, MaybeInner, Name, Names, Text, U32, U64,
-        UnixMs, at_most, message,
+        Blob, Bool, Inner, InnerOrDefault, Kind, List, Maybe, MaybeInner, Name, Names, Text, U32,
+        U64, UnixMs, at_most, message,
     },
     outcome::Outcome,
     report::MAX_BOOT_ID_BYTES,
@@ -135,29 +135,10 @@ message! {
     }
 }
 
-struct Token;
-
-impl Kind for Token {
-    type Wire = Bytes;
-    type Parsed = Bytes;
-
-    fn parse(field: &str, token: Bytes) -> Result<Bytes, ParseError> {
-        if token.len() > MAX_ATTESTATION_BYTES {
-            let expected = format!("at most {MAX_ATTESTATION_BYTES} bytes");
-            return Err(ParseError::malformed(field, expected, token.len()));
-        }
-        Ok(token)
-    }
-
-    fn encode(token: &Bytes) -> Bytes {
-        token.clone()
-    }
-}
-
 message! {
     Attestation = v1::Attestation {
         kind: Name<32>,
-        token: Token,
+        token: Blob<0, MAX_ATTESTATION_BYTES>,
     }
 }
 

@@ -54,14 +54,17 @@ impl SparseHistogram {
     /// the payload's, a torn number, a bucket or a total out of range. The field is relative.
     pub fn decode_v2(bytes: &[u8]) -> Result<Self, ParseError> {
         let payload = checked_payload(bytes)?;
-        // A bucket takes a byte or more, so what is set aside is bounded by what really came.
-        let mut indices = Vec::with_capacity(payload.len());
-        let mut counts = Vec::with_capacity(payload.len());
-        let total = walk(payload, |index, count| {
-            indices.push(index);
-            counts.push(count);
+        // A bucket takes a byte or more, so the reserved space is bounded by the received bytes.
+        let mut read = Self {
+            indices: Vec::with_capacity(payload.len()),
+            counts: Vec::with_capacity(payload.len()),
+            total: 0,
+        };
+        read.total = walk(payload, |index, count| {
+            read.indices.push(index);
+            read.counts.push(count);
         })?;
-        Ok(Self::from_walk(indices, counts, total))
+        Ok(read)
     }
 
     /// The total of V2 bytes that [`SparseHistogram::decode_v2`] reads, without building it.

@@ -6,9 +6,9 @@ use crate::error::ParseError;
 /// Occupied buckets of the fleet's scheme: indices rising, counts not zero, total within `i64`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SparseHistogram {
-    indices: Vec<u16>,
-    counts: Vec<u64>,
-    total: u64,
+    pub(super) indices: Vec<u16>,
+    pub(super) counts: Vec<u64>,
+    pub(super) total: u64,
 }
 
 impl SparseHistogram {
@@ -43,15 +43,6 @@ impl SparseHistogram {
             counts,
             total,
         })
-    }
-
-    /// What reading its encoding gave: rising indices, counts of one or more, and their total.
-    pub(super) fn from_walk(indices: Vec<u16>, counts: Vec<u64>, total: u64) -> Self {
-        Self {
-            indices,
-            counts,
-            total,
-        }
     }
 
     /// Counts `n` runs of `value_us` microseconds. Saturates where counts end.

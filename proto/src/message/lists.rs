@@ -82,6 +82,7 @@ impl<M: Message, const MAX: usize> Kind for List<M, MAX> {
 
 impl<M: CheckedMessage, const MAX: usize> Checked for List<M, MAX> {
     type Seen<'a> = usize;
+    const MOST: usize = MAX;
 
     #[inline]
     fn see<'a>(seen: &mut usize, value: Value<'a>) -> Option<()> {

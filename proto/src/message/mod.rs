@@ -22,7 +22,7 @@ pub(crate) use numbers::{
     U32, U64, UnixMs, bounded, within,
 };
 pub(crate) use sets::{EnumNumbers, Few, Last};
-pub(crate) use texts::{Exact, MaybeBytes, Name, Text};
+pub(crate) use texts::{Blob, Exact, MaybeBytes, Name, Text};
 
 /// A field's types and its bound.
 pub(crate) trait Kind {
@@ -34,12 +34,17 @@ pub(crate) trait Kind {
     fn parse(field: &str, value: Self::Wire) -> Result<Self::Parsed, ParseError>;
 
     fn encode(value: &Self::Parsed) -> Self::Wire;
+
+    /// Makes a sender's value fit the bound, if the kind has a way to.
+    fn fit(_value: &mut Self::Parsed) {}
 }
 
 /// A kind of which the fast validator checks encoded fields.
 pub(crate) trait Checked: Kind {
     /// Part of the field that the message's own checks need. The default stands for an absent field.
     type Seen<'a>: Default;
+    /// Most times that the field may occur, if it is a list of messages.
+    const MOST: usize = usize::MAX;
 
     /// `None` unless the field is surely within its bound. The last of several numbers or texts counts,
     /// as in the parser.
@@ -56,6 +61,9 @@ pub(crate) trait Checked: Kind {
 pub(crate) trait Message: TryFrom<Self::Wire, Error = ParseError> + 'static {
     /// The generated message.
     type Wire: for<'a> From<&'a Self>;
+
+    /// Makes a sender's values fit their bounds: see [`Kind::fit`].
+    fn fit(&mut self) {}
 }
 
 /// A message that the fast validator checks.
@@ -90,8 +98,10 @@ pub(crate) fn check_fields<'a, F: Fields<'a>, K>(
 ///
 /// - `Parsed = v1::Wire { field: Kind, ... }` for messages that only the parser reads;
 /// - `mod fields: Parsed = v1::Wire { number field: Kind, ... }` also checks encoded messages;
+/// - `mod fields: Parsed = v1::Wire { number field as name: Kind, ... }` for a parsed type whose fields have other
+///   names;
 /// - `mod fields: Parsed from v1::Wire { ... }` for a parsed type that has other fields: the conversions
-///   are written by hand, and `fields::Parsed` holds each field as its kind parses it.
+///   are written by hand, and `ParsedFields` holds each field as its kind parses it.
 ///
 /// After the table come, each if needed and in this order:
 /// - `rule function;` checks what the parsed fields must fulfil together;
@@ -99,8 +109,50 @@ pub(crate) fn check_fields<'a, F: Fields<'a>, K>(
 ///   message around this one needs; `checked by hand;` leaves `CheckedMessage` to the file.
 macro_rules! message {
     ($parsed:ident = $wire:ty { $( $field:ident: $kind:ty, )+ } $( rule $rule:expr; )?) => {
+        message!(@convert $parsed $wire { $( $field $field $kind, )+ } $( rule $rule )?);
+    };
+    (mod $fields:ident: $parsed:ident = $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }
+        $( rule $rule:expr; )? $( keeps $kept:ty = $keep:expr; )? $( checked by $hand:ident; )?) => {
+        message!(@convert $parsed $wire { $( $field $field $kind, )+ } $( rule $rule )?);
+        message!(@check $fields $parsed $( keeps $kept = $keep )? $( by $hand )?);
+        message!(@seen $fields $wire { $( $number $field: $kind, )+ });
+    };
+    (mod $fields:ident: $parsed:ident = $wire:ty {
+        $( $number:literal $field:ident as $own:ident: $kind:ty, )+
+    } keeps $kept:ty = $keep:expr;) => {
+        message!(@convert $parsed $wire { $( $field $own $kind, )+ });
+        message!(@check $fields $parsed keeps $kept = $keep);
+        message!(@seen $fields $wire { $( $number $field: $kind, )+ });
+    };
+    (mod $fields:ident: $parsed:ident from $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }
+        checked by hand;) => {
         impl $crate::message::Message for $parsed {
             type Wire = $wire;
+        }
+        message!(@seen $fields $wire { $( $number $field: $kind, )+ });
+
+        struct ParsedFields {
+            $( $field: <$kind as $crate::message::Kind>::Parsed, )+
+        }
+
+        impl ParsedFields {
+            fn parse(wire: $wire) -> Result<Self, $crate::error::ParseError> {
+                use $crate::message::Kind;
+                Ok(Self {
+                    $( $field: <$kind>::parse(stringify!($field), wire.$field)?, )+
+                })
+            }
+        }
+    };
+    (@convert $parsed:ident $wire:ty { $( $field:ident $own:ident $kind:ty, )+ }
+        $( rule $rule:expr )?) => {
+        impl $crate::message::Message for $parsed {
+            type Wire = $wire;
+
+            fn fit(&mut self) {
+                use $crate::message::Kind;
+                $( <$kind>::fit(&mut self.$own); )+
+            }
         }
 
         impl TryFrom<$wire> for $parsed {
@@ -109,7 +161,7 @@ macro_rules! message {
             fn try_from(wire: $wire) -> Result<Self, Self::Error> {
                 use $crate::message::Kind;
                 let parsed = Self {
-                    $( $field: <$kind>::parse(stringify!($field), wire.$field)?, )+
+                    $( $own: <$kind>::parse(stringify!($field), wire.$field)?, )+
                 };
                 $( let parsed = $rule(parsed)?; )?
                 Ok(parsed)
@@ -120,42 +172,7 @@ macro_rules! message {
             fn from(parsed: &$parsed) -> Self {
                 use $crate::message::Kind;
                 Self {
-                    $( $field: <$kind>::encode(&parsed.$field), )+
-                }
-            }
-        }
-    };
-    (mod $fields:ident: $parsed:ident = $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }
-        $( rule $rule:expr; )? $( keeps $kept:ty = $keep:expr; )? $( checked by $hand:ident; )?) => {
-        message!($parsed = $wire { $( $field: $kind, )+ } $( rule $rule; )?);
-        message!(@check $fields $parsed $( keeps $kept = $keep )? $( by $hand )?);
-
-        pub(crate) mod $fields {
-            use super::*;
-            message!(@seen $wire { $( $number $field: $kind, )+ });
-        }
-    };
-    (mod $fields:ident: $parsed:ident from $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }
-        $( keeps $kept:ty = $keep:expr; )? $( checked by $hand:ident; )?) => {
-        impl $crate::message::Message for $parsed {
-            type Wire = $wire;
-        }
-        message!(@check $fields $parsed $( keeps $kept = $keep )? $( by $hand )?);
-
-        pub(crate) mod $fields {
-            use super::*;
-            message!(@seen $wire { $( $number $field: $kind, )+ });
-
-            pub(super) struct Parsed {
-                $( pub(super) $field: <$kind as $crate::message::Kind>::Parsed, )+
-            }
-
-            impl Parsed {
-                pub(super) fn parse(wire: $wire) -> Result<Self, $crate::error::ParseError> {
-                    use $crate::message::Kind;
-                    Ok(Self {
-                        $( $field: <$kind>::parse(stringify!($field), wire.$field)?, )+
-                    })
+                    $( $field: <$kind>::encode(&parsed.$own), )+
                 }
             }
         }
@@ -174,41 +191,51 @@ macro_rules! message {
         }
     };
     (@check $fields:ident $parsed:ident by hand) => {};
-    (@seen $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }) => {
-        #[derive(Default)]
-        #[allow(dead_code, reason = "most fields are only checked")]
-        pub(crate) struct Seen<'a> {
-            $( pub(crate) $field: <$kind as $crate::message::Checked>::Seen<'a>, )+
-        }
+    (@seen $fields:ident $wire:ty { $( $number:literal $field:ident: $kind:ty, )+ }) => {
+        pub(crate) mod $fields {
+            use super::*;
 
-        impl<'a> $crate::message::Fields<'a> for Seen<'a> {
-            #[inline(always)]
-            fn see(&mut self, number: u32, value: $crate::wire::Value<'a>) -> Option<()> {
-                use $crate::message::Checked;
-                match number {
-                    $( $number => <$kind>::see(&mut self.$field, value), )+
-                    _ => Some(()),
+            #[derive(Default)]
+            #[allow(dead_code, reason = "most fields are only checked")]
+            pub(crate) struct Seen<'a> {
+                $( pub(crate) $field: <$kind as $crate::message::Checked>::Seen<'a>, )+
+            }
+
+            impl<'a> $crate::message::Fields<'a> for Seen<'a> {
+                #[inline(always)]
+                fn see(&mut self, number: u32, value: $crate::wire::Value<'a>) -> Option<()> {
+                    use $crate::message::Checked;
+                    match number {
+                        $( $number => <$kind>::see(&mut self.$field, value), )+
+                        _ => Some(()),
+                    }
+                }
+
+                #[inline(always)]
+                fn is_whole(&self) -> bool {
+                    use $crate::message::Checked;
+                    $( <$kind>::is_there(&self.$field) )&&+
                 }
             }
 
-            #[inline(always)]
-            fn is_whole(&self) -> bool {
-                use $crate::message::Checked;
-                $( <$kind>::is_there(&self.$field) )&&+
+            /// Numbers by names.
+            #[allow(dead_code, non_upper_case_globals, reason = "the contract's names")]
+            pub(crate) mod field {
+                $( pub(crate) const $field: u32 = $number; )+
             }
-        }
 
-        /// Numbers by names.
-        #[allow(dead_code, non_upper_case_globals, reason = "the contract's names")]
-        pub(crate) mod field {
-            $( pub(crate) const $field: u32 = $number; )+
-        }
+            /// Number, name and most occurrences of each field.
+            #[allow(dead_code, reason = "reports are counted before they are decoded")]
+            pub(crate) const MOST: &[(u32, &str, usize)] = &[
+                $( ($number, stringify!($field), <$kind as $crate::message::Checked>::MOST), )+
+            ];
 
-        #[cfg(test)]
-        #[test]
-        fn the_table_is_the_contracts() {
-            let fields = [$( ($number, stringify!($field)), )+];
-            $crate::message::tests::check_table(stringify!($wire), &fields);
+            #[cfg(test)]
+            #[test]
+            fn the_table_is_the_contracts() {
+                let fields = [$( ($number, stringify!($field)), )+];
+                $crate::message::tests::check_table(stringify!($wire), &fields);
+            }
         }
     };
 }

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 
-use super::{Checked, Kind};
+use super::{Checked, Kind, numbers::within};
 use crate::error::ParseError;
-use crate::text::is_plain;
+use crate::text::{clipped, is_plain};
 use crate::wire::Value;
 
 /// Text of at most `MAX` bytes without control characters; empty means "not known".
@@ -31,6 +31,10 @@ impl<const MAX: usize> Kind for Text<MAX> {
 
     fn encode(value: &String) -> String {
         value.clone()
+    }
+
+    fn fit(value: &mut String) {
+        *value = clipped(value, MAX);
     }
 }
 
@@ -75,6 +79,23 @@ impl<const MAX: usize> Checked for Name<MAX> {
     #[inline]
     fn is_there(seen: &&[u8]) -> bool {
         !seen.is_empty()
+    }
+}
+
+/// `MIN` to `MAX` bytes.
+pub(crate) struct Blob<const MIN: usize, const MAX: usize>;
+
+impl<const MIN: usize, const MAX: usize> Kind for Blob<MIN, MAX> {
+    type Wire = Bytes;
+    type Parsed = Bytes;
+
+    fn parse(field: &str, value: Bytes) -> Result<Bytes, ParseError> {
+        within(field, value.len(), MIN, MAX)?;
+        Ok(value)
+    }
+
+    fn encode(value: &Bytes) -> Bytes {
+        value.clone()
     }
 }
 
@@ -148,7 +169,6 @@ impl<T: From<[u8; N]> + AsRef<[u8]>, const N: usize> Checked for MaybeBytes<T, N
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::clipped;
 
     #[test]
     fn clipped_text_passes_the_check() {

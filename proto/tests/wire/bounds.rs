@@ -47,8 +47,18 @@ fn around(wire: &dyn std::any::Any) -> Option<v1::Report> {
     Some(report)
 }
 
-const MALFORMED: Outcome = RefusedMalformed;
-const UNSUPPORTED: Outcome = RefusedUnsupported;
+/// Checks a table of a message: both types, the valid message, then each change by the field that is refused for it.
+macro_rules! refused {
+    ($wire:ty => $parsed:ty, $valid:expr, |$message:ident|
+        $( $( $unsupported:ident )? $field:literal => { $($change:tt)* } )+) => {
+        check::<$wire, $parsed>(
+            || $valid.into(),
+            &[$( ($field, refused!(@ $( $unsupported )?), |$message| { $($change)*; }), )+],
+        );
+    };
+    (@) => { RefusedMalformed };
+    (@ unsupported) => { RefusedUnsupported };
+}
 
 fn long(n: usize) -> String {
     "x".repeat(n + 1)
@@ -73,229 +83,102 @@ fn health(r: &mut v1::Report) -> &mut v1::SdkHealth {
 
 #[test]
 fn report_frame() {
-    check::<v1::Report, Report>(
-        || (&samples::full_report()).into(),
-        &[
-            ("key", MALFORMED, |r| r.key = None),
-            ("key.installation_id", MALFORMED, |r| {
-                r.key.as_mut().unwrap().installation_id = Bytes::from_static(&[1; 15]);
-            }),
-            ("key.sequence", MALFORMED, |r| {
-                r.key.as_mut().unwrap().sequence = 0
-            }),
-            ("ended_streams", MALFORMED, |r| {
-                r.ended_streams = n(&r.ended_streams[0], 65)
-            }),
-            ("ended_streams[2]", MALFORMED, |r| {
-                r.ended_streams.push(r.ended_streams[0])
-            }),
-            ("ended_streams[1].stream_id", MALFORMED, |r| {
-                r.ended_streams[1].stream_id = samples::key().stream.0;
-            }),
-            ("interval_start_unix_ms", MALFORMED, |r| {
-                r.interval_start_unix_ms = -1
-            }),
-            ("interval_end_unix_ms", MALFORMED, |r| {
-                r.interval_end_unix_ms = MAX_UNIX_MS + 1
-            }),
-            ("interval_length_ms", MALFORMED, |r| {
-                r.interval_length_ms = 31 * 86_400_000 + 1
-            }),
-            ("boot_id", MALFORMED, |r| r.boot_id = long(64)),
-            ("app", MALFORMED, |r| r.app = None),
-            ("app.id", MALFORMED, |r| app(r).id.clear()),
-            ("app.id", MALFORMED, |r| app(r).id = long(128)),
-            ("app.version", MALFORMED, |r| app(r).version = long(64)),
-            ("app.build", MALFORMED, |r| app(r).build = "a\nb".into()),
-            ("app.environment", MALFORMED, |r| app(r).environment.clear()),
-            ("app.environment", MALFORMED, |r| {
-                app(r).environment = long(32)
-            }),
-            ("app.rollout_labels", MALFORMED, |r| {
-                app(r).rollout_labels = n(&v1::Label::default(), 9);
-            }),
-            ("app.rollout_labels[0].key", MALFORMED, |r| {
-                app(r).rollout_labels[0].key.clear()
-            }),
-            ("app.rollout_labels[0].value", MALFORMED, |r| {
-                app(r).rollout_labels[0].value = long(64);
-            }),
-            ("app.rollout_labels[1]", MALFORMED, |r| {
-                let twice = app(r).rollout_labels[0].clone();
-                app(r).rollout_labels.push(twice);
-            }),
-            ("sdk", MALFORMED, |r| r.sdk = None),
-            ("sdk.name", MALFORMED, |r| {
-                r.sdk.as_mut().unwrap().name = long(32)
-            }),
-            ("sdk.version", MALFORMED, |r| {
-                r.sdk.as_mut().unwrap().version = long(32)
-            }),
-            ("sdk.language", MALFORMED, |r| {
-                r.sdk.as_mut().unwrap().language = long(16)
-            }),
-            ("sessions", MALFORMED, |r| {
-                r.sessions = n(&r.sessions[0], 65)
-            }),
-            ("sessions[1]", MALFORMED, |r| {
-                r.sessions.push(r.sessions[0].clone())
-            }),
-            ("series", MALFORMED, |r| r.series = n(&r.series[0], 257)),
-            ("series[1]", MALFORMED, |r| {
-                r.series.push(r.series[0].clone())
-            }),
-            ("series[0].session_uid", MALFORMED, |r| {
-                r.series[0].session_uid = 8
-            }),
-            ("self_tests[0].session_uid", MALFORMED, |r| {
-                r.self_tests[0].session_uid = 8
-            }),
-            ("run_errors[0].session_uid", MALFORMED, |r| {
-                r.run_errors[0].session_uid = 8
-            }),
-            ("self_tests", MALFORMED, |r| {
-                r.self_tests = n(&r.self_tests[0], 65)
-            }),
-            ("start_failures", MALFORMED, |r| {
-                r.start_failures = n(&r.start_failures[0], 33)
-            }),
-            ("run_errors", MALFORMED, |r| {
-                r.run_errors = n(&r.run_errors[0], 65)
-            }),
-            ("health", MALFORMED, |r| r.health = None),
-        ],
-    );
+    refused! { v1::Report => Report, &samples::full_report(), |r|
+        "key" => { r.key = None }
+        "key.installation_id" => { r.key.as_mut().unwrap().installation_id = Bytes::from_static(&[1; 15]) }
+        "key.sequence" => { r.key.as_mut().unwrap().sequence = 0 }
+        "ended_streams" => { r.ended_streams = n(&r.ended_streams[0], 65) }
+        "ended_streams[2]" => { r.ended_streams.push(r.ended_streams[0]) }
+        "ended_streams[1].stream_id" => { r.ended_streams[1].stream_id = samples::key().stream.0 }
+        "interval_start_unix_ms" => { r.interval_start_unix_ms = -1 }
+        "interval_end_unix_ms" => { r.interval_end_unix_ms = MAX_UNIX_MS + 1 }
+        "interval_length_ms" => { r.interval_length_ms = 31 * 86_400_000 + 1 }
+        "boot_id" => { r.boot_id = long(64) }
+        "app" => { r.app = None }
+        "app.id" => { app(r).id.clear() }
+        "app.id" => { app(r).id = long(128) }
+        "app.version" => { app(r).version = long(64) }
+        "app.build" => { app(r).build = "a\nb".into() }
+        "app.environment" => { app(r).environment.clear() }
+        "app.environment" => { app(r).environment = long(32) }
+        "app.rollout_labels" => { app(r).rollout_labels = n(&v1::Label::default(), 9) }
+        "app.rollout_labels[0].key" => { app(r).rollout_labels[0].key.clear() }
+        "app.rollout_labels[0].value" => { app(r).rollout_labels[0].value = long(64) }
+        "app.rollout_labels[1]" => {
+            let twice = app(r).rollout_labels[0].clone();
+            app(r).rollout_labels.push(twice)
+        }
+        "sdk" => { r.sdk = None }
+        "sdk.name" => { r.sdk.as_mut().unwrap().name = long(32) }
+        "sdk.version" => { r.sdk.as_mut().unwrap().version = long(32) }
+        "sdk.language" => { r.sdk.as_mut().unwrap().language = long(16) }
+        "sessions" => { r.sessions = n(&r.sessions[0], 65) }
+        "sessions[1]" => { r.sessions.push(r.sessions[0].clone()) }
+        "series" => { r.series = n(&r.series[0], 257) }
+        "series[1]" => { r.series.push(r.series[0].clone()) }
+        "series[0].session_uid" => { r.series[0].session_uid = 8 }
+        "self_tests[0].session_uid" => { r.self_tests[0].session_uid = 8 }
+        "run_errors[0].session_uid" => { r.run_errors[0].session_uid = 8 }
+        "self_tests" => { r.self_tests = n(&r.self_tests[0], 65) }
+        "start_failures" => { r.start_failures = n(&r.start_failures[0], 33) }
+        "run_errors" => { r.run_errors = n(&r.run_errors[0], 65) }
+        "health" => { r.health = None }
+    }
 }
 
 #[test]
 fn report_device_and_runtime() {
-    check::<v1::Report, Report>(
-        || (&samples::full_report()).into(),
-        &[
-            ("device", MALFORMED, |r| r.device = None),
-            ("device.chipset_raw", MALFORMED, |r| {
-                device(r).chipset_raw = long(128)
-            }),
-            ("device.chipset", MALFORMED, |r| {
-                device(r).chipset = long(64)
-            }),
-            ("device.soc_manufacturer", MALFORMED, |r| {
-                device(r).soc_manufacturer = long(64)
-            }),
-            ("device.board", MALFORMED, |r| device(r).board = long(64)),
-            ("device.abi", MALFORMED, |r| device(r).abi = long(32)),
-            ("device.manufacturer", MALFORMED, |r| {
-                device(r).manufacturer = long(64)
-            }),
-            ("device.model", MALFORMED, |r| device(r).model = long(64)),
-            ("device.os", MALFORMED, |r| device(r).os = long(32)),
-            ("device.os_version", MALFORMED, |r| {
-                device(r).os_version = long(64)
-            }),
-            ("device.vendor_fingerprint_hash", MALFORMED, |r| {
-                device(r).vendor_fingerprint_hash = "A".repeat(32);
-            }),
-            ("device.security_patch", MALFORMED, |r| {
-                device(r).security_patch = long(16)
-            }),
-            ("device.ram_class", MALFORMED, |r| device(r).ram_class = 0),
-            ("device.ram_class", UNSUPPORTED, |r| {
-                device(r).ram_class = 99
-            }),
-            ("device.reportable_contexts", MALFORMED, |r| {
-                device(r).reportable_contexts = vec![1; 5];
-            }),
-            ("device.reportable_contexts[1]", MALFORMED, |r| {
-                device(r).reportable_contexts = vec![1, 1];
-            }),
-            ("device.reportable_contexts[0]", UNSUPPORTED, |r| {
-                device(r).reportable_contexts = vec![99];
-            }),
-            ("runtime", MALFORMED, |r| r.runtime = None),
-            ("runtime.ort_version", MALFORMED, |r| {
-                runtime(r).ort_version = long(32)
-            }),
-            ("runtime.ep_package", MALFORMED, |r| {
-                runtime(r).ep_package = long(64)
-            }),
-            ("runtime.ep_version", MALFORMED, |r| {
-                runtime(r).ep_version = long(32)
-            }),
-            ("runtime.ep_linkage", UNSUPPORTED, |r| {
-                runtime(r).ep_linkage = 99
-            }),
-            ("runtime.backend", MALFORMED, |r| runtime(r).backend = 0),
-            ("runtime.qnn_sdk_version", MALFORMED, |r| {
-                runtime(r).qnn_sdk_version = long(64)
-            }),
-            ("runtime.backend_build_id", MALFORMED, |r| {
-                runtime(r).backend_build_id = long(128);
-            }),
-        ],
-    );
+    refused! { v1::Report => Report, &samples::full_report(), |r|
+        "device" => { r.device = None }
+        "device.chipset_raw" => { device(r).chipset_raw = long(128) }
+        "device.chipset" => { device(r).chipset = long(64) }
+        "device.soc_manufacturer" => { device(r).soc_manufacturer = long(64) }
+        "device.board" => { device(r).board = long(64) }
+        "device.abi" => { device(r).abi = long(32) }
+        "device.manufacturer" => { device(r).manufacturer = long(64) }
+        "device.model" => { device(r).model = long(64) }
+        "device.os" => { device(r).os = long(32) }
+        "device.os_version" => { device(r).os_version = long(64) }
+        "device.vendor_fingerprint_hash" => { device(r).vendor_fingerprint_hash = "A".repeat(32) }
+        "device.security_patch" => { device(r).security_patch = long(16) }
+        "device.ram_class" => { device(r).ram_class = 0 }
+        unsupported "device.ram_class" => { device(r).ram_class = 99 }
+        "device.reportable_contexts" => { device(r).reportable_contexts = vec![1; 5] }
+        "device.reportable_contexts[1]" => { device(r).reportable_contexts = vec![1, 1] }
+        unsupported "device.reportable_contexts[0]" => { device(r).reportable_contexts = vec![99] }
+        "runtime" => { r.runtime = None }
+        "runtime.ort_version" => { runtime(r).ort_version = long(32) }
+        "runtime.ep_package" => { runtime(r).ep_package = long(64) }
+        "runtime.ep_version" => { runtime(r).ep_version = long(32) }
+        unsupported "runtime.ep_linkage" => { runtime(r).ep_linkage = 99 }
+        "runtime.backend" => { runtime(r).backend = 0 }
+        "runtime.qnn_sdk_version" => { runtime(r).qnn_sdk_version = long(64) }
+        "runtime.backend_build_id" => { runtime(r).backend_build_id = long(128) }
+    }
 }
 
 #[test]
 fn report_failures_and_health() {
-    check::<v1::Report, Report>(
-        || (&samples::full_report()).into(),
-        &[
-            ("self_tests[0].input_id", MALFORMED, |r| {
-                r.self_tests[0].input_id.clear()
-            }),
-            ("self_tests[0].tolerance", MALFORMED, |r| {
-                r.self_tests[0].tolerance = Some(f64::NAN);
-            }),
-            ("self_tests[0].npu_output_hash", MALFORMED, |r| {
-                r.self_tests[0].npu_output_hash = Bytes::from_static(&[0; 17]);
-            }),
-            ("self_tests[0].cpu_output_hash", MALFORMED, |r| {
-                r.self_tests[0].cpu_output_hash = Bytes::from_static(&[0; 1]);
-            }),
-            ("self_tests[0].max_abs", MALFORMED, |r| {
-                r.self_tests[0].max_abs = Some(-1.0)
-            }),
-            ("self_tests[0].cosine", MALFORMED, |r| {
-                r.self_tests[0].cosine = Some(1.1)
-            }),
-            ("start_failures[0].model", MALFORMED, |r| {
-                r.start_failures[0].model = None
-            }),
-            ("start_failures[0].requested_eps[0]", MALFORMED, |r| {
-                r.start_failures[0].requested_eps[0].clear();
-            }),
-            ("start_failures[0].phase", UNSUPPORTED, |r| {
-                r.start_failures[0].phase = 99
-            }),
-            ("start_failures[0].reason", UNSUPPORTED, |r| {
-                r.start_failures[0].reason = 99
-            }),
-            ("start_failures[0].text", MALFORMED, |r| {
-                r.start_failures[0].text = long(512)
-            }),
-            ("start_failures[0].count", MALFORMED, |r| {
-                r.start_failures[0].count = 0
-            }),
-            ("run_errors[0].count", MALFORMED, |r| {
-                r.run_errors[0].count = 0
-            }),
-            ("health.dropped", MALFORMED, |r| {
-                health(r).dropped = n(&v1::Dropped::default(), 9);
-            }),
-            ("health.dropped[1]", MALFORMED, |r| {
-                health(r).dropped[1].reason = health(r).dropped[0].reason;
-            }),
-            ("health.dropped[0].reason", UNSUPPORTED, |r| {
-                health(r).dropped[0].reason = 99
-            }),
-            ("health.upload_failures[0].kind", UNSUPPORTED, |r| {
-                health(r).upload_failures[0].kind = 99;
-            }),
-            ("health.directives_refused[0].reason", UNSUPPORTED, |r| {
-                health(r).directives_refused[0].reason = 99;
-            }),
-        ],
-    );
+    refused! { v1::Report => Report, &samples::full_report(), |r|
+        "self_tests[0].input_id" => { r.self_tests[0].input_id.clear() }
+        "self_tests[0].tolerance" => { r.self_tests[0].tolerance = Some(f64::NAN) }
+        "self_tests[0].npu_output_hash" => { r.self_tests[0].npu_output_hash = Bytes::from_static(&[0; 17]) }
+        "self_tests[0].cpu_output_hash" => { r.self_tests[0].cpu_output_hash = Bytes::from_static(&[0; 1]) }
+        "self_tests[0].max_abs" => { r.self_tests[0].max_abs = Some(-1.0) }
+        "self_tests[0].cosine" => { r.self_tests[0].cosine = Some(1.1) }
+        "start_failures[0].model" => { r.start_failures[0].model = None }
+        "start_failures[0].requested_eps[0]" => { r.start_failures[0].requested_eps[0].clear() }
+        unsupported "start_failures[0].phase" => { r.start_failures[0].phase = 99 }
+        unsupported "start_failures[0].reason" => { r.start_failures[0].reason = 99 }
+        "start_failures[0].text" => { r.start_failures[0].text = long(512) }
+        "start_failures[0].count" => { r.start_failures[0].count = 0 }
+        "run_errors[0].count" => { r.run_errors[0].count = 0 }
+        "health.dropped" => { health(r).dropped = n(&v1::Dropped::default(), 9) }
+        "health.dropped[1]" => { health(r).dropped[1].reason = health(r).dropped[0].reason }
+        unsupported "health.dropped[0].reason" => { health(r).dropped[0].reason = 99 }
+        unsupported "health.upload_failures[0].kind" => { health(r).upload_failures[0].kind = 99 }
+        unsupported "health.directives_refused[0].reason" => { health(r).directives_refused[0].reason = 99 }
+    }
 }
 
 fn model(s: &mut v1::Session) -> &mut v1::Model {
@@ -307,134 +190,64 @@ fn options(s: &mut v1::Session) -> &mut v1::SessionOptions {
 
 #[test]
 fn session() {
-    check::<v1::Session, Session>(
-        || (&samples::session()).into(),
-        &[
-            ("uid", MALFORMED, |s| s.uid = 0),
-            ("model", MALFORMED, |s| s.model = None),
-            ("model.id", MALFORMED, |s| model(s).id.clear()),
-            ("model.id", MALFORMED, |s| model(s).id = long(128)),
-            ("model.version", MALFORMED, |s| model(s).version = long(64)),
-            ("model.sha256", MALFORMED, |s| {
-                model(s).sha256 = Bytes::from_static(b"x")
-            }),
-            ("model.source_sha256", MALFORMED, |s| {
-                model(s).source_sha256 = Bytes::from_static(&[0; 33]);
-            }),
-            ("model.ep_compatibility", MALFORMED, |s| {
-                model(s).ep_compatibility = long(512)
-            }),
-            ("requested_eps", MALFORMED, |s| {
-                s.requested_eps = n(&"e".to_owned(), 9)
-            }),
-            ("requested_eps[0]", MALFORMED, |s| {
-                s.requested_eps[0] = long(64)
-            }),
-            ("directive_id", MALFORMED, |s| s.directive_id = long(64)),
-            ("options.performance_mode", MALFORMED, |s| {
-                options(s).performance_mode = long(32)
-            }),
-            ("options.soc_model", MALFORMED, |s| {
-                options(s).soc_model = long(32)
-            }),
-            ("options.htp_arch", MALFORMED, |s| {
-                options(s).htp_arch = long(16)
-            }),
-            ("options.graph_optimization_level", MALFORMED, |s| {
-                options(s).graph_optimization_level = long(16);
-            }),
-            ("placement", MALFORMED, |s| s.placement = None),
-            ("placement.n_nodes", MALFORMED, |s| {
-                s.placement.as_mut().unwrap().n_nodes = 4
-            }),
-            ("created_at_unix_ms", MALFORMED, |s| {
-                s.created_at_unix_ms = i64::MIN
-            }),
-        ],
-    );
+    refused! { v1::Session => Session, &samples::session(), |s|
+        "uid" => { s.uid = 0 }
+        "model" => { s.model = None }
+        "model.id" => { model(s).id.clear() }
+        "model.id" => { model(s).id = long(128) }
+        "model.version" => { model(s).version = long(64) }
+        "model.sha256" => { model(s).sha256 = Bytes::from_static(b"x") }
+        "model.source_sha256" => { model(s).source_sha256 = Bytes::from_static(&[0; 33]) }
+        "model.ep_compatibility" => { model(s).ep_compatibility = long(512) }
+        "requested_eps" => { s.requested_eps = n(&"e".to_owned(), 9) }
+        "requested_eps[0]" => { s.requested_eps[0] = long(64) }
+        "directive_id" => { s.directive_id = long(64) }
+        "options.performance_mode" => { options(s).performance_mode = long(32) }
+        "options.soc_model" => { options(s).soc_model = long(32) }
+        "options.htp_arch" => { options(s).htp_arch = long(16) }
+        "options.graph_optimization_level" => { options(s).graph_optimization_level = long(16) }
+        "placement" => { s.placement = None }
+        "placement.n_nodes" => { s.placement.as_mut().unwrap().n_nodes = 4 }
+        "created_at_unix_ms" => { s.created_at_unix_ms = i64::MIN }
+    }
 }
 
 #[test]
 fn placement() {
-    check::<v1::Placement, Placement>(
-        || (&samples::placement()).into(),
-        &[
-            ("requested_eps", MALFORMED, |p| {
-                p.requested_eps = n(&"e".to_owned(), 9)
-            }),
-            ("eps", MALFORMED, |p| p.eps = n(&p.eps[0], 9)),
-            ("eps[2]", MALFORMED, |p| p.eps.push(p.eps[0].clone())),
-            ("eps[0].ep", MALFORMED, |p| p.eps[0].ep.clear()),
-            ("eps[0].n_nodes", MALFORMED, |p| p.eps[0].n_nodes = 0),
-            ("eps[0].op_types", MALFORMED, |p| {
-                p.eps[0].op_types = n(&v1::OpCount::default(), 257);
-            }),
-            ("eps[1].op_types[0].op_type", MALFORMED, |p| {
-                p.eps[1].op_types[0].op_type = long(64);
-            }),
-            ("eps[1].op_types[0].n_nodes", MALFORMED, |p| {
-                p.eps[1].op_types[0].n_nodes = 0
-            }),
-            ("eps[1].op_types[1]", MALFORMED, |p| {
-                p.eps[1].op_types[1] = p.eps[1].op_types[0].clone();
-            }),
-            ("eps[0].macs_share", MALFORMED, |p| {
-                p.eps[0].macs_share = Some(1.5)
-            }),
-            ("n_nodes", MALFORMED, |p| p.n_nodes = 1_000_001),
-            ("n_nodes", MALFORMED, |p| p.n_nodes = 2),
-            ("cpu_nodes", MALFORMED, |p| {
-                p.cpu_nodes = n(&p.cpu_nodes[0], 257)
-            }),
-            ("cpu_nodes", MALFORMED, |p| {
-                p.cpu_nodes = n(&p.cpu_nodes[0], 3)
-            }),
-            ("cpu_nodes[0].name", MALFORMED, |p| {
-                p.cpu_nodes[0].name = long(256)
-            }),
-            ("cpu_nodes[0].op_type", MALFORMED, |p| {
-                p.cpu_nodes[0].op_type.clear()
-            }),
-            ("cpu_nodes[0].domain", MALFORMED, |p| {
-                p.cpu_nodes[0].domain = long(64)
-            }),
-            ("cpu_nodes[0].reason", UNSUPPORTED, |p| {
-                p.cpu_nodes[0].reason = 99
-            }),
-            ("cpu_nodes[0].reason_text", MALFORMED, |p| {
-                p.cpu_nodes[0].reason_text = long(256)
-            }),
-            ("cpu_nodes[0].macs_share", MALFORMED, |p| {
-                p.cpu_nodes[0].macs_share = Some(-0.1)
-            }),
-            ("cpu_nodes_truncated", MALFORMED, |p| {
-                p.cpu_nodes_truncated = true
-            }),
-            ("macs_attributed", MALFORMED, |p| {
-                p.macs_attributed = Some(0.9)
-            }),
-            ("macs_attributed", MALFORMED, |p| p.macs_attributed = None),
-            ("macs_attributed", MALFORMED, |p| {
-                p.macs_attributed = Some(f64::INFINITY)
-            }),
-            ("manifest_sha256", MALFORMED, |p| {
-                p.manifest_sha256 = Bytes::from_static(b"x")
-            }),
-            ("graph_kind", MALFORMED, |p| p.graph_kind = 0),
-            ("source", UNSUPPORTED, |p| p.source = 99),
-            ("eps", MALFORMED, |p| {
-                p.source = PlacementSource::Unavailable.to_wire()
-            }),
-            ("exact.algorithm", MALFORMED, |p| {
-                p.exact.as_mut().unwrap().algorithm = 0
-            }),
-            ("normalised.algorithm", MALFORMED, |p| {
-                p.normalised.as_mut().unwrap().algorithm = 0;
-            }),
-            ("reasons", MALFORMED, |p| p.reasons = vec![1; 17]),
-            ("reasons[0]", UNSUPPORTED, |p| p.reasons[0] = 9),
-        ],
-    );
+    refused! { v1::Placement => Placement, &samples::placement(), |p|
+        "requested_eps" => { p.requested_eps = n(&"e".to_owned(), 9) }
+        "eps" => { p.eps = n(&p.eps[0], 9) }
+        "eps[2]" => { p.eps.push(p.eps[0].clone()) }
+        "eps[0].ep" => { p.eps[0].ep.clear() }
+        "eps[0].n_nodes" => { p.eps[0].n_nodes = 0 }
+        "eps[0].op_types" => { p.eps[0].op_types = n(&v1::OpCount::default(), 257) }
+        "eps[1].op_types[0].op_type" => { p.eps[1].op_types[0].op_type = long(64) }
+        "eps[1].op_types[0].n_nodes" => { p.eps[1].op_types[0].n_nodes = 0 }
+        "eps[1].op_types[1]" => { p.eps[1].op_types[1] = p.eps[1].op_types[0].clone() }
+        "eps[0].macs_share" => { p.eps[0].macs_share = Some(1.5) }
+        "n_nodes" => { p.n_nodes = 1_000_001 }
+        "n_nodes" => { p.n_nodes = 2 }
+        "cpu_nodes" => { p.cpu_nodes = n(&p.cpu_nodes[0], 257) }
+        "cpu_nodes" => { p.cpu_nodes = n(&p.cpu_nodes[0], 3) }
+        "cpu_nodes[0].name" => { p.cpu_nodes[0].name = long(256) }
+        "cpu_nodes[0].op_type" => { p.cpu_nodes[0].op_type.clear() }
+        "cpu_nodes[0].domain" => { p.cpu_nodes[0].domain = long(64) }
+        unsupported "cpu_nodes[0].reason" => { p.cpu_nodes[0].reason = 99 }
+        "cpu_nodes[0].reason_text" => { p.cpu_nodes[0].reason_text = long(256) }
+        "cpu_nodes[0].macs_share" => { p.cpu_nodes[0].macs_share = Some(-0.1) }
+        "cpu_nodes_truncated" => { p.cpu_nodes_truncated = true }
+        "macs_attributed" => { p.macs_attributed = Some(0.9) }
+        "macs_attributed" => { p.macs_attributed = None }
+        "macs_attributed" => { p.macs_attributed = Some(f64::INFINITY) }
+        "manifest_sha256" => { p.manifest_sha256 = Bytes::from_static(b"x") }
+        "graph_kind" => { p.graph_kind = 0 }
+        unsupported "source" => { p.source = 99 }
+        "eps" => { p.source = PlacementSource::Unavailable.to_wire() }
+        "exact.algorithm" => { p.exact.as_mut().unwrap().algorithm = 0 }
+        "normalised.algorithm" => { p.normalised.as_mut().unwrap().algorithm = 0 }
+        "reasons" => { p.reasons = vec![1; 17] }
+        unsupported "reasons[0]" => { p.reasons[0] = 9 }
+    }
 }
 
 fn stratum(s: &mut v1::LatencySeries) -> &mut v1::Stratum {
@@ -455,155 +268,79 @@ fn exceed(s: &mut v1::LatencySeries) -> &mut v1::ExceedCounts {
 
 #[test]
 fn latency_series() {
-    check::<v1::LatencySeries, LatencySeries>(
-        || (&samples::series()).into(),
-        &[
-            ("session_uid", MALFORMED, |s| s.session_uid = 0),
-            ("stratum", MALFORMED, |s| s.stratum = None),
-            ("stratum.phase", MALFORMED, |s| stratum(s).phase = 0),
-            ("stratum.thermal", UNSUPPORTED, |s| stratum(s).thermal = 99),
-            ("stratum.power_save", UNSUPPORTED, |s| {
-                stratum(s).power_save = 99
-            }),
-            ("stratum.performance_mode", MALFORMED, |s| {
-                stratum(s).performance_mode = long(32)
-            }),
-            ("stratum.shape_key", MALFORMED, |s| {
-                stratum(s).shape_key = long(128)
-            }),
-            ("stratum.session_age", UNSUPPORTED, |s| {
-                stratum(s).session_age = 99
-            }),
-            ("hist_scheme", UNSUPPORTED, |s| s.hist_scheme = 2),
-            ("hist_scheme", MALFORMED, |s| s.hist_scheme = 0),
-            ("histogram", MALFORMED, |s| s.histogram = Bytes::new()),
-            ("histogram", MALFORMED, |s| {
-                s.histogram = vec![0; 8_193].into()
-            }),
-            ("histogram.cookie", MALFORMED, |s| {
-                s.histogram = vec![0; 64].into()
-            }),
-            ("n", MALFORMED, |s| s.n = 0),
-            ("n", MALFORMED, |s| s.n = 5),
-            ("sum_us", MALFORMED, |s| in_us(s).sum_us = f64::NAN),
-            ("sum_us", MALFORMED, |s| in_us(s).sum_us = 3_999.0),
-            ("sum_us", MALFORMED, |s| in_us(s).sum_us = 16_001.0),
-            ("m2_us2", MALFORMED, |s| s.m2_us2 = -1.0),
-            ("m2_us2", MALFORMED, |s| s.m2_us2 = f64::INFINITY),
-            ("m2_us2", MALFORMED, |s| s.m2_us2 = 9_000_100.0),
-            ("min_us", MALFORMED, |s| in_us(s).min_us = 4_001.0),
-            ("max_us", MALFORMED, |s| in_us(s).max_us = f64::INFINITY),
-            ("runs_seen", MALFORMED, |s| s.runs_seen = 4),
-            ("runs_seen", MALFORMED, |s| s.dropped_runs = u64::MAX),
-            ("whole_ns", MALFORMED, |s| s.max_us = 4_000.0),
-            ("sum_us", MALFORMED, |s| whole_ns(s).sum = 3_999_000),
-            ("min_us", MALFORMED, |s| whole_ns(s).min = 4_001_000),
-            ("first_runs_us", MALFORMED, |s| s.first_runs_us = vec![1; 4]),
-            ("slow_fast_switches", MALFORMED, |s| {
-                s.slow_fast_switches = Some(11)
-            }),
-            ("longest_slow_streak", MALFORMED, |s| {
-                s.longest_slow_streak = Some(11)
-            }),
-            ("exceed.beyond_1_4x", MALFORMED, |s| {
-                exceed(s).beyond_1_4x = 5
-            }),
-            ("exceed.beyond_2x", MALFORMED, |s| exceed(s).beyond_2x = 4),
-            ("exceed.beyond_3x", MALFORMED, |s| exceed(s).beyond_3x = 3),
-            ("exceed", MALFORMED, |s| {
-                s.baselines.clear();
-                s.baseline_absence = BaselineAbsence::Lost.to_wire();
-            }),
-            ("baselines", MALFORMED, |s| {
-                s.baselines = n(&s.baselines[0], 3)
-            }),
-            ("baselines[1]", MALFORMED, |s| {
-                s.baselines[1] = s.baselines[0].clone()
-            }),
-            ("baseline_absence", MALFORMED, |s| s.baselines.clear()),
-            ("baseline_absence", MALFORMED, |s| s.baseline_absence = 1),
-            ("baselines[0].kind", UNSUPPORTED, |s| {
-                s.baselines[0].kind = 99
-            }),
-            ("baselines[0].model_version", MALFORMED, |s| {
-                s.baselines[0].model_version.clear()
-            }),
-            ("baselines[0].n", MALFORMED, |s| s.baselines[0].n = 0),
-            ("baselines[0].p10_us", MALFORMED, |s| {
-                s.baselines[0].p10_us = 0.0
-            }),
-            ("baselines[0].p50_us", MALFORMED, |s| {
-                s.baselines[0].p50_us = 899.0
-            }),
-            ("baselines[0].p95_us", MALFORMED, |s| {
-                s.baselines[0].p95_us = 999.0
-            }),
-            ("baselines[0].cv", MALFORMED, |s| {
-                s.baselines[0].cv = f64::NAN
-            }),
-            ("baselines[0].vendor_fingerprint_hash", MALFORMED, |s| {
-                s.baselines[0].vendor_fingerprint_hash = long(32);
-            }),
-            ("baselines[0].ort_version", MALFORMED, |s| {
-                s.baselines[0].ort_version = long(32)
-            }),
-            ("baselines[0].ep_version", MALFORMED, |s| {
-                s.baselines[0].ep_version = long(32)
-            }),
-        ],
-    );
+    refused! { v1::LatencySeries => LatencySeries, &samples::series(), |s|
+        "session_uid" => { s.session_uid = 0 }
+        "stratum" => { s.stratum = None }
+        "stratum.phase" => { stratum(s).phase = 0 }
+        unsupported "stratum.thermal" => { stratum(s).thermal = 99 }
+        unsupported "stratum.power_save" => { stratum(s).power_save = 99 }
+        "stratum.performance_mode" => { stratum(s).performance_mode = long(32) }
+        "stratum.shape_key" => { stratum(s).shape_key = long(128) }
+        unsupported "stratum.session_age" => { stratum(s).session_age = 99 }
+        unsupported "hist_scheme" => { s.hist_scheme = 2 }
+        "hist_scheme" => { s.hist_scheme = 0 }
+        "histogram" => { s.histogram = Bytes::new() }
+        "histogram" => { s.histogram = vec![0; 8_193].into() }
+        "histogram.cookie" => { s.histogram = vec![0; 64].into() }
+        "n" => { s.n = 0 }
+        "n" => { s.n = 5 }
+        "sum_us" => { in_us(s).sum_us = f64::NAN }
+        "sum_us" => { in_us(s).sum_us = 3_999.0 }
+        "sum_us" => { in_us(s).sum_us = 16_001.0 }
+        "m2_us2" => { s.m2_us2 = -1.0 }
+        "m2_us2" => { s.m2_us2 = f64::INFINITY }
+        "m2_us2" => { s.m2_us2 = 9_000_100.0 }
+        "min_us" => { in_us(s).min_us = 4_001.0 }
+        "max_us" => { in_us(s).max_us = f64::INFINITY }
+        "runs_seen" => { s.runs_seen = 4 }
+        "runs_seen" => { s.dropped_runs = u64::MAX }
+        "whole_ns" => { s.max_us = 4_000.0 }
+        "sum_us" => { whole_ns(s).sum = 3_999_000 }
+        "min_us" => { whole_ns(s).min = 4_001_000 }
+        "first_runs_us" => { s.first_runs_us = vec![1; 4] }
+        "slow_fast_switches" => { s.slow_fast_switches = Some(11) }
+        "longest_slow_streak" => { s.longest_slow_streak = Some(11) }
+        "exceed.beyond_1_4x" => { exceed(s).beyond_1_4x = 5 }
+        "exceed.beyond_2x" => { exceed(s).beyond_2x = 4 }
+        "exceed.beyond_3x" => { exceed(s).beyond_3x = 3 }
+        "exceed" => { s.baselines.clear(); s.baseline_absence = BaselineAbsence::Lost.to_wire() }
+        "baselines" => { s.baselines = n(&s.baselines[0], 3) }
+        "baselines[1]" => { s.baselines[1] = s.baselines[0].clone() }
+        "baseline_absence" => { s.baselines.clear() }
+        "baseline_absence" => { s.baseline_absence = 1 }
+        unsupported "baselines[0].kind" => { s.baselines[0].kind = 99 }
+        "baselines[0].model_version" => { s.baselines[0].model_version.clear() }
+        "baselines[0].n" => { s.baselines[0].n = 0 }
+        "baselines[0].p10_us" => { s.baselines[0].p10_us = 0.0 }
+        "baselines[0].p50_us" => { s.baselines[0].p50_us = 899.0 }
+        "baselines[0].p95_us" => { s.baselines[0].p95_us = 999.0 }
+        "baselines[0].cv" => { s.baselines[0].cv = f64::NAN }
+        "baselines[0].vendor_fingerprint_hash" => { s.baselines[0].vendor_fingerprint_hash = long(32) }
+        "baselines[0].ort_version" => { s.baselines[0].ort_version = long(32) }
+        "baselines[0].ep_version" => { s.baselines[0].ep_version = long(32) }
+    }
 }
 
 #[test]
 fn upload() {
-    check::<v1::UploadRequest, UploadRequest>(
-        || (&samples::upload_request()).into(),
-        &[
-            ("reports", MALFORMED, |r| r.reports.clear()),
-            ("reports", MALFORMED, |r| {
-                r.reports = vec![Bytes::new(); 1_001]
-            }),
-            ("clock.wall_unix_ms", MALFORMED, |r| {
-                r.clock.as_mut().unwrap().wall_unix_ms = Some(-1);
-            }),
-            ("clock.boot_id", MALFORMED, |r| {
-                r.clock.as_mut().unwrap().boot_id = long(64)
-            }),
-            ("sdk", MALFORMED, |r| r.sdk = None),
-            ("held_directive_ids", MALFORMED, |r| {
-                r.held_directive_ids = n(&"d".to_owned(), 65);
-            }),
-            ("held_directive_ids[0]", MALFORMED, |r| {
-                r.held_directive_ids[0] = long(64)
-            }),
-            ("attestation.kind", MALFORMED, |r| {
-                r.attestation.as_mut().unwrap().kind.clear()
-            }),
-            ("attestation.token", MALFORMED, |r| {
-                r.attestation.as_mut().unwrap().token = vec![0; 16_385].into();
-            }),
-        ],
-    );
-    check::<v1::UploadResponse, UploadResponse>(
-        || (&samples::upload_response()).into(),
-        &[
-            ("results", MALFORMED, |r| {
-                r.results = n(&r.results[0], 1_001)
-            }),
-            ("results[0].key.sequence", MALFORMED, |r| {
-                r.results[0].key.as_mut().unwrap().sequence = 0;
-            }),
-            ("results[0].detail", MALFORMED, |r| {
-                r.results[0].detail = long(256)
-            }),
-            ("server_time_unix_ms", MALFORMED, |r| {
-                r.server_time_unix_ms = -1
-            }),
-            ("directives", MALFORMED, |r| {
-                r.directives = n(&r.directives[0], 65)
-            }),
-        ],
-    );
+    refused! { v1::UploadRequest => UploadRequest, &samples::upload_request(), |r|
+        "reports" => { r.reports.clear() }
+        "reports" => { r.reports = vec![Bytes::new(); 1_001] }
+        "clock.wall_unix_ms" => { r.clock.as_mut().unwrap().wall_unix_ms = Some(-1) }
+        "clock.boot_id" => { r.clock.as_mut().unwrap().boot_id = long(64) }
+        "sdk" => { r.sdk = None }
+        "held_directive_ids" => { r.held_directive_ids = n(&"d".to_owned(), 65) }
+        "held_directive_ids[0]" => { r.held_directive_ids[0] = long(64) }
+        "attestation.kind" => { r.attestation.as_mut().unwrap().kind.clear() }
+        "attestation.token" => { r.attestation.as_mut().unwrap().token = vec![0; 16_385].into() }
+    }
+    refused! { v1::UploadResponse => UploadResponse, &samples::upload_response(), |r|
+        "results" => { r.results = n(&r.results[0], 1_001) }
+        "results[0].key.sequence" => { r.results[0].key.as_mut().unwrap().sequence = 0 }
+        "results[0].detail" => { r.results[0].detail = long(256) }
+        "server_time_unix_ms" => { r.server_time_unix_ms = -1 }
+        "directives" => { r.directives = n(&r.directives[0], 65) }
+    }
 }
 
 /// A device is older than the collector it talks to.
@@ -626,81 +363,45 @@ fn outcome_of_a_newer_collector_is_judged_by_its_retry_advice() {
 #[test]
 fn directives() {
     use v1::directive::Action;
-    check::<v1::SignedDirective, SignedDirective>(
-        || (&samples::directives()[0].1).into(),
-        &[
-            ("directive", MALFORMED, |d| d.directive = Bytes::new()),
-            ("directive", MALFORMED, |d| {
-                d.directive = vec![0; 4_097].into()
-            }),
-            ("key_id", MALFORMED, |d| d.key_id.clear()),
-            ("signature", MALFORMED, |d| {
-                d.signature = Bytes::from_static(&[0; 63])
-            }),
-        ],
-    );
-    check::<v1::Directive, Directive>(
-        || (&samples::directive("d", DirectiveAction::NpuOff)).into(),
-        &[
-            ("id", MALFORMED, |d| d.id.clear()),
-            ("scope.app_id", MALFORMED, |d| {
-                d.scope.as_mut().unwrap().app_id = long(128)
-            }),
-            ("scope.chipset", MALFORMED, |d| {
-                d.scope.as_mut().unwrap().chipset = long(64)
-            }),
-            ("action", MALFORMED, |d| d.action = None),
-            ("sampling.one_in", MALFORMED, |d| {
-                d.action = Some(Action::Sampling(v1::Sampling { one_in: 0 }));
-            }),
-            ("report_interval.interval_ms", MALFORMED, |d| {
-                let interval_ms = 999;
-                d.action = Some(Action::ReportInterval(v1::ReportInterval { interval_ms }));
-            }),
-            ("preferred_variant.variant", MALFORMED, |d| {
-                d.action = Some(Action::PreferredVariant(v1::PreferredVariant::default()));
-            }),
-            ("revoke.directive_id", MALFORMED, |d| {
-                d.action = Some(Action::Revoke(v1::Revoke::default()));
-            }),
-            ("not_before_unix_ms", MALFORMED, |d| {
-                d.not_before_unix_ms = i64::MIN
-            }),
-            ("expires_unix_ms", MALFORMED, |d| {
-                d.expires_unix_ms = d.not_before_unix_ms
-            }),
-            ("expires_unix_ms", MALFORMED, |d| {
-                d.expires_unix_ms = d.not_before_unix_ms + 90 * 86_400_000 + 1;
-            }),
-        ],
-    );
+    refused! { v1::SignedDirective => SignedDirective, &samples::directives()[0].1, |d|
+        "directive" => { d.directive = Bytes::new() }
+        "directive" => { d.directive = vec![0; 4_097].into() }
+        "key_id" => { d.key_id.clear() }
+        "signature" => { d.signature = Bytes::from_static(&[0; 63]) }
+    }
+    refused! { v1::Directive => Directive, &samples::directive("d", DirectiveAction::NpuOff), |d|
+        "id" => { d.id.clear() }
+        "scope.app_id" => { d.scope.as_mut().unwrap().app_id = long(128) }
+        "scope.chipset" => { d.scope.as_mut().unwrap().chipset = long(64) }
+        "action" => { d.action = None }
+        "sampling.one_in" => { d.action = Some(Action::Sampling(v1::Sampling { one_in: 0 })) }
+        "report_interval.interval_ms" => {
+            let interval_ms = 999;
+            d.action = Some(Action::ReportInterval(v1::ReportInterval { interval_ms }))
+        }
+        "preferred_variant.variant" => { d.action = Some(Action::PreferredVariant(v1::PreferredVariant::default())) }
+        "revoke.directive_id" => { d.action = Some(Action::Revoke(v1::Revoke::default())) }
+        "not_before_unix_ms" => { d.not_before_unix_ms = i64::MIN }
+        "expires_unix_ms" => { d.expires_unix_ms = d.not_before_unix_ms }
+        "expires_unix_ms" => { d.expires_unix_ms = d.not_before_unix_ms + 90 * 86_400_000 + 1 }
+    }
 }
 
 #[test]
 fn manifest_and_recording() {
-    check::<v1::ModelManifest, ModelManifest>(
-        || (&samples::manifest()).into(),
-        &[
-            ("algorithm", MALFORMED, |m| m.algorithm = 0),
-            ("algorithm", UNSUPPORTED, |m| m.algorithm = 2),
-            ("total_macs", MALFORMED, |m| m.total_macs = 99),
-            ("total_macs", MALFORMED, |m| m.nodes[0].macs = u64::MAX),
-            ("nodes", MALFORMED, |m| m.nodes = n(&m.nodes[0], 100_001)),
-            ("nodes[0].name", MALFORMED, |m| m.nodes[0].name = long(512)),
-            ("nodes[0].op_type", MALFORMED, |m| {
-                m.nodes[0].op_type = long(64)
-            }),
-        ],
-    );
-    check::<v1::RecordedReport, RecordedReport>(
-        || (&samples::recorded()[0]).into(),
-        &[
-            ("received_at_unix_ms", MALFORMED, |r| {
-                r.received_at_unix_ms = -1
-            }),
-            ("app_id", MALFORMED, |r| r.app_id.clear()),
-            ("environment", MALFORMED, |r| r.environment = long(32)),
-            ("sent.boot_id", MALFORMED, |r| r.sent_boot_id = long(64)),
-        ],
-    );
+    refused! { v1::ModelManifest => ModelManifest, &samples::manifest(), |m|
+        "algorithm" => { m.algorithm = 0 }
+        unsupported "algorithm" => { m.algorithm = 2 }
+        "total_macs" => { m.total_macs = 99 }
+        "total_macs" => { m.nodes[0].macs = u64::MAX }
+        "nodes" => { m.nodes = n(&m.nodes[0], 100_001) }
+        "nodes[0].name" => { m.nodes[0].name = long(512) }
+        "nodes[0].op_type" => { m.nodes[0].op_type = long(64) }
+    }
+    refused! { v1::RecordedReport => RecordedReport, &samples::recorded()[0], |r|
+        "received_at_unix_ms" => { r.received_at_unix_ms = -1 }
+        "app_id" => { r.app_id.clear() }
+        "environment" => { r.environment = long(32) }
+        "sent.boot_id" => { r.sent_boot_id = long(64) }
+    }
 }

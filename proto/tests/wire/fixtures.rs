@@ -101,20 +101,6 @@ fn macs_of_a_name_are_given_once() {
     assert_eq!(shares.by_ep, BTreeMap::from([("C".to_owned(), 0.75)]));
 }
 
-/// What `inspect --json` and `demo --json` print of a placement.
-#[test]
-fn placement_prints_as_documented() {
-    let json = serde_json::to_value(crate::samples::placement()).unwrap();
-    assert_eq!(
-        json["eps"][QNN_EP],
-        serde_json::json!({"nodes": 1, "partitions": 1, "macs_share": 0.75})
-    );
-    assert_eq!(json["eps"][CPU_EP]["partitions"], Value::Null);
-    assert_eq!(json["source"], "assignment_api");
-    assert_eq!(json["cpu_nodes"][1]["reason"], "fp16_not_supported");
-    assert_eq!(json["fingerprint"].as_str().unwrap().len(), 18);
-}
-
 #[test]
 fn placement_answers_what_verdicts_ask() {
     let placement = crate::samples::placement();
