@@ -85,7 +85,8 @@ impl Watch {
     /// power listeners. The thermal status is ignored if [the SDK reads
     /// it](crate::SdkConfigBuilder::with_thermal_zones).
     pub fn set_conditions(&self, conditions: &Conditions) {
-        self.shared.conditions.set(conditions);
+        let is_thermal_read = self.shared.is_thermal_read;
+        self.shared.conditions.set(conditions, is_thermal_read);
     }
 
     /// Returns what the operator's directives ask for the next session of a model: NPU or not, and which variant.
@@ -167,7 +168,7 @@ impl Watch {
     /// Sets the network that uploads would take. Call it from the platform's connectivity listener. Without it, every
     /// network counts as unmetered.
     pub fn set_network(&self, network: NetworkKind) {
-        self.shared.consent().set_network(network);
+        self.shared.consent.set_network(network);
         self.shared.send_command(Command::Wake);
     }
 
@@ -359,16 +360,13 @@ impl Watch {
     /// # }
     /// ```
     pub fn explanation(&self) -> Explanation {
-        let mut directives = String::new();
-        let (ort_version, chipset, sessions) = {
+        let (ort_version, chipset, sessions, directives) = {
             let core = self.shared.core();
-            let now = self.shared.clock.now();
-            // Writing to a String cannot fail.
-            let _ = core.directives.explain(&mut directives, now);
+            let directives = core.directives.explained(self.shared.clock.now());
             let ort_version = core.runtime().ort_version.clone();
             let sessions = core.sessions().map(ExplainedSession::of).collect();
             let chipset = core.device().chipset.as_str().to_owned();
-            (ort_version, chipset, sessions)
+            (ort_version, chipset, sessions, directives)
         };
         let driver = self.shared.driver();
         let (wait, spool_bytes) = driver.outlook();
@@ -378,7 +376,7 @@ impl Watch {
             chipset,
             sessions,
             failed_checks: self.shared.checks().iter().map(Into::into).collect(),
-            directives: directives.lines().map(str::to_owned).collect(),
+            directives,
             spool_reports: driver.n_pending(),
             spool_bytes,
             next_upload_seconds: wait.as_secs_f64(),

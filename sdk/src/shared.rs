@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -27,7 +27,7 @@ use crate::{
     host::{preflight::Check, thermal_zones::ThermalReader},
     lock::lock,
     placement, random_stream,
-    recorder::{SessionRecorder, conditions::ConditionsSetter},
+    recorder::{SessionRecorder, conditions::CurrentConditions},
     time::Clock,
 };
 
@@ -39,13 +39,15 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     core: Arc<Mutex<Core>>,
     driver: Arc<Mutex<Driver>>,
-    pub(crate) conditions: ConditionsSetter,
-    consent: Arc<ConsentSwitch>,
+    pub(crate) conditions: Arc<CurrentConditions>,
+    /// Whether the SDK reads the thermal status, so that the host's is ignored.
+    pub(crate) is_thermal_read: bool,
+    pub(crate) consent: Arc<ConsentSwitch>,
     commands: SyncSender<Command>,
     panics: Arc<AtomicU64>,
     opened: Arc<OpenedSignal>,
     /// The SDK's folder.
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     checks: Mutex<Vec<Check>>,
 }
 
@@ -54,11 +56,10 @@ impl Shared {
     pub(crate) fn start(config: SdkConfig) -> io::Result<Self> {
         let clock = Clock::start();
         let core = Core::new(config.core.clone(), random_stream(), clock.now());
-        let conditions = core
-            .conditions()
-            .with_thermal_read(config.thermal_zones.is_some());
+        let conditions = core.conditions();
         let zones = config.thermal_zones.clone();
-        let thermal = zones.map(|zones| ThermalReader::new(conditions.clone(), zones));
+        let is_thermal_read = zones.is_some();
+        let thermal = zones.map(|zones| ThermalReader::new(Arc::clone(&conditions), zones));
         core.set_recording(config.has_consent);
         let consent = Arc::new(ConsentSwitch::new(config.has_consent));
         let core = Arc::new(Mutex::new(core));
@@ -68,36 +69,29 @@ impl Shared {
             opened.set();
         }
         let dir = config.dir.clone();
-        let worker_consent = Arc::clone(&consent);
-        let driver = Driver::new(
-            config.clone(),
-            clock,
-            Arc::clone(&core),
-            Arc::clone(&opened),
-            Arc::clone(&consent),
-        );
+        let (ours, opens) = (Arc::clone(&core), Arc::clone(&opened));
+        let driver = Driver::new(config.clone(), clock, ours, opens, Arc::clone(&consent));
         let driver = Arc::new(Mutex::new(driver));
         let panics = Arc::new(AtomicU64::new(0));
         let (commands, inbox) = mpsc::sync_channel(MAX_COMMANDS);
-        let (worker_driver, worker_core) = (Arc::clone(&driver), Arc::clone(&core));
-        let worker_panics = Arc::clone(&panics);
+        let worker = Worker {
+            transport: None,
+            driver: Arc::clone(&driver),
+            core: Arc::clone(&core),
+            panics: Arc::clone(&panics),
+            consent: Arc::clone(&consent),
+            unread: Vec::new(),
+            thermal,
+        };
         thread::Builder::new()
             .name("epwatch".to_owned())
             .spawn(move || {
                 #[cfg(feature = "grpc")]
-                let transport = config
-                    .sends_itself
-                    .then(|| crate::upload::grpc::transport(config));
-                #[cfg(not(feature = "grpc"))]
-                let transport = None;
                 let worker = Worker {
-                    transport,
-                    driver: worker_driver,
-                    core: worker_core,
-                    panics: worker_panics,
-                    consent: worker_consent,
-                    unread: Vec::new(),
-                    thermal,
+                    transport: config
+                        .sends_itself
+                        .then(|| crate::upload::grpc::transport(config)),
+                    ..worker
                 };
                 worker.run(&inbox);
             })?;
@@ -106,6 +100,7 @@ impl Shared {
             core,
             driver,
             conditions,
+            is_thermal_read,
             consent,
             commands,
             panics,
@@ -125,10 +120,6 @@ impl Shared {
         lock(&self.driver)
     }
 
-    pub(crate) fn consent(&self) -> &ConsentSwitch {
-        &self.consent
-    }
-
     /// Starts or ends recording at once; the SDK's thread does the rest.
     pub(crate) fn set_consent(&self, is_given: bool) {
         self.consent
@@ -144,10 +135,6 @@ impl Shared {
     /// Waits at most `timeout` until the folder is read or turns out to be unusable; returns whether it happened.
     pub(crate) fn wait_until_opened(&self, timeout: Duration) -> bool {
         self.opened.wait(timeout)
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// Panics of the SDK that were caught.

@@ -1,6 +1,6 @@
 //! Configuration of a core.
 
-use epwatch_proto::{App, Device, EpBackend, EpLinkage, Runtime, Sdk};
+use epwatch_proto::{App, Device, Runtime, Sdk};
 
 use super::error::{ConfigError, text};
 use crate::{directives, policy};
@@ -40,7 +40,7 @@ impl CoreConfig {
                 rollout_labels: Vec::new(),
             },
             device,
-            runtime: unknown_runtime(),
+            runtime: Runtime::default(),
             sdk: Sdk {
                 name: "epwatch-sdk".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -91,16 +91,4 @@ pub(super) fn add_directive_key(
     }
     keys.push((key_id, public_key));
     Ok(())
-}
-
-pub(crate) fn unknown_runtime() -> Runtime {
-    Runtime {
-        ort_version: String::new(),
-        ep_package: String::new(),
-        ep_version: String::new(),
-        ep_linkage: EpLinkage::Unknown,
-        backend: EpBackend::Unknown,
-        qnn_sdk_version: String::new(),
-        backend_build_id: String::new(),
-    }
 }

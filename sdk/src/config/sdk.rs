@@ -12,12 +12,7 @@ use super::{
     endpoint::{check_endpoint, check_root_certificate},
     error::{ConfigError, text},
 };
-use crate::{
-    host::{device::clipped_runtime, thermal_zones},
-    policy,
-    spool::Limits,
-    upload::budget::ByteBudget,
-};
+use crate::{host::thermal_zones, policy, spool::Limits, upload::budget::ByteBudget};
 
 /// Roots that may sign the collector's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -163,7 +158,7 @@ impl SdkConfigBuilder {
 
     /// Sets the EP's package, version and back end. ORT's version is read from the library.
     pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.config.core.runtime = clipped_runtime(runtime);
+        self.config.core.runtime = runtime.normalised();
         self
     }
 

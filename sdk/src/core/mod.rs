@@ -48,17 +48,13 @@ use crate::{
     baselines::{BaselineSet, BaselineUpdate},
     config::CoreConfig,
     directives::{DirectiveKeys, Directives},
-    host::device::clipped_runtime,
     lock::lock,
     policy,
-    recorder::{
-        conditions::{Conditions, ConditionsSetter, CurrentConditions},
-        interner::Interner,
-    },
+    recorder::conditions::{Conditions, CurrentConditions},
     time::Now,
 };
 use ended_streams::EndedStreams;
-use report::{ReportFrame, SessionPart, pack};
+use report::{SessionPart, pack};
 use self_tests::SelfTestsInProcess;
 use session::SessionState;
 
@@ -93,7 +89,6 @@ pub struct Core {
     /// Updates that the file of baselines lacks.
     baseline_updates: Vec<BaselineUpdate>,
     keeps_baseline_updates: bool,
-    modes: Arc<Interner>,
     conditions: Arc<CurrentConditions>,
     pub(crate) directives: Directives,
     pub(crate) self_tests: SelfTestsInProcess,
@@ -127,7 +122,6 @@ impl Core {
             settled_runs: config.settled_runs,
             baseline_updates: Vec::new(),
             keeps_baseline_updates: false,
-            modes: Arc::new(Interner::new(policy::MAX_PERFORMANCE_MODES, 32)),
             conditions: Arc::new(CurrentConditions::new()),
         }
     }
@@ -168,7 +162,7 @@ impl Core {
 
     /// Sets the inference runtime. Long texts are clipped.
     pub(crate) fn set_runtime(&mut self, runtime: Runtime) {
-        self.runtime = clipped_runtime(runtime);
+        self.runtime = runtime.normalised();
         self.refresh_baselines();
     }
 
@@ -179,11 +173,11 @@ impl Core {
 
     /// Sets the conditions of later runs that are recorded without their own.
     pub fn set_conditions(&self, conditions: &Conditions) {
-        self.conditions().set(conditions);
+        self.conditions.set(conditions, false);
     }
 
-    pub(crate) fn conditions(&self) -> ConditionsSetter {
-        ConditionsSetter::new(Arc::clone(&self.modes), Arc::clone(&self.conditions))
+    pub(crate) fn conditions(&self) -> Arc<CurrentConditions> {
+        Arc::clone(&self.conditions)
     }
 
     /// Adds streams of this installation that ended. Every report names them until one is acknowledged.
@@ -241,37 +235,22 @@ impl Core {
             self.interval_start = now;
             return Vec::new();
         }
-        let start_failures = std::mem::take(&mut self.start_failures);
+        let mut start_failures = std::mem::take(&mut self.start_failures);
         let mut sealed = Vec::new();
-        for (index, group) in pack(parts, &start_failures).into_iter().enumerate() {
+        for group in pack(parts, &start_failures) {
             let runs: u64 = group.iter().flat_map(|p| &p.series).map(|s| s.n).sum();
             self.health.runs_recorded += runs;
-            let sequence = self.next_sequence;
+            let sequence = Sequence::new(self.next_sequence).expect("it starts at 1 and grows");
             self.next_sequence += 1;
             let key = ReportKey {
                 installation,
                 stream: self.stream,
-                sequence: Sequence::new(sequence).expect("it starts at 1 and grows"),
+                sequence,
             };
-            let failures = if index == 0 { &start_failures[..] } else { &[] };
-            let frame = ReportFrame {
-                key,
-                from: self.interval_start,
-                until: now,
-                boot_id: &self.boot_id,
-                ended: self.ended.named_in(sequence),
-                app: &self.app,
-                device: &self.device,
-                runtime: &self.runtime,
-                sdk: &self.sdk,
-                start_failures: failures,
-                health: &self.health,
-            };
-            sealed.push(SealedReport {
-                key,
-                bytes: frame.encode(group).into(),
-                runs,
-            });
+            // The first report has all of them.
+            let failures = std::mem::take(&mut start_failures);
+            let bytes = self.report(key, now, failures, group).to_bytes().into();
+            sealed.push(SealedReport { key, bytes, runs });
         }
         self.sealed_health = self.health.clone();
         self.interval_start = now;

@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use epwatch_proto::{
-    App, Device, EndedStream, LatencySeries, Report, ReportKey, RunErrors, Runtime, Sdk, SdkHealth,
-    SelfTest, Session, StartFailure,
+    LatencySeries, Report, ReportKey, RunErrors, SelfTest, Session, StartFailure,
     report::{MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SELF_TESTS, MAX_SERIES, MAX_SESSIONS},
     v1,
 };
 use prost::Message;
 
+use super::Core;
 use crate::{policy::MAX_SEALED_BYTES, time::Now};
 
 /// One encoded and numbered report. Its bytes never change.
@@ -50,34 +50,26 @@ impl SessionPart {
     }
 }
 
-/// The part that all reports of an interval share.
-#[derive(Debug)]
-pub(crate) struct ReportFrame<'a> {
-    pub(crate) key: ReportKey,
-    pub(crate) from: Now,
-    pub(crate) until: Now,
-    pub(crate) boot_id: &'a str,
-    pub(crate) ended: Vec<EndedStream>,
-    pub(crate) app: &'a App,
-    pub(crate) device: &'a Device,
-    pub(crate) runtime: &'a Runtime,
-    pub(crate) sdk: &'a Sdk,
-    pub(crate) start_failures: &'a [StartFailure],
-    pub(crate) health: &'a SdkHealth,
-}
-
-impl ReportFrame<'_> {
-    pub(crate) fn encode(self, parts: Vec<SessionPart>) -> Vec<u8> {
-        let length = self.until.mono.saturating_sub(self.from.mono);
+impl Core {
+    /// Returns the report of these sessions. Every report of an interval has the same frame.
+    pub(super) fn report(
+        &mut self,
+        key: ReportKey,
+        until: Now,
+        start_failures: Vec<StartFailure>,
+        parts: Vec<SessionPart>,
+    ) -> Report {
+        let from = self.interval_start;
+        let length = until.mono.saturating_sub(from.mono);
         let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let mut report = Report {
-            key: self.key,
-            ended_streams: self.ended,
-            interval_start_unix_ms: self.from.wall_unix_ms,
-            interval_end_unix_ms: self.until.wall_unix_ms,
+            key,
+            ended_streams: self.ended.named_in(key.sequence.get()),
+            interval_start_unix_ms: from.wall_unix_ms,
+            interval_end_unix_ms: until.wall_unix_ms,
             interval_length_ms: length_ms.min(MAX_INTERVAL_MS),
-            boot_id: self.boot_id.to_owned(),
-            uptime_at_end_ms: self.until.uptime_ms,
+            boot_id: self.boot_id.clone(),
+            uptime_at_end_ms: until.uptime_ms,
             app: self.app.clone(),
             device: self.device.clone(),
             runtime: self.runtime.clone(),
@@ -85,7 +77,7 @@ impl ReportFrame<'_> {
             sessions: Vec::new(),
             series: Vec::new(),
             self_tests: Vec::new(),
-            start_failures: self.start_failures.to_vec(),
+            start_failures,
             run_errors: Vec::new(),
             health: self.health.clone(),
         };
@@ -95,15 +87,14 @@ impl ReportFrame<'_> {
             report.series.extend(part.series);
             report.self_tests.extend(part.self_tests);
             let errors = part.errors.into_iter();
-            report
-                .run_errors
-                .extend(errors.map(|(ort_status_code, count)| RunErrors {
-                    session_uid,
-                    ort_status_code,
-                    count,
-                }));
+            let errors = errors.map(|(ort_status_code, count)| RunErrors {
+                session_uid,
+                ort_status_code,
+                count,
+            });
+            report.run_errors.extend(errors);
         }
-        report.to_bytes()
+        report
     }
 }
 

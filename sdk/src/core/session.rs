@@ -9,7 +9,6 @@ use epwatch_proto::{
 use super::{Core, report::SessionPart};
 use crate::{
     baselines::{BaselineKey, BaselineUpdate, MeasuredOn, ShapeBaselines, is_clean},
-    host::device::clipped_options,
     policy, random_session_uid,
     recorder::{Drained, SeriesSnapshot, SessionRecorder},
     time::Now,
@@ -65,7 +64,6 @@ impl Core {
         let recorder = Arc::new(SessionRecorder::new(
             info.uid,
             now.mono,
-            Arc::clone(&self.modes),
             Arc::clone(&self.conditions),
         ));
         let creation = info.creation.map(|d| d.as_micros());
@@ -74,7 +72,7 @@ impl Core {
             model: info.model,
             requested_eps: info.requested_eps,
             directive_id: info.directive_id,
-            options: clipped_options(info.options),
+            options: info.options.normalised(),
             placement: info.placement,
             creation_us: creation.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
             created_at_unix_ms: now.wall_unix_ms,

@@ -89,17 +89,14 @@ impl HeldDirective {
     }
 }
 
-/// All held directives in the order of arrival.
+/// All held directives in the order of arrival, and the device that holds them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct HeldDirectives {
-    held: Vec<HeldDirective>,
+    pub(super) held: Vec<HeldDirective>,
+    pub(super) reporter: Reporter,
 }
 
 impl HeldDirectives {
-    pub(crate) fn held(&self) -> &[HeldDirective] {
-        &self.held
-    }
-
     /// Accepts a directive from the network, or from the file together with the time until which it was kept. Returns
     /// whether it is new.
     pub(crate) fn admit(
@@ -107,7 +104,6 @@ impl HeldDirectives {
         signed: v1::SignedDirective,
         kept_until_unix_ms: Option<i64>,
         keys: &DirectiveKeys,
-        reporter: &Reporter,
         time: ServerTime,
     ) -> Result<bool, DirectiveRefusal> {
         let malformed = |_| DirectiveRefusal::Malformed;
@@ -127,10 +123,10 @@ impl HeldDirectives {
         if time.estimate_unix_ms >= until_unix_ms {
             return Err(DirectiveRefusal::Expired);
         }
-        if !reporter.is_meant_by(&directive.scope) {
+        if !self.reporter.is_meant_by(&directive.scope) {
             return Err(DirectiveRefusal::OutOfScope);
         }
-        if self.is_revoked(&directive.id, None, reporter, time) {
+        if self.is_revoked(&directive.id, None, time) {
             return Err(DirectiveRefusal::Expired);
         }
         let held = HeldDirective {
@@ -141,7 +137,7 @@ impl HeldDirectives {
         };
         self.make_room_for(&held)?;
         self.held.push(held);
-        self.tidy(reporter, time);
+        self.tidy(time);
         Ok(true)
     }
 
@@ -162,7 +158,7 @@ impl HeldDirectives {
     }
 
     /// Forgets directives that are certainly over, and those revoked completely.
-    pub(crate) fn tidy(&mut self, reporter: &Reporter, time: ServerTime) {
+    pub(crate) fn tidy(&mut self, time: ServerTime) {
         let certain = ServerTime {
             estimate_unix_ms: time.least_unix_ms,
             ..time
@@ -170,7 +166,7 @@ impl HeldDirectives {
         let mut revoked = Vec::new();
         for (at, revoke) in self.held.iter().enumerate() {
             let is_at_work = revoke.is_in_force(certain)
-                && reporter.is_meant_by(&revoke.directive.scope)
+                && self.reporter.is_meant_by(&revoke.directive.scope)
                 && !names_a_model(&revoke.directive.scope);
             let Some(id) = revoke.revokes().filter(|_| is_at_work) else {
                 continue;
@@ -191,13 +187,7 @@ impl HeldDirectives {
     }
 
     /// Whether a revoke applies to this directive, for this model or for all.
-    fn is_revoked(
-        &self,
-        id: &str,
-        model: Option<&Model>,
-        reporter: &Reporter,
-        time: ServerTime,
-    ) -> bool {
+    fn is_revoked(&self, id: &str, model: Option<&Model>, time: ServerTime) -> bool {
         self.held.iter().any(|revoke| {
             let scope = &revoke.directive.scope;
             let means_it = match model {
@@ -206,7 +196,7 @@ impl HeldDirectives {
             };
             revoke.revokes() == Some(id)
                 && revoke.is_in_force(time)
-                && reporter.is_meant_by(scope)
+                && self.reporter.is_meant_by(scope)
                 && means_it
         })
     }
@@ -215,15 +205,14 @@ impl HeldDirectives {
     pub(crate) fn for_model<'a, T>(
         &'a self,
         model: &Model,
-        reporter: &Reporter,
         time: ServerTime,
         kind: impl Fn(&'a DirectiveAction) -> Option<T>,
     ) -> Option<(&'a HeldDirective, T)> {
         let means_it = |held: &HeldDirective| {
             means_model(&held.directive.scope, model)
-                && !self.is_revoked(&held.directive.id, Some(model), reporter, time)
+                && !self.is_revoked(&held.directive.id, Some(model), time)
         };
-        self.newest(reporter, time, means_it, kind)
+        self.newest(time, means_it, kind)
     }
 
     /// Returns the directive of this kind that is in force for the process. One that names a model counts only while
@@ -231,22 +220,19 @@ impl HeldDirectives {
     pub(crate) fn for_process<'a, T>(
         &'a self,
         models: &[&Model],
-        reporter: &Reporter,
         time: ServerTime,
         kind: impl Fn(&'a DirectiveAction) -> Option<T>,
     ) -> Option<(&'a HeldDirective, T)> {
         let means_it = |held: &HeldDirective| {
             let scope = &held.directive.scope;
             let has_model = models.iter().any(|model| means_model(scope, model));
-            (!names_a_model(scope) || has_model)
-                && !self.is_revoked(&held.directive.id, None, reporter, time)
+            (!names_a_model(scope) || has_model) && !self.is_revoked(&held.directive.id, None, time)
         };
-        self.newest(reporter, time, means_it, kind)
+        self.newest(time, means_it, kind)
     }
 
     fn newest<'a, T>(
         &'a self,
-        reporter: &Reporter,
         time: ServerTime,
         means_it: impl Fn(&HeldDirective) -> bool,
         kind: impl Fn(&'a DirectiveAction) -> Option<T>,
@@ -254,7 +240,7 @@ impl HeldDirectives {
         self.held
             .iter()
             .filter(|held| held.is_in_force(time))
-            .filter(|held| reporter.is_meant_by(&held.directive.scope))
+            .filter(|held| self.reporter.is_meant_by(&held.directive.scope))
             .filter(|held| means_it(held))
             .filter_map(|held| Some((held, kind(&held.directive.action)?)))
             .max_by_key(|(held, _)| {
@@ -270,12 +256,12 @@ impl HeldDirectives {
     }
 
     /// Counts revokes that have begun since.
-    pub(crate) fn apply_revokes(&mut self, reporter: &Reporter, time: ServerTime) -> u64 {
+    pub(crate) fn apply_revokes(&mut self, time: ServerTime) -> u64 {
         let mut applied = 0;
         for held in &mut self.held {
             let is_at_work = held.revokes().is_some()
                 && held.is_in_force(time)
-                && reporter.is_meant_by(&held.directive.scope);
+                && self.reporter.is_meant_by(&held.directive.scope);
             if is_at_work && !std::mem::replace(&mut held.is_applied, true) {
                 applied += 1;
             }

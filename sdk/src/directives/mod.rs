@@ -17,7 +17,6 @@ mod stored;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
     time::Duration,
 };
 
@@ -43,7 +42,6 @@ const MAX_REFUSED_KNOWN: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Directives {
     keys: DirectiveKeys,
-    reporter: Reporter,
     held: HeldDirectives,
     clock: ServerClock,
     boot_id: String,
@@ -74,20 +72,23 @@ impl Directives {
             // Without a key no file needs to be read.
             is_loaded: keys.is_empty(),
             keys,
-            reporter: Reporter::of(app, device),
+            held: HeldDirectives {
+                held: Vec::new(),
+                reporter: Reporter::of(app, device),
+            },
             ..Self::default()
         }
     }
 
     /// Sets the device once it is known.
     pub(crate) fn set_reporter(&mut self, app: &App, device: &Device, boot_id: &str) {
-        self.reporter = Reporter::of(app, device);
+        self.held.reporter = Reporter::of(app, device);
         boot_id.clone_into(&mut self.boot_id);
     }
 
     /// Forgets everything held and counted for an installation that has ended. Its file is wiped with the others.
     pub(crate) fn forget(&mut self) {
-        self.held = HeldDirectives::default();
+        self.held.held.clear();
         self.applied = 0;
         self.refused.clear();
         self.refused_known.clear();
@@ -121,15 +122,15 @@ impl Directives {
         if !self.is_enabled() {
             return;
         }
-        let resumed = ServerClock::resumed(&stored.anchor, now, &self.boot_id);
+        let resumed = ServerClock::resumed(&stored.anchor(), now, &self.boot_id);
         if resumed.time(now).least_unix_ms > self.clock.time(now).least_unix_ms {
             self.clock = resumed;
         }
-        let before = std::mem::take(&mut self.held);
-        for (signed, until_unix_ms) in stored.held {
-            self.admit(signed, Some(until_unix_ms), now);
+        let before = std::mem::take(&mut self.held.held);
+        for entry in stored.held {
+            self.admit(entry.signed, Some(entry.until_unix_ms), now);
         }
-        for held in before.held().iter().filter(|h| h.is_applied) {
+        for held in before.iter().filter(|h| h.is_applied) {
             self.held.apply(&held.directive.id);
         }
         self.count_revokes(now);
@@ -151,9 +152,7 @@ impl Directives {
     fn admit(&mut self, signed: v1::SignedDirective, until_unix_ms: Option<i64>, now: Now) {
         let print: [u8; 32] = Sha256::digest(signed.encode_to_vec()).into();
         let time = self.clock.time(now);
-        let admitted = self
-            .held
-            .admit(signed, until_unix_ms, &self.keys, &self.reporter, time);
+        let admitted = self.held.admit(signed, until_unix_ms, &self.keys, time);
         let Err(reason) = admitted else {
             return;
         };
@@ -176,38 +175,36 @@ impl Directives {
     pub(crate) fn advance(&mut self, now: Now) {
         self.clock.advance(now);
         let time = self.clock.time(now);
-        self.held.tidy(&self.reporter, time);
+        self.held.tidy(time);
         self.count_revokes(now);
     }
 
     fn count_revokes(&mut self, now: Now) {
         let time = self.clock.time(now);
-        self.applied += self.held.apply_revokes(&self.reporter, time);
+        self.applied += self.held.apply_revokes(time);
     }
 
     pub(crate) fn to_store(&self, now: Now) -> StoredDirectives {
         let anchor = self.clock.anchor(now, &self.boot_id);
-        StoredDirectives::new(self.held.held(), anchor)
+        StoredDirectives::new(&self.held.held, anchor)
     }
 
     /// Ids of all held directives, for the next request.
     pub(crate) fn held_ids(&self) -> Vec<String> {
-        let held = self.held.held().iter();
+        let held = self.held.held.iter();
         held.map(|h| h.directive.id.clone()).collect()
     }
 
     /// Returns what the directives ask for the next session of a model.
     pub(crate) fn plan(&self, model: &Model, now: Now) -> SessionPlan {
         let time = self.clock.time(now);
-        let npu_off = self.held.for_model(model, &self.reporter, time, |action| {
+        let npu_off = self.held.for_model(model, time, |action| {
             matches!(action, DirectiveAction::NpuOff).then_some(())
         });
-        let variant = self
-            .held
-            .for_model(model, &self.reporter, time, |action| match action {
-                DirectiveAction::PreferredVariant(variant) => Some(variant),
-                _ => None,
-            });
+        let variant = self.held.for_model(model, time, |action| match action {
+            DirectiveAction::PreferredVariant(variant) => Some(variant),
+            _ => None,
+        });
         SessionPlan {
             npu_off: npu_off.map(|(held, ())| held.directive.id.clone()),
             variant: variant.map(|(held, variant)| PlannedVariant {
@@ -228,12 +225,10 @@ impl Directives {
     /// Returns the sampling of a model: one in this many runs is recorded.
     pub(crate) fn one_in(&mut self, model: &Model, now: Now) -> u32 {
         let time = self.clock.time(now);
-        let sampling = self
-            .held
-            .for_model(model, &self.reporter, time, |action| match action {
-                DirectiveAction::Sampling(one_in) => Some(*one_in),
-                _ => None,
-            });
+        let sampling = self.held.for_model(model, time, |action| match action {
+            DirectiveAction::Sampling(one_in) => Some(*one_in),
+            _ => None,
+        });
         let Some((held, one_in)) = sampling else {
             return 1;
         };
@@ -245,12 +240,10 @@ impl Directives {
     /// Returns the report interval that a directive asks for, if one does.
     pub(crate) fn report_interval(&mut self, models: &[&Model], now: Now) -> Option<Duration> {
         let time = self.clock.time(now);
-        let interval = self
-            .held
-            .for_process(models, &self.reporter, time, |action| match action {
-                DirectiveAction::ReportIntervalMs(ms) => Some(*ms),
-                _ => None,
-            });
+        let interval = self.held.for_process(models, time, |action| match action {
+            DirectiveAction::ReportIntervalMs(ms) => Some(*ms),
+            _ => None,
+        });
         let (held, ms) = interval?;
         let id = held.directive.id.clone();
         self.mark_applied([id.as_str()].into_iter());
@@ -263,62 +256,56 @@ impl Directives {
         health.directives_refused.clone_from(&self.refused);
     }
 
-    /// Describes the held directives for people.
-    pub(crate) fn explain(&self, out: &mut String, now: Now) -> fmt::Result {
-        use fmt::Write as _;
+    /// Describes the held directives for people, a line each.
+    pub(crate) fn explained(&self, now: Now) -> Vec<String> {
         if !self.is_enabled() {
-            return Ok(());
+            return Vec::new();
         }
-        if !self.is_loaded {
-            writeln!(out, "directives: not read yet")?;
-        }
-        let time = self.clock.time(now);
-        for held in self.held.held() {
-            explain_one(out, held, time.estimate_unix_ms)?;
-        }
-        for (reason, n) in &self.refused {
-            writeln!(out, "directives refused as {reason}: {n}")?;
-        }
-        Ok(())
+        let now_unix_ms = self.clock.time(now).estimate_unix_ms;
+        let unread = (!self.is_loaded).then(|| "directives: not read yet".to_owned());
+        let held = self.held.held.iter();
+        let held = held.map(|held| explained_one(held, now_unix_ms));
+        let refused = self.refused.iter();
+        let refused = refused.map(|(reason, n)| format!("directives refused as {reason}: {n}"));
+        unread.into_iter().chain(held).chain(refused).collect()
     }
 }
 
-fn explain_one(out: &mut String, held: &HeldDirective, now_unix_ms: i64) -> fmt::Result {
-    use fmt::Write as _;
+fn explained_one(held: &HeldDirective, now_unix_ms: i64) -> String {
     let directive = &held.directive;
-    write!(out, "directive {}: ", directive.id)?;
-    match &directive.action {
-        DirectiveAction::Sampling(one_in) => write!(out, "record one run in {one_in}")?,
+    let action = match &directive.action {
+        DirectiveAction::Sampling(one_in) => format!("record one run in {one_in}"),
         DirectiveAction::ReportIntervalMs(ms) => {
-            write!(out, "report every {:?}", Duration::from_millis(*ms))?;
+            format!("report every {:?}", Duration::from_millis(*ms))
         }
-        DirectiveAction::NpuOff => write!(out, "do not use the NPU")?,
-        DirectiveAction::PreferredVariant(variant) => write!(out, "prefer variant {variant}")?,
-        DirectiveAction::Revoke(id) => write!(out, "revokes {id}")?,
-    }
+        DirectiveAction::NpuOff => "do not use the NPU".to_owned(),
+        DirectiveAction::PreferredVariant(variant) => format!("prefer variant {variant}"),
+        DirectiveAction::Revoke(id) => format!("revokes {id}"),
+    };
+    let mut line = format!("directive {}: {action}", directive.id);
     let scope = &directive.scope;
-    let parts = [
+    for (field, value) in [
         ("model", &scope.model_id),
         ("version", &scope.model_version),
         ("chipset", &scope.chipset),
         ("firmware", &scope.vendor_fingerprint_hash),
-    ];
-    for (what, value) in parts.iter().filter(|(_, value)| !value.is_empty()) {
-        write!(out, ", {what} {value}")?;
+    ] {
+        if !value.is_empty() {
+            line += &format!(", {field} {value}");
+        }
     }
     let left = |until: i64| {
         let ms = u64::try_from(until.saturating_sub(now_unix_ms)).unwrap_or(0);
         Duration::from_secs(ms / 1000)
     };
     if directive.not_before_unix_ms > now_unix_ms {
-        write!(out, "; begins in {:?}", left(directive.not_before_unix_ms))?;
+        line += &format!("; begins in {:?}", left(directive.not_before_unix_ms));
     }
-    let applied = if held.is_applied {
-        "; in effect here"
-    } else {
-        ""
-    };
-    writeln!(out, "; ends in {:?}{applied}", left(held.until_unix_ms))
+    line += &format!("; ends in {:?}", left(held.until_unix_ms));
+    if held.is_applied {
+        line += "; in effect here";
+    }
+    line
 }
 
 #[cfg(test)]

@@ -21,55 +21,52 @@ const MAGIC: &[u8; 8] = b"epwdir1\n";
 /// Far above the size of a full file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// Content of a file, not verified yet.
 #[derive(Clone, PartialEq, Message)]
-struct FileMessage {
+pub(crate) struct StoredDirectives {
     #[prost(message, repeated, tag = "1")]
-    held: Vec<StoredEntry>,
+    pub(crate) held: Vec<StoredEntry>,
     #[prost(int64, tag = "2")]
-    server_unix_ms: i64,
+    pub(crate) server_unix_ms: i64,
     #[prost(uint64, optional, tag = "3")]
     uptime_ms: Option<u64>,
     #[prost(string, tag = "4")]
     boot_id: String,
 }
 
+/// A directive, and when it is forgotten.
 #[derive(Clone, PartialEq, Message)]
-struct StoredEntry {
-    #[prost(message, optional, tag = "1")]
-    signed: Option<v1::SignedDirective>,
+pub(crate) struct StoredEntry {
+    #[prost(message, required, tag = "1")]
+    pub(crate) signed: v1::SignedDirective,
     #[prost(int64, tag = "2")]
-    until_unix_ms: i64,
-}
-
-/// Content of a file, not verified yet.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct StoredDirectives {
-    /// Directives, and when each is forgotten.
-    pub(crate) held: Vec<(v1::SignedDirective, i64)>,
-    pub(crate) anchor: Anchor,
+    pub(crate) until_unix_ms: i64,
 }
 
 impl StoredDirectives {
     pub(crate) fn new(held: &[HeldDirective], anchor: Anchor) -> Self {
-        let held = held.iter().map(|h| ((&h.signed).into(), h.until_unix_ms));
+        let held = held.iter().map(|h| StoredEntry {
+            signed: (&h.signed).into(),
+            until_unix_ms: h.until_unix_ms,
+        });
         Self {
             held: held.collect(),
-            anchor,
+            server_unix_ms: anchor.unix_ms,
+            uptime_ms: anchor.uptime_ms,
+            boot_id: anchor.boot_id,
+        }
+    }
+
+    pub(crate) fn anchor(&self) -> Anchor {
+        Anchor {
+            unix_ms: self.server_unix_ms,
+            uptime_ms: self.uptime_ms,
+            boot_id: self.boot_id.clone(),
         }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let held = self.held.iter().map(|(signed, until_unix_ms)| StoredEntry {
-            signed: Some(signed.clone()),
-            until_unix_ms: *until_unix_ms,
-        });
-        let message = FileMessage {
-            held: held.collect(),
-            server_unix_ms: self.anchor.unix_ms,
-            uptime_ms: self.anchor.uptime_ms,
-            boot_id: self.anchor.boot_id.clone(),
-        }
-        .encode_to_vec();
+        let message = self.encode_to_vec();
         let mut bytes = MAGIC.to_vec();
         bytes.extend(crc32c::crc32c(&message).to_le_bytes());
         bytes.extend(message);
@@ -83,20 +80,9 @@ impl StoredDirectives {
         if u32::from_le_bytes(*checksum) != crc32c::crc32c(message) {
             return None;
         }
-        let file = FileMessage::decode(message).ok()?;
-        if file.held.len() > MAX_HELD || file.boot_id.len() > 64 {
-            return None;
-        }
-        let held = file.held.into_iter();
-        let held = held.map(|entry| Some((entry.signed?, entry.until_unix_ms)));
-        Some(Self {
-            held: held.collect::<Option<_>>()?,
-            anchor: Anchor {
-                unix_ms: file.server_unix_ms,
-                uptime_ms: file.uptime_ms,
-                boot_id: file.boot_id,
-            },
-        })
+        let file = Self::decode(message).ok()?;
+        let is_ours = file.held.len() <= MAX_HELD && file.boot_id.len() <= 64;
+        is_ours.then_some(file)
     }
 
     /// Reads the file; `Ok(Ok(None))` if there is none.
@@ -104,12 +90,9 @@ impl StoredDirectives {
     /// # Errors
     /// If it cannot be read now, for example because the app has too many open files.
     pub(crate) fn read(path: &Path) -> io::Result<Result<Option<Self>, UnreadableFile>> {
-        match files::read_bounded(path, MAX_FILE_BYTES) {
-            Ok(Some(bytes)) => Ok(Self::parse(&bytes).map(Some).ok_or(UnreadableFile)),
-            Ok(None) => Ok(Ok(None)),
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(Err(UnreadableFile)),
-            Err(error) => Err(error),
-        }
+        let bytes = files::read_ours(path, MAX_FILE_BYTES)?;
+        let parsed = bytes.map(|bytes| Self::parse(&bytes).ok_or(UnreadableFile));
+        Ok(parsed.transpose())
     }
 }
 

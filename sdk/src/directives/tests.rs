@@ -355,7 +355,7 @@ fn a_file_comes_back_as_it_was_and_is_believed_no_further_than_its_signatures() 
     assert_eq!(next.held_ids(), ["off", "revoke"]);
 
     let mut longer = StoredDirectives::parse(&bytes).unwrap();
-    longer.held[0].1 += HOUR;
+    longer.held[0].until_unix_ms += HOUR;
     let mut believed = self::device();
     believed.load(Ok(Some(longer)), at(0));
     assert!(is_npu_off(&believed, at(3000)) && !is_npu_off(&believed, at(3600)));
@@ -391,11 +391,9 @@ fn explanations_name_action_scope_and_end() {
     off.scope.model_id = "m".to_owned();
     device.receive(answer([sign(&off)]), at(0));
     device.mark_applied(["off-7"].into_iter());
-    let mut text = String::new();
-    device.explain(&mut text, at(60)).unwrap();
     assert_eq!(
-        text,
-        "directive off-7: do not use the NPU, model m; ends in 3540s; in effect here\n"
+        device.explained(at(60)),
+        ["directive off-7: do not use the NPU, model m; ends in 3540s; in effect here"]
     );
 }
 

@@ -29,14 +29,12 @@ impl BaselineFile {
     /// If it cannot be read now, for example because the app has too many open files. The file stays.
     pub(super) fn read(&self) -> io::Result<BaselineSet> {
         let path = self.dir.join(folder::BASELINES);
-        match files::read_bounded(&path, policy::MAX_BASELINES_BYTES) {
-            Ok(Some(json)) => Ok(BaselineSet::from_json(&json, self.settled_runs)),
-            Ok(None) => Ok(BaselineSet::new(self.settled_runs)),
-            Err(e) if e.kind() == io::ErrorKind::FileTooLarge => {
-                Ok(BaselineSet::lost(self.settled_runs))
-            }
-            Err(error) => Err(error),
-        }
+        Ok(
+            match files::read_ours(&path, policy::MAX_BASELINES_BYTES)? {
+                Some(json) => BaselineSet::from_json(&json, self.settled_runs),
+                None => BaselineSet::new(self.settled_runs),
+            },
+        )
     }
 
     /// Adds updates to the file, unless another process has forgotten the installation since. Nothing of it may be

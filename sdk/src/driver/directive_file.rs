@@ -123,7 +123,7 @@ impl DirectiveFile {
             core.directives.to_store(now)
         };
         let is_same = stored.held == self.written.held;
-        let lost_ms = stored.anchor.unix_ms - self.written.anchor.unix_ms;
+        let lost_ms = stored.server_unix_ms - self.written.server_unix_ms;
         if is_same && (stored.held.is_empty() || lost_ms.abs() < KEEP_CLOCK_EVERY_MS) {
             return read;
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, UploadFailureKind, v1};
+use epwatch_proto::{
+    DropReason, InstallationId, Outcome, ReportKey, SendClock, UploadFailureKind, v1,
+};
 
 use super::Driver;
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
     upload::{
         Answer, Disposition, Payload, Retry, Schedule, UploadBatch, UploadError, bad_answer,
         budget::{Budget, BudgetRefusal, NetworkKind},
-        says_deleted, settle,
+        settle,
     },
 };
 
@@ -296,8 +298,11 @@ impl Driver {
     ) -> Result<(), UploadError> {
         let received = directives::take_from(&mut response);
         let ours = lock(&self.core).installation();
-        let is_deleted = says_deleted(keys, &response, ours);
         let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
+        let deleted = Disposition::Refused(Some(Outcome::RefusedDeleted));
+        let is_deleted =
+            |(key, how): &(ReportKey, _)| *how == deleted && Some(key.installation) == ours;
+        let is_deleted = settled.iter().any(is_deleted);
         let made_progress = settled.iter().any(|(_, how)| *how != Disposition::Kept);
         let schedule = &mut self.sender.reports;
         schedule.answered(now.mono, advice, made_progress, random_u64());
@@ -322,7 +327,7 @@ impl Driver {
         };
         for (key, how, runs) in finished {
             match how {
-                Disposition::Refused => core.dropped(DropReason::Refused, 1, runs),
+                Disposition::Refused(_) => core.dropped(DropReason::Refused, 1, runs),
                 _ => core.acked(&key),
             }
         }

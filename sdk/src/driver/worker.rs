@@ -120,7 +120,9 @@ impl Worker {
         }
         if has_consent {
             for (uid, path) in std::mem::take(&mut self.unread) {
-                self.hash_model(uid, &path);
+                if let Some(hash) = hash_of_file(&path) {
+                    lock(&self.core).set_model_hash(uid, hash);
+                }
             }
         }
         {
@@ -178,12 +180,6 @@ impl Worker {
             if is_flush && driver.n_pending() >= before {
                 return failed_deletion;
             }
-        }
-    }
-
-    fn hash_model(&mut self, uid: SessionUid, path: &Path) {
-        if let Some(hash) = hash_of_file(path) {
-            lock(&self.core).set_model_hash(uid, hash);
         }
     }
 }

@@ -128,12 +128,15 @@ pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// As [`read_at_most`]; `None` if there is no file.
-pub(crate) fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
+/// Reads a file of the SDK; `None` if there is none. A file that is too large to be ours counts as empty.
+pub(crate) fn read_ours(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     match read_at_most(path, max_bytes) {
         Ok(content) => Ok(Some(content)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(None),
+            io::ErrorKind::FileTooLarge => Ok(Some(Vec::new())),
+            _ => Err(error),
+        },
     }
 }
 

@@ -142,20 +142,8 @@ impl Plugin {
     /// # Errors
     /// If ORT refuses an option.
     pub fn session_builder(&self, htp: &HtpOptions) -> Result<HtpBuilder, QnnError> {
-        let (builder, reasons) = if self.has_device() {
-            (
-                self.builder_for(QNN_EP, &provider_options(htp))?,
-                Vec::new(),
-            )
-        } else {
-            (self.cpu_session_builder()?, vec![ReasonCode::NoEpDevice])
-        };
-        Ok(HtpBuilder {
-            builder,
-            requested_eps: vec![QNN_EP.to_owned()],
-            options: session_options(htp),
-            reasons,
-        })
+        let missing = (!self.has_device()).then_some(ReasonCode::NoEpDevice);
+        self.htp_builder(htp, missing)
     }
 
     /// As [`Self::session_builder`], but for the CPU only if the plan forbids the NPU. The requested EP is still the
@@ -168,14 +156,30 @@ impl Plugin {
         plan: &SessionPlan,
         htp: &HtpOptions,
     ) -> Result<HtpBuilder, QnnError> {
-        if plan.use_npu() {
-            return self.session_builder(htp);
+        match plan.use_npu() {
+            true => self.session_builder(htp),
+            false => self.htp_builder(htp, Some(ReasonCode::NpuOffByDirective)),
         }
+    }
+
+    fn htp_builder(
+        &self,
+        htp: &HtpOptions,
+        cpu_only: Option<ReasonCode>,
+    ) -> Result<HtpBuilder, QnnError> {
+        let builder = match cpu_only {
+            None => self.builder_for(QNN_EP, &provider_options(htp))?,
+            Some(_) => self.cpu_session_builder()?,
+        };
         Ok(HtpBuilder {
-            builder: self.cpu_session_builder()?,
+            builder,
             requested_eps: vec![QNN_EP.to_owned()],
-            options: session_options(htp),
-            reasons: vec![ReasonCode::NpuOffByDirective],
+            options: SessionOptions {
+                performance_mode: htp.performance_mode.clone().unwrap_or_default(),
+                soc_model: htp.soc_model.clone().unwrap_or_default(),
+                ..SessionOptions::default()
+            },
+            reasons: cpu_only.into_iter().collect(),
         })
     }
 
@@ -200,14 +204,6 @@ impl Plugin {
         builder
             .with_devices(devices, Some(options))
             .map_err(|error| refused(error.into()))
-    }
-}
-
-fn session_options(htp: &HtpOptions) -> SessionOptions {
-    SessionOptions {
-        performance_mode: htp.performance_mode.clone().unwrap_or_default(),
-        soc_model: htp.soc_model.clone().unwrap_or_default(),
-        ..SessionOptions::default()
     }
 }
 

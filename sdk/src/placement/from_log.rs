@@ -8,11 +8,7 @@ use epwatch_proto::{
     placement::{CPU_EP, MAX_REASONS, is_npu_ep},
 };
 
-use super::{
-    PlacementInput,
-    log::{Refusals, SessionLog},
-    requested, summarise,
-};
+use super::{PlacementInput, log::SessionLog, requested, summarise};
 
 impl SessionLog {
     /// Returns the placement by the log alone. If the log is incomplete it is `unavailable`, with the log's reasons.
@@ -39,8 +35,11 @@ impl SessionLog {
     /// placement. `soc` is the chipset if it is known. Only then is missing FP16 a reason.
     pub fn explain(&self, placement: &mut Placement, soc: Option<&Soc>) {
         let mut refusals = self.refusals();
-        for at in 0..placement.cpu_nodes.len() {
-            explain_node(&mut refusals, placement, at, soc);
+        for node in &mut placement.cpu_nodes {
+            if let Some(refusal) = refusals.next(&node.name, &node.op_type) {
+                node.reason = refusal.reason(soc);
+                node.reason_text.clone_from(&refusal.text);
+            }
         }
         let mut reasons: Vec<ReasonCode> = Vec::new();
         let mut add = |reason: ReasonCode| {
@@ -69,19 +68,6 @@ impl SessionLog {
         }
         reasons.truncate(MAX_REASONS);
         placement.reasons = reasons;
-    }
-}
-
-fn explain_node(
-    refusals: &mut Refusals<'_>,
-    placement: &mut Placement,
-    at: usize,
-    soc: Option<&Soc>,
-) {
-    let node = &mut placement.cpu_nodes[at];
-    if let Some(refusal) = refusals.next(&node.name, &node.op_type) {
-        node.reason = refusal.reason(soc);
-        node.reason_text.clone_from(&refusal.text);
     }
 }
 

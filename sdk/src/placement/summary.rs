@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use epwatch_proto::{
-    CpuNode, EpShare, GraphKind, ModelManifest, Placement, PlacementSource, ReasonCode, clipped,
+    Attribution, CpuNode, EpShare, GraphKind, ModelManifest, Placement, PlacementSource,
+    ReasonCode, clipped,
     fingerprint::{fingerprint_exact, fingerprint_normalised, is_edge_quantization},
     placement::{
         CPU_EP, MAX_CPU_NODES, MAX_EP_NAME_BYTES, MAX_EPS, MAX_NODE_NAME_BYTES, MAX_OP_TYPES,
@@ -30,15 +31,8 @@ pub struct PlacementInput<'a> {
 
 /// Summarises an assignment.
 pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placement {
-    let nodes: Vec<Node<'_>> = nodes_of(assignment).collect();
-    let attribution = input
-        .manifest
-        .map(|m| m.attribute(nodes.iter().map(|n| (n.name, n.ep))));
-    let share_of = |index: usize| {
-        attribution
-            .as_ref()
-            .map(|a| a.by_node[index].clamp(0.0, 1.0))
-    };
+    let nodes = nodes_of(assignment);
+    let attribution = attribution_of(&nodes, input.manifest);
 
     let mut eps: Vec<EpShare> = Vec::new();
     for subgraph in &assignment.subgraphs {
@@ -51,24 +45,20 @@ pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placemen
         ep.macs_share = share.map(|s| s.copied().unwrap_or(0.0).clamp(0.0, 1.0));
     }
 
-    let on_cpu = |node: &Node<'_>| node.ep == CPU_EP;
-    let has_edges = nodes.iter().any(|n| is_npu_ep(n.ep));
-    let all_cpu: Vec<_> = nodes
-        .iter()
+    let all_cpu = cpu_nodes_of(&nodes, attribution.as_ref());
+    let n_cpu = all_cpu.len();
+    let mut named: Vec<_> = all_cpu
+        .into_iter()
+        .map(|(node, _)| node)
         .enumerate()
-        .filter(|(_, n)| on_cpu(n))
         .collect();
-    // Nodes that compute are kept first: edges mean nothing.
-    let mut named: Vec<_> = all_cpu.clone();
-    if named.len() > MAX_CPU_NODES {
-        named.sort_by_key(|(index, n)| (is_edge_quantization(n.op_type), *index));
+    if n_cpu > MAX_CPU_NODES {
+        // Nodes that compute are kept first: edges mean nothing.
+        named.sort_by_key(|(index, n)| (is_edge_quantization(&n.op_type), *index));
         named.truncate(MAX_CPU_NODES);
         named.sort_by_key(|(index, _)| *index);
     }
-    let cpu_nodes: Vec<_> = named
-        .into_iter()
-        .map(|(index, node)| cpu_node(node, has_edges, share_of(index)))
-        .collect();
+    let cpu_nodes: Vec<_> = named.into_iter().map(|(_, node)| node).collect();
 
     let graph_kind = match nodes.iter().any(|n| n.op_type == "EPContext") {
         true => GraphKind::EpContext,
@@ -77,7 +67,7 @@ pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placemen
     Placement {
         requested_eps: requested(input.requested_eps),
         n_nodes: eps.iter().map(|e| e.n_nodes).sum(),
-        cpu_nodes_truncated: cpu_nodes.len() < all_cpu.len(),
+        cpu_nodes_truncated: cpu_nodes.len() < n_cpu,
         macs_attributed: attribution.as_ref().map(|a| a.attributed),
         manifest_sha256: input.manifest.map(ModelManifest::sha256),
         graph_kind,
@@ -97,15 +87,23 @@ pub(super) fn all_cpu_nodes<'a>(
     assignment: &'a Assignment,
     manifest: Option<&ModelManifest>,
 ) -> Vec<(CpuNode, &'a str)> {
-    let nodes: Vec<Node<'_>> = nodes_of(assignment).collect();
-    let attribution = manifest.map(|m| m.attribute(nodes.iter().map(|n| (n.name, n.ep))));
+    let nodes = nodes_of(assignment);
+    cpu_nodes_of(&nodes, attribution_of(&nodes, manifest).as_ref())
+}
+
+fn attribution_of(nodes: &[Node<'_>], manifest: Option<&ModelManifest>) -> Option<Attribution> {
+    Some(manifest?.attribute(nodes.iter().map(|n| (n.name, n.ep))))
+}
+
+fn cpu_nodes_of<'a>(
+    nodes: &[Node<'a>],
+    attribution: Option<&Attribution>,
+) -> Vec<(CpuNode, &'a str)> {
     let has_edges = nodes.iter().any(|n| is_npu_ep(n.ep));
     let on_cpu = nodes.iter().enumerate().filter(|(_, n)| n.ep == CPU_EP);
     on_cpu
         .map(|(index, node)| {
-            let share = attribution
-                .as_ref()
-                .map(|a| a.by_node[index].clamp(0.0, 1.0));
+            let share = attribution.map(|a| a.by_node[index].clamp(0.0, 1.0));
             (cpu_node(node, has_edges, share), node.name)
         })
         .collect()
@@ -119,15 +117,16 @@ struct Node<'a> {
     ep: &'a str,
 }
 
-fn nodes_of(assignment: &Assignment) -> impl Iterator<Item = Node<'_>> {
-    assignment.subgraphs.iter().flat_map(|subgraph| {
+fn nodes_of(assignment: &Assignment) -> Vec<Node<'_>> {
+    let nodes = assignment.subgraphs.iter().flat_map(|subgraph| {
         subgraph.nodes.iter().map(|node| Node {
             name: &node.name,
             op_type: &node.op_type,
             domain: &node.domain,
             ep: &subgraph.ep,
         })
-    })
+    });
+    nodes.collect()
 }
 
 fn add_subgraph(eps: &mut Vec<EpShare>, ep: &str, nodes: &[super::AssignedNode]) {

@@ -1,13 +1,13 @@
 //! Conditions under which a run is measured: set by the host, read by every run.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use epwatch_proto::{PowerSave, Thermal};
 
-use crate::recorder::interner::{Interner, TextId};
+use crate::{
+    policy,
+    recorder::interner::{Interner, TextId},
+};
 
 /// Thermal state, power save and performance mode. All default to "unknown", which is not "none".
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,9 +66,8 @@ pub(crate) struct PackedConditions(pub(crate) u32);
 
 impl PackedConditions {
     pub(crate) fn new(thermal: Thermal, power_save: PowerSave, mode: TextId) -> Self {
-        let thermal = position(Thermal::ALL, thermal);
-        let power_save = position(PowerSave::ALL, power_save);
-        Self(u32::from_le_bytes([thermal, power_save, mode.0, 0]))
+        let bytes = [thermal as u8, power_save as u8, mode.0, 0];
+        Self(u32::from_le_bytes(bytes))
     }
 
     pub(crate) fn unknown() -> Self {
@@ -98,27 +97,49 @@ impl PackedConditions {
 }
 
 /// The current conditions in one atomic word, so that a run reads them without waiting, and whether runs are
-/// recorded.
+/// recorded. A process has one; host, sessions and sealer share it without locking the core.
 ///
 /// The word holds the id of the performance mode, whose text was interned before. Release and acquire ensure that a
 /// reader of the id, and the sealer after it, also sees the text.
 #[derive(Debug)]
-pub(crate) struct CurrentConditions(AtomicU32, AtomicBool);
+pub(crate) struct CurrentConditions {
+    word: AtomicU32,
+    is_recording: AtomicBool,
+    modes: Interner,
+}
 
 impl CurrentConditions {
     pub(crate) fn new() -> Self {
-        Self(
-            AtomicU32::new(PackedConditions::unknown().0),
-            AtomicBool::new(true),
-        )
+        Self {
+            word: AtomicU32::new(PackedConditions::unknown().0),
+            is_recording: AtomicBool::new(true),
+            modes: Interner::new(policy::MAX_PERFORMANCE_MODES, 32),
+        }
     }
 
-    pub(crate) fn set(&self, conditions: PackedConditions) {
-        self.0.store(conditions.0, Ordering::Release);
+    /// Names of performance modes.
+    pub(crate) fn modes(&self) -> &Interner {
+        &self.modes
+    }
+
+    /// Takes the host's conditions. Ignores its thermal status if the SDK reads it.
+    pub(crate) fn set(&self, conditions: &Conditions, is_thermal_read: bool) {
+        // A mode that another thread is adding right now stays unknown until the next call.
+        let mode = self.modes.try_intern(&conditions.performance_mode);
+        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
+        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
+        match is_thermal_read {
+            true => self.store_except_thermal(packed),
+            false => self.store(packed),
+        }
+    }
+
+    fn store(&self, conditions: PackedConditions) {
+        self.word.store(conditions.0, Ordering::Release);
     }
 
     /// Keeps the current thermal status.
-    pub(crate) fn set_except_thermal(&self, conditions: PackedConditions) {
+    fn store_except_thermal(&self, conditions: PackedConditions) {
         self.update(|now| conditions.with_thermal_of(now));
     }
 
@@ -131,75 +152,28 @@ impl CurrentConditions {
     fn update(&self, changed: impl Fn(PackedConditions) -> PackedConditions) {
         let changed = |now| Some(changed(PackedConditions(now)).0);
         // Cannot fail: the closure always returns a value.
-        let _ = (self.0).fetch_update(Ordering::Release, Ordering::Relaxed, changed);
+        let _ = self
+            .word
+            .fetch_update(Ordering::Release, Ordering::Relaxed, changed);
     }
 
     /// `false` without consent: then nothing is kept of a run, not even its number.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
-        self.1.load(Ordering::Relaxed)
+        self.is_recording.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_recording(&self, is_recording: bool) {
-        self.1.store(is_recording, Ordering::Relaxed);
+        self.is_recording.store(is_recording, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn get(&self) -> PackedConditions {
-        PackedConditions(self.0.load(Ordering::Acquire))
+        PackedConditions(self.word.load(Ordering::Acquire))
     }
 }
 
-/// Sets the conditions of a process without locking its core.
-#[derive(Debug, Clone)]
-pub(crate) struct ConditionsSetter {
-    modes: Arc<Interner>,
-    current: Arc<CurrentConditions>,
-    is_thermal_read: bool,
-}
-
-impl ConditionsSetter {
-    pub(crate) fn new(modes: Arc<Interner>, current: Arc<CurrentConditions>) -> Self {
-        Self {
-            modes,
-            current,
-            is_thermal_read: false,
-        }
-    }
-
-    /// Ignores the host's thermal status if the SDK reads it.
-    pub(crate) fn with_thermal_read(mut self, is_read: bool) -> Self {
-        self.is_thermal_read = is_read;
-        self
-    }
-
-    #[cfg(test)]
-    pub(crate) fn current(&self) -> PackedConditions {
-        self.current.get()
-    }
-
-    pub(crate) fn set_thermal(&self, thermal: Thermal) {
-        self.current.set_thermal(thermal);
-    }
-
-    pub(crate) fn set(&self, conditions: &Conditions) {
-        // A mode that another thread is adding right now stays unknown until the next call.
-        let mode = self.modes.try_intern(&conditions.performance_mode);
-        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
-        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
-        match self.is_thermal_read {
-            true => self.current.set_except_thermal(packed),
-            false => self.current.set(packed),
-        }
-    }
-}
-
-fn position<T: PartialEq>(all: &[T], value: T) -> u8 {
-    let at = all.iter().position(|v| *v == value);
-    at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
-}
-
-fn at<T: Copy>(all: &[T], position: u8) -> Option<T> {
+pub(super) fn at<T: Copy>(all: &[T], position: u8) -> Option<T> {
     all.get(usize::from(position)).copied()
 }
 
@@ -211,12 +185,12 @@ mod tests {
     fn heat_and_the_rest_change_apart() {
         let current = CurrentConditions::new();
         let set = |thermal| PackedConditions::new(thermal, PowerSave::On, TextId(3));
-        current.set_except_thermal(set(Thermal::Severe));
+        current.store_except_thermal(set(Thermal::Severe));
         assert_eq!(current.get(), set(Thermal::Unknown));
         for &thermal in Thermal::ALL {
             current.set_thermal(thermal);
             assert_eq!(current.get(), set(thermal));
-            current.set_except_thermal(set(Thermal::Shutdown));
+            current.store_except_thermal(set(Thermal::Shutdown));
             assert_eq!(current.get(), set(thermal));
         }
     }
@@ -228,7 +202,7 @@ mod tests {
         for &thermal in Thermal::ALL {
             for &power_save in PowerSave::ALL {
                 let conditions = PackedConditions::new(thermal, power_save, TextId(7));
-                current.set(conditions);
+                current.store(conditions);
                 let got = current.get();
                 assert_eq!((got.thermal(), got.power_save()), (thermal, power_save));
                 assert_eq!(got.mode(), TextId(7));

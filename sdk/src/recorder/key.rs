@@ -2,7 +2,10 @@
 
 use epwatch_proto::{Phase, SessionAge};
 
-use crate::recorder::{conditions::PackedConditions, interner::TextId};
+use crate::recorder::{
+    conditions::{PackedConditions, at},
+    interner::TextId,
+};
 
 /// p95 of the first baseline, by [`TextId`] of the shape.
 pub(super) type P95s = [Option<f64>; 256];
@@ -19,13 +22,7 @@ impl SeriesKey {
         shape: TextId,
         age: SessionAge,
     ) -> Self {
-        let phase = u64::from(phase == Phase::Warm);
-        let age = match age {
-            SessionAge::Unknown => 0,
-            SessionAge::Under1Min => 1,
-            SessionAge::From1To10Min => 2,
-            SessionAge::Over10Min => 3,
-        };
+        let (phase, age) = (phase as u64, age as u64);
         Self(phase << 56 | age << 48 | u64::from(shape.0) << 32 | u64::from(conditions.0))
     }
 
@@ -44,19 +41,11 @@ impl SeriesKey {
     }
 
     pub(crate) fn phase(self) -> Phase {
-        match self.byte(7) {
-            0 => Phase::Cold,
-            _ => Phase::Warm,
-        }
+        at(Phase::ALL, self.byte(7)).unwrap_or(Phase::Cold)
     }
 
     pub(crate) fn age(self) -> SessionAge {
-        match self.byte(6) {
-            1 => SessionAge::Under1Min,
-            2 => SessionAge::From1To10Min,
-            3 => SessionAge::Over10Min,
-            _ => SessionAge::Unknown,
-        }
+        at(SessionAge::ALL, self.byte(6)).unwrap_or(SessionAge::Unknown)
     }
 
     pub(crate) fn shape(self) -> TextId {

@@ -66,7 +66,6 @@ pub struct SessionRecorder {
     /// time.
     spare: Mutex<Option<Box<Recorded>>>,
     shapes: Interner,
-    modes: Arc<Interner>,
     conditions: Arc<CurrentConditions>,
     baselines: RwLock<Arc<ShapeBaselines>>,
     /// Counts cold runs only, so that later runs do not contend for a cache line.
@@ -82,7 +81,6 @@ impl SessionRecorder {
     pub(crate) fn new(
         uid: SessionUid,
         created: Duration,
-        modes: Arc<Interner>,
         conditions: Arc<CurrentConditions>,
     ) -> Self {
         Self {
@@ -91,7 +89,6 @@ impl SessionRecorder {
             shards: Shards::default(),
             spare: Mutex::default(),
             shapes: Interner::new(policy::MAX_SHAPES_PER_SESSION, 128),
-            modes,
             conditions,
             baselines: RwLock::default(),
             runs: AtomicU64::new(0),
@@ -146,7 +143,11 @@ impl SessionRecorder {
         if !self.conditions.is_recording() {
             return;
         }
-        let Some(mode) = self.modes.try_intern(&conditions.performance_mode) else {
+        let Some(mode) = self
+            .conditions
+            .modes()
+            .try_intern(&conditions.performance_mode)
+        else {
             self.contended.fetch_add(1, Relaxed);
             return;
         };
@@ -355,7 +356,7 @@ impl SessionRecorder {
             phase: key.phase(),
             thermal: conditions.thermal(),
             power_save: conditions.power_save(),
-            performance_mode: self.modes.text(conditions.mode()).to_owned(),
+            performance_mode: self.conditions.modes().text(conditions.mode()).to_owned(),
             shape_key: self.shapes.text(key.shape()).to_owned(),
             session_age: key.age(),
         }

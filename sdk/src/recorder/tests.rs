@@ -11,7 +11,6 @@ fn recorder() -> SessionRecorder {
     SessionRecorder::new(
         crate::random_session_uid(),
         Duration::ZERO,
-        Arc::new(Interner::new(policy::MAX_PERFORMANCE_MODES, 32)),
         Arc::new(CurrentConditions::new()),
     )
 }
@@ -421,7 +420,6 @@ fn a_run_from_before_the_session_is_young() {
     let late = SessionRecorder::new(
         crate::random_session_uid(),
         Duration::from_secs(1_000_000),
-        Arc::new(Interner::new(policy::MAX_PERFORMANCE_MODES, 32)),
         Arc::new(CurrentConditions::new()),
     );
     for began in [Duration::ZERO, Duration::MAX] {

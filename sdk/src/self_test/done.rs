@@ -9,7 +9,7 @@ use std::{io, path::Path};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    core::TestKey,
+    core::{SelfTestSkip, TestKey},
     folder::{self, files},
     installation,
 };
@@ -34,17 +34,6 @@ pub(crate) struct DoneTests {
     entries: Vec<TestEntry>,
 }
 
-/// Whether a test runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TestDecision {
-    /// It runs, and is noted.
-    Run,
-    /// Its result is known.
-    Done,
-    /// It never ended.
-    GivenUp,
-}
-
 impl DoneTests {
     pub(crate) fn from_json(json: &[u8]) -> Self {
         let mut entries: Vec<TestEntry> = serde_json::from_slice(json).unwrap_or_default();
@@ -58,21 +47,17 @@ impl DoneTests {
     }
 
     /// Notes a test that is about to run. `is_repeat`: even if it was done before.
-    pub(crate) fn begin(&mut self, key: TestKey, is_repeat: bool) -> TestDecision {
+    pub(crate) fn begin(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
         let mut entry = self.take(key);
-        let answer = match (
-            entry.unfinished >= MAX_ATTEMPTS,
-            entry.is_done && !is_repeat,
-        ) {
-            (true, _) => TestDecision::GivenUp,
-            (_, true) => TestDecision::Done,
-            _ => {
-                entry.unfinished += 1;
-                TestDecision::Run
-            }
+        let is_given_up = entry.unfinished >= MAX_ATTEMPTS;
+        let begun = match (is_given_up, entry.is_done && !is_repeat) {
+            (true, _) => Err(SelfTestSkip::GivenUp),
+            (_, true) => Err(SelfTestSkip::Done),
+            _ => Ok(()),
         };
+        entry.unfinished += u32::from(begun.is_ok());
         self.entries.push(entry);
-        answer
+        begun
     }
 
     /// Notes that the test ended and its result is kept.
@@ -124,12 +109,7 @@ pub(super) fn change_done<T>(
         return Ok(None);
     }
     let path = dir.join(folder::SELF_TESTS);
-    let json = match files::read_bounded(&path, MAX_FILE_BYTES) {
-        Ok(json) => json.unwrap_or_default(),
-        // Not our file any more: as if it were not there.
-        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let json = files::read_ours(&path, MAX_FILE_BYTES)?.unwrap_or_default();
     let mut tests = DoneTests::from_json(&json);
     let changed = change(&mut tests);
     let after = tests.to_json();
@@ -148,38 +128,38 @@ mod tests {
     #[test]
     fn a_test_runs_once_and_again_when_asked_to_repeat() {
         let mut tests = DoneTests::default();
-        assert_eq!(tests.begin(KEY, false), TestDecision::Run);
+        assert_eq!(tests.begin(KEY, false), Ok(()));
         tests.finish(KEY);
         let mut tests = DoneTests::from_json(&tests.to_json());
-        assert_eq!(tests.begin(KEY, false), TestDecision::Done);
-        assert_eq!(tests.begin([2; 16], false), TestDecision::Run);
-        assert_eq!(tests.begin(KEY, true), TestDecision::Run);
+        assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::Done));
+        assert_eq!(tests.begin([2; 16], false), Ok(()));
+        assert_eq!(tests.begin(KEY, true), Ok(()));
         // The repetition failed, so the first result stands.
-        assert_eq!(tests.begin(KEY, false), TestDecision::Done);
+        assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::Done));
     }
 
     #[test]
     fn a_test_that_never_ends_is_given_up() {
         let mut tests = DoneTests::default();
         for _ in 0..MAX_ATTEMPTS {
-            assert_eq!(tests.begin(KEY, false), TestDecision::Run);
+            assert_eq!(tests.begin(KEY, false), Ok(()));
             tests = DoneTests::from_json(&tests.to_json());
         }
-        assert_eq!(tests.begin(KEY, false), TestDecision::GivenUp);
-        assert_eq!(tests.begin(KEY, true), TestDecision::GivenUp);
+        assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::GivenUp));
+        assert_eq!(tests.begin(KEY, true), Err(SelfTestSkip::GivenUp));
     }
 
     #[test]
     fn memory_is_bounded_and_a_broken_file_is_none() {
         let mut tests = DoneTests::default();
         for n in 0..=u8::MAX {
-            tests.begin([n; 16], false);
+            assert_eq!(tests.begin([n; 16], false), Ok(()));
             tests.finish([n; 16]);
         }
-        tests.begin(*b"one more than is", false);
+        assert_eq!(tests.begin(*b"one more than is", false), Ok(()));
         assert_eq!(tests.entries.len(), MAX_ENTRIES);
         assert!(tests.to_json().len() < usize::try_from(MAX_FILE_BYTES).unwrap());
-        assert_eq!(tests.begin([0; 16], false), TestDecision::Run);
+        assert_eq!(tests.begin([0; 16], false), Ok(()));
         assert_eq!(DoneTests::from_json(b"[{"), DoneTests::default());
     }
 }

@@ -64,15 +64,13 @@ impl GoldenInput {
                 path: path.display().to_string(),
                 source,
             };
-            match files::read_bounded(&path, MAX_GOLDEN_BYTES as u64).map_err(failed)? {
-                Some(bytes) => {
-                    let added = golden.with_tensor_proto(&bytes);
-                    golden =
-                        added.map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidData, e)))?;
-                }
-                None if n == 0 => return Err(failed(io::ErrorKind::NotFound.into())),
-                None => break,
-            }
+            let bytes = match files::read_at_most(&path, MAX_GOLDEN_BYTES as u64) {
+                Ok(bytes) => bytes,
+                Err(error) if n > 0 && error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(failed(error)),
+            };
+            let added = golden.with_tensor_proto(&bytes);
+            golden = added.map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidData, e)))?;
         }
         Ok(golden)
     }

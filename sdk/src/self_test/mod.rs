@@ -58,8 +58,8 @@ use crate::{
     policy,
     session::ObservedSession,
 };
+use done::change_done;
 pub(crate) use done::save_finished;
-use done::{TestDecision, change_done};
 
 pub use element::GoldenElement;
 pub use golden::GoldenInput;
@@ -131,16 +131,10 @@ impl Watch {
             core.self_tests.ask(key, is_repeat)?;
             key
         };
-        let dir = self.shared.dir();
-        let begun = change_done(dir, |tests| tests.begin(key, is_repeat));
-        match begun.ok().flatten().ok_or(SelfTestSkip::NotReady)? {
-            TestDecision::Run => {
-                session.self_test_repeated();
-                Ok(key)
-            }
-            TestDecision::Done => Err(SelfTestSkip::Done),
-            TestDecision::GivenUp => Err(SelfTestSkip::GivenUp),
-        }
+        let begun = change_done(&self.shared.dir, |tests| tests.begin(key, is_repeat));
+        begun.ok().flatten().ok_or(SelfTestSkip::NotReady)??;
+        session.self_test_repeated();
+        Ok(key)
     }
 }
 

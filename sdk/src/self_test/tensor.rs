@@ -6,7 +6,7 @@ use super::element::{ElementType, GoldenElement, bytes_of};
 
 /// Largest tensor file, and the most bytes of all tensors of a golden input.
 pub(super) const MAX_GOLDEN_BYTES: usize = 64 << 20;
-pub(super) const MAX_RANK: usize = 8;
+const MAX_RANK: usize = 8;
 
 /// A golden input that cannot be made or read, with what would be accepted.
 #[derive(Debug, thiserror::Error)]

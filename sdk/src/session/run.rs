@@ -22,7 +22,7 @@ pub(crate) fn observed<T, E>(
     match &result {
         Ok(_) => match shape {
             ShapeKey::Static => recorder.record_static(clock.mono(began), latency),
-            ShapeKey::Of { .. } => recorder.record(clock.mono(began), latency, shape.as_str()),
+            ShapeKey::Of(_) => recorder.record(clock.mono(began), latency, shape.as_str()),
         },
         Err(error) => recorder.record_error(status_code(error)),
     }

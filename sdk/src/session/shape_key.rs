@@ -22,7 +22,7 @@ pub(crate) enum ShapeKey {
     /// The model has a fixed input shape.
     Static,
     /// Shapes of this run.
-    Of { text: [u8; MAX_BYTES], len: usize },
+    Of(ShapeText),
 }
 
 impl ShapeKey {
@@ -63,7 +63,7 @@ impl ShapeKey {
 
     /// Key of inputs by name. An input without dims is no tensor.
     pub(crate) fn of_dims<'a>(inputs: impl Iterator<Item = (&'a str, Option<&'a [i64]>)>) -> Self {
-        let mut writer = Writer {
+        let mut writer = ShapeText {
             text: [0; MAX_BYTES],
             len: 0,
         };
@@ -77,26 +77,26 @@ impl ShapeKey {
                 break;
             }
         }
-        let Writer { text, len } = writer;
-        Self::Of { text, len }
+        Self::Of(writer)
     }
 
     #[inline]
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Self::Static => STATIC,
-            Self::Of { text, len } => std::str::from_utf8(&text[..*len]).unwrap_or_default(),
+            Self::Of(shape) => std::str::from_utf8(&shape.text[..shape.len]).unwrap_or_default(),
         }
     }
 }
 
-/// Writes without `fmt`, which costs a run of a dynamic model ten times as much.
-struct Writer {
+/// Written without `fmt`, which costs a run of a dynamic model ten times as much.
+#[derive(Debug)]
+pub(crate) struct ShapeText {
     text: [u8; MAX_BYTES],
     len: usize,
 }
 
-impl Writer {
+impl ShapeText {
     /// Returns whether all of it fitted.
     fn input(&mut self, follows: bool, name: &str, dims: &[i64]) -> bool {
         let is_begun = (!follows || self.text(",")) && self.text(name) && self.text(":");

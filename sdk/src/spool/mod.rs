@@ -184,12 +184,7 @@ impl Spool {
             };
             let mut losses: Vec<_> = stream.lost.take().into_iter().collect();
             while stream.segments().next().is_some() {
-                let (reports, runs) = stream.drop_oldest();
-                losses.push(Loss {
-                    reason: DropReason::SpoolFull,
-                    reports,
-                    runs,
-                });
+                losses.push(stream.drop_oldest(DropReason::SpoolFull));
             }
             // A stream without reports can still be named, but each folder takes space.
             if !is_kept {
@@ -238,12 +233,7 @@ impl Spool {
                 let Some(reason) = reasons.next() else {
                     return losses;
                 };
-                let (reports, runs) = stream.drop_oldest();
-                losses.push(Loss {
-                    reason,
-                    reports,
-                    runs,
-                });
+                losses.push(stream.drop_oldest(reason));
             }
         }
         losses
@@ -265,7 +255,7 @@ impl Spool {
                         total += length;
                         pending.reports.push((key, report));
                     }
-                    Ok(None) => pending.losses.extend(stream.give_up(&key)),
+                    Ok(None) => pending.losses.push(stream.give_up(&key)),
                     Err(source) => {
                         let sequence = key.sequence.get();
                         pending.error = Some(SpoolError::Read { sequence, source });
@@ -349,7 +339,10 @@ impl Spool {
 /// Runs in all whole reports of a folder, to be counted before a wipe.
 pub(crate) fn runs_left(dir: &Path) -> u64 {
     let dirs = stream_dirs(&dir.join(folder::STREAMS)).unwrap_or_default();
-    let segments = dirs.iter().flat_map(|dir| stream::segment_paths(dir));
+    let segments = dirs
+        .iter()
+        .filter_map(|dir| stream::segment_paths(dir).ok());
+    let segments = segments.flatten();
     let scans = segments.filter_map(|path| segment::scan(&path).ok());
     let records = scans.flat_map(|scan| scan.records);
     records.fold(0, |runs, record| record.runs.saturating_add(runs))

@@ -49,20 +49,22 @@ pub(super) fn clear_gone(streams: &Path) {
     }
 }
 
-/// Segment files of a stream's folder in order; empty if it cannot be read.
-pub(super) fn segment_paths(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "seg"))
-        .collect();
+/// Segment files of a stream's folder in order.
+pub(super) fn segment_paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "seg") {
+            paths.push(path);
+        }
+    }
     paths.sort();
-    paths
+    Ok(paths)
 }
 
 /// Bytes of a stream's segments, whoever owns it.
 pub(super) fn bytes_of(dir: &Path) -> u64 {
-    let sizes = segment_paths(dir).into_iter();
+    let sizes = segment_paths(dir).unwrap_or_default().into_iter();
     sizes
         .filter_map(|path| Some(path.metadata().ok()?.len()))
         .sum()
@@ -81,6 +83,15 @@ pub(super) struct Segment {
 struct Record {
     meta: RecordMeta,
     is_done: bool,
+}
+
+impl Record {
+    fn open(meta: RecordMeta) -> Self {
+        Self {
+            meta,
+            is_done: false,
+        }
+    }
 }
 
 impl Segment {
@@ -140,17 +151,7 @@ impl StreamDir {
         let lock = FileLock::try_take(&dir.join("lock"))?;
         // Two equal random numbers of 64 bits do not occur, so something else is wrong.
         let lock = lock.ok_or(io::ErrorKind::AlreadyExists)?;
-        let mut own = Self {
-            stream,
-            state_file: files::open_private(&dir.join("state"))?,
-            dir,
-            segments: VecDeque::new(),
-            active: None,
-            state: None,
-            highest_found: 0,
-            lost: None,
-            _lock: lock,
-        };
+        let mut own = Self::of(stream, dir, lock)?;
         own.note_sealed(0, false)?;
         Ok(own)
     }
@@ -163,20 +164,24 @@ impl StreamDir {
         let Some(lock) = FileLock::try_take(&dir.join("lock"))? else {
             return Ok(None);
         };
-        let mut state_file = files::open_private(&dir.join("state"))?;
-        let mut ended = Self {
-            stream,
-            dir: dir.to_owned(),
-            segments: VecDeque::new(),
-            active: None,
-            state: read_state(&mut state_file),
-            highest_found: 0,
-            state_file,
-            lost: None,
-            _lock: lock,
-        };
+        let mut ended = Self::of(stream, dir.to_owned(), lock)?;
+        ended.state = read_state(&mut ended.state_file);
         ended.scan()?;
         Ok(Some(ended))
+    }
+
+    fn of(stream: StreamId, dir: PathBuf, lock: FileLock) -> io::Result<Self> {
+        Ok(Self {
+            stream,
+            state_file: files::open_private(&dir.join("state"))?,
+            dir,
+            segments: VecDeque::new(),
+            active: None,
+            state: None,
+            highest_found: 0,
+            lost: None,
+            _lock: lock,
+        })
     }
 
     pub(super) fn is_at(&self, dir: &Path) -> bool {
@@ -259,16 +264,13 @@ impl StreamDir {
         let start = segment.bytes + RECORD_HEADER_BYTES;
         segment.bytes += record.len() as u64;
         segment.sealed_at = Some(now.mono);
-        segment.records.push(Record {
-            meta: RecordMeta {
-                key: report.key,
-                runs: report.runs,
-                sealed_unix_ms: segment::describe(&report.bytes).map_or(0, |m| m.sealed_unix_ms),
-                bytes: start..segment.bytes,
-                crc: crc32c::crc32c(&report.bytes),
-            },
-            is_done: false,
-        });
+        segment.records.push(Record::open(RecordMeta {
+            key: report.key,
+            runs: report.runs,
+            sealed_unix_ms: segment::describe(&report.bytes).map_or(0, |m| m.sealed_unix_ms),
+            bytes: start..segment.bytes,
+            crc: crc32c::crc32c(&report.bytes),
+        }));
         Ok(())
     }
 
@@ -308,13 +310,13 @@ impl StreamDir {
         }
     }
 
-    pub(super) fn give_up(&mut self, key: &ReportKey) -> Option<Loss> {
-        let runs = self.finish(key);
-        Some(Loss {
+    /// Drops a report that the disk has lost.
+    pub(super) fn give_up(&mut self, key: &ReportKey) -> Loss {
+        Loss {
             reason: DropReason::SpoolCorrupt,
             reports: 1,
-            runs,
-        })
+            runs: self.finish(key),
+        }
     }
 
     /// Marks a report as done, and deletes its segment with the last one. Returns its runs.
@@ -336,17 +338,18 @@ impl StreamDir {
     }
 
     /// Deletes the oldest segment; returns its waiting reports and their runs.
-    pub(super) fn drop_oldest(&mut self) -> (u64, u64) {
-        let Some(segment) = self.segments.front() else {
-            return (0, 0);
+    pub(super) fn drop_oldest(&mut self, reason: DropReason) -> Loss {
+        let mut loss = Loss {
+            reason,
+            reports: 0,
+            runs: 0,
         };
-        let lost = segment
-            .open()
-            .fold((0, 0), |(reports, runs): (u64, u64), m| {
-                (reports + 1, runs.saturating_add(m.runs))
-            });
+        for meta in self.segments.front().into_iter().flat_map(Segment::open) {
+            loss.reports += 1;
+            loss.runs = loss.runs.saturating_add(meta.runs);
+        }
         self.delete(0);
-        lost
+        loss
     }
 
     fn delete(&mut self, at: usize) {
@@ -373,15 +376,7 @@ impl StreamDir {
     }
 
     fn scan(&mut self) -> io::Result<()> {
-        let mut paths = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|e| e == "seg") {
-                paths.push(path);
-            }
-        }
-        paths.sort();
-        for path in paths {
+        for path in segment_paths(&self.dir)? {
             let scan = segment::scan(&path)?;
             if scan.lost_bytes > 0 && self.was_sealed(&path, &scan.records) {
                 // At least one. If there were more, their sequences show as missing.
@@ -404,13 +399,7 @@ impl StreamDir {
                 path,
                 bytes: scan.whole_bytes + scan.lost_bytes,
                 sealed_at: None,
-                records: records
-                    .into_iter()
-                    .map(|meta| Record {
-                        meta,
-                        is_done: false,
-                    })
-                    .collect(),
+                records: records.into_iter().map(Record::open).collect(),
             });
         }
         Ok(())

@@ -246,8 +246,7 @@ impl Budget {
     /// Keeps this process's numbers if the file is missing or unreadable.
     fn read(&mut self, dir: &Path) {
         let path = dir.join(folder::BUDGET);
-        let is_bounded = path.metadata().is_ok_and(|m| m.len() <= MAX_FILE_BYTES);
-        let json = is_bounded.then(|| std::fs::read(&path).ok()).flatten();
+        let json = files::read_at_most(&path, MAX_FILE_BYTES).ok();
         let spent = json.and_then(|json| serde_json::from_slice::<Spent>(&json).ok());
         match spent {
             Some(spent) if self.is_kept || self.spent == Spent::default() => {

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::{
-    InstallationId, Outcome, ParseError, ReportKey, SendClock, UploadFailureKind, UploadRequest,
-    UploadResponse, v1,
+    Outcome, ParseError, ReportKey, SendClock, UploadFailureKind, UploadRequest, UploadResponse, v1,
 };
 use prost::Message;
 
@@ -170,25 +169,10 @@ pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
 pub(crate) enum Disposition {
     /// The collector has it, from this request or an earlier one.
     Acked,
-    /// The collector will never accept it.
-    Refused,
+    /// The collector will never accept it. The outcome is `None` if this version does not have it.
+    Refused(Option<Outcome>),
     /// The collector may accept the same bytes later.
     Kept,
-}
-
-/// Whether the answer refuses this installation's reports because it was deleted.
-pub(crate) fn says_deleted(
-    keys: &[ReportKey],
-    response: &v1::UploadResponse,
-    installation: Option<InstallationId>,
-) -> bool {
-    response.results.iter().any(|result| {
-        let key = usize::try_from(result.index)
-            .ok()
-            .and_then(|at| keys.get(at));
-        result.outcome() == v1::Outcome::RefusedDeleted
-            && key.is_some_and(|key| Some(key.installation) == installation)
-    })
 }
 
 /// Reads the answer to a request with these reports.
@@ -211,7 +195,7 @@ pub(crate) fn settle(
         *how = match result.outcome {
             Some(outcome) if outcome == Outcome::Stored || outcome.is_ack() => Disposition::Acked,
             _ if result.keep() => Disposition::Kept,
-            _ => Disposition::Refused,
+            refused => Disposition::Refused(refused),
         };
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
@@ -226,7 +210,7 @@ pub(crate) fn settle(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epwatch_proto::{Sequence, StreamId};
+    use epwatch_proto::{InstallationId, Sequence, StreamId};
 
     fn keys() -> Vec<ReportKey> {
         let key = |sequence| ReportKey {
@@ -273,7 +257,8 @@ mod tests {
         let (settled, advice) = settle(&keys(), response).unwrap();
         let how: Vec<_> = settled.iter().map(|(_, how)| *how).collect();
         use Disposition::{Acked, Kept, Refused};
-        assert_eq!(how, [Acked, Refused, Kept, Acked]);
+        let refused = Refused(Some(Outcome::RefusedMalformed));
+        assert_eq!(how, [Acked, refused, Kept, Acked]);
         assert_eq!(advice.retry_after, Some(Duration::from_millis(1_500)));
     }
 

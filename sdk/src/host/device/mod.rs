@@ -1,8 +1,8 @@
-//! Facts of the device as Linux shows them to every process, and texts that fit a report.
+//! Facts of the device that Linux shows to every process.
 
 use std::path::Path;
 
-use epwatch_proto::{Chipset, ContextKind, Device, Runtime, SessionOptions, clipped};
+use epwatch_proto::{Chipset, ContextKind, Device, clipped};
 
 use crate::{folder::files, host::thermal_zones};
 
@@ -186,28 +186,6 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
     let rest = lines.find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
-}
-
-/// Clips a runtime's texts to the lengths of a report.
-pub(crate) fn clipped_runtime(runtime: Runtime) -> Runtime {
-    Runtime {
-        ort_version: clipped(&runtime.ort_version, 32),
-        ep_package: clipped(&runtime.ep_package, 64),
-        ep_version: clipped(&runtime.ep_version, 32),
-        qnn_sdk_version: clipped(&runtime.qnn_sdk_version, 64),
-        backend_build_id: clipped(&runtime.backend_build_id, 128),
-        ..runtime
-    }
-}
-
-/// Clips the options' texts to the lengths of a report.
-pub(crate) fn clipped_options(options: SessionOptions) -> SessionOptions {
-    SessionOptions {
-        performance_mode: clipped(&options.performance_mode, 32),
-        soc_model: clipped(&options.soc_model, 32),
-        htp_arch: clipped(&options.htp_arch, 16),
-        graph_optimization_level: clipped(&options.graph_optimization_level, 16),
-    }
 }
 
 #[cfg(test)]

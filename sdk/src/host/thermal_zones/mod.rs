@@ -15,12 +15,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use epwatch_proto::Thermal;
 
-use crate::{folder::files, recorder::conditions::ConditionsSetter};
+use crate::{folder::files, recorder::conditions::CurrentConditions};
 
 /// Linux's folder of thermal zones.
 pub(crate) const DIR: &str = "sys/class/thermal";
@@ -171,11 +172,11 @@ pub(crate) struct ThermalReader {
     /// Readings before zones are listed again.
     readings_left: u32,
     next: Option<Instant>,
-    conditions: ConditionsSetter,
+    conditions: Arc<CurrentConditions>,
 }
 
 impl ThermalReader {
-    pub(crate) fn new(conditions: ConditionsSetter, dir: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(conditions: Arc<CurrentConditions>, dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
             zones: Zones::default(),

@@ -158,12 +158,12 @@ fn core() -> Core {
 #[test]
 fn zones_are_read_every_ten_seconds_and_listed_less_often() {
     let dir = tempfile::tempdir().unwrap();
-    let conditions = core().conditions().with_thermal_read(true);
-    let mut reader = ThermalReader::new(conditions.clone(), dir.path());
+    let conditions = core().conditions();
+    let mut reader = ThermalReader::new(Arc::clone(&conditions), dir.path());
     let start = Instant::now();
     assert_eq!(reader.wait(start), None);
     reader.refresh(start, true);
-    assert_eq!(conditions.current().thermal(), Thermal::Unknown);
+    assert_eq!(conditions.get().thermal(), Thermal::Unknown);
     assert_eq!(reader.wait(start), Some(INTERVAL));
 
     // A driver that loads late is found within five minutes.
@@ -173,20 +173,20 @@ fn zones_are_read_every_ten_seconds_and_listed_less_often() {
         now += reader.wait(now).unwrap();
         reader.refresh(now, true);
     }
-    assert_eq!(conditions.current().thermal(), Thermal::None);
+    assert_eq!(conditions.get().thermal(), Thermal::None);
     write_cpu(&dir, "thermal_zone0", "91000\n");
     reader.refresh(now + INTERVAL / 2, true);
-    assert_eq!(conditions.current().thermal(), Thermal::None);
+    assert_eq!(conditions.get().thermal(), Thermal::None);
     reader.refresh(now + INTERVAL, true);
-    assert_eq!(conditions.current().thermal(), Thermal::Light);
+    assert_eq!(conditions.get().thermal(), Thermal::Light);
 
     reader.refresh(now + INTERVAL, false);
-    assert_eq!(conditions.current().thermal(), Thermal::Unknown);
+    assert_eq!(conditions.get().thermal(), Thermal::Unknown);
     assert_eq!(reader.wait(now), None);
     reader.refresh(now + INTERVAL, true);
-    assert_eq!(conditions.current().thermal(), Thermal::Light);
+    assert_eq!(conditions.get().thermal(), Thermal::Light);
     drop(reader);
-    assert_eq!(conditions.current().thermal(), Thermal::Unknown);
+    assert_eq!(conditions.get().thermal(), Thermal::Unknown);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
     let mut config = config.build().unwrap();
     config.thermal_zones = Some(zones.path().to_owned());
     let watch = Watch::start(config).unwrap();
-    let now = || watch.shared.core().conditions().current();
+    let now = || watch.shared.core().conditions().get();
     let until = |thermal| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while now().thermal() != thermal {

@@ -16,7 +16,7 @@ mod session;
 pub use self::reader::{LogReader, read_log};
 pub use self::session::SessionLog;
 
-pub(crate) use self::{reason::setup_reason, session::Refusals};
+pub(crate) use self::reason::setup_reason;
 
 /// Nodes kept per session. A larger session has no placement by its log.
 const MAX_LOG_NODES: usize = 100_000;

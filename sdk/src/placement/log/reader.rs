@@ -46,7 +46,8 @@ pub struct LogReader {
     pass_ended: bool,
     n_nodes: usize,
     unit: Option<Unit>,
-    list: Option<List>,
+    /// Items of ORT's list that follow.
+    list_left: u32,
     config: Option<OpConfig>,
     /// The back end's op check refused a node; the verdict on its unit follows. Whether it has a float input.
     rejected: Option<bool>,
@@ -61,12 +62,6 @@ struct Unit {
     is_taken: bool,
     by_backend: bool,
     has_float_input: bool,
-}
-
-/// Items of ORT's list that follow.
-#[derive(Debug)]
-struct List {
-    left: u32,
 }
 
 /// The dump of an op before the back end checks it.
@@ -326,24 +321,19 @@ impl LogReader {
                 return;
             }
         }
-        self.list = some.map(|_| List { left: n_nodes });
+        self.list_left = some.map_or(0, |_| n_nodes);
     }
 
     /// `  TopK (topk)` under `Node(s) placed on [...]`.
     fn list_item(&mut self, line: Line<'_>) -> bool {
-        let Some(list) = &mut self.list else {
-            return false;
-        };
         let is_ours = line.header.contains("VerifyEachNodeIsAssignedToAnEp");
         let is_indented = line.text.starts_with("  ");
-        if !is_indented || !(is_ours || line.header.is_empty()) {
+        let is_item = is_indented && (is_ours || line.header.is_empty());
+        if self.list_left == 0 || !is_item {
             // Other threads write between the lines; another head ends the list.
             return false;
         }
-        list.left = list.left.saturating_sub(1);
-        if list.left == 0 {
-            self.list = None;
-        }
+        self.list_left -= 1;
         let text = line.text.trim();
         let (op_type, name) = match text.split_once(" (") {
             Some((op_type, name)) => (op_type, name.strip_suffix(')').unwrap_or(name)),

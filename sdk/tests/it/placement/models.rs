@@ -4,7 +4,7 @@
 use std::fs;
 
 use epwatch_proto::placement::QNN_EP;
-use epwatch_sdk::placement;
+use epwatch_sdk::{ExplainedEp, ExplainedNode, placement};
 use serde_json::{Value, json};
 
 use super::watch;
@@ -47,7 +47,14 @@ fn tell_models(soc_model: &str) {
                         json!({"name": n.name, "op_type": n.op_type, "domain": n.domain, "ep": s.ep})
                     })
                 });
-                json!({"model": model, "placement": with_log.placement(), "nodes": nodes.collect::<Vec<_>>()})
+                let placed = with_log.placement();
+                let placement = json!({
+                    "n_nodes": placed.n_nodes,
+                    "eps": ExplainedEp::all_of(placed),
+                    "cpu_nodes": ExplainedNode::all_of(placed),
+                    "reasons": placed.reasons,
+                });
+                json!({"model": model, "placement": placement, "nodes": nodes.collect::<Vec<_>>()})
             }
             (Err(plain), Err(with_log)) => {
                 assert_eq!(plain.message(), with_log.message());
