@@ -8,7 +8,7 @@ use epwatch_detector::{Detector, notify::Notifier};
 use epwatch_server::SystemClock;
 use tokio_util::sync::CancellationToken;
 
-use crate::{server_config::ServerConfig, store::Store};
+use crate::{output, server_config::ServerConfig, store::Store, telemetry};
 
 /// The running components.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ impl AllInOne {
             stop_detector.clone(),
         )?;
         collector.metrics().show_also(detector.metrics().registry());
+        collector.metrics().show_also(telemetry::metrics());
         Ok(Self {
             store,
             collector,
@@ -45,12 +46,11 @@ impl AllInOne {
         })
     }
 
-    /// Stops the device server, drains the WAL into the store, waits for the detector's window, and closes the store
-    /// last.
+    /// Stops the device server, drains the WAL into the store while the detector finishes its window, and closes the
+    /// store afterwards. A drop of the future kills the embedded engine.
     pub(crate) async fn stop(self) {
-        self.collector.stop().await;
         self.stop_detector.cancel();
-        self.detector.stopped().await;
+        tokio::join!(self.collector.stop(), self.detector.stopped());
         self.store.stop().await;
     }
 
@@ -74,6 +74,6 @@ impl AllInOne {
 pub(crate) fn notifiers(
     config: &epwatch_detector::DetectorConfig,
 ) -> anyhow::Result<Vec<Arc<dyn Notifier>>> {
-    epwatch_detector::notify::notifiers(config, std::io::stdout())
+    epwatch_detector::notify::notifiers(config, output::Stdout)
         .context("failed to use the notifiers of the config")
 }

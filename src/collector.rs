@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     output,
     server_config::{Runs, ServerArgs},
-    shutdown,
+    shutdown::Shutdown,
     store::Store,
+    telemetry,
 };
 
 /// Takes reports from devices and writes them to a ClickHouse server.
@@ -74,29 +75,42 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if config.store.clickhouse.is_none() {
         anyhow::bail!(output::no_server_is_named());
     }
-    let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
-    config.collector.raw_retention = store.raw_retention();
-    let stop = CancellationToken::new();
-    let collector = Collector::start(config.collector, store.client(), stop.clone()).await?;
+    let mut shutdown = Shutdown::listen(config.at_hangup())?;
+    let drain = config.collector.batch.drain_timeout.0;
+    let starting = async {
+        let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
+        config.collector.raw_retention = store.raw_retention();
+        let stop = CancellationToken::new();
+        let collector = Collector::start(config.collector, store.client(), stop).await?;
+        anyhow::Ok((store, collector))
+    };
+    let Ok(started) = shutdown.unless_requested(starting).await else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let (store, collector) = started?;
+    collector.metrics().show_also(telemetry::metrics());
     let addresses = Addresses::of(&collector, &store);
     if args.json {
         output::json(&addresses)?;
     } else {
-        output::line(format_args!(
+        output::notice(format_args!(
             "devices send to http://{}",
             addresses.collector
-        ))?;
-        output::line(format_args!(
+        ));
+        output::notice(format_args!(
             "metrics and health on http://{}",
             addresses.http
-        ))?;
+        ));
     }
     tokio::select! {
-        asked = shutdown::requested() => asked?,
+        () = shutdown.requested() => {}
         error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
     }
-    collector.stop().await;
-    store.stop().await;
+    let stopping = async {
+        collector.stop().await;
+        store.stop().await;
+    };
+    shutdown.stop(stopping, drain).await;
     Ok(ExitCode::SUCCESS)
 }

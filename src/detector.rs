@@ -1,16 +1,17 @@
 //! `epwatch detector`: the detector alone, on a ClickHouse server that collectors write to.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use epwatch_detector::Detector;
-use epwatch_server::{AdminServer, SystemClock, bind};
+use epwatch_server::{AdminPages, AdminServer, SystemClock, bind, open_metrics};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     all_in_one, calibrate, output,
     server_config::{Runs, ServerArgs},
-    shutdown,
+    shutdown::{Hangup, Shutdown},
     store::Store,
+    telemetry,
 };
 
 /// Judges the reports that collectors wrote to a ClickHouse server, and pages.
@@ -36,8 +37,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if config.store.clickhouse.is_none() {
         anyhow::bail!(output::no_server_is_named());
     }
+    let mut shutdown = Shutdown::listen(Hangup::NothingToRead)?;
     let notifiers = all_in_one::notifiers(&config.detector)?;
-    let store = Store::open(&config.store, &config.data_dir).await?;
+    let opening = Store::open(&config.store, &config.data_dir);
+    let Ok(store) = shutdown.unless_requested(opening).await else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let store = store?;
     let stop = CancellationToken::new();
     let http_listen = config.detector.http_listen;
     let (listener, address) = bind(http_listen, "detector.http_listen").await?;
@@ -48,13 +54,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Arc::new(SystemClock),
         stop.clone(),
     )?;
-    let admin = AdminServer::start(listener, detector.admin_pages(), stop.clone());
-    output::line(format_args!("metrics and health on  http://{address}"))?;
-    output::line("judging; Ctrl-C ends it")?;
-    shutdown::requested().await?;
+    let (metrics, of_log) = (detector.metrics(), telemetry::metrics());
+    let pages = AdminPages {
+        metrics: Box::new(move || open_metrics([&metrics.registry(), &of_log])),
+        ..detector.admin_pages()
+    };
+    let admin = AdminServer::start(listener, pages, stop.clone());
+    output::notice(format_args!("metrics and health on  http://{address}"));
+    output::notice("judging; Ctrl-C ends it");
+    shutdown.requested().await;
     stop.cancel();
-    detector.stopped().await;
-    admin.stopped().await;
-    store.stop().await;
+    let stopping = async {
+        detector.stopped().await;
+        admin.stopped().await;
+        store.stop().await;
+    };
+    shutdown.stop(stopping, Duration::ZERO).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -30,7 +30,11 @@ enum Action {
     },
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    tokio::task::spawn_blocking(move || fetch_or_list(args)).await?
+}
+
+fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(Action::Fetch { engines }) = args.action {
         let wanted = if engines.is_empty() {
             Engine::ALL.to_vec()

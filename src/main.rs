@@ -1,6 +1,6 @@
 //! The `epwatch` command: one file a subcommand. It wires the crates together.
 //!
-//! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.
+//! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out, 130 interrupted.
 
 mod all_in_one;
 mod backup;
@@ -24,15 +24,21 @@ mod store;
 mod store_args;
 mod store_config;
 mod telemetry;
+mod temp_folder;
 
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use shutdown::until_interrupted;
 
 /// Parsing a report allocates many small texts and lists; mimalloc does this faster than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How long an interrupted command waits for its blocked threads.
+const BLOCKED_THREADS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Finds models that silently fall back from the phone's NPU to its CPU.
 ///
@@ -42,7 +48,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out.\n\
+    after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out, 130 interrupted.\n\
                   Logs go to stderr. EPWATCH_LOG says which (such as warn), EPWATCH_LOG_FORMAT=json how."
 )]
 struct Cli {
@@ -98,26 +104,26 @@ fn default_logs(command: &Command) -> &'static str {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    match command {
-        Command::Demo(args) => block_on(Box::pin(demo::run(args))),
-        Command::Serve(args) => block_on(Box::pin(serve::run(args))),
+    block_on(match command {
+        Command::Demo(args) => Box::pin(demo::run(args)),
+        Command::Serve(args) => Box::pin(serve::run(args)),
         Command::Collector(args) => match args.command {
-            Some(command) => command.run(),
-            None => block_on(Box::pin(collector::run(args))),
+            Some(command) => return command.run(),
+            None => Box::pin(collector::run(args)),
         },
-        Command::Detector(args) => block_on(Box::pin(detector::run(args))),
-        Command::Directive(args) => block_on(Box::pin(directive::run(args))),
-        Command::Migrate(args) => block_on(Box::pin(migrate::run(args))),
-        Command::Engines(args) => engines::run(args),
-        Command::Inspect(args) => block_on(Box::pin(inspect::run(args))),
-        Command::Load(args) => block_on(Box::pin(load::run(args))),
-        Command::InspectSession(args) => inspect::session::run(&args),
-        Command::Store(args) => block_on(Box::pin(backup::run(args))),
-        Command::Replay(args) => block_on(Box::pin(replay::run(args))),
-        Command::DemoDevice => demo::device::run(),
+        Command::Detector(args) => Box::pin(detector::run(args)),
+        Command::Directive(args) => Box::pin(directive::run(args)),
+        Command::Migrate(args) => Box::pin(migrate::run(args)),
+        Command::Engines(args) => Box::pin(until_interrupted(engines::run(args))),
+        Command::Inspect(args) => Box::pin(until_interrupted(inspect::run(args))),
+        Command::Load(args) => Box::pin(load::run(args)),
+        Command::InspectSession(args) => return inspect::session::run(&args),
+        Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),
+        Command::Replay(args) => Box::pin(replay::run(args)),
+        Command::DemoDevice => return demo::device::run(),
         // The engine runs its own threads and ends the process itself, so there is no runtime around it.
-        Command::EngineChild => Ok(epwatch_store::embedded::run_engine_child()),
-    }
+        Command::EngineChild => return Ok(epwatch_store::embedded::run_engine_child()),
+    })
 }
 
 /// Runs a command to its end.
@@ -127,8 +133,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 fn block_on(
     command: Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>,
 ) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build()?
-        .block_on(command)
+        .build()?;
+    let done = runtime.block_on(command);
+    // Threads of an interrupted command may still remove what they made.
+    runtime.shutdown_timeout(BLOCKED_THREADS_TIMEOUT);
+    done
 }

@@ -9,7 +9,7 @@ use epwatch_collector::directives::store::DirectiveError;
 use epwatch_store::TargetError;
 use serde::Serialize;
 
-use crate::config::ConfigError;
+use crate::{config::ConfigError, shutdown::Interrupted};
 
 /// Exit code: the answer is no.
 pub(crate) const NO: u8 = 1;
@@ -17,6 +17,8 @@ pub(crate) const NO: u8 = 1;
 const WRONG_USE: u8 = 2;
 /// Exit code: an error that is not the user's.
 pub(crate) const COULD_NOT_FIND_OUT: u8 = 3;
+/// Exit code: a signal ended the command. A shell reports the same for SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// The command line makes no sense, whatever the state of the machine.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +47,9 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     // A store that cannot be reached is an error, a refusal of the store is an answer.
     let refusal = error.downcast_ref::<DirectiveError>();
     let is_refused = refusal.is_some_and(|why| !matches!(why, DirectiveError::Store(_)));
-    ExitCode::from(if is_wrong_use {
+    ExitCode::from(if error.is::<Interrupted>() {
+        INTERRUPTED
+    } else if is_wrong_use {
         WRONG_USE
     } else if is_refused || error.is::<No>() {
         NO
@@ -69,15 +73,41 @@ fn say(error: &anyhow::Error) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Standard output. Bytes for a reader that is gone are dropped, since nobody needs them and a server must not end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        unless_gone(io::stdout().write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        unless_gone(io::stdout().flush(), ())
+    }
+}
+
+fn unless_gone<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(dropped),
+        other => other,
+    }
+}
+
 /// Writes one line of an answer.
 pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
-    writeln!(io::stdout(), "{text}")
+    writeln!(Stdout, "{text}")
+}
+
+/// Writes one line for people, which a server goes on without.
+pub(crate) fn notice(text: impl std::fmt::Display) {
+    if let Err(error) = line(text) {
+        tracing::warn!(%error, "failed to write to standard output");
+    }
 }
 
 /// Writes the one JSON document of `--json`.
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, document)?;
-    writeln!(out)?;
-    Ok(())
+    let text = serde_json::to_string_pretty(document)?;
+    Ok(line(text)?)
 }

@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.rates {
         source = source.with_rates(BaseRates::read(path)?);
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(output::Stdout);
     let mut write = |line: Line| {
         if args.json {
             writeln!(out, "{}", replay::to_json(&line))

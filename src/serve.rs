@@ -7,7 +7,7 @@ use crate::{
     collector::Addresses,
     output,
     server_config::{Runs, ServerArgs},
-    shutdown,
+    shutdown::Shutdown,
 };
 
 /// Runs collector, detector and store in one process.
@@ -25,38 +25,45 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.server.load(Runs::Both)?;
+    let mut shutdown = Shutdown::listen(config.at_hangup())?;
+    let drain = config.collector.batch.drain_timeout.0;
     // Standard output holds one document then.
     config.detector.stdout &= !args.json;
     let notifiers = all_in_one::notifiers(&config.detector)?;
     let data_dir = config.data_dir.display().to_string();
-    let stack = AllInOne::start(config, notifiers).await?;
+    let starting = AllInOne::start(config, notifiers);
+    let Ok(stack) = shutdown.unless_requested(starting).await else {
+        tracing::info!("stopped before it had started");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let stack = stack?;
     let addresses = Addresses::of(&stack.collector, &stack.store);
     if args.json {
         output::json(&addresses)?;
     } else {
-        output::line(format_args!(
+        output::notice(format_args!(
             "devices send to        http://{}",
             addresses.collector
-        ))?;
-        output::line(format_args!(
+        ));
+        output::notice(format_args!(
             "metrics and health on  http://{}",
             addresses.http
-        ))?;
+        ));
         match &addresses.store {
-            Some(store) => output::line(format_args!(
+            Some(store) => output::notice(format_args!(
                 "store                  {data_dir} (other commands: --clickhouse {store})"
-            ))?,
-            None => output::line(format_args!(
+            )),
+            None => output::notice(format_args!(
                 "store                  {:?}",
                 stack.store.target
-            ))?,
+            )),
         }
-        output::line("Ctrl-C ends it; reports that were acknowledged are safe")?;
+        output::notice("Ctrl-C ends it; reports that were acknowledged are safe");
     }
     tokio::select! {
-        asked = shutdown::requested() => asked?,
+        () = shutdown.requested() => {}
         error = stack.failed() => return Err(error),
     }
-    stack.stop().await;
+    shutdown.stop(stack.stop(), drain).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     config::{self, ConfigError, Sources},
+    shutdown::Hangup,
     store_config::StoreConfig,
 };
 
@@ -101,6 +102,14 @@ impl ServerArgs {
 }
 
 impl ServerConfig {
+    /// Returns what SIGHUP means to a collector with this config.
+    pub(crate) fn at_hangup(&self) -> Hangup {
+        match self.collector.keys_file.is_some() || self.collector.tls.is_some() {
+            true => Hangup::ReadsAgain,
+            false => Hangup::NothingToRead,
+        }
+    }
+
     /// Checks the sections that are run.
     pub(crate) fn check(&self, runs: Runs, sources: &Sources) -> Result<(), ConfigError> {
         let mut problems = Problems::default();

@@ -1,12 +1,103 @@
-//! Ctrl-C and SIGTERM, which both mean: finish the work in progress, then end.
+//! Signals that end a command: Ctrl-C, SIGTERM, and SIGHUP where the terminal is gone.
+//!
+//! Each command listens before it makes anything, so that a signal at any moment leaves no folder and no process behind.
+//! The first signal asks for an orderly end. A second one, or the deadline of a stop, abandons the rest.
 
-use tokio::signal::unix::{SignalKind, signal};
+use std::io;
+use std::time::Duration;
 
-/// Returns when the process receives one of the two signals.
-pub(crate) async fn requested() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted,
-        _ = terminate.recv() => Ok(()),
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+
+/// Time of a server's stop after the drain of its WAL: enough to give the lease back and to end the engine. With the
+/// default drain a stop takes 40 s at most, less than the 45 s that the units give.
+const AFTER_DRAIN: Duration = Duration::from_secs(10);
+
+/// A signal ended the command before it had an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
+
+/// Listens for signals from its creation on.
+#[derive(Debug)]
+pub(crate) struct Shutdown {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    at_hangup: Hangup,
+}
+
+/// Meaning of SIGHUP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hangup {
+    /// The terminal is gone, so the command ends as at Ctrl-C.
+    Ends,
+    /// The server reads its files again, which another listener does.
+    ReadsAgain,
+    /// The server has no file to read again.
+    NothingToRead,
+}
+
+impl Shutdown {
+    pub(crate) fn listen(at_hangup: Hangup) -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            at_hangup,
+        })
     }
+
+    /// Returns when the process receives a signal to end. Each call waits for another signal.
+    pub(crate) async fn requested(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => break,
+                _ = self.terminate.recv() => break,
+                _ = self.hangup.recv() => match self.at_hangup {
+                    Hangup::Ends => break,
+                    Hangup::ReadsAgain => {}
+                    Hangup::NothingToRead => tracing::info!("SIGHUP: there is no file to read again"),
+                },
+            }
+        }
+        // A fetch blocks its thread, and looks here.
+        epwatch_engines::interrupt();
+    }
+
+    /// Runs a future to its end, or drops it at a signal.
+    pub(crate) async fn unless_requested<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Interrupted> {
+        tokio::select! {
+            done = future => Ok(done),
+            () = self.requested() => Err(Interrupted),
+        }
+    }
+
+    /// Waits for the orderly stop of a server that drains for at most `drain`. A second signal or the deadline abandons
+    /// it: what was acknowledged is in the WAL.
+    pub(crate) async fn stop(&mut self, stopping: impl Future<Output = ()>, drain: Duration) {
+        let limit = drain + AFTER_DRAIN;
+        match self.unless_requested(timeout(limit, stopping)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::warn!(
+                ?limit,
+                "the stop took too long and was abandoned; the WAL holds the rest"
+            ),
+            Err(Interrupted) => {
+                tracing::warn!("the stop was abandoned at a second signal; the WAL holds the rest")
+            }
+        }
+    }
+}
+
+/// Runs a command, or drops it at the first signal with the folders that it made.
+pub(crate) async fn until_interrupted<T>(
+    command: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    Shutdown::listen(Hangup::Ends)?
+        .unless_requested(command)
+        .await?
 }

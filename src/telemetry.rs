@@ -1,9 +1,13 @@
-//! Logs of the command: one line an event, on stderr.
+//! Logs of the command: one line an event, on stderr. Lines for a reader that is gone are dropped and counted.
 
 use std::env::VarError;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::LazyLock;
 
 use anyhow::bail;
+use epwatch_server::MetricTable;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
@@ -30,7 +34,11 @@ pub(crate) fn init(default: &str) -> anyhow::Result<()> {
     let filter = filter(variable(FILTER_ENV)?.as_deref().unwrap_or(default))?;
     let format = format(variable(FORMAT_ENV)?.as_deref().unwrap_or_default())?;
     let logs = tracing_subscriber::registry().with(filter);
-    let lines = layer().with_writer(std::io::stderr).with_target(false);
+    // The layer would report a failed write on stderr, and panic there.
+    let lines = layer()
+        .log_internal_errors(false)
+        .with_writer(|| Stderr)
+        .with_target(false);
     match format {
         Format::Text => {
             let is_terminal = std::io::stderr().is_terminal();
@@ -39,6 +47,33 @@ pub(crate) fn init(default: &str) -> anyhow::Result<()> {
         Format::Json => logs.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
+}
+
+/// Lines of log that could not be written since the start.
+static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
+
+/// Standard error, which never fails: a server outlives the reader of its log.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if io::stderr().write_all(line).is_err() {
+            DROPPED.inc();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the metrics of the log, for the page of a server.
+pub(crate) fn metrics() -> Registry {
+    let mut table = MetricTable::new("epwatch_log");
+    let help = "Lines of log that were dropped because their reader is gone or the disk is full";
+    table.add_metric("lines_dropped", help, DROPPED.clone());
+    table.into_registry()
 }
 
 /// Returns a variable's value; an empty one is not set.

@@ -99,7 +99,9 @@ async fn save(
         paths.extend(copy.files.iter().map(|name| format!("{WAL}/{name}")));
     }
     for path in paths {
-        let file = SavedFile::of(to, &path).with_context(|| format!("failed to read {path}"))?;
+        let (dir, of) = (to.to_owned(), path.clone());
+        let file = tokio::task::spawn_blocking(move || SavedFile::of(&dir, &of)).await?;
+        let file = file.with_context(|| format!("failed to read {path}"))?;
         manifest.files.push(file);
     }
     manifest.write(to)?;

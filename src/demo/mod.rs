@@ -27,7 +27,13 @@ use epwatch_fleet::{Chipset, ChipsetShare, Fleet, Live, Placements, Rollout, Sce
 use epwatch_server::{ByteSize, Period};
 use tokio::sync::mpsc;
 
-use crate::{all_in_one::AllInOne, engines, output, server_config::ServerConfig, shutdown};
+use crate::{
+    all_in_one::AllInOne,
+    engines, output,
+    server_config::ServerConfig,
+    shutdown::{Hangup, Shutdown},
+    temp_folder::TempFolder,
+};
 use access::{AppKey, CollectorAccess};
 use models::{APP, MODEL, Story};
 use pager::{Page, Pager};
@@ -70,15 +76,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    fetch_runtimes(&args).await?;
+    let mut shutdown = Shutdown::listen(Hangup::Ends)?;
+    shutdown.unless_requested(fetch_runtimes(&args)).await??;
     // The time of a first run's downloads does not count.
     let started = Instant::now();
-    let dir = tempfile::Builder::new().prefix("epwatch-demo-").tempdir()?;
+    let dir = TempFolder::new("epwatch-demo-")?;
     let (pager, pages) = Pager::new();
     let mut screen = Screen::new(started);
     screen.say("starting collector, detector and the embedded ClickHouse");
     let app_key = AppKey::random();
-    let stack = AllInOne::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]).await?;
+    let starting = AllInOne::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]);
+    let stack = shutdown.unless_requested(starting).await??;
     let access = CollectorAccess {
         endpoint: format!("http://{}", stack.collector.listen()),
         app_key,
@@ -89,13 +97,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         &mut screen,
         pages,
         (dir.path(), &access),
-        started,
+        (started, &mut shutdown),
     )
     .await;
     screen.finish();
-    // The folder is removed after this, also if the demo failed.
-    stack.stop().await;
     let summary = shown?;
+    // The folder is removed after this, also if the demo failed.
+    shutdown.unless_requested(stack.stop()).await?;
     if args.json {
         output::json(&summary)?;
     } else {
@@ -122,7 +130,7 @@ async fn show(
     screen: &mut Screen,
     mut pages: mpsc::Receiver<Page>,
     (dir, access): (&Path, &CollectorAccess),
-    started: Instant,
+    (started, shutdown): (Instant, &mut Shutdown),
 ) -> anyhow::Result<Summary> {
     let story = if args.healthy {
         Story::Healthy
@@ -130,7 +138,8 @@ async fn show(
         Story::FloatHead
     };
     let mut placements = story.recorded_placements();
-    let real = start_real(args, story, access, dir, screen).await;
+    let starting = start_real(args, story, access, dir, screen);
+    let real = shutdown.unless_requested(starting).await?;
     if let Ok(real) = &real {
         for session in real.sessions() {
             screen.say(session);
@@ -143,18 +152,23 @@ async fn show(
         args.devices,
         ROLLOUT_STARTS.as_secs()
     ));
-    let end = end_of(args.seconds, started);
+    let end = end_of(args.seconds, started, shutdown);
     let mut first_page = watch(stack, &fleet, screen, &mut pages, end, started).await?;
 
     screen.say(
         "draining: devices upload their last reports, and the store takes the rest of the WAL",
     );
-    let (real_sessions, no_real_sessions) = match real {
-        Ok(real) => (real.finish().await, None),
-        Err(reason) => (Vec::new(), Some(reason)),
+    let draining = async {
+        let real_sessions = match real {
+            Ok(real) => (real.finish().await, None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
+        fleet.drain(DRAIN_TIMEOUT).await;
+        drained(stack).await;
+        real_sessions
     };
-    fleet.drain(DRAIN_TIMEOUT).await;
-    drained(stack).await;
+    // A second Ctrl-C ends the demo without a summary.
+    let (real_sessions, no_real_sessions) = shutdown.unless_requested(draining).await?;
     // The detector judges until the end, so a page may come while the demo drains.
     while let Ok(page) = pages.try_recv() {
         note_page(page, &mut first_page, screen, started);
@@ -176,7 +190,7 @@ async fn watch(
     fleet: &Live,
     screen: &mut Screen,
     pages: &mut mpsc::Receiver<Page>,
-    end: impl Future<Output = anyhow::Result<()>>,
+    end: impl Future<Output = ()>,
     started: Instant,
 ) -> anyhow::Result<Option<Duration>> {
     let store = stack.store.client();
@@ -185,7 +199,7 @@ async fn watch(
     let mut tick = tokio::time::interval(REFRESH);
     loop {
         tokio::select! {
-            asked = &mut end => return asked.map(|()| first_page),
+            () = &mut end => return Ok(first_page),
             error = stack.failed() => return Err(error),
             Some(page) = pages.recv() => note_page(page, &mut first_page, screen, started),
             _ = tick.tick() => {
@@ -287,7 +301,7 @@ fn start_fleet(
     Ok(Live::start(fleet, &access.endpoint, &access.app_key.0)?)
 }
 
-async fn end_of(seconds: Option<u64>, started: Instant) -> anyhow::Result<()> {
+async fn end_of(seconds: Option<u64>, started: Instant, shutdown: &mut Shutdown) {
     let time_is_up = async {
         match seconds {
             Some(seconds) => {
@@ -297,8 +311,8 @@ async fn end_of(seconds: Option<u64>, started: Instant) -> anyhow::Result<()> {
         }
     };
     tokio::select! {
-        () = time_is_up => Ok(()),
-        asked = shutdown::requested() => Ok(asked?),
+        () = time_is_up => {}
+        () = shutdown.requested() => {}
     }
 }
 

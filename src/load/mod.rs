@@ -18,7 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::ReportLedger;
 use crate::store_args::AddressArgs;
-use crate::{output, shutdown};
+use crate::{
+    output,
+    shutdown::{Hangup, Shutdown},
+};
 use own_server::{OwnServer, cpu_seconds};
 use stored::{LedgerBefore, StoreLedger, Stored};
 
@@ -121,13 +124,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             "--clickhouse is the store of the collector at --endpoint, which is missing".to_owned()
         ));
     }
-    let own = match &args.endpoint {
+    let mut shutdown = Shutdown::listen(Hangup::Ends)?;
+    let mut own = match &args.endpoint {
         Some(_) => None,
-        None => Some(OwnServer::start().await?),
+        None => Some(OwnServer::start()?),
     };
-    let document = load(&args, own.as_ref()).await;
-    if let Some(own) = own {
-        own.stop().await?;
+    let document = match &mut own {
+        Some(own) => match shutdown.unless_requested(own.ready()).await {
+            Ok(Ok(())) => load(&args, Some(own), &mut shutdown).await,
+            Ok(Err(error)) => Err(error),
+            Err(interrupted) => Err(interrupted.into()),
+        },
+        None => load(&args, None, &mut shutdown).await,
+    };
+    if let Some(own) = &mut own {
+        // A second Ctrl-C kills it.
+        shutdown.unless_requested(own.stop()).await??;
     }
     let document = document?;
     let is_kept = document.is_kept();
@@ -142,7 +154,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadDocument> {
+async fn load(
+    args: &Args,
+    own: Option<&OwnServer>,
+    shutdown: &mut Shutdown,
+) -> anyhow::Result<LoadDocument> {
     let options = options(args, own)?;
     let store = match own {
         Some(own) => Some(own.store()?),
@@ -159,15 +175,15 @@ async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadDocume
     let pid = own.map(OwnServer::pid).or(args.server_pid);
     let cpu_before = pid.and_then(cpu_seconds);
     let stop = CancellationToken::new();
-    let stop_early = stop.clone();
-    // Ctrl-C ends the sending; sent reports are still checked.
-    let interrupt = tokio::spawn(async move {
-        if shutdown::requested().await.is_ok() {
-            stop_early.cancel();
+    let mut running = std::pin::pin!(load::run(&options, progress, stop.clone()));
+    let result = tokio::select! {
+        result = &mut running => result,
+        // Ctrl-C ends the sending; sent reports are still checked. A second one ends the command.
+        () = shutdown.requested() => {
+            stop.cancel();
+            shutdown.unless_requested(running).await?
         }
-    });
-    let result = load::run(&options, progress, stop).await;
-    interrupt.abort();
+    };
     if std::io::stderr().is_terminal() {
         let _ = writeln!(std::io::stderr());
     }
@@ -175,7 +191,8 @@ async fn load(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadDocume
     let cpu_after = pid.and_then(cpu_seconds);
     let stored = match store {
         Some((client, before)) => {
-            let stored = stored::settled(&client, &options, result.acked, args.drain.0).await;
+            let settling = stored::settled(&client, &options, result.acked, args.drain.0);
+            let stored = shutdown.unless_requested(settling).await?;
             let stored = stored.context("failed to read the store back")?;
             let ledger = before.until_now(&client, &options).await;
             Some((stored, ledger.context("failed to read the store's ledger")?))
@@ -201,7 +218,7 @@ fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> 
     Ok(LoadOptions {
         endpoint: match (&args.endpoint, own) {
             (Some(endpoint), _) => endpoint.clone(),
-            (None, Some(own)) => own.endpoint(),
+            (None, Some(own)) => own.endpoint()?,
             (None, None) => unreachable!("without an endpoint there is a server of our own"),
         },
         app_key: args.key.clone(),

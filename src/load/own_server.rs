@@ -1,12 +1,12 @@
 //! `epwatch serve` in a temporary folder and a separate process, so that its cost is measured apart from the load's.
 
-use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::Context;
 use epwatch_store::StoreTarget;
 use tokio::process::{Child, Command};
 
-use crate::collector::Addresses;
+use crate::{collector::Addresses, temp_folder::TempFolder};
 
 /// Time to write the rest of the WAL to the store.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -19,17 +19,16 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) struct OwnServer {
     child: Child,
     pid: u32,
-    listen: SocketAddr,
-    store: String,
-    _dir: tempfile::TempDir,
+    addresses: Option<Addresses>,
+    _dir: TempFolder,
 }
 
 impl OwnServer {
-    /// Starts it and waits until it takes reports. The first start fetches the engine.
-    pub(super) async fn start() -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("epwatch-load-").tempdir()?;
+    /// Starts the process; [`Self::ready`] waits until it takes reports.
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let dir = TempFolder::new("epwatch-load-")?;
         let program: PathBuf = std::env::current_exe().context("failed to find this program")?;
-        let mut child = Command::new(program)
+        let child = Command::new(program)
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.path())
             .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
@@ -42,28 +41,40 @@ impl OwnServer {
             .spawn()
             .context("failed to start a server")?;
         let pid = child.id().context("the server ended at once")?;
-        let stdout = child.stdout.take().context("the server has no output")?;
+        Ok(Self {
+            child,
+            pid,
+            addresses: None,
+            _dir: dir,
+        })
+    }
+
+    /// Waits until it takes reports. The first start fetches the engine.
+    pub(super) async fn ready(&mut self) -> anyhow::Result<()> {
+        let stdout = self
+            .child
+            .stdout
+            .take()
+            .context("the server has no output")?;
         let stdout = stdout.into_owned_fd()?;
         let read = tokio::task::spawn_blocking(move || {
             let reader = std::io::BufReader::new(std::fs::File::from(stdout));
             let mut documents = serde_json::Deserializer::from_reader(reader).into_iter();
             documents.next()
         });
-        let addresses: Addresses = match read.await? {
-            Some(addresses) => addresses.context("failed to read where the server listens")?,
-            None => anyhow::bail!("the server ended before it was ready; its log says why"),
+        let Some(addresses) = read.await? else {
+            anyhow::bail!("the server ended before it was ready; its log says why");
         };
-        Ok(Self {
-            child,
-            pid,
-            listen: addresses.collector,
-            store: addresses.store.context("the server names no store")?,
-            _dir: dir,
-        })
+        self.addresses = Some(addresses.context("failed to read where the server listens")?);
+        Ok(())
     }
 
-    pub(super) fn endpoint(&self) -> String {
-        format!("http://{}", self.listen)
+    fn addresses(&self) -> anyhow::Result<&Addresses> {
+        self.addresses.as_ref().context("the server is not ready")
+    }
+
+    pub(super) fn endpoint(&self) -> anyhow::Result<String> {
+        Ok(format!("http://{}", self.addresses()?.collector))
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -72,11 +83,15 @@ impl OwnServer {
 
     pub(super) fn store(&self) -> anyhow::Result<StoreTarget> {
         let database = epwatch_collector::schema::DATABASE;
-        Ok(StoreTarget::parse(&self.store, database)?)
+        let store = self.addresses()?.store.as_deref();
+        Ok(StoreTarget::parse(
+            store.context("the server names no store")?,
+            database,
+        )?)
     }
 
     /// Drains and ends it.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         let told = Command::new("kill").arg(self.pid.to_string()).status();
         told.await.context("failed to tell the server to end")?;
         if tokio::time::timeout(STOP_TIMEOUT, self.child.wait())

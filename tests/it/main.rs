@@ -16,6 +16,7 @@ mod migrate;
 mod operations;
 mod schema;
 mod secrets;
+mod signals;
 mod store_away;
 mod store_tls;
 mod structure;

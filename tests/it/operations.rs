@@ -21,7 +21,7 @@ fn docs(name: &str) -> String {
 }
 
 /// Prefixes of this product's metrics.
-const PREFIXES: [&str; 2] = ["epwatch_collector_", "epwatch_detector_"];
+const PREFIXES: [&str; 3] = ["epwatch_collector_", "epwatch_detector_", "epwatch_log_"];
 
 fn is_ours(word: &str) -> bool {
     PREFIXES.iter().any(|prefix| word.starts_with(prefix))

@@ -8,6 +8,7 @@ use std::{
     io::{self, Read, Seek, SeekFrom},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -17,6 +18,9 @@ use crate::EngineError;
 pub(crate) const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 /// Unpacking 570 MB takes seconds, on a poor disk minutes.
 pub(crate) const UNPACK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// Set by a signal. A terminal also sends its signal to the program that runs here, a service manager may not.
+pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 const POLL: Duration = Duration::from_millis(100);
 /// npm names the cause first and explains it at length; fewer lines would lose it.
@@ -71,6 +75,7 @@ pub(crate) fn run(
     let status = match ended {
         Some(status) if status.success() => return Ok(()),
         Some(status) => format!("ended with {status}"),
+        None if INTERRUPTED.load(Ordering::Relaxed) => "was interrupted".to_owned(),
         None => format!("did not end within {} s", timeout.as_secs_f32()),
     };
     let stderr_tail = stderr_tail(&stderr_path);
@@ -94,7 +99,7 @@ fn wait(
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() >= deadline {
+        if Instant::now() >= deadline || INTERRUPTED.load(Ordering::Relaxed) {
             child.kill()?;
             child.wait()?;
             return Ok(None);

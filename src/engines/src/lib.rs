@@ -18,6 +18,7 @@ mod status;
 mod tests;
 
 use std::error::Error as _;
+use std::sync::atomic::Ordering;
 
 pub use cache::cache_dir;
 pub use engine::Engine;
@@ -40,6 +41,11 @@ pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
         |staging: &entry::Staging<'_>, say: &mut cache::Say<'_>| fetch::fetch(&plan, staging, say);
     entry::ensure(&cache, &plan, &mut fetch, &mut |line| cache::print(line))?;
     Ok(Installed::new(engine, &cache, &plan))
+}
+
+/// Ends all fetches of this process, now and later. They remove what they made so far.
+pub fn interrupt() {
+    command::INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 /// Hashes every file of an engine that is in the cache. Takes seconds for libchdb.

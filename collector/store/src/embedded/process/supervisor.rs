@@ -19,9 +19,10 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, Command};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
 use crate::client::StoreTarget;
@@ -41,13 +42,26 @@ const MAX_FAILED_STARTS: u32 = 5;
 /// Length of the kept end of the child's standard error, which has the reason of its death.
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 
-/// The embedded engine with its supervisor. A drop stops the child.
+/// The embedded engine with its supervisor. A drop kills the child and waits for its end; nothing acknowledged is lost.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     socket: PathBuf,
     state: watch::Receiver<EngineState>,
-    stop: Option<oneshot::Sender<()>>,
+    /// The order to end.
+    stop: CancellationToken,
+    /// The order to end at once, which is also the order to end.
+    kill: CancellationToken,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.kill.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported on its own thread, and the child ends with that thread.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl EmbeddedStore {
@@ -63,7 +77,8 @@ impl EmbeddedStore {
             let layout = Layout::prepare(&config)?;
             let socket = layout.socket.clone();
             let (state_tx, state) = watch::channel(EngineState::Starting { n_restarts: 0 });
-            let (stop, stopped) = oneshot::channel();
+            let kill = CancellationToken::new();
+            let stop = kill.child_token();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -74,15 +89,18 @@ impl EmbeddedStore {
                 state: state_tx,
                 n_restarts: 0,
                 was_ready: false,
+                stop: stop.clone(),
+                kill: kill.clone(),
             };
             let thread = std::thread::Builder::new()
                 .name("engine-supervisor".to_owned())
-                .spawn(move || runtime.block_on(supervisor.run(stopped)))
+                .spawn(move || runtime.block_on(supervisor.run()))
                 .map_err(EmbeddedError::Supervisor)?;
             Ok(EmbeddedStore {
                 socket,
                 state,
-                stop: Some(stop),
+                stop,
+                kill,
                 thread: Some(thread),
             })
         })
@@ -147,13 +165,11 @@ impl EmbeddedStore {
         crate::client::client(&self.target(database))
     }
 
-    /// Waits for running statements, for a bounded time, then for the child's end.
-    pub fn stop(self) -> BoxFuture<'static, ()> {
+    /// Waits for running statements, for a bounded time, then for the child's end. A drop of the future kills the child.
+    pub fn stop(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // The closed channel is the order to stop.
-            drop(self.stop);
-            if let Some(thread) = self.thread {
-                // A panic was reported on its own thread, and the child ends with that thread.
+            self.stop.cancel();
+            if let Some(thread) = self.thread.take() {
                 let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             }
         })
@@ -167,6 +183,8 @@ struct Supervisor {
     n_restarts: u64,
     /// Whether any child was ready.
     was_ready: bool,
+    stop: CancellationToken,
+    kill: CancellationToken,
 }
 
 /// How a child's life ended.
@@ -177,12 +195,12 @@ enum Ended {
 }
 
 impl Supervisor {
-    async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+    async fn run(mut self) {
         let mut backoff = FIRST_BACKOFF;
         let mut n_failed = 0;
         let began = Instant::now();
         loop {
-            match self.one_life(&mut stop).await {
+            match self.one_life().await {
                 Ended::Stopped => break,
                 Ended::NotStarted(reason) => {
                     n_failed += 1;
@@ -213,7 +231,7 @@ impl Supervisor {
             self.say_starting();
             tokio::select! {
                 () = tokio::time::sleep(backoff) => {}
-                _ = &mut stop => break,
+                () = self.stop.cancelled() => break,
             }
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
@@ -226,7 +244,7 @@ impl Supervisor {
         });
     }
 
-    async fn one_life(&mut self, stop: &mut oneshot::Receiver<()>) -> Ended {
+    async fn one_life(&mut self) -> Ended {
         let mut process = match self.spawn() {
             Ok(process) => process,
             Err(error) => {
@@ -236,8 +254,8 @@ impl Supervisor {
         };
         let report = tokio::select! {
             report = timeout(self.config.start_timeout, self.first_report(&mut process)) => report,
-            _ = &mut *stop => {
-                process.end(self.config.stop_timeout).await;
+            () = self.stop.cancelled() => {
+                process.end(self.config.stop_timeout, &self.kill).await;
                 return Ended::Stopped;
             }
         };
@@ -274,8 +292,8 @@ impl Supervisor {
                 tracing::error!(pid = process.pid, status, stderr, "embedded engine died");
                 Ended::Died { after: ready_since.elapsed() }
             }
-            _ = stop => {
-                process.end(self.config.stop_timeout).await;
+            () = self.stop.cancelled() => {
+                process.end(self.config.stop_timeout, &self.kill).await;
                 Ended::Stopped
             }
         }
@@ -348,16 +366,21 @@ struct Process {
 }
 
 impl Process {
-    /// Closes the control channel, which is the order to end. Kills the child if it does not end.
-    async fn end(mut self, patience: Duration) {
+    /// Closes the control channel, which is the order to end. Kills the child if it does not end, or at `kill`.
+    async fn end(mut self, patience: Duration, kill: &CancellationToken) {
         let _ = self.control.shutdown().await;
-        if timeout(patience, self.child.wait()).await.is_err() {
-            tracing::warn!(
-                pid = self.pid,
-                "embedded engine did not end in time; killing it"
-            );
-            self.kill().await;
+        tokio::select! {
+            biased;
+            () = kill.cancelled() => {}
+            ended = timeout(patience, self.child.wait()) => {
+                if ended.is_ok() {
+                    return;
+                }
+                tracing::warn!(pid = self.pid, "embedded engine did not end in time; killing it");
+            }
         }
+        let _ = self.child.start_kill();
+        let _ = self.child.wait().await;
     }
 
     async fn kill(mut self) -> (Option<ExitStatus>, String) {

@@ -1,0 +1,198 @@
+//! Commands at a signal, and servers whose log nobody reads any more.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::support::{DEADLINE, Running, epwatch, get, until};
+
+fn serve(dir: &Path, drain: &str) -> Command {
+    let mut command = epwatch();
+    command
+        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir)
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_COLLECTOR__BATCH__DRAIN_TIMEOUT", drain);
+    command
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success(), "{name} to {pid}");
+}
+
+/// Waits for the end of a process, which must come within `limit`.
+#[track_caller]
+fn ended_within(running: &mut Running, limit: Duration) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = running.0.try_wait().unwrap() {
+            return status;
+        }
+        assert!(started.elapsed() < limit, "runs on after {limit:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns the pid of the embedded engine of a server.
+fn engine_of(server: u32) -> u32 {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        after_name.split(' ').nth(1) == Some(&server.to_string())
+    };
+    pids.find(is_child).expect("the engine runs")
+}
+
+/// Log shippers and terminals go away; reports must not.
+#[tokio::test]
+async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = serve(dir.path(), "1s");
+    command.stderr(Stdio::piped());
+    // Standard output is closed after the document, standard error before the first line of log.
+    let (mut running, addresses) = Running::start(&mut command);
+    drop(running.0.stderr.take());
+    let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
+    let has_dropped = async || {
+        let text = get(&page).await.unwrap().text;
+        let lines = text.lines();
+        let mut counts =
+            lines.filter_map(|line| line.strip_prefix("epwatch_log_lines_dropped_total "));
+        counts.next().expect("it is on the page") != "0"
+    };
+    assert!(!has_dropped().await);
+    signal(running.0.id(), "HUP");
+    until("a line of log is dropped and counted", has_dropped).await;
+    signal(running.0.id(), "TERM");
+    assert_eq!(ended_within(&mut running, DEADLINE).code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_hangup_does_not_end_a_server_without_files_to_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut running, addresses) = Running::start(&mut serve(dir.path(), "1s"));
+    let mut detector = epwatch();
+    detector
+        .args([
+            "detector",
+            "--clickhouse",
+            addresses["store"].as_str().unwrap(),
+        ])
+        .env("EPWATCH_DETECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .current_dir(dir.path());
+    let mut detector = Running(detector.stdout(Stdio::piped()).spawn().unwrap());
+    let mut stdout = std::io::BufReader::new(detector.0.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    assert!(line.starts_with("metrics and health"), "{line}");
+    for server in [&mut running, &mut detector] {
+        signal(server.0.id(), "HUP");
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(server.0.try_wait().unwrap(), None);
+    }
+    for server in [&mut detector, &mut running] {
+        signal(server.0.id(), "TERM");
+        assert_eq!(ended_within(server, DEADLINE).code(), Some(0));
+    }
+}
+
+/// The service manager kills what is left after 45 s, in the middle of anything.
+#[test]
+fn a_stop_with_an_engine_that_hangs_ends_at_its_deadline_or_at_a_second_signal() {
+    for (drain, n_signals, limit) in [("1s", 1, 14), ("30s", 2, 8)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut running, _) = Running::start(&mut serve(dir.path(), drain));
+        let engine = engine_of(running.0.id());
+        signal(engine, "STOP");
+        for _ in 0..n_signals {
+            signal(running.0.id(), "INT");
+            // Two signals at once are one.
+            thread::sleep(Duration::from_millis(500));
+        }
+        let status = ended_within(&mut running, Duration::from_secs(limit));
+        assert_eq!(status.code(), Some(0), "{drain}");
+        let is_gone = !Path::new(&format!("/proc/{engine}")).exists();
+        assert!(is_gone, "the engine is left behind");
+    }
+}
+
+/// Starts a command, sends it a signal once a name that begins with `made` is in the folder, and checks that it ends as
+/// interrupted and leaves only files that end with `kept`.
+#[track_caller]
+fn check_leaves_nothing(command: &mut Command, dir: &TempDir, made: &str, name: &str, kept: &str) {
+    let names = || -> Vec<String> {
+        let entries = fs::read_dir(dir.path()).unwrap().flatten();
+        entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect()
+    };
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let started = Instant::now();
+    while !names().iter().any(|name| name.starts_with(made)) {
+        assert!(started.elapsed() < DEADLINE, "{command:?} made no {made}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    signal(running.0.id(), name);
+    let status = ended_within(&mut running, Duration::from_secs(20));
+    assert_eq!(status.code(), Some(130), "{command:?} at {name}");
+    let left: Vec<String> = names()
+        .into_iter()
+        .filter(|name| !name.ends_with(kept))
+        .collect();
+    assert_eq!(left, [""; 0], "{command:?} at {name}");
+}
+
+#[test]
+fn a_signal_at_any_moment_leaves_no_folder_behind() {
+    let model = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/models/mixed_v1.int8.onnx"
+    );
+    for (args, made, name) in [
+        (&["demo", "--no-runtimes"][..], "epwatch-demo-", "HUP"),
+        (&["demo", "--no-runtimes"], "epwatch-demo-", "INT"),
+        (&["load"], "epwatch-load-", "INT"),
+        (
+            &["inspect", model, "--soc", "SM8650"],
+            "epwatch-inspect-",
+            "TERM",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = epwatch();
+        command.args(args).env("TMPDIR", dir.path());
+        check_leaves_nothing(&mut command, &dir, made, name, "-");
+    }
+}
+
+#[test]
+fn an_interrupted_fetch_leaves_only_its_lock() {
+    let (cache, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let npm = programs.path().join("npm");
+    fs::write(&npm, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(&npm, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        programs.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut command = epwatch();
+    command
+        .args(["engines", "fetch", "libchdb"])
+        .env("EPWATCH_CACHE", cache.path())
+        .env("PATH", path);
+    check_leaves_nothing(&mut command, &cache, ".libchdb", "TERM", ".lock");
+}
