@@ -11,15 +11,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::support::{DEADLINE, Running, epwatch, get, until};
+use crate::support::{DEADLINE, Running, epwatch, get, server, until};
 
 fn serve(dir: &Path, drain: &str) -> Command {
-    let mut command = epwatch();
-    command
-        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(dir)
-        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
-        .env("EPWATCH_COLLECTOR__BATCH__DRAIN_TIMEOUT", drain);
+    let mut command = server("serve", dir);
+    command.env("EPWATCH_COLLECTOR__BATCH__DRAIN_TIMEOUT", drain);
     command
 }
 
@@ -83,13 +79,9 @@ async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
 async fn a_hangup_does_not_end_a_server_without_files_to_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let (mut running, addresses) = Running::start(&mut serve(dir.path(), "1s"));
-    let mut detector = epwatch();
+    let mut detector = epwatch("detector");
     detector
-        .args([
-            "detector",
-            "--clickhouse",
-            addresses["store"].as_str().unwrap(),
-        ])
+        .args(["--clickhouse", addresses["store"].as_str().unwrap()])
         .env("EPWATCH_DETECTOR__HTTP_LISTEN", "127.0.0.1:0")
         .current_dir(dir.path());
     let mut detector = Running(detector.stdout(Stdio::piped()).spawn().unwrap());
@@ -157,23 +149,17 @@ fn check_leaves_nothing(command: &mut Command, dir: &TempDir, made: &str, name: 
 
 #[test]
 fn a_signal_at_any_moment_leaves_no_folder_behind() {
-    let model = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/models/mixed_v1.int8.onnx"
-    );
+    let model = "tests/fixtures/models/mixed_v1.int8.onnx";
+    let inspect = format!("inspect {model} --soc SM8650");
     for (args, made, name) in [
-        (&["demo", "--no-runtimes"][..], "epwatch-demo-", "HUP"),
-        (&["demo", "--no-runtimes"], "epwatch-demo-", "INT"),
-        (&["load"], "epwatch-load-", "INT"),
-        (
-            &["inspect", model, "--soc", "SM8650"],
-            "epwatch-inspect-",
-            "TERM",
-        ),
+        ("demo --no-runtimes", "epwatch-demo-", "HUP"),
+        ("demo --no-runtimes", "epwatch-demo-", "INT"),
+        ("load", "epwatch-load-", "INT"),
+        (&inspect, "epwatch-inspect-", "TERM"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let mut command = epwatch();
-        command.args(args).env("TMPDIR", dir.path());
+        let mut command = epwatch(args);
+        command.env("TMPDIR", dir.path());
         check_leaves_nothing(&mut command, &dir, made, name, "-");
     }
 }
@@ -189,10 +175,7 @@ fn an_interrupted_fetch_leaves_only_its_lock() {
         programs.path().display(),
         std::env::var("PATH").unwrap()
     );
-    let mut command = epwatch();
-    command
-        .args(["engines", "fetch", "libchdb"])
-        .env("EPWATCH_CACHE", cache.path())
-        .env("PATH", path);
+    let mut command = epwatch("engines fetch libchdb");
+    command.env("EPWATCH_CACHE", cache.path()).env("PATH", path);
     check_leaves_nothing(&mut command, &cache, ".libchdb", "TERM", ".lock");
 }

@@ -112,7 +112,7 @@ impl Running {
 }
 
 /// No wait in a test is longer than this, however busy the machine is.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Returns once `condition` holds; panics at the deadline and names it.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
