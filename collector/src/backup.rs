@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clickhouse::Client;
 use futures::future::BoxFuture;
 
-use crate::store::{Count, Sink, SinkError};
+use crate::store::{Sink, SinkError};
 use crate::wal::{self, WalError, WalFiles};
 
 /// Tries of a copy; one fails if the writer frees a segment while it is copied.
@@ -39,7 +39,7 @@ pub enum WalCopyError {
     Copy {
         /// The file of the WAL.
         file: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -169,8 +169,7 @@ pub fn cut_back(
             ("collector_checkpoints", format!("updated_at > {taken_at}")),
         ] {
             let sql = format!("SELECT count() AS n FROM {table} WHERE {what}");
-            let found = sink.fetch::<Count>(table, &sql).await?;
-            let n = found.first().map_or(0, |row| row.n);
+            let n = sink.first::<u64>(table, &sql).await?.unwrap_or(0);
             if n > 0 {
                 let sql =
                     format!("ALTER TABLE {table} DELETE WHERE {what} SETTINGS mutations_sync = 2");
@@ -279,7 +278,7 @@ mod tests {
             let newest = held
                 .last()
                 .map(|p| u32::from_be_bytes(*p.first_chunk().unwrap()));
-            // Either the WAL has it, or the checkpoint says that the store does.
+            // Either the WAL has it, or the store does, by the checkpoint.
             let is_there = newest.is_some_and(|n| n + 1 >= acknowledged);
             assert!(
                 is_there || copied.checkpoint >= end,

@@ -10,7 +10,6 @@ use clickhouse::Client;
 use epwatch_proto::Outcome;
 use epwatch_server::{AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, bind};
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -20,13 +19,14 @@ use crate::admission::{Admission, Loader, keep_loading};
 use crate::config::CollectorConfig;
 use crate::deletions::{Deletions, Worker};
 use crate::directives::{self, DirectiveBook};
-use crate::encode::CardinalityLimiter;
+use crate::encode::{CardinalityLimiter, Encoder};
 use crate::ingest::Ingest;
 use crate::ingest::auth::AppKeys;
 use crate::ingest::dedup::SeenKeys;
-use crate::ingest::limits::{DeletionLimits, ReportLimits};
+use crate::ingest::limits::ReportLimits;
 use crate::loss_ledger_gauges;
 use crate::metrics::{KeyRequests, Metrics};
+use crate::parts::Parts;
 use crate::refusal_counts::RefusalCounts;
 use crate::rollup::RollUp;
 use crate::rpc::Calls;
@@ -35,7 +35,7 @@ use crate::server::open_files;
 use crate::server::reload;
 use crate::server::tls::Tls;
 use crate::store::{Sink, note_failure};
-use crate::wal::{MAX_PAYLOAD_BYTES, Opened, Wal, WalError, WalOptions};
+use crate::wal::{Checkpoint, MAX_PAYLOAD_BYTES, Opened, Wal, WalError, WalOffset, WalOptions};
 use crate::writer::Writer;
 
 /// Bytes that may wait for the WAL's disk before reports are refused: two of the largest requests.
@@ -115,39 +115,33 @@ impl Collector {
             let (listener, listen) = bind(config.listen, "collector.listen").await?;
             let (http_listener, http_listen) =
                 bind(config.http_listen, "collector.http_listen").await?;
-            let opened = open_wal(&config, clock.clone()).await?;
-            let wal = opened.wal.clone();
-
+            let Opened {
+                wal,
+                checkpoint,
+                recovery,
+            } = open_wal(&config, clock.clone()).await?;
             metrics.watch_wal(&wal, clock.clone());
-            metrics
-                .wal_torn_tails
-                .inc_by(u64::from(opened.recovery.is_tail_torn));
+            let n_torn = u64::from(recovery.is_tail_torn);
+            metrics.wal_torn_tails.inc_by(n_torn);
             let metrics = Arc::new(metrics);
-            let ledger = Arc::new(RefusalCounts::new(config.rollup.bucket.0));
-            let parts = Parts {
+            let parts = Arc::new(Parts {
+                refusals: RefusalCounts::new(config.rollup.bucket.0),
                 config,
                 clock,
                 metrics: metrics.clone(),
-                ledger,
-            };
+                sink: Sink::new(store),
+                wal: wal.clone(),
+            });
 
             let stop_writer = CancellationToken::new();
-            let sink = Sink::new(store);
             let mut services =
-                BackgroundServices::start(&parts, &opened, sink.clone(), &stop, &stop_writer)
-                    .await?;
+                BackgroundServices::start(&parts, checkpoint.offset, &stop, &stop_writer).await?;
             let start_deadline = Instant::now() + START_TIMEOUT;
             // Before the port opens, so that other collectors' roll-ups wait for this one.
-            let writer = start_writer(&parts, opened, sink, &stop, stop_writer.clone()).await?;
+            let writer = start_writer(&parts, checkpoint, &stop, stop_writer.clone()).await?;
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
-            let server = device_server(&parts, &wal, &access, &services, listener, stop.clone());
-            reload::watch(
-                &parts.config,
-                access.keys,
-                access.tls,
-                &metrics,
-                stop.clone(),
-            );
+            let server = device_server(&parts, &access, &services, listener, stop.clone());
+            reload::watch(&parts, access.keys, access.tls, stop.clone());
             let pages = admin_pages(&metrics, &wal);
             let admin = AdminServer::start(http_listener, pages, stop_writer.clone());
 
@@ -256,14 +250,6 @@ impl Drop for Collector {
     }
 }
 
-/// Shared by all parts.
-struct Parts {
-    config: CollectorConfig,
-    clock: Arc<dyn Clock>,
-    metrics: Arc<Metrics>,
-    ledger: Arc<RefusalCounts>,
-}
-
 async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
     let wal = &config.wal;
     let options = WalOptions {
@@ -286,43 +272,17 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
 /// Starts the writer and the roll-up on a thread of their own: encoding takes tens of milliseconds at a time, and acks
 /// must not wait for it. If one of them ends before `stop`, `all` is cancelled.
 async fn start_writer(
-    parts: &Parts,
-    opened: Opened,
-    sink: Sink,
+    parts: &Arc<Parts>,
+    checkpoint: Checkpoint,
     all: &CancellationToken,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
-    let Parts {
-        config,
-        clock,
-        metrics,
-        ledger,
-    } = parts;
-    let bucket = config.rollup.bucket.0;
-    let rollup = roll_up(parts, &opened.wal, sink.clone());
+    let config = &parts.config;
     let names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
         .map_err(StartError::Names)?;
-    let mut writer = Writer {
-        wal: opened.wal,
-        sink,
-        config: config.batch.clone(),
-        bucket,
-        collector_timeout: config.rollup.collector_timeout(),
-        clock: clock.clone(),
-        metrics: metrics.clone(),
-        ledger: ledger.clone(),
-        rollup: rollup.clone(),
-        checkpoint: opened.checkpoint,
-        known_placements: Arc::default(),
-        names: Arc::new(Mutex::new(names)),
-        tables: Arc::default(),
-        full_bytes: config.batch.max_bytes.0,
-        was_full: false,
-        ahead: None,
-        begun: None,
-        published: None,
-        pending_refusals: None,
-    };
+    let encoder = Encoder::new(parts.collector_id(), parts.bucket(), names);
+    let mut writer = Writer::new(parts.clone(), encoder, checkpoint);
+    let rollup = roll_up(parts);
     let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -399,7 +359,7 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, guard: TaskGuar
         };
         tokio::select! {
             closed = closing => if let Err(error) = closed {
-                note_failure(&rollup.metrics, "rollup", &error);
+                note_failure(&rollup.parts.metrics, "rollup", &error);
             },
             () = stop.cancelled() => return,
         }
@@ -407,8 +367,7 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, guard: TaskGuar
 }
 
 fn device_server(
-    parts: &Parts,
-    wal: &Wal,
+    parts: &Arc<Parts>,
     access: &AccessControl,
     services: &BackgroundServices,
     listener: TcpListener,
@@ -416,22 +375,12 @@ fn device_server(
 ) -> impl Future<Output = ()> + Send + 'static {
     let config = &parts.config;
     let ingest = Ingest {
-        wal: wal.clone(),
+        parts: parts.clone(),
         deletions: services.deletions.clone(),
         directives: services.directives.clone(),
-        calls: Calls::new(
-            DeletionLimits::new(&config.limits),
-            services.deletions.clone(),
-            services.sink.clone(),
-            parts.clock.clone(),
-            parts.metrics.clone(),
-        ),
+        calls: Calls::new(parts.clone(), services.deletions.clone()),
         seen: Arc::new(SeenKeys::new(config.seen_keys)),
-        metrics: parts.metrics.clone(),
-        ledger: parts.ledger.clone(),
-        clock: parts.clock.clone(),
-        max_request_bytes: config.max_request_bytes.0,
-        limits: ReportLimits::new(&parts.config.limits),
+        limits: ReportLimits::new(&config.limits),
         admission: services.admission.clone(),
     };
     let (keys, tls) = (access.keys.clone(), access.tls.clone());
@@ -443,7 +392,6 @@ fn device_server(
 struct BackgroundServices {
     deletions: Arc<Deletions>,
     directives: Arc<DirectiveBook>,
-    sink: Sink,
     admission: Arc<Admission>,
     /// Resolves once the first load of known installations succeeded or failed.
     is_loaded: oneshot::Receiver<()>,
@@ -453,28 +401,20 @@ struct BackgroundServices {
 
 impl BackgroundServices {
     async fn start(
-        parts: &Parts,
-        opened: &Opened,
-        sink: Sink,
+        parts: &Arc<Parts>,
+        checkpoint: WalOffset,
         all: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
-        let (wal, checkpoint) = (&opened.wal, opened.checkpoint.offset);
-        let (config, clock, metrics) = (&parts.config, &parts.clock, &parts.metrics);
-        let (dir, of_log) = (config.wal.dir.clone(), clock.clone());
+        let config = &parts.config;
+        let (dir, of_log) = (config.wal.dir.clone(), parts.clock.clone());
         let opening = tokio::task::spawn_blocking(move || Deletions::open(&dir, of_log)).await;
         let opened = opening.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
         let deletions = Arc::new(opened.map_err(StartError::Deletions)?);
         let worker = Worker {
             deletions: deletions.clone(),
-            sink: sink.clone(),
-            rollup: roll_up(parts, wal, sink.clone()),
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-            refresh: config.refresh.0,
-            erase_period: config.erase_period.0,
-            erases: config.rollup.enabled,
-            collector_id: wal.collector_id().short(),
+            rollup: roll_up(parts),
+            parts: parts.clone(),
         };
         let guard = TaskGuard::new("deletions", parts, all, stop);
         let stop_worker = stop.clone();
@@ -483,39 +423,25 @@ impl BackgroundServices {
             worker.run(stop_worker).await;
         });
         if config.rollup.enabled {
-            tokio::spawn(loss_ledger_gauges::keep_fresh(
-                sink.clone(),
-                metrics.clone(),
-                config.refresh.0 * REFRESHES_A_LEDGER,
-                stop.clone(),
-            ));
+            let period = config.refresh.0 * REFRESHES_A_LEDGER;
+            let keeping = loss_ledger_gauges::keep_fresh(parts.clone(), period, stop.clone());
+            tokio::spawn(keeping);
         }
         let directives = Arc::<DirectiveBook>::default();
-        tokio::spawn(directives::keep_fresh(
-            directives.clone(),
-            sink.clone(),
-            clock.clone(),
-            metrics.clone(),
-            config.refresh.0,
-            stop.clone(),
-        ));
-        let admission = Admission::new(&config.new_installations, metrics.clone());
+        let keeping = directives::keep_fresh(parts.clone(), directives.clone(), stop.clone());
+        tokio::spawn(keeping);
+        let admission = Admission::new(&config.new_installations, parts.metrics.clone());
         let admission = Arc::new(admission);
         let loader = Loader {
             admission: admission.clone(),
-            sink: sink.clone(),
-            wal: wal.clone(),
+            parts: parts.clone(),
             checkpoint,
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-            config: config.new_installations.clone(),
         };
         let (began_sender, is_loaded) = oneshot::channel();
         tokio::spawn(keep_loading(loader, began_sender, stop.clone()));
         Ok(Self {
             deletions,
             directives,
-            sink,
             admission,
             is_loaded,
             worker,
@@ -523,16 +449,9 @@ impl BackgroundServices {
     }
 }
 
-fn roll_up(parts: &Parts, wal: &Wal, sink: Sink) -> RollUp {
-    RollUp {
-        sink,
-        clock: parts.clock.clone(),
-        metrics: parts.metrics.clone(),
-        bucket: parts.config.rollup.bucket.0,
-        collector_timeout: parts.config.rollup.collector_timeout(),
-        raw_retention: parts.config.raw_retention.0,
-        collector_id: wal.collector_id().short(),
-    }
+fn roll_up(parts: &Arc<Parts>) -> RollUp {
+    let parts = parts.clone();
+    RollUp { parts }
 }
 
 /// App keys and certificate of the port, whose files are reloaded while it is open.

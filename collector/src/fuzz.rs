@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Request, Response, Status};
 
 use crate::config::CollectorConfig;
-use crate::encode::{CardinalityLimiter, EncodedBatch, KnownPlacements, Tables};
+use crate::encode::{CardinalityLimiter, EncodedBatch, Encoder};
 use crate::ingest::auth::AppKeys;
 use crate::metrics::{KeyRequests, Metrics};
 use crate::server::DeviceServer;
@@ -66,11 +66,7 @@ fn report<'a>(
 
 fn rows_of(payload: Bytes) -> EncodedBatch {
     let record = Record::of(WalOffset(64), 1_760_000_000_000_000, payload);
-    let (known, names) = (
-        &mut KnownPlacements::default(),
-        &mut CardinalityLimiter::default(),
-    );
-    EncodedBatch::from_records(&[record], 7, HOUR, known, names, &mut Tables::default())
+    Encoder::new(7, HOUR, CardinalityLimiter::default()).encode(&[record])
 }
 
 /// The payload of a WAL record, as a newer or damaged collector may have written it.

@@ -26,6 +26,7 @@ pub mod fuzz;
 mod ingest;
 mod loss_ledger_gauges;
 mod metrics;
+mod parts;
 mod refusal_counts;
 mod rollup;
 mod rpc;

@@ -11,15 +11,16 @@ use epwatch_proto::{DropReason, Outcome};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges, Metrics};
-use crate::store::{Sink, SinkError, note_failure};
+use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges};
+use crate::parts::Parts;
+use crate::store::{SinkError, note_failure};
 
 /// Apps and environments with gauges. With keys they are few; without keys a sender can name any.
 const MAX_APPS: usize = 200;
 
 /// Runs that a device lost before they were sealed, which it does not count by reason.
 const UNSEALED: &str = "unsealed";
-/// Reasons that this version does not know.
+/// Reasons unknown to this version.
 const OTHER: &str = "other";
 
 #[derive(Debug, Row, Deserialize)]
@@ -38,17 +39,12 @@ struct Line {
 }
 
 /// Reads the ledger every `period` until `stop` is cancelled.
-pub(crate) async fn keep_fresh(
-    sink: Sink,
-    metrics: Arc<Metrics>,
-    period: Duration,
-    stop: CancellationToken,
-) {
+pub(crate) async fn keep_fresh(parts: Arc<Parts>, period: Duration, stop: CancellationToken) {
     let mut shown = Shown::default();
     loop {
         tokio::select! {
-            read = refresh(&sink, &metrics, &mut shown) => if let Err(error) = read {
-                note_failure(&metrics, "loss_ledger", &error);
+            read = refresh(&parts, &mut shown) => if let Err(error) = read {
+                note_failure(&parts.metrics, "loss_ledger", &error);
             },
             () = stop.cancelled() => return,
         }
@@ -62,7 +58,8 @@ pub(crate) async fn keep_fresh(
 /// Labels of all current gauges, by view.
 type Shown = BTreeMap<&'static str, HashSet<LedgerLabels>>;
 
-async fn refresh(sink: &Sink, metrics: &Metrics, shown: &mut Shown) -> Result<(), SinkError> {
+async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
+    let (sink, metrics) = (&parts.sink, &parts.metrics);
     // Outcomes exist for reports, not for runs.
     let none = "CAST(map(), 'Map(String, Int64)')";
     let both = [

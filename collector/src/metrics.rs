@@ -6,19 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use epwatch_proto::Outcome;
-use epwatch_server::{Clock, Label, MetricTable, open_metrics};
+use epwatch_server::{Clock, Label, MetricTable, ReadValue, Reading, Scraped, open_metrics};
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::encode::Dimension;
 use crate::server::reject_reason::RejectReason;
-use crate::wal::{Wal, WeakWal};
+use crate::wal::{Wal, WalStats};
 
 /// Prefix of every name.
 const PREFIX: &str = "epwatch_collector";
@@ -125,7 +123,7 @@ impl Metrics {
                 "requests_refused",
                 "Requests refused as a whole",
                 "reason",
-                RejectReason::ALL.map(RejectReason::label),
+                RejectReason::LABELS,
             ),
             key_requests: table.add("key_requests", "Requests by the configured name of the app key they proved"),
             connections: table.add("connections", "Open connections of devices"),
@@ -210,13 +208,15 @@ impl Metrics {
         }
     }
 
-    /// Adds the WAL's own metrics.
+    /// Adds the WAL's own metrics, which end with the WAL.
     pub(crate) fn watch_wal(&mut self, wal: &Wal, clock: Arc<dyn Clock>) {
-        self.registry.register_collector(Box::new(WalMetrics {
-            wal: wal.downgrade(),
-            progress: self.progress.clone(),
-            clock,
-        }));
+        let (wal, progress) = (wal.downgrade(), self.progress.clone());
+        let read = move || {
+            let stats = wal.stats();
+            stats.map(|(stats, is_writable)| wal_readings(&stats, is_writable, &progress, &*clock))
+        };
+        let read = move || read().into_iter().flatten();
+        self.registry.register_collector(Box::new(Scraped(read)));
     }
 
     /// Shows another component's metrics on the same page.
@@ -283,90 +283,64 @@ impl Default for Metrics {
     }
 }
 
-/// Reads the WAL's statistics at each scrape.
-#[derive(Debug)]
-struct WalMetrics {
-    wal: WeakWal,
-    progress: Arc<Progress>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Collector for WalMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some((stats, is_writable)) = self.wal.stats() else {
-            return Ok(());
-        };
-        let stored = self.progress.checkpoint.load(Relaxed);
-        let complete_until_us = self.progress.complete_until_us.load(Relaxed);
-        let lag_us = match complete_until_us {
-            0 => 0,
-            until_us => self.clock.now_us().saturating_sub(until_us),
-        };
-        let gauges = [
-            (
-                "wal_held_bytes",
-                "Bytes in the WAL, stored ones that are not yet removed included",
-                stats.held_bytes,
-            ),
-            (
-                "wal_in_flight_bytes",
-                "Bytes that wait for the disk",
-                stats.in_flight_bytes,
-            ),
-            (
-                "wal_lag_bytes",
-                "Bytes that wait for the store",
-                stats.end.saturating_sub(stored),
-            ),
-            (
-                "wal_writable",
-                "1 while reports can be taken",
-                u64::from(is_writable),
-            ),
-        ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        for (name, help, us) in [
-            (
-                "wal_lag_seconds",
-                "Age of the time up to which the store is complete",
-                lag_us,
-            ),
-            (
-                "wal_ahead_seconds",
-                "Lead of receive times over this machine's clock, which was wrong or is",
-                stats.ahead_us,
-            ),
-        ] {
-            let gauge = ConstGauge::new(seconds(us));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        for (name, help, value) in [
-            (
-                "wal_syncs",
-                "Groups of records made durable, with one sync each",
-                stats.groups,
-            ),
-            (
-                "wal_failed_syncs",
-                "Groups of records that could not be written",
-                stats.failed_groups,
-            ),
-        ] {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
-        }
-        let counter = ConstCounter::new(seconds(stats.sync_us));
-        let (name, help) = ("wal_sync_seconds", "Time spent writing and syncing groups");
-        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
-    }
+fn wal_readings(
+    stats: &WalStats,
+    is_writable: bool,
+    progress: &Progress,
+    clock: &dyn Clock,
+) -> [Reading; 9] {
+    let stored = progress.checkpoint.load(Relaxed);
+    let lag_us = match progress.complete_until_us.load(Relaxed) {
+        0 => 0,
+        until_us => clock.now_us().saturating_sub(until_us),
+    };
+    [
+        (
+            "wal_held_bytes",
+            "Bytes in the WAL, stored ones that are not yet removed included",
+            ReadValue::Gauge(stats.held_bytes),
+        ),
+        (
+            "wal_in_flight_bytes",
+            "Bytes that wait for the disk",
+            ReadValue::Gauge(stats.in_flight_bytes),
+        ),
+        (
+            "wal_lag_bytes",
+            "Bytes that wait for the store",
+            ReadValue::Gauge(stats.end.saturating_sub(stored)),
+        ),
+        (
+            "wal_writable",
+            "1 while reports can be taken",
+            ReadValue::Gauge(is_writable.into()),
+        ),
+        (
+            "wal_lag_seconds",
+            "Age of the time up to which the store is complete",
+            ReadValue::GaugeF64(seconds(lag_us)),
+        ),
+        (
+            "wal_ahead_seconds",
+            "Lead of receive times over this machine's clock, which was wrong or is",
+            ReadValue::GaugeF64(seconds(stats.ahead_us)),
+        ),
+        (
+            "wal_syncs",
+            "Groups of records made durable, with one sync each",
+            ReadValue::Counter(stats.groups),
+        ),
+        (
+            "wal_failed_syncs",
+            "Groups of records that could not be written",
+            ReadValue::Counter(stats.failed_groups),
+        ),
+        (
+            "wal_sync_seconds",
+            "Time spent writing and syncing groups",
+            ReadValue::CounterF64(seconds(stats.sync_us)),
+        ),
+    ]
 }
 
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a metric")]

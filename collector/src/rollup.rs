@@ -16,15 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use clickhouse::Row;
-use serde::Deserialize;
-
-use crate::metrics::Metrics;
-use crate::store::{CollectorCheckpoint, Count, Sink, SinkError, note_failure};
-use epwatch_server::Clock;
+use crate::parts::Parts;
+use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
-const MAX_BUCKETS: u64 = 48;
+const MAX_BUCKETS: usize = 48;
 
 /// Inputs of the decision how far buckets can be closed; times in seconds since 1970.
 #[derive(Debug)]
@@ -59,7 +55,7 @@ fn closable(
     // Empty buckets need no summary: the range begins at the first reports.
     let start = state.first_open.unwrap_or(end).max(state.closed_until);
     let start = start - start % length;
-    let end = end.min(start.saturating_add(length * MAX_BUCKETS));
+    let end = end.min(start.saturating_add(length * MAX_BUCKETS as u64));
     (end > state.closed_until && end >= start).then_some(start..end)
 }
 
@@ -94,41 +90,18 @@ enum Look {
     Failed,
 }
 
+/// Builds the summaries of one collector.
 #[derive(Debug, Clone)]
 pub(crate) struct RollUp {
-    pub(crate) sink: Sink,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) bucket: Duration,
-    pub(crate) collector_timeout: Duration,
-    /// Retention of reports in the store.
-    pub(crate) raw_retention: Duration,
-    /// Part of the revision, so that builders of the same millisecond differ.
-    pub(crate) collector_id: u64,
+    pub(crate) parts: Arc<Parts>,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct Seconds {
-    seconds: u32,
-}
-
-/// The latest row of `raw_retention`.
-#[derive(Debug, Row, Deserialize)]
-struct RawRetention {
-    raw_days: u16,
-    whole_since: u32,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct Deleted {
-    slice: u8,
-    n: u64,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct SliceOfBucket {
-    seconds: u32,
-    slice: u8,
+/// A condition in SQL: one of these buckets, by start time in seconds.
+fn among(buckets: impl IntoIterator<Item = u32>) -> String {
+    let times = buckets
+        .into_iter()
+        .map(|bucket| format!("toDateTime({bucket}, 'UTC')"));
+    format!("bucket IN ({})", times.collect::<Vec<_>>().join(", "))
 }
 
 impl RollUp {
@@ -140,16 +113,14 @@ impl RollUp {
         let sql = "SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days, \
                    toUInt32(max(raw_retention.whole_since)) AS whole_since \
                    FROM raw_retention HAVING count() > 0";
-        let rows = self
-            .sink
-            .fetch::<RawRetention>("raw_retention", sql)
-            .await?;
-        let (mut kept, mut whole_since) = (self.raw_retention, 0);
-        if let Some(changed) = rows.first() {
-            kept = kept.min(DAY * u32::from(changed.raw_days));
-            whole_since = u64::from(changed.whole_since);
+        let changed = self.first::<(u16, u32)>("raw_retention", sql).await?;
+        let mut kept = self.parts.config.raw_retention.0;
+        let mut whole_since = 0;
+        if let Some((raw_days, since)) = changed {
+            kept = kept.min(DAY * u32::from(raw_days));
+            whole_since = u64::from(since);
         }
-        let now = self.clock.now_us() / 1_000_000;
+        let now = self.parts.clock.now_us() / 1_000_000;
         let since = now.saturating_sub(kept.saturating_sub(DAY).as_secs());
         Ok(since.max(whole_since))
     }
@@ -162,11 +133,13 @@ impl RollUp {
             .await
             .unwrap_or_else(|error| {
                 // A failed check must not stop the next buckets.
-                note_failure(&self.metrics, "rollup_check", &error);
+                note_failure(&self.parts.metrics, "rollup_check", &error);
                 Look::Failed
             });
-        let now_us = self.clock.now_us();
-        let Some(range) = closable(&state, now_us, self.bucket, self.collector_timeout) else {
+        let now_us = self.parts.clock.now_us();
+        let rollup = &self.parts.config.rollup;
+        let bucket = rollup.bucket.0;
+        let Some(range) = closable(&state, now_us, bucket, rollup.collector_timeout()) else {
             return Ok(look == Look::GoesOn);
         };
         // From the watermark, since the buckets before the range's first report are empty.
@@ -186,11 +159,14 @@ impl RollUp {
             range.end,
             now_us / 1000
         );
-        self.sink.execute("rollup_watermark", &sql).await?;
+        self.parts.sink.execute("rollup_watermark", &sql).await?;
         // A silent collector may have stored reports here during the build. It reads the watermark after its insert:
         // either it finds this one and rebuilds the buckets itself, or its rows are found now.
         if self.n_rows(&within).await? != rows_before {
-            let buckets = self.buckets_with_reports(&within).await?;
+            let sql =
+                format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
+            let buckets = self.parts.sink.fetch::<u32>("reports", &sql).await?;
+            let buckets = BTreeSet::from_iter(buckets);
             let raw_since = self.raw_since().await?;
             self.build_again(&buckets, raw_since, "check").await?;
         }
@@ -198,9 +174,9 @@ impl RollUp {
         if look == Look::Done {
             self.note_checked(range.end).await?;
         }
-        let n_buckets = (range.end - range.start) / self.bucket.as_secs();
-        self.metrics.buckets_closed.inc_by(n_buckets);
-        Ok(n_buckets == MAX_BUCKETS || look == Look::GoesOn)
+        let n_buckets = (range.end - range.start) / bucket.as_secs();
+        self.parts.metrics.buckets_closed.inc_by(n_buckets);
+        Ok(n_buckets == MAX_BUCKETS as u64 || look == Look::GoesOn)
     }
 
     /// Rebuilds a bucket whose builder stopped, or may stop, before it checked for rows that arrived during the build. One
@@ -208,11 +184,9 @@ impl RollUp {
     async fn check(&self, closed_until: u64) -> Result<Look, SinkError> {
         let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks \
                    HAVING count() > 0";
-        let rows = self.sink.fetch::<Seconds>("rollup_checks", sql).await?;
+        let recorded = self.first::<u32>("rollup_checks", sql).await?;
         // Without any record, closed buckets count as checked.
-        let checked = rows
-            .first()
-            .map_or(closed_until, |row| u64::from(row.seconds));
+        let checked = recorded.map_or(closed_until, u64::from);
         let raw_since = self.raw_since().await?;
         let since = checked.max(raw_since);
         if let Some(bucket) = self.first_with_reports(since, closed_until).await? {
@@ -221,7 +195,7 @@ impl RollUp {
             self.note_checked(u64::from(bucket) + 1).await?;
             return Ok(Look::GoesOn);
         }
-        if rows.is_empty() || checked < closed_until {
+        if recorded.is_none() || checked < closed_until {
             self.note_checked(closed_until).await?;
         }
         Ok(Look::Done)
@@ -237,30 +211,28 @@ impl RollUp {
              WHERE bucket >= toDateTime({since}, 'UTC') AND bucket < toDateTime({end}, 'UTC') \
              HAVING count() > 0"
         );
-        let rows = self.sink.fetch::<Seconds>("reports", &sql).await?;
-        Ok(rows.first().map(|row| row.seconds))
+        self.first("reports", &sql).await
+    }
+
+    async fn first<T>(&self, what: &str, sql: &str) -> Result<Option<T>, SinkError>
+    where
+        T: clickhouse::RowOwned + clickhouse::RowRead,
+    {
+        self.parts.sink.first(what, sql).await
     }
 
     async fn note_checked(&self, until: u64) -> Result<(), SinkError> {
         let sql = format!(
             "INSERT INTO rollup_checks (checked_until, checked_at) \
              SELECT toDateTime({until}, 'UTC'), fromUnixTimestamp64Milli(toInt64({}), 'UTC')",
-            self.clock.now_us() / 1000
+            self.parts.now_ms()
         );
-        self.sink.execute("rollup_checks", &sql).await
+        self.parts.sink.execute("rollup_checks", &sql).await
     }
 
     async fn n_rows(&self, within: &str) -> Result<u64, SinkError> {
         let sql = format!("SELECT count() AS n FROM reports WHERE {within}");
-        let rows = self.sink.fetch::<Count>("reports", &sql).await?;
-        Ok(rows.first().map_or(0, |row| row.n))
-    }
-
-    async fn buckets_with_reports(&self, within: &str) -> Result<BTreeSet<u32>, SinkError> {
-        let sql =
-            format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
-        let rows = self.sink.fetch::<Seconds>("reports", &sql).await?;
-        Ok(rows.into_iter().map(|row| row.seconds).collect())
+        Ok(self.first("reports", &sql).await?.unwrap_or(0))
     }
 
     /// Rebuilds the closed buckets that change with reports just stored in `buckets` (start times in seconds). A bucket
@@ -270,7 +242,8 @@ impl RollUp {
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
         let too_old = buckets.iter().filter(is_too_old).count();
         if too_old > 0 {
-            self.metrics.buckets_incomplete.inc_by(too_old as u64);
+            let metrics = &self.parts.metrics;
+            metrics.buckets_incomplete.inc_by(too_old as u64);
             tracing::error!(
                 buckets = too_old,
                 "a backlog came too late for the summaries of its buckets: some of their reports have expired"
@@ -288,15 +261,11 @@ impl RollUp {
         reason: &'static str,
     ) -> Result<(), SinkError> {
         let closed_until = self.closed_until().await?;
-        let closed: Vec<String> = buckets
-            .iter()
-            .filter(|bucket| u64::from(**bucket) < closed_until)
-            .map(|bucket| format!("toDateTime({bucket}, 'UTC')"))
-            .collect();
-        if closed.is_empty() {
+        let is_closed = |bucket: &u32| u64::from(*bucket) < closed_until;
+        if !buckets.iter().any(is_closed) {
             return Ok(());
         }
-        let within = format!("bucket IN ({})", closed.join(", "));
+        let within = among(buckets.iter().copied().filter(is_closed));
         self.name_surplus(&within, closed_until).await?;
         let sql = format!(
             "SELECT DISTINCT toUInt32(bucket) AS seconds FROM report_copies \
@@ -306,14 +275,10 @@ impl RollUp {
              (SELECT installation, stream_id, sequence FROM report_copies WHERE {within}) \
              ORDER BY seconds"
         );
-        let affected = self.sink.fetch::<Seconds>("affected buckets", &sql).await?;
-        for some in affected.chunks(usize::try_from(MAX_BUCKETS).expect("a small number")) {
-            let list: Vec<String> = some
-                .iter()
-                .map(|row| format!("toDateTime({}, 'UTC')", row.seconds))
-                .collect();
-            self.build(&format!("bucket IN ({})", list.join(", ")), reason)
-                .await?;
+        let sink = &self.parts.sink;
+        let affected = sink.fetch::<u32>("affected buckets", &sql).await?;
+        for some in affected.chunks(MAX_BUCKETS) {
+            self.build(&among(some.iter().copied()), reason).await?;
         }
         tracing::info!(
             buckets = affected.len(),
@@ -335,21 +300,12 @@ impl RollUp {
              FROM report_copies WHERE installation IN ({installations}) \
              AND bucket >= toDateTime({raw_since}, 'UTC') ORDER BY slice, seconds"
         );
-        let affected = self
-            .sink
-            .fetch::<SliceOfBucket>("affected slices", &sql)
-            .await?;
-        for same_slice in affected.chunk_by(|a, b| a.slice == b.slice) {
-            for some in same_slice.chunks(usize::try_from(MAX_BUCKETS).expect("a small number")) {
-                let list: Vec<String> = some
-                    .iter()
-                    .map(|row| format!("toDateTime({}, 'UTC')", row.seconds))
-                    .collect();
-                let within = format!(
-                    "bucket IN ({}) AND slice = {}",
-                    list.join(", "),
-                    some[0].slice
-                );
+        let sink = &self.parts.sink;
+        let affected = sink.fetch::<(u32, u8)>("affected slices", &sql).await?;
+        for same_slice in affected.chunk_by(|a, b| a.1 == b.1) {
+            for some in same_slice.chunks(MAX_BUCKETS) {
+                let buckets = among(some.iter().map(|(bucket, _)| *bucket));
+                let within = format!("{buckets} AND slice = {}", some[0].1);
                 self.build(&within, "deletion").await?;
             }
         }
@@ -362,27 +318,22 @@ impl RollUp {
             "SELECT toUInt32(min(bucket)) AS seconds FROM report_copies \
              WHERE bucket >= toDateTime({closed_until}, 'UTC') HAVING count() > 0"
         );
-        let first_open = self
-            .sink
-            .fetch::<Seconds>("first open bucket", &sql)
-            .await?;
+        let first_open = self.first::<u32>("first open bucket", &sql).await?;
         let sql = "SELECT collector_id, argMax(collector_checkpoints.passed_until, \
                    collector_checkpoints.updated_at) \
                    AS passed_until, max(collector_checkpoints.updated_at) AS updated_at \
                    FROM collector_checkpoints GROUP BY collector_id";
-        let collectors = self.sink.fetch("collector_checkpoints", sql).await?;
-        let first_open = first_open.first().map(|row| u64::from(row.seconds));
         Ok(ClosingState {
             closed_until,
-            first_open,
-            collectors,
+            first_open: first_open.map(u64::from),
+            collectors: self.parts.sink.fetch("collector_checkpoints", sql).await?,
         })
     }
 
     async fn closed_until(&self) -> Result<u64, SinkError> {
         let sql = "SELECT toUInt32(max(closed_until)) AS seconds FROM rollup_watermark";
-        let rows = self.sink.fetch::<Seconds>("rollup_watermark", sql).await?;
-        Ok(rows.first().map_or(0, |row| u64::from(row.seconds)))
+        let until = self.first::<u32>("rollup_watermark", sql).await?;
+        Ok(until.map_or(0, u64::from))
     }
 
     /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`.
@@ -400,7 +351,7 @@ impl RollUp {
               FROM report_copies WHERE (installation, stream_id, sequence) IN keys \
               GROUP BY installation, stream_id, sequence)"
         );
-        self.sink.execute("surplus_copies", &sql).await
+        self.parts.sink.execute("surplus_copies", &sql).await
     }
 
     /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,
@@ -425,26 +376,27 @@ impl RollUp {
     async fn tombstones(&self) -> Result<BTreeSet<(u8, u64)>, SinkError> {
         let sql = "SELECT epwatch_slice(installation) AS slice, uniqExact(installation) AS n \
                    FROM tombstones GROUP BY slice";
-        let rows = self.sink.fetch::<Deleted>("tombstones", sql).await?;
-        Ok(rows.into_iter().map(|row| (row.slice, row.n)).collect())
+        let rows = self
+            .parts
+            .sink
+            .fetch::<(u8, u64)>("tombstones", sql)
+            .await?;
+        Ok(rows.into_iter().collect())
     }
 
     async fn build_once(&self, within: &str, reason: &str) -> Result<(), SinkError> {
-        let now_ms = self.clock.now_us() / 1000;
+        let sink = &self.parts.sink;
+        let now_ms = self.parts.clock.now_us() / 1000;
         let sql = format!("SELECT max(revision) AS n FROM bucket_revisions WHERE {within}");
-        let latest = self.sink.fetch::<Count>("bucket_revisions", &sql).await?;
-        let latest = latest.first().map_or(0, |row| row.n);
-        let revision = next_revision(now_ms, latest, self.collector_id);
-        for (table, fresh) in [
-            ("cohort_buckets", "cohort_buckets_fresh_v1"),
-            ("cohort_sessions", "cohort_sessions_fresh_v1"),
-        ] {
-            let columns = columns_of(table);
+        let latest = self.first("bucket_revisions", &sql).await?.unwrap_or(0);
+        // The collector's id is a part, so that builders of the same millisecond differ.
+        let revision = next_revision(now_ms, latest, self.parts.collector_id());
+        for (table, columns) in SUMMARIES {
             let sql = format!(
                 "INSERT INTO {table} ({columns}, revision) \
-                 SELECT {columns}, toUInt64({revision}) FROM {fresh} WHERE {within}"
+                 SELECT {columns}, toUInt64({revision}) FROM {table}_fresh_v1 WHERE {within}"
             );
-            self.sink.execute(table, &sql).await?;
+            sink.execute(table, &sql).await?;
         }
         // A slice whose last report became surplus has no rows now, and needs a new revision too.
         let slice = "app_id, environment, bucket, slice";
@@ -458,23 +410,26 @@ impl RollUp {
              UNION ALL \
              SELECT {slice} FROM bucket_revisions WHERE {within})"
         );
-        self.sink.execute("bucket_revisions", &sql).await
+        sink.execute("bucket_revisions", &sql).await
     }
 }
 
-/// Columns of a summary table that its view has too.
-fn columns_of(table: &str) -> &'static str {
-    if table == "cohort_buckets" {
+/// The summary tables, and the columns that their `_fresh_v1` views have too.
+const SUMMARIES: [(&str, &str); 2] = [
+    (
+        "cohort_buckets",
         "app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, \
          app_version, runtime, shape_key, fingerprint_normalised, context, hist_scheme, algo, \
-         devices, n, sum_us, m2_us2, device_square, min_us, max_us, hist"
-    } else {
+         devices, n, sum_us, m2_us2, device_square, min_us, max_us, hist",
+    ),
+    (
+        "cohort_sessions",
         "app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, \
          app_version, runtime, requests_npu, graph_kind, placement_source, \
          fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo, sessions, \
-         devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed"
-    }
-}
+         devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed",
+    ),
+];
 
 #[cfg(test)]
 mod tests {

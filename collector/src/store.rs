@@ -17,8 +17,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(180);
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A failed call: the store may be away, overloaded or not migrated. Callers retry in each case, so the causes are not
-/// distinguished.
+/// A failed call: the store may be away, overloaded or not migrated. Callers retry in each case, so the causes
+/// are not distinguished.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {doing} {what}")]
 pub(crate) struct SinkError {
@@ -48,17 +48,6 @@ pub(crate) struct CollectorCheckpoint {
     pub(crate) updated_at: i64,
 }
 
-/// Row of `SELECT count() AS n`.
-#[derive(Debug, Row, Deserialize)]
-pub(crate) struct Count {
-    pub(crate) n: u64,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct Engine {
-    engine_full: String,
-}
-
 impl Sink {
     pub(crate) fn new(client: Client) -> Self {
         // With the server's default the answer could precede the rows.
@@ -82,11 +71,7 @@ impl Sink {
         if rows.is_empty() {
             return Ok(());
         }
-        let failed = |source| SinkError {
-            doing: "insert into",
-            what: table.to_owned(),
-            source,
-        };
+        let failed = failed_to("insert into", table);
         let mut insert = self.client.insert::<T>(table).await.map_err(failed)?;
         insert = insert.with_timeouts(Some(SEND_TIMEOUT), Some(END_TIMEOUT));
         if let Some(token) = token {
@@ -98,8 +83,8 @@ impl Sink {
         insert.end().await.map_err(failed)
     }
 
-    /// Inserts encoded rows as one batch. With a token, the store keeps a repeated batch once, while it remembers the
-    /// token.
+    /// Inserts encoded rows as one batch. With a token, the store keeps a repeated batch once, while it
+    /// remembers the token.
     pub(crate) async fn insert_body(
         &self,
         table: &'static str,
@@ -115,11 +100,11 @@ impl Sink {
         if let Some(token) = token {
             insert = insert.with_setting("insert_deduplication_token", token);
         }
+        let failed = failed_to("insert into", table);
         for chunk in &body.chunks {
-            let sent = insert.send(chunk.clone()).await;
-            sent.map_err(failed_to("insert into", table))?;
+            insert.send(chunk.clone()).await.map_err(failed)?;
         }
-        insert.end().await.map_err(failed_to("insert into", table))
+        insert.end().await.map_err(failed)
     }
 
     /// Runs a statement without a result.
@@ -140,9 +125,8 @@ impl Sink {
             "SELECT engine_full FROM system.tables WHERE database = currentDatabase() \
              AND name = '{table}'"
         );
-        let engine = self.fetch::<Engine>(table, &sql).await?;
-        let engine = engine.first().map_or("", |row| row.engine_full.as_str());
-        let name = mutated_name(engine).unwrap_or_else(|| table.to_owned());
+        let engine = self.first::<String>(table, &sql).await?;
+        let name = mutated_name(&engine.unwrap_or_default()).unwrap_or_else(|| table.to_owned());
         let sql =
             format!("ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2");
         self.execute(table, &sql).await
@@ -158,16 +142,23 @@ impl Sink {
             .await
             .map_err(failed_to("fetch", what))
     }
+
+    /// Runs a query and returns its first row.
+    pub(crate) async fn first<T>(&self, what: &str, sql: &str) -> Result<Option<T>, SinkError>
+    where
+        T: RowOwned + clickhouse::RowRead,
+    {
+        Ok(self.fetch(what, sql).await?.into_iter().next())
+    }
 }
 
 fn failed_to(
     doing: &'static str,
     what: &str,
-) -> impl FnOnce(clickhouse::error::Error) -> SinkError {
-    let what = what.to_owned();
+) -> impl Fn(clickhouse::error::Error) -> SinkError + Copy {
     move |source| SinkError {
         doing,
-        what,
+        what: what.to_owned(),
         source,
     }
 }

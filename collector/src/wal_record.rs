@@ -19,9 +19,9 @@ const FIXED_BYTES: usize = 21;
 pub(crate) struct ReportRecord<'a> {
     /// The device's clocks at the upload.
     pub(crate) sent: SendClock,
-    /// What the app key proved.
+    /// As the app key proved.
     pub(crate) app_id: &'a str,
-    /// What the app key proved.
+    /// As the app key proved.
     pub(crate) environment: &'a str,
     /// Decided once, at ingest: see [`crate::admission`].
     pub(crate) is_unproven: bool,

@@ -1,6 +1,6 @@
 //! The admin endpoint of a server: `/metrics`, `/healthz` and `/readyz`, for Prometheus and load balancers.
 //!
-//! `/healthz` answers while the process lives. `/readyz` answers what the component says of itself.
+//! `/healthz` answers while the process lives. `/readyz` answers the component's reasons for not being ready.
 //! Nothing can be changed through it.
 
 use std::fmt;

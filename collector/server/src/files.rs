@@ -6,8 +6,7 @@ use std::path::Path;
 
 /// Replaces a file: readers see the old content or the new one, also after a power cut.
 ///
-/// Writes `<path>.tmp` first; one writer at a time. A leftover of a crash is overwritten by the next
-/// call.
+/// Writes `<path>.tmp` first; one writer at a time. A leftover of a crash is overwritten by the next call.
 ///
 /// # Errors
 /// The folder cannot be written; the old content is still there.

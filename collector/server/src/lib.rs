@@ -17,7 +17,7 @@ pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::files::replace_file;
-pub use crate::metrics::{Label, MetricTable, open_metrics};
+pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped, open_metrics};
 pub use crate::new_installations::{
     USUAL_DAYS, new_installation_limit, usual_new_installations, usual_number,
 };

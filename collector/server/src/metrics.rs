@@ -1,8 +1,13 @@
 //! Registration of a component's metrics as a table: name, help and kind in one line each.
 
+use std::fmt;
+
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Metric, Registry};
 
 /// One label with a value of a known set.
@@ -19,7 +24,7 @@ impl MetricTable {
         Self(Registry::with_prefix(prefix))
     }
 
-    /// Adds a metric at zero; the field that takes it says which kind it is.
+    /// Adds a metric at zero; its kind follows from the field that takes it.
     pub fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         self.add_metric(name, help, M::default())
     }
@@ -50,6 +55,54 @@ impl MetricTable {
     #[must_use]
     pub fn into_registry(self) -> Registry {
         self.0
+    }
+}
+
+/// One value that is read at a scrape: name, help, value.
+pub type Reading = (&'static str, &'static str, ReadValue);
+
+/// The value of a [`Reading`], with its kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(
+    missing_docs,
+    reason = "the kinds of metrics, of whole numbers and of others"
+)]
+pub enum ReadValue {
+    Gauge(u64),
+    GaugeF64(f64),
+    Counter(u64),
+    CounterF64(f64),
+}
+
+/// Metrics that are read at each scrape instead of kept.
+pub struct Scraped<F>(pub F);
+
+impl<F> fmt::Debug for Scraped<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scraped").finish_non_exhaustive()
+    }
+}
+
+impl<F, R> Collector for Scraped<F>
+where
+    F: Fn() -> R + Send + Sync + 'static,
+    R: IntoIterator<Item = Reading>,
+{
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, value) in (self.0)() {
+            let mut write = |metric: &dyn EncodeMetric| {
+                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+            };
+            match value {
+                ReadValue::Gauge(n) => {
+                    write(&ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX)))
+                }
+                ReadValue::GaugeF64(x) => write(&ConstGauge::new(x)),
+                ReadValue::Counter(n) => write(&ConstCounter::new(n)),
+                ReadValue::CounterF64(x) => write(&ConstCounter::new(x)),
+            }?;
+        }
+        Ok(())
     }
 }
 

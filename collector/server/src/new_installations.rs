@@ -1,4 +1,4 @@
-//! How many new installations of an app may vote in a day: the one rule behind the mark `is_unproven`.
+//! The limit of new installations of an app that may vote in a day: the one rule behind the mark `is_unproven`.
 //!
 //! The collector applies it at ingest, the detector over reports without the mark. Pure: counts in, a limit out; no clock, no store.
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 pub struct Problem {
     /// Path of the key below the component's section, for example `wal.max_bytes`.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// The mistake, and the right form.
     pub text: String,
 }
 

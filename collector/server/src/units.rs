@@ -4,7 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+/// Implements serde's traits by `Display` and `FromStr`.
+#[macro_export]
+macro_rules! serde_as_text {
+    ($($name:ty),+) => {$(
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
 
 /// A length of time: a whole number and `ms`, `s`, `m`, `h` or `d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,12 +53,18 @@ const SIZE_UNITS: [(&str, u64); 4] = [
     ("B", 1),
 ];
 
-fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim())?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
+fn parse(text: &str, units: &[(&str, u64)], expected: &'static str) -> Result<u64, UnitError> {
+    let amount = || {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = text.split_at(digits);
+        let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim())?;
+        number.parse::<u64>().ok()?.checked_mul(*factor)
+    };
+    amount().ok_or_else(|| UnitError {
+        expected,
+        found: text.to_owned(),
+    })
 }
 
 /// Writes with the largest unit that leaves a whole number.
@@ -59,14 +82,8 @@ impl FromStr for Period {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let expected = "a duration like \"500ms\", \"30s\", \"5m\", \"1h\" or \"14d\"";
-        let millis = parse(text, &PERIOD_UNITS);
-        let error = || UnitError {
-            expected,
-            found: text.to_owned(),
-        };
-        millis
-            .map(|millis| Self(Duration::from_millis(millis)))
-            .ok_or_else(error)
+        let millis = parse(text, &PERIOD_UNITS, expected)?;
+        Ok(Self(Duration::from_millis(millis)))
     }
 }
 
@@ -75,11 +92,7 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let expected = "a size like \"512B\", \"64KiB\", \"64MiB\" or \"8GiB\"";
-        let error = || UnitError {
-            expected,
-            found: text.to_owned(),
-        };
-        parse(text, &SIZE_UNITS).map(Self).ok_or_else(error)
+        parse(text, &SIZE_UNITS, expected).map(Self)
     }
 }
 
@@ -99,33 +112,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl<'de> Deserialize<'de> for Period {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
-    }
-}
-
-impl Serialize for Period {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Serialize for ByteSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serde_as_text!(Period, ByteSize);
 
 #[cfg(test)]
 mod tests {

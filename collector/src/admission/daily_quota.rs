@@ -10,8 +10,8 @@ use crate::config::NewInstallationsConfig;
 
 /// Apps with a count of their own, since without keys a sender can name any. The others share one count.
 const MAX_APPS: usize = 4_096;
-/// Networks with a count of their own. Each made-up network takes from its app's quota; beyond this many only that
-/// quota limits.
+/// Networks with a count of their own. Each made-up network takes from its app's quota; beyond this many only
+/// that quota limits.
 const MAX_NETWORKS: usize = 1 << 18;
 
 /// An app and its environment.
@@ -60,8 +60,8 @@ impl DailyQuota {
         }
     }
 
-    /// Begins a day. The day before counts as the same one: a call from before midnight may get here after a call from
-    /// after it.
+    /// Begins a day. The day before counts as the same one: a call from before midnight may get here after a call
+    /// from after it.
     pub(super) fn begin(&mut self, day: u16) {
         if day == self.day || day.checked_add(1) == Some(self.day) {
             return;

@@ -9,20 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use clickhouse::Row;
 use epwatch_proto::{ReportKey, hex};
-use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::daily_quota::{AppName, History};
 use super::{Admission, DAY_US, KnownInstallation, day_of};
-use crate::config::NewInstallationsConfig;
-use crate::metrics::Metrics;
-use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
-use crate::wal::{Wal, WalError, WalOffset};
+use crate::parts::Parts;
+use crate::store::{FIRST_PAUSE, SinkError, note_failure};
+use crate::wal::{WalError, WalOffset};
 use crate::wal_record::ReportRecord;
-use epwatch_server::{Backoff, Clock};
+use epwatch_server::Backoff;
 
 /// Apps whose installations are loaded, those with most new ones first.
 const MAX_APPS: usize = 4_096;
@@ -37,30 +34,14 @@ const CHUNK_BYTES: usize = 16 << 20;
 /// Fills one collector's [`Admission`].
 #[derive(Debug)]
 pub(crate) struct Loader {
+    pub(crate) parts: Arc<Parts>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) sink: Sink,
-    pub(crate) wal: Wal,
     /// The writer's checkpoint at start.
     pub(crate) checkpoint: WalOffset,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) config: NewInstallationsConfig,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct NewOnDay {
-    app_id: String,
-    environment: String,
-    day: u16,
-    n: u64,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct KnownRow {
-    installation: [u8; 16],
-    last_day: u16,
-    proven_day: u16,
-}
+/// New installations of an app, environment and day.
+type NewOnDay = (String, String, u16, u64);
 
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
@@ -86,7 +67,7 @@ pub(crate) async fn keep_loading(
     }
 }
 
-/// What the last load covered.
+/// Range of the last load.
 #[derive(Debug, Clone, Copy)]
 struct Loaded {
     /// Receive times up to this.
@@ -106,10 +87,10 @@ impl Loader {
                     last = Some(now);
                     self.admission.set_ready();
                     backoff.reset();
-                    self.config.refresh.0
+                    self.parts.config.new_installations.refresh.0
                 }
                 Err(LoadError::Store(error)) => {
-                    note_failure(&self.metrics, "known_installations", &error);
+                    note_failure(&self.parts.metrics, "known_installations", &error);
                     backoff.pause()
                 }
                 Err(error) => {
@@ -126,10 +107,10 @@ impl Loader {
     }
 
     async fn load(&self, last: Option<Loaded>) -> Result<Loaded, LoadError> {
-        let now_us = self.clock.now_us();
+        let now_us = self.parts.clock.now_us();
         let today = day_of(now_us);
         // Taken before the store is read: a report stored in between is found in the store or in the WAL.
-        let stored = WalOffset(self.metrics.progress.checkpoint.load(Relaxed));
+        let stored = WalOffset(self.parts.metrics.progress.checkpoint.load(Relaxed));
         let since_us = last.map_or(0, |last| last.until_us.saturating_sub(LATE_US));
         let apps = match last.filter(|last| last.day == today) {
             Some(_) => self.apps_since(since_us).await?,
@@ -137,9 +118,7 @@ impl Loader {
         };
         for app in &apps {
             let sql = self.installations_sql(app, since_us);
-            let rows = self.sink.fetch::<KnownRow>("reports", &sql).await?;
-            let known: Vec<KnownInstallation> =
-                rows.into_iter().map(KnownInstallation::from).collect();
+            let known = self.parts.sink.fetch("reports", &sql).await?;
             self.admission.add_known(app, &known, today);
         }
         if last.is_none() {
@@ -164,10 +143,11 @@ impl Loader {
         );
         let mut history = History::default();
         let mut n_by_app: HashMap<AppName, u64> = HashMap::new();
-        for row in self.sink.fetch::<NewOnDay>("reports", &sql).await? {
-            let app = (row.app_id, row.environment);
-            *n_by_app.entry(app.clone()).or_default() += row.n;
-            history.add(app, row.day, row.n);
+        let rows = self.parts.sink.fetch::<NewOnDay>("reports", &sql).await?;
+        for (app_id, environment, day, n) in rows {
+            let app = (app_id, environment);
+            *n_by_app.entry(app.clone()).or_default() += n;
+            history.add(app, day, n);
         }
         self.admission.set_history(&history, today);
         let mut apps: Vec<(u64, AppName)> = n_by_app.into_iter().map(|(app, n)| (n, app)).collect();
@@ -183,8 +163,10 @@ impl Loader {
              GROUP BY app_id, environment ORDER BY n DESC LIMIT {MAX_APPS}",
             received_since(since_us)
         );
-        let rows = self.sink.fetch::<NewOnDay>("reports", &sql).await?;
-        let apps = rows.into_iter().map(|row| (row.app_id, row.environment));
+        let rows = self.parts.sink.fetch::<NewOnDay>("reports", &sql).await?;
+        let apps = rows
+            .into_iter()
+            .map(|(app, environment, ..)| (app, environment));
         Ok(apps.collect())
     }
 
@@ -200,13 +182,13 @@ impl Loader {
             literal(app_id),
             literal(environment),
             received_since(since_us),
-            self.config.known.max(1),
+            self.parts.config.new_installations.known.max(1),
         )
     }
 
     /// Adds the proven installations whose reports wait for the store.
     async fn load_wal(&self, from: WalOffset, today: u16) -> Result<(), LoadError> {
-        let (admission, wal) = (self.admission.clone(), self.wal.clone());
+        let (admission, wal) = (self.admission.clone(), self.parts.wal.clone());
         let reading = tokio::task::spawn_blocking(move || {
             let end = *wal.durable().borrow();
             let mut from = from;
@@ -234,16 +216,6 @@ impl Loader {
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             // Only a runtime that shuts down cancels this, and it drops this future too.
             Err(_) => std::future::pending().await,
-        }
-    }
-}
-
-impl From<KnownRow> for KnownInstallation {
-    fn from(row: KnownRow) -> Self {
-        Self {
-            installation: row.installation,
-            last_day: row.last_day,
-            proven_day: row.proven_day,
         }
     }
 }

@@ -20,8 +20,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use clickhouse::Row;
 use epwatch_proto::InstallationId;
 use parking_lot::Mutex;
+use serde::Deserialize;
 
 use self::daily_quota::{AppName, DailyQuota, Decision, History};
 use self::last_seen::LastSeenTable;
@@ -127,20 +129,6 @@ impl Admission {
         self.hasher.hash_one((app_id, environment, installation))
     }
 
-    /// Adds an installation that was proven before.
-    fn add_one(
-        &self,
-        quota: &mut DailyQuota,
-        app: &AppName,
-        device: &KnownInstallation,
-        today: u16,
-    ) {
-        let hash = self.hash((&app.0, &app.1), &device.installation);
-        if self.known.insert(hash, device.last_day) && device.proven_day == today {
-            quota.count(app);
-        }
-    }
-
     /// Adds installations of one app that were proven before.
     fn add_known(&self, app: &AppName, devices: &[KnownInstallation], today: u16) {
         // In steps, so that calls do not wait for a million insertions.
@@ -148,7 +136,10 @@ impl Admission {
             let mut quota = self.quota.lock();
             quota.begin(today);
             for device in devices {
-                self.add_one(&mut quota, app, device, today);
+                let hash = self.hash((&app.0, &app.1), &device.installation);
+                if self.known.insert(hash, device.last_day) && device.proven_day == today {
+                    quota.count(app);
+                }
             }
         }
     }
@@ -168,7 +159,7 @@ impl Admission {
 }
 
 /// An installation that was proven before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
 struct KnownInstallation {
     installation: [u8; 16],
     last_day: u16,

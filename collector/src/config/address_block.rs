@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A block, or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,18 +43,7 @@ impl fmt::Display for AddressBlock {
     }
 }
 
-impl Serialize for AddressBlock {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for AddressBlock {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+epwatch_server::serde_as_text!(AddressBlock);
 
 #[cfg(test)]
 mod tests {

@@ -27,8 +27,8 @@ pub struct CollectorConfig {
     pub listen: SocketAddr,
     /// Address of `/metrics`, `/healthz` and `/readyz`.
     pub http_listen: SocketAddr,
-    /// Pause between reads of other collectors' deletions and of published directives. The loss ledger is read every
-    /// sixth time.
+    /// Pause between reads of other collectors' deletions and of published directives. The loss ledger is read
+    /// every sixth time.
     pub refresh: Period,
     /// Accepted app keys. Without any, calls need no key, which only a loopback address allows.
     pub keys: Vec<AppKeyConfig>,
@@ -81,8 +81,8 @@ pub struct WalConfig {
 }
 
 impl WalConfig {
-    /// Size of a segment: 64 MiB at the default `max_bytes`. A smaller WAL has smaller ones, so that space is freed in
-    /// smaller steps.
+    /// Size of a segment: 64 MiB at the default `max_bytes`. A smaller WAL has smaller ones, so that space is freed
+    /// in smaller steps.
     pub(crate) fn segment_bytes(&self) -> u64 {
         (self.max_bytes.0 / 128).clamp(64 << 10, 64 << 20)
     }
@@ -115,7 +115,7 @@ impl BatchConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollupConfig {
-    /// Whether this collector builds them. One of several is enough; two do no harm.
+    /// True if this collector builds them. One of several is enough; two do no harm.
     pub enabled: bool,
     /// Length of a bucket, by receive time.
     pub bucket: Period,

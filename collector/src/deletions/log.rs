@@ -26,8 +26,8 @@ const NAME: &str = "deletions";
 const RECORD_BYTES: usize = 32;
 /// A million records. A rewrite drops tombstones that the store has, since they are read from there at start.
 const MAX_BYTES: u64 = 32 << 20;
-/// At this size a running collector rewrites the file without hidden tombstones. If they are too few, it refuses
-/// deletions.
+/// At this size a running collector rewrites the file without hidden tombstones. If they are too few,
+/// it refuses deletions.
 const FULL_BYTES: u64 = 256 << 20;
 
 const BURIED: u8 = 1;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epwatch_proto::InstallationId;
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +20,7 @@ use tonic::{Code, Status};
 
 use self::log::{DeletionLog, Tombstone};
 pub(crate) use self::worker::Worker;
+use crate::ingest::limits::Buckets;
 use crate::server::retry;
 use epwatch_server::Clock;
 
@@ -27,7 +28,7 @@ use epwatch_server::Clock;
 const MAX_IN_MEMORY: usize = 1 << 20;
 /// Deletions a second of all callers: each costs a sync and a row for ever. Ten million devices that ask once in their
 /// life make less than one a second.
-const PER_SECOND: u32 = 50;
+const PER_MINUTE: u32 = 50 * 60;
 const BURST: u32 = 500;
 const BUSY: Duration = Duration::from_secs(2);
 /// Retry delay after a failed write.
@@ -41,7 +42,8 @@ pub(crate) struct Deletions {
     /// Saves the lock while there are no deletions.
     has_any: AtomicBool,
     log: Arc<Mutex<DeletionLog>>,
-    bucket: Mutex<TokenBucket>,
+    /// The rate limit of all deletions.
+    rate: Buckets<()>,
     clock: Arc<dyn Clock>,
     /// This collector's tombstones that the store does not have yet.
     pending: Mutex<Vec<Tombstone>>,
@@ -56,7 +58,7 @@ impl Deletions {
             buried: RwLock::default(),
             has_any: AtomicBool::new(false),
             log: Arc::new(Mutex::new(log)),
-            bucket: Mutex::new(TokenBucket::full(Instant::now())),
+            rate: Buckets::new((PER_MINUTE, BURST), 1),
             clock,
             pending: Mutex::new(found.pending),
             asked: Notify::new(),
@@ -105,11 +107,12 @@ impl Deletions {
         if let Some(at_ms) = self.buried_at(&installation) {
             return Ok(at_ms);
         }
-        if !self.bucket.lock().take(Instant::now()) {
+        let now_us = self.clock.now_us();
+        if self.rate.open().take((), 1, now_us).is_err() {
             let text = "too many deletions at once";
             return Err(retry::later(Code::ResourceExhausted, text, BUSY));
         }
-        let at_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        let at_ms = i64::try_from(now_us / 1000).unwrap_or(i64::MAX);
         let tombstone = Tombstone {
             installation,
             at_ms,
@@ -146,31 +149,6 @@ impl Deletions {
         self.pending
             .lock()
             .retain(|tombstone| !done.contains(tombstone));
-    }
-}
-
-/// The rate limit of all deletions.
-#[derive(Debug)]
-struct TokenBucket {
-    tokens: f64,
-    at: Instant,
-}
-
-impl TokenBucket {
-    fn full(at: Instant) -> Self {
-        let tokens = f64::from(BURST);
-        Self { tokens, at }
-    }
-
-    fn take(&mut self, now: Instant) -> bool {
-        let fresh = now.saturating_duration_since(self.at).as_secs_f64() * f64::from(PER_SECOND);
-        self.tokens = (self.tokens + fresh).min(f64::from(BURST));
-        self.at = now;
-        let is_there = self.tokens >= 1.0;
-        if is_there {
-            self.tokens -= 1.0;
-        }
-        is_there
     }
 }
 
@@ -213,12 +191,11 @@ mod tests {
 
     #[test]
     fn a_flood_of_deletions_is_slowed() {
-        let start = Instant::now();
-        let mut bucket = TokenBucket::full(start);
-        let taken = (0..10_000).filter(|_| bucket.take(start)).count();
-        assert_eq!(taken, BURST as usize);
-        let later = start + Duration::from_secs(1);
-        let taken = (0..10_000).filter(|_| bucket.take(later)).count();
-        assert_eq!(taken, PER_SECOND as usize);
+        let dir = tempfile::tempdir().unwrap();
+        let rate = open(dir.path()).rate;
+        for (now_us, expected) in [(1_000_000, 500), (2_000_000, 50)] {
+            let is_taken = |_: &u32| rate.open().take((), 1, now_us).is_ok();
+            assert_eq!((0..10_000).filter(is_taken).count(), expected);
+        }
     }
 }

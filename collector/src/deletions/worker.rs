@@ -12,10 +12,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Deletions, Tombstone};
-use crate::metrics::Metrics;
+use crate::parts::Parts;
 use crate::rollup::RollUp;
-use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
-use epwatch_server::{Backoff, Clock};
+use crate::store::{FIRST_PAUSE, SinkError, note_failure};
+use epwatch_server::Backoff;
 
 /// Deletions carried out together; the query's text holds their ids.
 const AT_ONCE: usize = 500;
@@ -37,16 +37,9 @@ const CAME_LATE: &str = "SELECT DISTINCT installation FROM (\
 
 #[derive(Debug)]
 pub(crate) struct Worker {
+    pub(crate) parts: Arc<Parts>,
     pub(crate) deletions: Arc<Deletions>,
-    pub(crate) sink: Sink,
     pub(crate) rollup: RollUp,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) refresh: Duration,
-    pub(crate) erase_period: Duration,
-    /// Whether this collector erases too; one of several is enough.
-    pub(crate) erases: bool,
-    pub(crate) collector_id: u64,
 }
 
 #[derive(Debug, Row, Serialize, Deserialize)]
@@ -77,23 +70,23 @@ struct Counted {
 }
 
 impl Worker {
-    /// Runs until `stop` is cancelled, then tries once more to hide pending installations. The rest follows after the next
-    /// start.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    /// Runs until `stop` is cancelled, then tries once more to hide pending installations. The rest follows after
+    /// the next start.
+    pub(crate) async fn run(self, stop: CancellationToken) {
         self.work_until(&stop).await;
         match timeout(LAST_TRY, self.hide_pending()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => note_failure(&self.metrics, "tombstones", &error),
+            Ok(Err(error)) => note_failure(&self.parts.metrics, "tombstones", &error),
             Err(_elapsed) => tracing::warn!("deletions are left for the next start"),
         }
     }
 
-    async fn work_until(&mut self, stop: &CancellationToken) {
+    async fn work_until(&self, stop: &CancellationToken) {
         self.show_pending();
         let mut newest_ms = 0;
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.refresh);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.parts.config.refresh.0);
         loop {
             let working = self.work(&mut newest_ms, &mut next_refresh, &mut next_erase);
             let pause = tokio::select! {
@@ -103,7 +96,7 @@ impl Worker {
                         next_refresh.min(next_erase).saturating_duration_since(Instant::now())
                     }
                     Err(error) => {
-                        note_failure(&self.metrics, "tombstones", &error);
+                        note_failure(&self.parts.metrics, "tombstones", &error);
                         backoff.pause()
                     }
                 },
@@ -119,21 +112,23 @@ impl Worker {
     }
 
     async fn work(
-        &mut self,
+        &self,
         newest_ms: &mut i64,
         next_refresh: &mut Instant,
         next_erase: &mut Instant,
     ) -> Result<(), SinkError> {
+        let config = &self.parts.config;
         self.hide_pending().await?;
         if Instant::now() >= *next_refresh {
             *newest_ms = self.refresh(*newest_ms).await?;
-            *next_refresh = Instant::now() + self.refresh;
+            *next_refresh = Instant::now() + config.refresh.0;
         }
         if Instant::now() >= *next_erase {
             for which in [NOT_ERASED, CAME_LATE] {
-                while self.erases && self.erase(which).await? {}
+                // One of several collectors is enough.
+                while config.rollup.enabled && self.erase(which).await? {}
             }
-            *next_erase = Instant::now() + self.erase_period;
+            *next_erase = Instant::now() + config.erase_period.0;
         }
         Ok(())
     }
@@ -148,13 +143,8 @@ impl Worker {
     }
 
     fn show_pending(&self) {
-        self.metrics
-            .deletions_pending
-            .set(self.deletions.n_pending());
-    }
-
-    fn now_ms(&self) -> i64 {
-        i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX)
+        let gauge = &self.parts.metrics.deletions_pending;
+        gauge.set(self.deletions.n_pending());
     }
 
     /// Loads other collectors' tombstones; returns the newest one's time.
@@ -166,7 +156,8 @@ impl Worker {
             newest_ms.saturating_sub(OVERLAP_MS).max(0),
             super::MAX_IN_MEMORY
         );
-        let rows = self.sink.fetch::<TombstoneRow>("tombstones", &sql).await?;
+        let sink = &self.parts.sink;
+        let rows = sink.fetch::<TombstoneRow>("tombstones", &sql).await?;
         let tombstones: Vec<Tombstone> = rows
             .iter()
             .map(|row| Tombstone {
@@ -177,7 +168,7 @@ impl Worker {
         self.deletions.learn(&tombstones);
         let newest = tombstones.iter().map(|tombstone| tombstone.at_ms).max();
         // A tombstone from a clock ahead must not exclude later ones.
-        Ok(newest.unwrap_or(newest_ms).min(self.now_ms()))
+        Ok(newest.unwrap_or(newest_ms).min(self.parts.now_ms()))
     }
 
     async fn hide(&self, some: &[Tombstone]) -> Result<(), SinkError> {
@@ -188,34 +179,22 @@ impl Worker {
                 tombstoned_at: tombstone.at_ms,
             })
             .collect();
-        self.sink
-            .insert::<TombstoneRow>("tombstones", &rows, None)
+        let sink = &self.parts.sink;
+        sink.insert::<TombstoneRow>("tombstones", &rows, None)
             .await?;
-        let list = id_list(
-            some.iter()
-                .map(|tombstone| tombstone.installation.as_bytes()),
-        );
+        let list = id_list(rows.iter().map(|row| &row.installation));
         let n_buckets = self.rollup.rebuild_without(&list).await?;
-        let hidden_at = self.now_ms();
-        let steps = some.iter().flat_map(|tombstone| {
-            let row = |step, at, buckets| LogRow {
-                installation: *tombstone.installation.as_bytes(),
-                step,
-                collector_id: self.collector_id,
-                at,
-                buckets,
-                reports: 0,
-            };
+        let hidden_at = self.parts.now_ms();
+        let steps = rows.iter().flat_map(|tombstone| {
+            let row = |step, at, buckets| self.step(tombstone.installation, step, at, (buckets, 0));
             [
-                row("requested", tombstone.at_ms, 0),
+                row("requested", tombstone.tombstoned_at, 0),
                 row("hidden", hidden_at, n_buckets),
             ]
         });
         let steps: Vec<LogRow> = steps.collect();
-        self.sink
-            .insert::<LogRow>("deletion_log", &steps, None)
-            .await?;
-        self.metrics.deletions.inc_by(some.len() as u64);
+        sink.insert::<LogRow>("deletion_log", &steps, None).await?;
+        self.parts.metrics.deletions.inc_by(some.len() as u64);
         tracing::info!(
             installations = some.len(),
             buckets = n_buckets,
@@ -224,10 +203,28 @@ impl Worker {
         Ok(())
     }
 
+    fn step(
+        &self,
+        installation: [u8; 16],
+        step: &'static str,
+        at: i64,
+        (buckets, reports): (u64, u64),
+    ) -> LogRow {
+        LogRow {
+            installation,
+            step,
+            collector_id: self.parts.collector_id(),
+            at,
+            buckets,
+            reports,
+        }
+    }
+
     /// Erases the rows of some installations that `which` selects. Returns whether there may be more.
     async fn erase(&self, which: &'static str) -> Result<bool, SinkError> {
+        let sink = &self.parts.sink;
         let sql = format!("{which} LIMIT {AT_ONCE}");
-        let found = self.sink.fetch::<Erasable>("tombstones", &sql).await?;
+        let found = sink.fetch::<Erasable>("tombstones", &sql).await?;
         if found.is_empty() {
             return Ok(false);
         }
@@ -241,9 +238,9 @@ impl Worker {
              SELECT installation, reports AS n FROM deletion_log FINAL \
              WHERE step = 'erased' AND collector_id = {} AND installation IN ({list})) \
              GROUP BY installation",
-            self.collector_id
+            self.parts.collector_id()
         );
-        let counted = self.sink.fetch::<Counted>("reports", &sql).await?;
+        let counted = sink.fetch::<Counted>("reports", &sql).await?;
         let counted: HashMap<[u8; 16], u64> = counted
             .into_iter()
             .map(|row| (row.installation, row.reports))
@@ -251,23 +248,15 @@ impl Worker {
         // Views hide these rows before and during the erasure.
         for table in ["reports", "report_copies"] {
             let condition = format!("installation IN ({list})");
-            self.sink.delete(table, &condition).await?;
+            sink.delete(table, &condition).await?;
         }
-        let at = self.now_ms();
-        let rows: Vec<LogRow> = found
-            .iter()
-            .map(|row| LogRow {
-                installation: row.installation,
-                step: "erased",
-                collector_id: self.collector_id,
-                at,
-                buckets: 0,
-                reports: counted.get(&row.installation).copied().unwrap_or(0),
-            })
-            .collect();
-        self.sink
-            .insert::<LogRow>("deletion_log", &rows, None)
-            .await?;
+        let at = self.parts.now_ms();
+        let rows = found.iter().map(|row| {
+            let n_reports = counted.get(&row.installation).copied().unwrap_or(0);
+            self.step(row.installation, "erased", at, (0, n_reports))
+        });
+        let rows: Vec<LogRow> = rows.collect();
+        sink.insert::<LogRow>("deletion_log", &rows, None).await?;
         tracing::info!(installations = rows.len(), "deleted installations erased");
         Ok(found.len() == AT_ONCE)
     }

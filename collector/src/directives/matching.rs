@@ -116,8 +116,8 @@ impl Reporter {
         self.0.iter().any(is_meant)
     }
 
-    /// True if app and device match, without regard to models: a revocation must reach a device that has not loaded the
-    /// model since.
+    /// True if app and device match, without regard to models: a revocation must reach a device that has not loaded
+    /// the model since.
     pub(super) fn may_hold(&self, scope: &DirectiveScope) -> bool {
         self.0.iter().any(|facts| facts.is_on(scope))
     }

@@ -9,7 +9,6 @@ pub mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_proto::upload::MAX_DIRECTIVES;
@@ -18,11 +17,10 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
-use self::store::Live;
+use self::store::PublishedDirective;
 use crate::ingest::auth::Scope;
-use crate::metrics::Metrics;
-use crate::store::{Sink, note_failure};
-use epwatch_server::Clock;
+use crate::parts::Parts;
+use crate::store::note_failure;
 
 /// Size limit of all directives in an answer to a phone.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -30,13 +28,13 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// The live directives, revocations first.
 #[derive(Debug, Default)]
 pub(crate) struct DirectiveBook {
-    live: RwLock<Arc<Vec<Live>>>,
+    live: RwLock<Arc<Vec<PublishedDirective>>>,
     /// Saves the matching while there are none, which is nearly always.
     has_any: AtomicBool,
 }
 
 impl DirectiveBook {
-    pub(crate) fn replace(&self, mut live: Vec<Live>) {
+    pub(crate) fn replace(&self, mut live: Vec<PublishedDirective>) {
         // Stable: within each kind the order of publication stays.
         live.sort_by_key(|live| !matches!(live.directive.action, DirectiveAction::Revoke(_)));
         self.has_any.store(!live.is_empty(), Relaxed);
@@ -57,7 +55,7 @@ impl DirectiveBook {
         }
         let live = self.live.read().clone();
         let reporter = Reporter::read(scope, reports);
-        let is_meant = |live: &&Live| match &live.directive.action {
+        let is_meant = |live: &&PublishedDirective| match &live.directive.action {
             DirectiveAction::Revoke(_) => reporter.may_hold(&live.directive.scope),
             _ => reporter.is_meant(&live.directive.scope),
         };
@@ -80,35 +78,31 @@ impl DirectiveBook {
                 fits
             })
             .take(MAX_DIRECTIVES)
-            .map(|live| live.signed.clone())
+            .map(|live| v1::SignedDirective::from(&live.signed))
             .collect()
     }
 }
 
-/// Reloads published directives every `period` until `stop` is cancelled.
+/// Reloads published directives every `refresh` until `stop` is cancelled.
 pub(crate) async fn keep_fresh(
+    parts: Arc<Parts>,
     book: Arc<DirectiveBook>,
-    sink: Sink,
-    clock: Arc<dyn Clock>,
-    metrics: Arc<Metrics>,
-    period: Duration,
     stop: CancellationToken,
 ) {
+    let metrics = &parts.metrics;
     loop {
-        let now_ms = i64::try_from(clock.now_us() / 1000).unwrap_or(i64::MAX);
-        let loading = store::live(&sink, now_ms);
         tokio::select! {
-            loaded = loading => match loaded {
+            loaded = store::live(&parts.sink, parts.now_ms()) => match loaded {
                 Ok(live) => {
                     metrics.directives_live.set(i64::try_from(live.len()).unwrap_or(i64::MAX));
                     book.replace(live);
                 }
-                Err(error) => note_failure(&metrics, "directives", &error),
+                Err(error) => note_failure(metrics, "directives", &error),
             },
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            () = tokio::time::sleep(period) => {}
+            () = tokio::time::sleep(parts.config.refresh.0) => {}
             () = stop.cancelled() => return,
         }
     }
@@ -116,12 +110,12 @@ pub(crate) async fn keep_fresh(
 
 #[cfg(test)]
 mod tests {
-    use epwatch_proto::{Directive, DirectiveScope};
+    use epwatch_proto::{Directive, DirectiveScope, SignedDirective};
     use prost::Message;
 
     use super::*;
 
-    fn live(id: &str, scope: DirectiveScope, action: DirectiveAction) -> Live {
+    fn live(id: &str, scope: DirectiveScope, action: DirectiveAction) -> PublishedDirective {
         let directive = Directive {
             id: id.to_owned(),
             scope,
@@ -129,12 +123,17 @@ mod tests {
             not_before_unix_ms: 1_000,
             expires_unix_ms: 2_000,
         };
-        let signed = v1::SignedDirective {
+        let signed = SignedDirective {
             directive: directive.to_bytes().into(),
             key_id: "k".into(),
-            signature: vec![0; 64].into(),
+            signature: [0; 64],
         };
-        Live { directive, signed }
+        PublishedDirective {
+            directive,
+            signed,
+            published_at_unix_ms: 0,
+            is_revoked: false,
+        }
     }
 
     fn report(app: &str, model: &str, chipset: &str) -> Bytes {

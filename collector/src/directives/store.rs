@@ -2,7 +2,7 @@
 //! like any input from outside.
 
 use clickhouse::{Client, Row};
-use epwatch_proto::{Directive, DirectiveAction, SignedDirective, hex, unhex, v1};
+use epwatch_proto::{Directive, DirectiveAction, SignedDirective, hex, unhex};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -13,13 +13,6 @@ use crate::store::{Sink, SinkError};
 pub const MAX_LIVE: usize = 4_096;
 /// Limit of a collector's memory: all directives and revocations that [`publish`] accepts.
 const MAX_HELD: usize = 3 * MAX_LIVE;
-
-/// A directive on offer.
-#[derive(Debug, Clone)]
-pub(crate) struct Live {
-    pub(crate) directive: Directive,
-    pub(crate) signed: v1::SignedDirective,
-}
 
 /// A directive of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,7 +192,7 @@ pub fn list(client: &Client) -> BoxFuture<'_, Result<Vec<PublishedDirective>, Di
 }
 
 /// Returns unexpired directives and their revocations. The choice for a device is `DirectiveBook`'s.
-pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<Live>, SinkError> {
+pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<PublishedDirective>, SinkError> {
     let is_live = format!("expires > fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')");
     let condition = format!("{is_live} OR revokes IN (SELECT id FROM directives WHERE {is_live})");
     let mut live = fetch(sink, &condition).await?;
@@ -208,11 +201,7 @@ pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<Live>, SinkErro
     // The cut takes revoked directives first, and never a revocation before its target.
     live.sort_by_key(|known| (revoked_by(&known.directive).is_none(), known.is_revoked));
     live.truncate(MAX_HELD);
-    let live = live.into_iter().map(|published| Live {
-        signed: v1::SignedDirective::from(&published.signed),
-        directive: published.directive,
-    });
-    Ok(live.collect())
+    Ok(live)
 }
 
 async fn fetch(sink: &Sink, condition: &str) -> Result<Vec<PublishedDirective>, SinkError> {

@@ -112,27 +112,20 @@ impl CardinalityLimiter {
         };
         let lines = text.lines().filter_map(|line| {
             let line: (i64, String, String, usize, String) = serde_json::from_str(line).ok()?;
-            Some((line.3, line)).filter(|(at, _)| *at < Dimension::ALL.len())
+            Some((*Dimension::ALL.get(line.3)?, line))
         });
-        for (at, (day, app, environment, _, name)) in lines {
+        let lines: Vec<_> = lines.collect();
+        for (of, (day, app, environment, _, name)) in &lines {
             // An admitted name stays admitted, even if the limit is lower now.
-            guard.admit(day, (&app, &environment), Dimension::ALL[at], &name, 0);
+            guard.admit(*day, (app, environment), *of, name, 0);
         }
         // Rewritten without old days and torn lines.
         guard.unwritten.clear();
-        let days = std::mem::take(&mut guard.days);
-        for (day, names) in &days {
-            for (app, environments) in &names.apps {
-                for (environment, names) in environments {
-                    for of in Dimension::ALL {
-                        for name in &names[of as usize] {
-                            guard.note(*day, (app, environment), of, name);
-                        }
-                    }
-                }
+        for (of, (day, app, environment, _, name)) in &lines {
+            if guard.days.contains_key(day) {
+                guard.note(*day, (app, environment), *of, name);
             }
         }
-        guard.days = days;
         replace_file(&path, &guard.unwritten)?;
         guard.unwritten.clear();
         guard.file = Some(OpenOptions::new().append(true).open(&path)?);
@@ -232,8 +225,8 @@ mod tests {
     use epwatch_proto::{Report, SendClock};
 
     use super::*;
+    use crate::encode::Encoder;
     use crate::encode::tests::{FULL, logged};
-    use crate::encode::{EncodedBatch, KnownPlacements, Tables};
 
     const AT: (&str, &str) = ("app", "production");
 
@@ -300,26 +293,17 @@ mod tests {
     async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
         let dir = tempfile::tempdir().unwrap();
         let records = logged(dir.path(), &[FULL.to_vec()]).await;
-        let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
-        let (mut known, mut tables) = (KnownPlacements::default(), Tables::default());
-        let mut decide = |guard: &mut CardinalityLimiter| {
-            let bucket = Duration::from_secs(3600);
-            EncodedBatch::encode_and_persist_names(
-                &records,
-                7,
-                bucket,
-                &mut known,
-                guard,
-                &mut tables,
-            )
-        };
+        let guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
+        let mut encoder = Encoder::new(7, Duration::from_secs(3600), guard);
         // A file opened for reading refuses writes.
         let read_only = File::open(dir.path().join(FILE)).unwrap();
-        let writable = guard.file.replace(read_only);
-        decide(&mut guard).unwrap_err();
-        guard.file = writable;
-        assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 1);
-        assert_eq!(decide(&mut guard).unwrap().placements.n_rows, 0);
+        let writable = encoder.names.file.replace(read_only);
+        encoder.encode_and_persist_names(&records).unwrap_err();
+        encoder.names.file = writable;
+        for n_new in [1, 0] {
+            let rows = encoder.encode_and_persist_names(&records).unwrap();
+            assert_eq!(rows.placements.n_rows, n_new);
+        }
     }
 
     /// A report with this name in every place.

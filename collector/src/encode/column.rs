@@ -6,7 +6,7 @@ use super::stored::Stored;
 
 pub(super) type FillReport = fn(&mut ColumnBuilder, &Stored);
 
-pub(super) const TIME: &str = "DateTime64(3, 'UTC')";
-pub(super) const WORD: &str = "LowCardinality(String)";
-pub(super) const WORDS: &str = "Array(LowCardinality(String))";
-pub(super) const U32S: &str = "Array(UInt32)";
+pub(crate) const TIME: &str = "DateTime64(3, 'UTC')";
+pub(crate) const WORD: &str = "LowCardinality(String)";
+pub(crate) const WORDS: &str = "Array(LowCardinality(String))";
+pub(crate) const U32S: &str = "Array(UInt32)";

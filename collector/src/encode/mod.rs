@@ -23,9 +23,9 @@ use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 
 pub(crate) use self::cardinality::{CardinalityLimiter, Dimension, Limited};
 use self::column::FillReport;
+pub(crate) use self::column::{TIME, U32S, WORD, WORDS};
 use self::copy::COPIES;
-pub(crate) use self::placement::KnownPlacements;
-use self::placement::{FillPlacement, PLACEMENTS};
+use self::placement::{FillPlacement, KnownPlacements, PLACEMENTS};
 use self::report::REPORTS;
 use self::stored::Stored;
 use crate::buffer_pool::Buffer;
@@ -39,25 +39,20 @@ const PARSED_AT_ONCE: usize = 16;
 /// Such groups parsed ahead of the columns.
 const PARSED_AHEAD: usize = 4;
 
-/// Builders of the tables' columns, whose memory is reused for each batch.
+/// Encodes the batches of one collector. The memory of the columns is reused for each batch.
 #[derive(Debug)]
-pub(crate) struct Tables {
+pub(crate) struct Encoder {
+    collector_id: u64,
+    bucket: Duration,
+    known: KnownPlacements,
+    names: CardinalityLimiter,
     copies: BlockBuilder<FillReport>,
     placements: BlockBuilder<FillPlacement>,
     reports: BlockBuilder<FillReport>,
 }
 
-impl Default for Tables {
-    fn default() -> Self {
-        Self {
-            copies: BlockBuilder::new(&COPIES),
-            placements: BlockBuilder::new(&PLACEMENTS),
-            reports: BlockBuilder::new(&REPORTS),
-        }
-    }
-}
-
-fn chunk() -> Buffer {
+/// A buffer for a chunk of a block.
+pub(crate) fn chunk() -> Buffer {
     Buffer::of(CHUNK_BYTES)
 }
 
@@ -75,42 +70,46 @@ pub(crate) struct EncodedBatch {
     pub(crate) limited: Limited,
 }
 
-impl EncodedBatch {
-    /// As [`Self::from_records`], and saves admitted names before the insert, so that a crash does not change the
-    /// decision.
+impl Encoder {
+    pub(crate) fn new(collector_id: u64, bucket: Duration, names: CardinalityLimiter) -> Self {
+        Self {
+            collector_id,
+            bucket,
+            known: KnownPlacements::default(),
+            names,
+            copies: BlockBuilder::new(&COPIES),
+            placements: BlockBuilder::new(&PLACEMENTS),
+            reports: BlockBuilder::new(&REPORTS),
+        }
+    }
+
+    /// As [`Self::encode`], and saves admitted names before the insert, so that a crash does not change the decision.
     ///
     /// After an error the caller encodes the batch again, and its placements count as new again.
     pub(crate) fn encode_and_persist_names(
+        &mut self,
         records: &[Record],
-        collector_id: u64,
-        bucket: Duration,
-        known: &mut KnownPlacements,
-        names: &mut CardinalityLimiter,
-        tables: &mut Tables,
-    ) -> io::Result<Self> {
-        let rows = Self::from_records(records, collector_id, bucket, known, names, tables);
-        if let Err(error) = names.save() {
-            *known = KnownPlacements::default();
+    ) -> io::Result<EncodedBatch> {
+        let rows = self.encode(records);
+        if let Err(error) = self.names.save() {
+            self.known = KnownPlacements::default();
             return Err(error);
         }
         Ok(rows)
     }
 
     /// Encodes records in the sorting order of `reports`, so that the store need not sort. The order depends on the
-    /// records only, so names are admitted alike after a crash. Placements in `known` are left out.
-    pub(crate) fn from_records(
-        records: &[Record],
-        collector_id: u64,
-        bucket: Duration,
-        known: &mut KnownPlacements,
-        names: &mut CardinalityLimiter,
-        tables: &mut Tables,
-    ) -> Self {
-        let Tables {
+    /// records only, so names are admitted alike after a crash. Placements of earlier batches are left out.
+    pub(crate) fn encode(&mut self, records: &[Record]) -> EncodedBatch {
+        let Self {
+            collector_id,
+            bucket,
+            known,
+            names,
             copies,
             placements,
             reports,
-        } = tables;
+        } = self;
         copies.begin(records.len());
         // Nearly all placements are known.
         placements.begin(0);
@@ -119,7 +118,7 @@ impl EncodedBatch {
         let mut unreadable = Vec::new();
         let mut limited = Limited::default();
         let mut sound = Vec::with_capacity(PARSED_AT_ONCE);
-        parse_in_order(records, bucket, collector_id, |parsed| {
+        parse_in_order(records, *bucket, *collector_id, |parsed| {
             sound.clear();
             for one in parsed {
                 match one {
@@ -138,7 +137,7 @@ impl EncodedBatch {
             }
             reports.push(&sound, |fill, column, stored| fill(column, stored));
         });
-        Self {
+        EncodedBatch {
             copies: copies.finish(chunk),
             placements: placements.finish(chunk),
             reports: reports.finish(chunk),

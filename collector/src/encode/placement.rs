@@ -15,7 +15,7 @@ const MAX_KNOWN: usize = 100_000;
 
 /// Hashes of written placements.
 #[derive(Debug, Default)]
-pub(crate) struct KnownPlacements {
+pub(super) struct KnownPlacements {
     hasher: RandomState,
     hashes: HashSet<u64>,
 }

@@ -10,7 +10,7 @@ pub(crate) struct Stored {
     pub(super) received_ms: i64,
     pub(super) bucket: u32,
     pub(super) occurred: EventTime,
-    /// What the app key proved.
+    /// As the app key proved.
     pub(super) app_id: String,
     pub(super) environment: String,
     pub(super) is_unproven: bool,

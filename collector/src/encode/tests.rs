@@ -166,19 +166,11 @@ pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Re
 }
 
 fn prepared(records: &[Record]) -> EncodedBatch {
-    let mut known = KnownPlacements::default();
-    let mut names = CardinalityLimiter::default();
-    let mut tables = Tables::default();
+    let mut encoder = Encoder::new(7, BUCKET, CardinalityLimiter::default());
     // Twice: a batch finds nothing of the one before.
-    EncodedBatch::from_records(
-        records,
-        7,
-        BUCKET,
-        &mut KnownPlacements::default(),
-        &mut names,
-        &mut tables,
-    );
-    EncodedBatch::from_records(records, 7, BUCKET, &mut known, &mut names, &mut tables)
+    encoder.encode(records);
+    encoder.known = KnownPlacements::default();
+    encoder.encode(records)
 }
 
 async fn start_engine(dir: &std::path::Path) -> EmbeddedStore {
@@ -269,7 +261,7 @@ async fn varied_reports_become_the_rows_that_are_written_down() {
     assert_eq!(found, WRITTEN);
 }
 
-/// So many that their places take two bytes, beside others that are all alike.
+/// So many words that their places take two bytes, next to columns whose words are all alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_many_reports_keeps_its_own_words() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use epwatch_proto::ReportKey;
 use parking_lot::Mutex;
 
-/// How a report relates to one of the same key.
+/// Relation of a report to an earlier one of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// Unknown, or forgotten.

@@ -28,8 +28,8 @@ const SMALL: usize = 1 << 12;
 /// The limits of one collector's reports.
 #[derive(Debug)]
 pub(crate) struct ReportLimits {
-    installations: Option<Buckets<InstallationId>>,
-    keys: Option<Buckets<String>>,
+    installations: Buckets<InstallationId>,
+    keys: Buckets<String>,
 }
 
 impl ReportLimits {
@@ -47,8 +47,8 @@ impl ReportLimits {
     }
 
     /// Locks the installations' buckets for the reports of one call.
-    pub(crate) fn of_installations(&self) -> InstallationQuota<'_> {
-        InstallationQuota(self.installations.as_ref().map(Buckets::open))
+    pub(crate) fn of_installations(&self) -> OpenBuckets<'_, InstallationId> {
+        self.installations.open()
     }
 
     /// Takes a call's reports from its key's bucket.
@@ -58,19 +58,20 @@ impl ReportLimits {
         n_reports: usize,
         now_us: u64,
     ) -> Result<(), Duration> {
-        match &self.keys {
-            Some(buckets) => buckets.open().take(key(), n_reports.max(1) as u64, now_us),
-            None => Ok(()),
+        if self.keys.is_unlimited() {
+            return Ok(());
         }
+        let n_reports = n_reports.max(1) as u64;
+        self.keys.open().take(key(), n_reports, now_us)
     }
 }
 
-/// The limits of one collector's deletions, so that one public key, or one machine, does not block deletions of other
-/// apps.
+/// The limits of one collector's deletions, so that one public key, or one machine, does not block deletions
+/// of other apps.
 #[derive(Debug)]
 pub(crate) struct DeletionLimits {
-    networks: Option<Buckets<Network>>,
-    keys: Option<Buckets<String>>,
+    networks: Buckets<Network>,
+    keys: Buckets<String>,
 }
 
 impl DeletionLimits {
@@ -87,38 +88,18 @@ impl DeletionLimits {
     /// Takes one deletion of a caller; `Err` is the delay until the next. A network over its limit takes nothing from its
     /// key's.
     pub(crate) fn take(&self, caller: &Caller, now_us: u64) -> Result<(), Duration> {
-        if let (Some(buckets), Some(network)) = (&self.networks, caller.network) {
-            buckets.open().take(network, 1, now_us)?;
+        if let Some(network) = caller.network {
+            self.networks.open().take(network, 1, now_us)?;
         }
-        match &self.keys {
-            Some(buckets) => buckets.open().take(caller.scope.describe(), 1, now_us),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The locked buckets of all installations.
-#[derive(Debug)]
-pub(crate) struct InstallationQuota<'a>(Option<Open<'a, InstallationId>>);
-
-impl InstallationQuota<'_> {
-    /// Takes one report of an installation; `Err` is the delay until the next.
-    pub(crate) fn take(
-        &mut self,
-        installation: InstallationId,
-        now_us: u64,
-    ) -> Result<(), Duration> {
-        match &mut self.0 {
-            Some(buckets) => buckets.take(installation, 1, now_us),
-            None => Ok(()),
-        }
+        let key = caller.scope.describe();
+        self.keys.open().take(key, 1, now_us)
     }
 }
 
 /// Token buckets of one rate.
 #[derive(Debug)]
-struct Buckets<K> {
-    /// Microseconds to refill one report.
+pub(crate) struct Buckets<K> {
+    /// Microseconds to refill one report; 0 is no limit.
     refill_us: u64,
     /// Microseconds to fill an empty bucket.
     full_us: u64,
@@ -138,10 +119,11 @@ struct BucketTable<K> {
 }
 
 impl<K: Eq + Hash> Buckets<K> {
-    /// Takes the number a minute and the burst; `None` without a limit.
-    fn new((per_minute, burst): (u32, u32), most: usize) -> Option<Self> {
-        let refill_us = 60_000_000_u64.checked_div(per_minute.into())?.max(1);
-        Some(Self {
+    /// Takes the number a minute, of which 0 is no limit, and the burst.
+    pub(crate) fn new((per_minute, burst): (u32, u32), most: usize) -> Self {
+        let refill_us = 60_000_000_u64.checked_div(per_minute.into());
+        let refill_us = refill_us.map_or(0, |us| us.max(1));
+        Self {
             refill_us,
             full_us: refill_us * u64::from(burst.max(1)),
             most,
@@ -151,11 +133,15 @@ impl<K: Eq + Hash> Buckets<K> {
                 swept_at_us: 0,
                 sweep_at: SMALL.min(most),
             }),
-        })
+        }
     }
 
-    fn open(&self) -> Open<'_, K> {
-        Open {
+    fn is_unlimited(&self) -> bool {
+        self.refill_us == 0
+    }
+
+    pub(crate) fn open(&self) -> OpenBuckets<'_, K> {
+        OpenBuckets {
             buckets: self,
             table: self.table.lock(),
         }
@@ -180,14 +166,18 @@ impl<K: Eq + Hash> Buckets<K> {
 
 /// Locked token buckets.
 #[derive(Debug)]
-struct Open<'a, K> {
+pub(crate) struct OpenBuckets<'a, K> {
     buckets: &'a Buckets<K>,
     table: MutexGuard<'a, BucketTable<K>>,
 }
 
-impl<K: Eq + Hash> Open<'_, K> {
-    fn take(&mut self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
+impl<K: Eq + Hash> OpenBuckets<'_, K> {
+    /// Takes `n` from the bucket of `key`; `Err` is the delay until they fit.
+    pub(crate) fn take(&mut self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
         let (buckets, table) = (self.buckets, &mut *self.table);
+        if buckets.is_unlimited() {
+            return Ok(());
+        }
         if table.full_at_us.len() >= table.sweep_at {
             table.sweep(now_us, buckets.full_us, buckets.most);
         }
@@ -231,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_then_the_rate_and_the_wait_is_told() {
-        let buckets = Buckets::new((60, 3), 10).unwrap();
+        let buckets = Buckets::new((60, 3), 10);
         let now = 1_000 * SECOND;
         for _ in 0..3 {
             assert_eq!(buckets.open().take("a", 1, now), Ok(()));
@@ -253,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_a_bucket_passes_when_that_is_full() {
-        let buckets = Buckets::new((60, 3), 10).unwrap();
+        let buckets = Buckets::new((60, 3), 10);
         let now = 1_000 * SECOND;
         assert_eq!(buckets.open().take("a", 50, now), Ok(()));
         assert_eq!(
@@ -265,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_locks_nobody_out() {
-        let buckets = Buckets::new((60, 2), 10).unwrap();
+        let buckets = Buckets::new((60, 2), 10);
         assert_eq!(buckets.open().take("a", 1, 1_000_000 * SECOND), Ok(()));
         let waited = buckets.open().take("a", 1, 10 * SECOND).unwrap_err();
         assert!(waited <= Duration::from_secs(2), "{waited:?}");
@@ -274,7 +264,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_newcomers_share_what_is_left() {
-        let buckets = Buckets::new((60, 1), 100).unwrap();
+        let buckets = Buckets::new((60, 1), 100);
         let now = 1_000 * SECOND;
         let passed = (0..1_000).filter(|n| buckets.open().take(*n, 1, now).is_ok());
         assert_eq!(passed.count(), 101);
@@ -297,9 +287,17 @@ mod tests {
             ..LimitsConfig::default()
         });
         let now = 1_000 * SECOND;
-        let sent = (0..10).filter(|_| limits.of_installations().take(installation(1), now).is_ok());
+        let sent = (0..10).filter(|_| {
+            limits
+                .of_installations()
+                .take(installation(1), 1, now)
+                .is_ok()
+        });
         assert_eq!(sent.count(), 2);
-        assert_eq!(limits.of_installations().take(installation(2), now), Ok(()));
+        assert_eq!(
+            limits.of_installations().take(installation(2), 1, now),
+            Ok(())
+        );
         let key = || "app/production".to_owned();
         assert_eq!(limits.take_call(key, 2, now), Ok(()));
         // A call without reports costs too.
@@ -310,7 +308,11 @@ mod tests {
             reports_per_key: 0,
             ..LimitsConfig::default()
         });
-        assert!((0..10_000).all(|_| open.of_installations().take(installation(1), now).is_ok()));
+        assert!((0..10_000).all(|_| {
+            open.of_installations()
+                .take(installation(1), 1, now)
+                .is_ok()
+        }));
         assert_eq!(open.take_call(|| unreachable!("not asked"), 9, now), Ok(()));
     }
 

@@ -25,30 +25,24 @@ use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
 use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
 use crate::ingest::limits::ReportLimits;
-use crate::metrics::Metrics;
-use crate::refusal_counts::RefusalCounts;
+use crate::parts::Parts;
 use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
-use crate::wal::{Batch, Retry, Wal, WalError, WalOffset};
+use crate::wal::{Batch, Retry, WalError, WalOffset};
 use crate::wal_record;
-use epwatch_server::Clock;
 
 /// Retry delay of errors without one of their own.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Retry delay for a device over its installation's quota: at the default rate, the quota of one request is back by
-/// then.
-const QUOTA_RETRY: Duration = Duration::from_secs(15);
+/// Retry delay for a device over its installation's quota: at the default rate, the quota of one request is
+/// back by then.
+const QUOTA_RETRY_MS: u64 = 15_000;
 
 #[derive(Debug)]
 pub(crate) struct Ingest {
-    pub(crate) wal: Wal,
+    pub(crate) parts: Arc<Parts>,
     pub(crate) seen: Arc<SeenKeys>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) ledger: Arc<RefusalCounts>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) max_request_bytes: u64,
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) directives: Arc<DirectiveBook>,
     pub(crate) calls: Calls,
@@ -56,16 +50,14 @@ pub(crate) struct Ingest {
     pub(crate) admission: Arc<Admission>,
 }
 
-/// Marks of the reports that go into the WAL.
-type Accepted = Vec<Mark>;
-
 /// A valid report, or a refused one.
 type Validated<'a> = Result<(Mark, ValidReport<'a>), RefusedReport>;
 
 /// The reports of one call, sorted into those for the WAL and those refused.
 struct SortedReports {
     batch: Batch,
-    accepted: Accepted,
+    /// Marks of the reports that go into the WAL.
+    accepted: Vec<Mark>,
     /// With their index in the call. Not counted yet: if the append fails, the device sends all of them again.
     refused: Vec<(usize, RefusedReport)>,
 }
@@ -73,8 +65,7 @@ struct SortedReports {
 /// Counts a call that is refused as a whole: all of its reports, under the scope of its key, because the reports' own
 /// apps were not read or differ.
 struct CallCounts {
-    metrics: Arc<Metrics>,
-    ledger: Arc<RefusalCounts>,
+    parts: Arc<Parts>,
     scope: Arc<Scope>,
     n_reports: u64,
     now_us: u64,
@@ -82,16 +73,18 @@ struct CallCounts {
 
 impl CallCounts {
     fn count(&self, outcome: Outcome) {
-        self.metrics.count_many(outcome, self.n_reports);
-        self.ledger
-            .count(self.now_us, self.scope.proven(), outcome, self.n_reports);
+        let Parts {
+            metrics, refusals, ..
+        } = &*self.parts;
+        metrics.count_many(outcome, self.n_reports);
+        refusals.count(self.now_us, self.scope.proven(), outcome, self.n_reports);
     }
 }
 
 impl Ingest {
     /// Sorts the reports of one call into those for the WAL and those refused. All reports take one step before the
-    /// next begins: each look-up in the large tables of keys and installations waits for memory, and the waits of one
-    /// step overlap.
+    /// next begins: each look-up in the large tables of keys and installations waits for memory, and the waits of
+    /// one step overlap.
     fn sort_reports(
         &self,
         scope: &Scope,
@@ -99,9 +92,9 @@ impl Ingest {
         clock: &SendClock,
         reports: &[Bytes],
     ) -> SortedReports {
-        let now_us = self.clock.now_us();
+        let now_us = self.parts.clock.now_us();
         let decided = self.admit_all(scope, self.validate_all(reports), now_us);
-        let mut accepted = Accepted::with_capacity(reports.len());
+        let mut accepted = Vec::with_capacity(reports.len());
         let mut kept = Vec::with_capacity(reports.len());
         let mut refused = Vec::new();
         for (index, (decided, bytes)) in decided.into_iter().zip(reports).enumerate() {
@@ -189,7 +182,7 @@ impl Ingest {
         let take = |(mark, report): &(Mark, ValidReport<'_>)| {
             let seen = within_call.look_up(mark);
             if seen == Seen::New {
-                quota.take(report.key.installation, now_us)?;
+                quota.take(report.key.installation, 1, now_us)?;
                 if has_others {
                     within_call.insert(*mark);
                 }
@@ -229,11 +222,14 @@ impl Ingest {
             key,
             app,
         } = refusal;
-        self.metrics.count(outcome);
+        let parts = &self.parts;
+        parts.metrics.count(outcome);
         // The app is not proven here: a label of the sender's choice.
         let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
         let named = named.map_or(("", ""), |(app, env)| (app, env));
-        self.ledger.count(self.clock.now_us(), named, outcome, 1);
+        parts
+            .refusals
+            .count(parts.clock.now_us(), named, outcome, 1);
         v1::ReportResult {
             index: u32::try_from(index).expect("at most 1,000 reports"),
             key: key.as_ref().map(Into::into),
@@ -245,11 +241,10 @@ impl Ingest {
 
     fn call_counts(&self, scope: &Arc<Scope>, n_reports: usize) -> CallCounts {
         CallCounts {
-            metrics: self.metrics.clone(),
-            ledger: self.ledger.clone(),
+            parts: self.parts.clone(),
             scope: scope.clone(),
             n_reports: n_reports as u64,
-            now_us: self.clock.now_us(),
+            now_us: self.parts.clock.now_us(),
         }
     }
 
@@ -257,7 +252,7 @@ impl Ingest {
     async fn keep(
         &self,
         batch: Batch,
-        accepted: Accepted,
+        accepted: Vec<Mark>,
         scope: &Arc<Scope>,
         n_reports: usize,
     ) -> Result<(), WalError> {
@@ -268,14 +263,15 @@ impl Ingest {
                 Ok(_) => {
                     let n_stored = accepted.len() as u64;
                     seen.remember(accepted);
-                    call_counts.metrics.count_many(Outcome::Stored, n_stored);
+                    let metrics = &call_counts.parts.metrics;
+                    metrics.count_many(Outcome::Stored, n_stored);
                 }
                 Err(error) => call_counts.count(outcome_of(error)),
             }
             // A device that disconnected sends again and gets `duplicate`.
             let _ = answer.send(end.map(|_| ()));
         };
-        if let Err(error) = self.wal.submit(batch, done) {
+        if let Err(error) = self.parts.wal.submit(batch, done) {
             let call_counts = self.call_counts(scope, n_reports);
             call_counts.count(outcome_of(&error));
             return Err(error);
@@ -353,9 +349,10 @@ impl CollectorService for Ingest {
         let Caller { scope, network } = Caller::of(&mut request);
         let call = UploadRequest::try_from(request.into_inner())
             .map_err(|error| Status::invalid_argument(error.detail()))?;
-        let n_reports = call.reports.len();
+        let (n_reports, metrics) = (call.reports.len(), &self.parts.metrics);
         let key = || scope.describe();
-        if let Err(wait) = self.limits.take_call(key, n_reports, self.clock.now_us()) {
+        let now_us = self.parts.clock.now_us();
+        if let Err(wait) = self.limits.take_call(key, n_reports, now_us) {
             let call_counts = self.call_counts(&scope, n_reports);
             call_counts.count(Outcome::RefusedQuota);
             let text = "refused_quota: too many reports with this app key";
@@ -377,24 +374,21 @@ impl CollectorService for Ingest {
         let results: Vec<v1::ReportResult> = refused
             .map(|(index, refusal)| self.answer(index, refusal))
             .collect();
-        self.metrics
-            .ack_seconds
-            .observe(started.elapsed().as_secs_f64());
-        let server_time_unix_ms = i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX);
+        metrics.ack_seconds.observe(started.elapsed().as_secs_f64());
+        let server_time_unix_ms = self.parts.now_ms();
         let held = &call.held_directive_ids;
         let directives =
             self.directives
                 .for_reporter(&scope, &call.reports, held, server_time_unix_ms);
-        self.metrics.directives_sent.inc_by(directives.len() as u64);
+        metrics.directives_sent.inc_by(directives.len() as u64);
         let is_over_quota =
             |result: &v1::ReportResult| result.outcome() == v1::Outcome::RefusedQuota;
-        let retry_after = results.iter().any(is_over_quota).then_some(QUOTA_RETRY);
+        let is_any_over_quota = results.iter().any(is_over_quota);
         Ok(Response::new(v1::UploadResponse {
             results,
-            retry_after_ms: retry_after
-                .map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            retry_after_ms: is_any_over_quota.then_some(QUOTA_RETRY_MS),
             server_time_unix_ms,
-            max_request_bytes: Some(self.max_request_bytes),
+            max_request_bytes: Some(self.parts.config.max_request_bytes.0),
             directives,
             ..v1::UploadResponse::default()
         }))

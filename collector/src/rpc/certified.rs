@@ -1,11 +1,16 @@
 //! A certified placement: the validated request, and its row in `certified_placements`.
 
-use clickhouse::Row;
-use epwatch_proto::placement::stored_share;
-use epwatch_proto::{Chipset, Model, ParseError, Placement, PlacementSource, Runtime, v1};
-use prost::Message;
-use serde::Serialize;
+use std::sync::Arc;
 
+use epwatch_proto::placement::stored_share;
+use epwatch_proto::{
+    Chipset, Model, ModelHash, ParseError, Placement, PlacementSource, Runtime, v1,
+};
+use epwatch_store::native::encode::{ColumnDef, column};
+use prost::Message;
+
+use super::block::{Fill, required};
+use crate::encode::{TIME, U32S, WORD, WORDS};
 use crate::ingest::auth::Scope;
 
 const MAX_CHIPSET_BYTES: usize = 64;
@@ -17,16 +22,13 @@ const MAX_PLACEMENT_BYTES: usize = 512 << 10;
 /// A validated request.
 #[derive(Debug)]
 pub(super) struct PlacementCall {
+    scope: Arc<Scope>,
+    stored_at_ms: i64,
     model: Model,
     chipset: String,
     runtime: Runtime,
     placement: Placement,
     certified_by: String,
-}
-
-/// Refuses a missing message.
-pub(super) fn required<T>(field: &str, value: Option<T>) -> Result<T, ParseError> {
-    value.ok_or_else(|| ParseError::malformed(field, "a message", "nothing"))
 }
 
 fn text(field: &str, value: String, min: usize, max: usize) -> Result<String, ParseError> {
@@ -62,10 +64,12 @@ fn read_placement(bytes: &[u8]) -> Result<Placement, ParseError> {
     Placement::try_from(message).map_err(|e| e.inside("placement"))
 }
 
-impl TryFrom<v1::PutCertifiedPlacementRequest> for PlacementCall {
-    type Error = ParseError;
-
-    fn try_from(request: v1::PutCertifiedPlacementRequest) -> Result<Self, ParseError> {
+impl PlacementCall {
+    pub(super) fn read(
+        request: v1::PutCertifiedPlacementRequest,
+        scope: Arc<Scope>,
+        stored_at_ms: i64,
+    ) -> Result<Self, ParseError> {
         let placement = read_placement(&request.placement)?;
         if placement.source == PlacementSource::Unavailable {
             let expected = "a placement that was read: one that is unavailable certifies nothing";
@@ -76,6 +80,8 @@ impl TryFrom<v1::PutCertifiedPlacementRequest> for PlacementCall {
             ));
         }
         Ok(Self {
+            scope,
+            stored_at_ms,
             model: Model::try_from(required("model", request.model)?)
                 .map_err(|e| e.inside("model"))?,
             chipset: normalised(request.chipset)?,
@@ -92,104 +98,51 @@ impl TryFrom<v1::PutCertifiedPlacementRequest> for PlacementCall {
     }
 }
 
-#[derive(Debug, Row, Serialize)]
-pub(super) struct PlacementRow<'a> {
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    model_sha256: String,
-    chipset: &'a str,
-    stored_at: i64,
-    certified_by: &'a str,
-    ort_version: &'a str,
-    ep_package: &'a str,
-    ep_version: &'a str,
-    ep_linkage: &'a str,
-    backend: &'a str,
-    qnn_sdk_version: &'a str,
-    backend_build_id: &'a str,
-    requested_eps: Vec<&'a str>,
-    graph_kind: &'a str,
-    placement_source: &'a str,
-    fingerprint_algorithm: u32,
-    fingerprint_exact: u64,
-    fingerprint_normalised: u64,
-    n_nodes: u32,
-    npu_nodes: u32,
-    npu_partitions: u32,
-    cpu_nodes: u32,
-    cpu_benign_nodes: u32,
-    npu_macs_share: Option<f32>,
-    macs_attributed: Option<f32>,
-    manifest_sha256: String,
-    reasons: Vec<&'a str>,
-    ep: Vec<&'a str>,
-    ep_nodes: Vec<u32>,
-    ep_partitions: Vec<u32>,
-    ep_macs_share: Vec<Option<f32>>,
-    cpu_node_name: Vec<&'a str>,
-    cpu_node_op_type: Vec<&'a str>,
-    cpu_node_benign: Vec<bool>,
-    cpu_node_reason: Vec<&'a str>,
-    cpu_node_macs_share: Vec<Option<f32>>,
-    cpu_nodes_truncated: bool,
+fn hash(hash: Option<ModelHash>) -> String {
+    hash.map_or_else(String::new, |hash| hash.to_string())
 }
 
-impl PlacementCall {
-    pub(super) fn row<'a>(&'a self, scope: &'a Scope, stored_at: i64) -> PlacementRow<'a> {
-        let (model, runtime, placement) = (&self.model, &self.runtime, &self.placement);
-        let (eps, nodes) = (placement.eps.iter(), placement.cpu_nodes.iter());
-        let hex = |hash: Option<epwatch_proto::ModelHash>| {
-            hash.map(|hash| hash.to_string()).unwrap_or_default()
-        };
-        PlacementRow {
-            app_id: scope.app(),
-            environment: scope.environment(),
-            model_id: &model.id,
-            model_version: &model.version,
-            model_sha256: hex(model.sha256),
-            chipset: &self.chipset,
-            stored_at,
-            certified_by: &self.certified_by,
-            ort_version: &runtime.ort_version,
-            ep_package: &runtime.ep_package,
-            ep_version: &runtime.ep_version,
-            ep_linkage: runtime.ep_linkage.as_str(),
-            backend: runtime.backend.as_str(),
-            qnn_sdk_version: &runtime.qnn_sdk_version,
-            backend_build_id: &runtime.backend_build_id,
-            requested_eps: placement.requested_eps.iter().map(String::as_str).collect(),
-            graph_kind: placement.graph_kind.as_str(),
-            placement_source: placement.source.as_str(),
-            fingerprint_algorithm: placement.fingerprint_algorithm(),
-            fingerprint_exact: placement.exact.map_or(0, |print| print.value),
-            fingerprint_normalised: placement.normalised.map_or(0, |print| print.value),
-            n_nodes: placement.n_nodes,
-            npu_nodes: placement.n_npu_nodes(),
-            npu_partitions: placement.n_npu_partitions(),
-            cpu_nodes: placement.n_cpu_nodes(),
-            cpu_benign_nodes: placement.n_benign_cpu_nodes(),
-            npu_macs_share: placement.npu_macs_share().map(stored_share),
-            macs_attributed: placement.macs_attributed.map(stored_share),
-            manifest_sha256: hex(placement.manifest_sha256),
-            reasons: placement
-                .reasons
-                .iter()
-                .map(|reason| reason.as_str())
-                .collect(),
-            ep: eps.clone().map(|ep| ep.ep.as_str()).collect(),
-            ep_nodes: eps.clone().map(|ep| ep.n_nodes).collect(),
-            ep_partitions: eps.clone().map(|ep| ep.n_partitions.unwrap_or(0)).collect(),
-            ep_macs_share: eps.map(|ep| ep.macs_share.map(stored_share)).collect(),
-            cpu_node_name: nodes.clone().map(|node| node.name.as_str()).collect(),
-            cpu_node_op_type: nodes.clone().map(|node| node.op_type.as_str()).collect(),
-            cpu_node_benign: nodes.clone().map(|node| node.benign).collect(),
-            cpu_node_reason: nodes.clone().map(|node| node.reason.as_str()).collect(),
-            cpu_node_macs_share: nodes
-                .map(|node| node.macs_share.map(stored_share))
-                .collect(),
-            cpu_nodes_truncated: placement.cpu_nodes_truncated,
-        }
-    }
-}
+/// One line per column.
+#[rustfmt::skip]
+pub(super) static CERTIFIED: [ColumnDef<Fill<PlacementCall>>; 40] = [
+    column("app_id", WORD, |c, p| c.word(p.scope.app())),
+    column("environment", WORD, |c, p| c.word(p.scope.environment())),
+    column("model_id", WORD, |c, p| c.word(&p.model.id)),
+    column("model_version", WORD, |c, p| c.word(&p.model.version)),
+    column("model_sha256", "String", |c, p| c.text(&hash(p.model.sha256))),
+    column("chipset", WORD, |c, p| c.word(&p.chipset)),
+    column("stored_at", TIME, |c, p| c.put(p.stored_at_ms)),
+    column("certified_by", "String", |c, p| c.text(&p.certified_by)),
+    column("ort_version", WORD, |c, p| c.word(&p.runtime.ort_version)),
+    column("ep_package", WORD, |c, p| c.word(&p.runtime.ep_package)),
+    column("ep_version", WORD, |c, p| c.word(&p.runtime.ep_version)),
+    column("ep_linkage", WORD, |c, p| c.word(p.runtime.ep_linkage.as_str())),
+    column("backend", WORD, |c, p| c.word(p.runtime.backend.as_str())),
+    column("qnn_sdk_version", WORD, |c, p| c.word(&p.runtime.qnn_sdk_version)),
+    column("backend_build_id", WORD, |c, p| c.word(&p.runtime.backend_build_id)),
+    column("requested_eps", WORDS, |c, p| c.list(&p.placement.requested_eps, |c, ep| c.word(ep))),
+    column("graph_kind", WORD, |c, p| c.word(p.placement.graph_kind.as_str())),
+    column("placement_source", WORD, |c, p| c.word(p.placement.source.as_str())),
+    column("fingerprint_algorithm", "UInt32", |c, p| c.put(p.placement.fingerprint_algorithm())),
+    column("fingerprint_exact", "UInt64", |c, p| c.put(p.placement.exact.map_or(0, |print| print.value))),
+    column("fingerprint_normalised", "UInt64", |c, p| c.put(p.placement.normalised.map_or(0, |print| print.value))),
+    column("n_nodes", "UInt32", |c, p| c.put(p.placement.n_nodes)),
+    column("npu_nodes", "UInt32", |c, p| c.put(p.placement.n_npu_nodes())),
+    column("npu_partitions", "UInt32", |c, p| c.put(p.placement.n_npu_partitions())),
+    column("cpu_nodes", "UInt32", |c, p| c.put(p.placement.n_cpu_nodes())),
+    column("cpu_benign_nodes", "UInt32", |c, p| c.put(p.placement.n_benign_cpu_nodes())),
+    column("npu_macs_share", "Nullable(Float32)", |c, p| c.maybe(p.placement.npu_macs_share().map(stored_share))),
+    column("macs_attributed", "Nullable(Float32)", |c, p| c.maybe(p.placement.macs_attributed.map(stored_share))),
+    column("manifest_sha256", "String", |c, p| c.text(&hash(p.placement.manifest_sha256))),
+    column("reasons", WORDS, |c, p| c.list(&p.placement.reasons, |c, reason| c.word(reason.as_str()))),
+    column("ep", WORDS, |c, p| c.list(&p.placement.eps, |c, ep| c.word(&ep.ep))),
+    column("ep_nodes", U32S, |c, p| c.list(&p.placement.eps, |c, ep| c.put(ep.n_nodes))),
+    column("ep_partitions", U32S, |c, p| c.list(&p.placement.eps, |c, ep| c.put(ep.n_partitions.unwrap_or(0)))),
+    column("ep_macs_share", "Array(Nullable(Float32))", |c, p| c.list(&p.placement.eps, |c, ep| c.maybe(ep.macs_share.map(stored_share)))),
+    column("cpu_node_name", "Array(String)", |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.text(&node.name))),
+    column("cpu_node_op_type", WORDS, |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.word(&node.op_type))),
+    column("cpu_node_benign", "Array(Bool)", |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.put(node.benign))),
+    column("cpu_node_reason", WORDS, |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.word(node.reason.as_str()))),
+    column("cpu_node_macs_share", "Array(Nullable(Float32))", |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.maybe(node.macs_share.map(stored_share)))),
+    column("cpu_nodes_truncated", "Bool", |c, p| c.put(p.placement.cpu_nodes_truncated)),
+];

@@ -4,25 +4,28 @@
 //! Manifests and placements go directly into the store, unlike reports: a release pipeline sends them rarely, and a
 //! retry is harmless. They never touch the WAL.
 
+mod block;
 mod certified;
 mod manifest;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use clickhouse::{Row, RowWrite};
 use epwatch_proto::{InstallationId, ParseError, v1};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Code, Request, Response, Status};
 
+use self::block::block_of;
+use self::certified::{CERTIFIED, PlacementCall};
+use self::manifest::{MANIFESTS, ManifestCall};
 use crate::deletions::Deletions;
+use crate::encode::EncodedBlock;
 use crate::ingest::auth::Caller;
 use crate::ingest::limits::DeletionLimits;
-use crate::metrics::Metrics;
+use crate::parts::Parts;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
-use crate::store::{Sink, note_failure};
-use epwatch_server::Clock;
+use crate::store::note_failure;
 
 /// Manifests have up to 4 MiB, and many callers may hold a key that may send them.
 const AT_ONCE: usize = 4;
@@ -33,29 +36,19 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(crate) struct Calls {
+    parts: Arc<Parts>,
     deletions: Arc<Deletions>,
-    sink: Sink,
-    clock: Arc<dyn Clock>,
-    metrics: Arc<Metrics>,
     limits: DeletionLimits,
     room: Semaphore,
 }
 
 impl Calls {
-    pub(crate) fn new(
-        limits: DeletionLimits,
-        deletions: Arc<Deletions>,
-        sink: Sink,
-        clock: Arc<dyn Clock>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(crate) fn new(parts: Arc<Parts>, deletions: Arc<Deletions>) -> Self {
         Self {
             deletions,
-            sink,
-            clock,
-            metrics,
-            limits,
+            limits: DeletionLimits::new(&parts.config.limits),
             room: Semaphore::new(AT_ONCE),
+            parts,
         }
     }
 
@@ -86,14 +79,14 @@ impl Calls {
     }
 
     async fn bury(&self, caller: &Caller, installation: InstallationId) -> Result<i64, Status> {
-        if let Err(wait) = self.limits.take(caller, self.clock.now_us()) {
+        if let Err(wait) = self.limits.take(caller, self.parts.clock.now_us()) {
             let text = "too many deletions with this app key, or from this network";
             let status = retry::later(Code::ResourceExhausted, text, wait);
             return Err(RejectReason::Quota.mark(status));
         }
         let at_ms = self.deletions.bury(installation).await?;
-        let n_pending = self.deletions.n_pending();
-        self.metrics.deletions_pending.set(n_pending);
+        let gauge = &self.parts.metrics.deletions_pending;
+        gauge.set(self.deletions.n_pending());
         Ok(at_ms)
     }
 
@@ -103,13 +96,13 @@ impl Calls {
     ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
-        let put =
-            manifest::ManifestCall::try_from(request.into_inner()).map_err(|e| refused(&e))?;
-        let row = put.row(&scope, self.now_ms());
-        self.store::<manifest::ManifestRow<'static>>("model_manifests", &[row])
+        let put = ManifestCall::read(request.into_inner(), scope, self.parts.now_ms());
+        let put = put.map_err(|e| refused(&e))?;
+        let manifest_sha256 = put.sha256.as_bytes().to_vec().into();
+        self.store("model_manifests", block_of(&MANIFESTS, put))
             .await?;
         Ok(Response::new(v1::PutModelManifestResponse {
-            manifest_sha256: put.sha256.as_bytes().to_vec().into(),
+            manifest_sha256,
         }))
     }
 
@@ -119,11 +112,10 @@ impl Calls {
     ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
-        let put =
-            certified::PlacementCall::try_from(request.into_inner()).map_err(|e| refused(&e))?;
-        let stored_at_unix_ms = self.now_ms();
-        let row = put.row(&scope, stored_at_unix_ms);
-        self.store::<certified::PlacementRow<'static>>("certified_placements", &[row])
+        let stored_at_unix_ms = self.parts.now_ms();
+        let put = PlacementCall::read(request.into_inner(), scope, stored_at_unix_ms);
+        let put = put.map_err(|e| refused(&e))?;
+        self.store("certified_placements", block_of(&CERTIFIED, put))
             .await?;
         Ok(Response::new(v1::PutCertifiedPlacementResponse {
             stored_at_unix_ms,
@@ -136,20 +128,13 @@ impl Calls {
             .map_err(|_| retry::later(Code::ResourceExhausted, "too many calls of this kind", BUSY))
     }
 
-    fn now_ms(&self) -> i64 {
-        i64::try_from(self.clock.now_us() / 1000).unwrap_or(i64::MAX)
-    }
-
-    async fn store<T>(&self, table: &'static str, rows: &[T::Value<'_>]) -> Result<(), Status>
-    where
-        T: Row + RowWrite,
-    {
+    async fn store(&self, table: &'static str, row: EncodedBlock) -> Result<(), Status> {
         let away = || retry::later(Code::Unavailable, "the store does not answer", AWAY);
-        let inserting = self.sink.insert::<T>(table, rows, None);
+        let inserting = self.parts.sink.insert_body(table, &row, None);
         match tokio::time::timeout(STORE_TIMEOUT, inserting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                note_failure(&self.metrics, table, &error);
+                note_failure(&self.parts.metrics, table, &error);
                 Err(away())
             }
             Err(_elapsed) => Err(away()),

@@ -47,8 +47,8 @@ pub const MAX_DAYS: u16 = 10_000;
 /// Retention of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Days that reports are kept. Devices keep theirs two days less, so that a late copy still finds the key of the
-    /// first.
+    /// Days that reports are kept. Devices keep theirs two days less, so that a late copy still finds the key
+    /// of the first.
     pub raw_days: u16,
     /// Days that summaries, verdicts and incidents are kept.
     pub rollup_days: u16,

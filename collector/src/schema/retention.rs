@@ -5,12 +5,10 @@
 //!
 //! A shorter retention removes rows for good. So it applies only if the config sets it; otherwise the store's stays.
 
-use clickhouse::Row;
 use epwatch_store::{
     MigrateError, StoreTarget, TableTtl, TemplateValues, client, stale_views, table_ttls,
 };
 use futures::future::BoxFuture;
-use serde::Deserialize;
 
 use crate::schema::{MAX_DAYS, MIGRATIONS, MIN_RAW_DAYS, Retention};
 
@@ -131,11 +129,6 @@ async fn said_of_raw(
     )))
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct RawDays {
-    raw_days: u16,
-}
-
 /// `raw_days` of the last row of `raw_retention`.
 async fn last_said(target: &StoreTarget) -> Result<Option<u16>, MigrateError> {
     let unread = |source| MigrateError::Store {
@@ -153,10 +146,10 @@ async fn last_said(target: &StoreTarget) -> Result<Option<u16>, MigrateError> {
     }
     let last = client(target)
         .query("SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days FROM raw_retention HAVING count() > 0")
-        .fetch_all::<RawDays>()
+        .fetch_all::<u16>()
         .await
         .map_err(unread)?;
-    Ok(last.first().map(|row| row.raw_days))
+    Ok(last.first().copied())
 }
 
 /// Runs the statements of [`changes`] and returns them.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, timeout};
@@ -118,10 +118,7 @@ impl Drop for Charge {
 }
 
 /// A body that arrives, or one that is complete.
-pub(crate) enum RequestBody {
-    Arriving(Arriving),
-    Complete(Full<Bytes>),
-}
+pub(crate) type RequestBody = Either<Arriving, Full<Bytes>>;
 
 /// A body that must be complete within its time limit.
 pub(crate) struct Arriving {
@@ -235,37 +232,6 @@ async fn discard(mut body: Incoming, max_bytes: u64) {
             return;
         };
         left = rest;
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match self.get_mut() {
-            Self::Arriving(body) => Pin::new(body).poll_frame(cx),
-            Self::Complete(body) => Pin::new(body)
-                .poll_frame(cx)
-                .map_err(|never| match never {}),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Arriving(body) => body.is_end_stream(),
-            Self::Complete(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Arriving(body) => body.size_hint(),
-            Self::Complete(body) => body.size_hint(),
-        }
     }
 }
 

@@ -149,13 +149,15 @@ pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) ->
 
 /// An error with the HTTP status of its code.
 pub(crate) fn error(status: &Status) -> Answer {
-    refuse(http_status(status.code()), status)
+    let (_, http) = connect_code(status.code());
+    let http = StatusCode::from_u16(http).expect("three digits");
+    refuse(http, status)
 }
 
 /// An error with another HTTP status.
 pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
     let mut document = serde_json::json!({
-        "code": code_name(status.code()),
+        "code": connect_code(status.code()).0,
         "message": status.message(),
     });
     let delay = retry::delay_of(status);
@@ -179,42 +181,25 @@ pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
     answer
 }
 
-fn code_name(code: Code) -> &'static str {
+/// The protocol's name and HTTP status of a code, by the table of its specification.
+fn connect_code(code: Code) -> (&'static str, u16) {
     match code {
         // An error with the code `Ok` is a mistake of ours.
-        Code::Ok | Code::Unknown => "unknown",
-        Code::Cancelled => "canceled",
-        Code::InvalidArgument => "invalid_argument",
-        Code::DeadlineExceeded => "deadline_exceeded",
-        Code::NotFound => "not_found",
-        Code::AlreadyExists => "already_exists",
-        Code::PermissionDenied => "permission_denied",
-        Code::ResourceExhausted => "resource_exhausted",
-        Code::FailedPrecondition => "failed_precondition",
-        Code::Aborted => "aborted",
-        Code::OutOfRange => "out_of_range",
-        Code::Unimplemented => "unimplemented",
-        Code::Internal => "internal",
-        Code::Unavailable => "unavailable",
-        Code::DataLoss => "data_loss",
-        Code::Unauthenticated => "unauthenticated",
+        Code::Ok | Code::Unknown => ("unknown", 500),
+        Code::Cancelled => ("canceled", 499),
+        Code::InvalidArgument => ("invalid_argument", 400),
+        Code::DeadlineExceeded => ("deadline_exceeded", 504),
+        Code::NotFound => ("not_found", 404),
+        Code::AlreadyExists => ("already_exists", 409),
+        Code::PermissionDenied => ("permission_denied", 403),
+        Code::ResourceExhausted => ("resource_exhausted", 429),
+        Code::FailedPrecondition => ("failed_precondition", 400),
+        Code::Aborted => ("aborted", 409),
+        Code::OutOfRange => ("out_of_range", 400),
+        Code::Unimplemented => ("unimplemented", 501),
+        Code::Internal => ("internal", 500),
+        Code::Unavailable => ("unavailable", 503),
+        Code::DataLoss => ("data_loss", 500),
+        Code::Unauthenticated => ("unauthenticated", 401),
     }
-}
-
-/// The table of the Connect protocol's specification.
-fn http_status(code: Code) -> StatusCode {
-    let number = match code {
-        Code::Cancelled => 499,
-        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,
-        Code::Unauthenticated => 401,
-        Code::PermissionDenied => 403,
-        Code::NotFound => 404,
-        Code::AlreadyExists | Code::Aborted => 409,
-        Code::ResourceExhausted => 429,
-        Code::Unimplemented => 501,
-        Code::Unavailable => 503,
-        Code::DeadlineExceeded => 504,
-        Code::Ok | Code::Unknown | Code::Internal | Code::DataLoss => 500,
-    };
-    StatusCode::from_u16(number).expect("three digits")
 }

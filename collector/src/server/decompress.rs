@@ -9,11 +9,11 @@ use bytes::Bytes;
 const MAX_RATIO: usize = 100;
 /// Below this size the ratio is not checked.
 const FREE_BYTES: usize = 64 << 10;
-/// The largest window of a zstd frame: 8 MiB, which RFC 8878 asks decoders to support.
+/// The largest window of a zstd frame: 8 MiB, which RFC 8878 recommends that decoders support.
 const MAX_WINDOW_LOG: u32 = 23;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Gzip,

@@ -98,7 +98,7 @@ impl<S: CollectorService> Dispatch<S> {
             && !head.headers.contains_key(&GRPC_ENCODING)
             && let Ok(timeout) = grpc_timeout(&head.headers)
         {
-            let request = Request::from_parts(head, RequestBody::Arriving(body));
+            let request = Request::from_parts(head, RequestBody::Left(body));
             let calling = within(timeout, self.grpc.clone().call(request));
             let under_way = UnderWay::new(self, charge);
             return Either::Left(calling.map(move |answer| {
@@ -169,7 +169,7 @@ impl<S: CollectorService> Dispatch<S> {
         let name = name.map_or(Ok(""), |v| v.to_str()).unwrap_or("?");
         let Ok(Some(encoding)) = Encoding::parse(name) else {
             // tonic refuses an unknown encoding with the list that the protocol requires.
-            return Ok(Request::from_parts(head, RequestBody::Arriving(body)));
+            return Ok(Request::from_parts(head, RequestBody::Left(body)));
         };
         let max_bytes = self.max_bytes;
         let too_large = || Status::out_of_range(format!("request exceeds {max_bytes} bytes"));
@@ -181,10 +181,8 @@ impl<S: CollectorService> Dispatch<S> {
         })?;
         head.headers.remove(GRPC_ENCODING);
         let body = reframed(encoding, &body, &charge, max_bytes)?.unwrap_or(body);
-        Ok(Request::from_parts(
-            head,
-            RequestBody::Complete(Full::new(body)),
-        ))
+        let body = RequestBody::Right(Full::new(body));
+        Ok(Request::from_parts(head, body))
     }
 
     async fn answer_connect(
@@ -305,7 +303,7 @@ async fn within<T>(
     }
 }
 
-/// Inflates the message of a unary call; `None` if its flag says uncompressed. tonic refuses an invalid frame.
+/// Inflates the message of a unary call; `None` if its flag is 0, uncompressed. tonic refuses an invalid frame.
 fn reframed(
     encoding: Encoding,
     body: &[u8],

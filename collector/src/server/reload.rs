@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::CollectorConfig;
 use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
+use crate::parts::Parts;
 use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ struct Watched {
     name: &'static str,
     files: Vec<PathBuf>,
     seen: FileStamps,
-    /// `Err` says why nothing changed.
+    /// `Err` is the reason why nothing changed.
     reload: Box<dyn Fn() -> Result<(), String> + Send>,
 }
 
@@ -80,15 +80,15 @@ impl Watched {
     }
 }
 
-/// Watches the files of keys and certificate until `stop` is cancelled. Without such files SIGHUP keeps its default
-/// action.
+/// Watches the files of keys and certificate until `stop` is cancelled. Without such files SIGHUP keeps
+/// its default action.
 pub(crate) fn watch(
-    config: &CollectorConfig,
+    parts: &Parts,
     keys: Arc<AppKeys>,
     tls: Option<Arc<Tls>>,
-    metrics: &Arc<Metrics>,
     stop: CancellationToken,
 ) {
+    let (config, metrics) = (&parts.config, parts.metrics.clone());
     let mut watched = Vec::new();
     if let Some(file) = &config.keys_file {
         watched.push(Watched::new("keys_file", vec![file.clone()], move || {
@@ -106,7 +106,6 @@ pub(crate) fn watch(
     if watched.is_empty() {
         return;
     }
-    let metrics = metrics.clone();
     tokio::spawn(async move {
         let mut hangup = signal(SignalKind::hangup())
             .inspect_err(|error| tracing::warn!(%error, "failed to listen for SIGHUP"))

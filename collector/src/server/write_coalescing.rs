@@ -14,32 +14,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Debug)]
 pub(crate) struct CoalescedWrites<S> {
     stream: S,
-    turn: Turn,
-}
-
-/// State between two flushes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// Nothing was written since the last flush.
-    Idle,
-    /// The write has yielded.
-    Taken,
+    /// A write has yielded since the last flush.
+    has_yielded: bool,
 }
 
 impl<S> CoalescedWrites<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
-            turn: Turn::Idle,
+            has_yielded: false,
         }
     }
 
     /// Yields the first time after a flush: a task that wakes itself is queued after the ready ones.
     fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if self.turn == Turn::Taken {
+        if std::mem::replace(&mut self.has_yielded, true) {
             return Poll::Ready(());
         }
-        self.turn = Turn::Taken;
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -79,7 +70,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedWrites<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.turn = Turn::Idle;
+        self.has_yielded = false;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

@@ -22,7 +22,7 @@ pub struct WalOptions {
     pub max_in_flight_bytes: usize,
     /// Appends are refused below this much free space on the disk. 0 is no limit.
     pub min_free_bytes: u64,
-    /// How long a group gathers before it is written. Under load it then holds many batches, which share the cost of
+    /// Time for which a group gathers before it is written. Under load it then holds many batches, which share the cost of
     /// one sync. Zero writes at once.
     pub gather: Duration,
     /// Stamps receive times.
@@ -58,12 +58,6 @@ impl Batch {
         push_unsealed(&mut self.frames, parts);
         self.n_records += 1;
         Ok(())
-    }
-
-    /// The number of records.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.n_records
     }
 
     /// True without any record.

@@ -10,16 +10,15 @@
 //! | 48 | 4 | reserved, zero |
 //! | 52 | 4 | CRC-32C of bytes 0..52 |
 //!
-//! The batch's end is written before the batch is inserted. The store knows a batch by its range of offsets, so after a
+//! The batch's end is written before the batch is inserted. The store identifies a batch by its range of offsets, so after a
 //! crash exactly the same range must be inserted again.
 
 use std::io;
 
 use super::frame::WalOffset;
-use super::storage::Storage;
+use super::storage::{self, Storage};
 
 const FILE: &str = "checkpoint";
-const TEMPORARY: &str = "checkpoint.tmp";
 const MAGIC: &[u8; 8] = b"EPWCKPT\x01";
 const LEN: usize = 56;
 
@@ -87,10 +86,7 @@ pub(crate) fn save(
     wal_id: &[u8; 16],
     checkpoint: &Checkpoint,
 ) -> io::Result<()> {
-    let file = storage.create(TEMPORARY)?;
-    file.write_at(0, &checkpoint.encode(wal_id))?;
-    file.sync()?;
-    storage.rename(TEMPORARY, FILE)
+    storage::replace(storage, FILE, &checkpoint.encode(wal_id))
 }
 
 #[cfg(test)]

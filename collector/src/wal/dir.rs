@@ -10,11 +10,10 @@ use epwatch_proto::{hex, unhex};
 
 use super::WalError;
 use super::checkpoint;
-use super::storage::{DirStorage, Storage};
+use super::storage::{self, DirStorage, Storage};
 
 const LOCK_FILE: &str = "lock";
 const ID_FILE: &str = "collector-id";
-const ID_TEMPORARY: &str = "collector-id.tmp";
 
 /// 128 random bits, made with a WAL directory. A new directory is a new collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,8 +44,8 @@ impl fmt::Debug for CollectorId {
 pub(crate) struct WalDir {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) collector_id: CollectorId,
-    /// Held while the WAL is open; the kernel releases it at the end of the process. `None` in tests without a
-    /// directory.
+    /// Held while the WAL is open; the kernel releases it at the end of the process. `None` in tests
+    /// without a directory.
     pub(crate) _lock: Option<File>,
 }
 
@@ -89,9 +88,7 @@ pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> 
         .iter()
         .any(|name| super::segment::base_of(name).is_some());
     if names.iter().any(|name| name == ID_FILE) {
-        let mut text = [0; 32];
-        let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;
-        match parse_id(&text[..n_read]) {
+        match stored_id(storage)? {
             Some(id) if has_segments => return Ok(id),
             Some(id) if checkpoint::load(storage, &id.0)?.is_some() => return Ok(id),
             // The id is part of every record's checksum, so it cannot be replaced.
@@ -112,22 +109,20 @@ pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> 
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(io::Error::other)?;
     let id = CollectorId(id);
-    let file = storage.create(ID_TEMPORARY)?;
-    file.write_at(0, id.to_string().as_bytes())?;
-    file.sync()?;
-    storage.rename(ID_TEMPORARY, ID_FILE)?;
+    storage::replace(storage, ID_FILE, id.to_string().as_bytes())?;
     Ok(id)
 }
 
 /// Reads the id of an existing WAL.
 pub(crate) fn read_id(storage: &dyn Storage) -> io::Result<CollectorId> {
-    let mut text = [0; 32];
-    let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "file collector-id is damaged");
-    parse_id(&text[..n_read]).ok_or_else(damaged)
+    stored_id(storage)?.ok_or_else(damaged)
 }
 
-fn parse_id(text: &[u8]) -> Option<CollectorId> {
-    let id = unhex(std::str::from_utf8(text).ok()?)?;
-    id.try_into().ok().map(CollectorId)
+/// `None` if the file is damaged.
+fn stored_id(storage: &dyn Storage) -> io::Result<Option<CollectorId>> {
+    let mut text = [0; 32];
+    let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;
+    let id = std::str::from_utf8(&text[..n_read]).ok().and_then(unhex);
+    Ok(id.and_then(|id| id.try_into().ok()).map(CollectorId))
 }

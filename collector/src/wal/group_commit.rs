@@ -20,8 +20,8 @@ use super::frame::WalOffset;
 use super::log::{Log, Recovery};
 use epwatch_server::Clock;
 
-/// Pause between probes of a failing disk. Readiness moves traffic away, so appends alone would not find that the disk
-/// is back.
+/// Pause between probes of a failing disk. Readiness moves traffic away, so appends alone would not find that the
+/// disk is back.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 /// Lead of receive times over the clock that is not logged: clocks are often corrected by seconds.
 const MAX_AHEAD_US: u64 = 60_000_000;
@@ -64,14 +64,6 @@ struct ReceiveTime {
     end: u64,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    groups: AtomicU64,
-    records: AtomicU64,
-    failed_groups: AtomicU64,
-    sync_us: AtomicU64,
-}
-
 /// A finished group: its callbacks and its outcome.
 type Group = (Vec<Done>, Outcome);
 
@@ -95,7 +87,8 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     wake_writer: Condvar,
     stamp: Mutex<ReceiveTime>,
-    counters: Counters,
+    /// Of groups and records; [`Shared::stats`] fills the other fields.
+    counts: Mutex<WalStats>,
     chores: std_mpsc::SyncSender<Chore>,
 }
 
@@ -170,7 +163,7 @@ pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalErr
             newest_us: recovery.newest_us.max(checkpoint.time_us),
             end,
         }),
-        counters: Counters::default(),
+        counts: Mutex::default(),
         chores,
     });
     shared.check_disk();
@@ -276,16 +269,13 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> WalStats {
-        let counters = &self.counters;
+        let counts = *self.counts.lock();
         WalStats {
             end: self.log.end(),
             held_bytes: self.log.held_bytes(),
             in_flight_bytes: self.queue.lock().in_flight_bytes as u64,
-            groups: counters.groups.load(Ordering::Relaxed),
-            records: counters.records.load(Ordering::Relaxed),
-            failed_groups: counters.failed_groups.load(Ordering::Relaxed),
-            sync_us: counters.sync_us.load(Ordering::Relaxed),
             ahead_us: self.ahead_us(),
+            ..counts
         }
     }
 
@@ -386,19 +376,18 @@ impl Shared {
         };
         let outcome = self.log.append_group(frames, received_at_us);
         let spent = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.counters.sync_us.fetch_add(spent, Ordering::Relaxed);
+        let mut counts = self.counts.lock();
+        counts.sync_us += spent;
         match outcome {
             Ok(end) => {
-                self.counters.groups.fetch_add(1, Ordering::Relaxed);
-                self.counters
-                    .records
-                    .fetch_add(n_records as u64, Ordering::Relaxed);
+                counts.groups += 1;
+                counts.records += n_records as u64;
                 self.set_failing(None);
                 Ok(WalOffset(end))
             }
             Err(error) => {
+                counts.failed_groups += 1;
                 self.stamp.lock().end = self.log.end();
-                self.counters.failed_groups.fetch_add(1, Ordering::Relaxed);
                 let error = WalError::io("write and sync wal group")(error);
                 self.set_failing(Some(&error));
                 Err(error)

@@ -20,6 +20,8 @@ mod checkpoint;
 mod dir;
 mod direct_io;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+mod faulty_storage;
 mod fill_level;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -175,12 +177,6 @@ impl Wal {
     #[must_use]
     pub fn collector_id(&self) -> CollectorId {
         self.shared.collector_id
-    }
-
-    /// True if the last append or probe succeeded and there is room.
-    #[must_use]
-    pub fn is_writable(&self) -> bool {
-        self.shared.is_writable()
     }
 
     pub(crate) fn downgrade(&self) -> WeakWal {

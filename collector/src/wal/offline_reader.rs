@@ -28,8 +28,7 @@ impl WalRecords {
     /// # Errors
     /// [`WalError::Io`] if the directory holds no WAL or cannot be read.
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
-        let storage = DirStorage::new(dir);
-        let id = read_id(&storage).map_err(WalError::io("read collector id"))?;
+        let (storage, id) = open_dir(dir)?;
         let names = storage.list().map_err(WalError::io("list wal directory"))?;
         let mut bases: Vec<u64> = names.iter().filter_map(|n| segment::base_of(n)).collect();
         bases.sort_unstable_by(|a, b| b.cmp(a));
@@ -80,6 +79,12 @@ impl WalRecords {
     }
 }
 
+fn open_dir(dir: &Path) -> Result<(DirStorage, CollectorId), WalError> {
+    let storage = DirStorage::new(dir);
+    let id = read_id(&storage).map_err(WalError::io("read collector id"))?;
+    Ok((storage, id))
+}
+
 /// Files of a WAL's directory.
 #[derive(Debug)]
 pub(crate) struct WalFiles {
@@ -94,8 +99,7 @@ pub(crate) struct WalFiles {
 
 /// Lists a WAL's directory without its lock.
 pub(crate) fn wal_files(dir: &Path) -> Result<WalFiles, WalError> {
-    let storage = DirStorage::new(dir);
-    let collector_id = read_id(&storage).map_err(WalError::io("read collector id"))?;
+    let (storage, collector_id) = open_dir(dir)?;
     let checkpoint = checkpoint::load(&storage, &collector_id.0)
         .map_err(WalError::io("read checkpoint"))?
         .map_or(0, |checkpoint| checkpoint.offset.0);
@@ -114,8 +118,7 @@ pub(crate) fn wal_files(dir: &Path) -> Result<WalFiles, WalError> {
 
 /// Removes the begun batch from a copied WAL's checkpoint: that batch may hold records that the copy lacks.
 pub(crate) fn forget_begun_batch(dir: &Path) -> Result<(), WalError> {
-    let storage = DirStorage::new(dir);
-    let id = read_id(&storage).map_err(WalError::io("read collector id"))?;
+    let (storage, id) = open_dir(dir)?;
     let failed = WalError::io("write checkpoint");
     if let Some(found) = checkpoint::load(&storage, &id.0).map_err(&failed)? {
         let batch_end = None;

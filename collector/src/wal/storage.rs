@@ -43,6 +43,15 @@ pub(crate) trait SegmentFile: Debug + Send + Sync {
     fn reserve(&self, len: u64) -> io::Result<()>;
 }
 
+/// Replaces a small file durably. After an error it holds the old content or the new one.
+pub(crate) fn replace(storage: &dyn Storage, name: &str, content: &[u8]) -> io::Result<()> {
+    let temporary = format!("{name}.tmp");
+    let file = storage.create(&temporary)?;
+    file.write_at(0, content)?;
+    file.sync()?;
+    storage.rename(&temporary, name)
+}
+
 /// A real directory.
 #[derive(Debug)]
 pub(crate) struct DirStorage {

@@ -13,6 +13,17 @@ pub(super) struct BatchLimits {
     pub(super) max_bytes: usize,
 }
 
+impl BatchLimits {
+    /// The whole range up to `end`.
+    pub(super) fn up_to(end: WalOffset) -> Self {
+        Self {
+            end,
+            max_records: usize::MAX,
+            max_bytes: usize::MAX,
+        }
+    }
+}
+
 /// A range of the WAL as encoded rows.
 #[derive(Debug)]
 pub(crate) struct RowBatch {

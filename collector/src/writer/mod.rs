@@ -13,80 +13,36 @@ mod progress;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use clickhouse::Row;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
 use self::progress::{PublishedProgress, RefusalCountRow};
-use crate::config::BatchConfig;
-use crate::encode::{
-    CardinalityLimiter, Dimension, EncodedBatch, EncodedBlock, KnownPlacements, Tables,
-};
-use crate::metrics::Metrics;
-use crate::refusal_counts::RefusalCounts;
+use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder};
+use crate::parts::Parts;
 use crate::rollup::RollUp;
-use crate::store::{FIRST_PAUSE, Sink, SinkError, note_failure};
-use crate::wal::{Checkpoint, Wal, WalError, WalOffset};
-use epwatch_server::{Backoff, Clock};
+use crate::store::{FIRST_PAUSE, SinkError, note_failure};
+use crate::wal::{Checkpoint, WalError, WalOffset};
+use epwatch_server::Backoff;
 
 /// The writer of one WAL.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) wal: Wal,
-    pub(crate) sink: Sink,
-    pub(crate) config: BatchConfig,
-    pub(crate) bucket: Duration,
-    pub(crate) collector_timeout: Duration,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) ledger: Arc<RefusalCounts>,
-    pub(crate) rollup: RollUp,
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) known_placements: Arc<Mutex<KnownPlacements>>,
-    pub(crate) names: Arc<Mutex<CardinalityLimiter>>,
-    pub(crate) tables: Arc<Mutex<Tables>>,
+    parts: Arc<Parts>,
+    rollup: RollUp,
+    encoder: Arc<Mutex<Encoder>>,
+    checkpoint: Checkpoint,
     /// Bytes of the WAL in a full batch.
-    pub(crate) full_bytes: u64,
+    full_bytes: u64,
     /// The last batch was full.
-    pub(crate) was_full: bool,
-    pub(crate) ahead: Option<ReadAhead>,
+    was_full: bool,
+    ahead: Option<ReadAhead>,
     /// The next batch, read, with its end saved.
-    pub(crate) begun: Option<RowBatch>,
-    pub(crate) published: Option<PublishedProgress>,
-    pub(crate) pending_refusals: Option<(String, Vec<RefusalCountRow>)>,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct OffsetRow {
-    wal_offset: u64,
-}
-
-/// A table with a row for each report of a batch.
-#[derive(Debug, Clone, Copy)]
-enum Table {
-    Copies,
-    Reports,
-}
-
-impl Table {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Copies => "report_copies",
-            Self::Reports => "reports",
-        }
-    }
-
-    fn of(self, rows: &EncodedBatch) -> &EncodedBlock {
-        match self {
-            Self::Copies => &rows.copies,
-            Self::Reports => &rows.reports,
-        }
-    }
+    begun: Option<RowBatch>,
+    published: Option<PublishedProgress>,
+    pending_refusals: Option<(String, Vec<RefusalCountRow>)>,
 }
 
 /// The drain timed out; the remaining reports stay in the WAL.
@@ -94,9 +50,26 @@ impl Table {
 struct TimeUp;
 
 impl Writer {
+    pub(crate) fn new(parts: Arc<Parts>, encoder: Encoder, checkpoint: Checkpoint) -> Self {
+        Self {
+            rollup: RollUp {
+                parts: parts.clone(),
+            },
+            encoder: Arc::new(Mutex::new(encoder)),
+            checkpoint,
+            full_bytes: parts.config.batch.max_bytes.0,
+            was_full: false,
+            ahead: None,
+            begun: None,
+            published: None,
+            pending_refusals: None,
+            parts,
+        }
+    }
+
     /// Writes until `stop` is cancelled, then drains the WAL for at most `drain_timeout`.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let drain_timeout = self.config.drain_timeout.0;
+        let drain_timeout = self.parts.config.batch.drain_timeout.0;
         let deadline = async {
             stop.cancelled().await;
             sleep(drain_timeout).await;
@@ -105,11 +78,8 @@ impl Writer {
             outcome = self.write(&stop) => outcome,
             () = deadline => Err(TimeUp),
         };
-        let left = self
-            .wal
-            .stats()
-            .end
-            .saturating_sub(self.checkpoint.offset.0);
+        let end = self.parts.wal.stats().end;
+        let left = end.saturating_sub(self.checkpoint.offset.0);
         match outcome {
             Ok(()) => tracing::info!("log drained into the store"),
             Err(TimeUp) => tracing::warn!(bytes = left, "left in the log for the next start"),
@@ -119,18 +89,14 @@ impl Writer {
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
         if let Some(end) = self.checkpoint.batch_end {
             // Saved before a crash: exactly this range.
-            let limits = BatchLimits {
-                end,
-                max_records: usize::MAX,
-                max_bytes: usize::MAX,
-            };
+            let limits = BatchLimits::up_to(end);
             let batch = self.read_batch(self.checkpoint.offset, limits).await;
             self.begin_batch(&batch).await;
             self.store_batch(batch, true).await;
         }
         loop {
             self.wait_for_batch(stop).await;
-            let (complete_until_us, mark) = self.wal.watermark();
+            let (complete_until_us, mark) = self.parts.wal.watermark();
             let batch = match self.begun.take() {
                 Some(begun) => begun,
                 None => {
@@ -148,7 +114,7 @@ impl Writer {
             // Decided once, before the publication: a report acknowledged in between, followed by the stop, still has
             // to be drained. After the stop no report arrives.
             let is_leaving =
-                stop.is_cancelled() && self.checkpoint.offset >= *self.wal.durable().borrow();
+                stop.is_cancelled() && self.checkpoint.offset >= *self.parts.wal.durable().borrow();
             self.publish_state(is_leaving).await;
             if is_leaving {
                 self.save(self.checkpoint).await;
@@ -160,8 +126,8 @@ impl Writer {
     fn limits(&self) -> BatchLimits {
         BatchLimits {
             end: WalOffset(u64::MAX),
-            max_records: self.config.max_reports,
-            max_bytes: usize::try_from(self.config.max_bytes.0).unwrap_or(usize::MAX),
+            max_records: self.parts.config.batch.max_reports,
+            max_bytes: usize::try_from(self.parts.config.batch.max_bytes.0).unwrap_or(usize::MAX),
         }
     }
 
@@ -171,8 +137,8 @@ impl Writer {
         if self.begun.is_some() || self.was_full {
             return;
         }
-        let mut durable = self.wal.durable();
-        let period = self.config.period.0;
+        let mut durable = self.parts.wal.durable();
+        let period = self.parts.config.batch.period.0;
         let waiting = |end: WalOffset| end.0.saturating_sub(self.checkpoint.offset.0);
         let first = durable.wait_for(|end| waiting(*end) > 0);
         tokio::select! {
@@ -205,29 +171,18 @@ impl Writer {
         limits: BatchLimits,
         without: Arc<HashSet<u64>>,
     ) -> impl Future<Output = RowBatch> + Send + 'static {
-        let (wal, known) = (self.wal.clone(), self.known_placements.clone());
-        let (names, tables) = (self.names.clone(), self.tables.clone());
-        let (collector_id, bucket) = (self.collector_id(), self.bucket);
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
+        let (wal, encoder) = (self.parts.wal.clone(), self.encoder.clone());
+        let mut backoff = self.backoff();
         async move {
             loop {
-                let (wal, known) = (wal.clone(), known.clone());
-                let (names, tables) = (names.clone(), tables.clone());
-                let without = without.clone();
+                let (wal, encoder, without) = (wal.clone(), encoder.clone(), without.clone());
                 let read = on_disk(move || {
                     let mut chunk =
                         wal.read(from, limits.end, limits.max_records, limits.max_bytes)?;
                     chunk
                         .records
                         .retain(|record| !without.contains(&record.offset.0));
-                    let rows = EncodedBatch::encode_and_persist_names(
-                        &chunk.records,
-                        collector_id,
-                        bucket,
-                        &mut known.lock(),
-                        &mut names.lock(),
-                        &mut tables.lock(),
-                    );
+                    let rows = encoder.lock().encode_and_persist_names(&chunk.records);
                     let rows = rows.map_err(|source| WalError::Io {
                         doing: "write down names of the log",
                         source: Arc::new(source),
@@ -250,8 +205,8 @@ impl Writer {
             return;
         }
         let n_bytes = batch.next.0 - batch.from.0;
-        self.full_bytes = n_bytes.min(self.config.max_bytes.0);
-        let waiting = self.wal.stats().end.saturating_sub(batch.next.0);
+        self.full_bytes = n_bytes.min(self.parts.config.batch.max_bytes.0);
+        let waiting = self.parts.wal.stats().end.saturating_sub(batch.next.0);
         if waiting >= n_bytes / 4 {
             let reading = self.read_batch(batch.next, self.limits());
             self.ahead = Some(ReadAhead::begin(reading));
@@ -277,18 +232,19 @@ impl Writer {
             return;
         }
         if batch.skipped_bytes > 0 {
-            self.metrics.wal_skipped_bytes.inc_by(batch.skipped_bytes);
+            let metrics = &self.parts.metrics;
+            metrics.wal_skipped_bytes.inc_by(batch.skipped_bytes);
             let bytes = batch.skipped_bytes;
             tracing::error!(bytes, from = %self.checkpoint.offset, "wal is damaged, bytes skipped");
         }
         for error in &batch.rows.unreadable {
-            self.metrics.wal_unreadable_reports.inc();
+            self.parts.metrics.wal_unreadable_reports.inc();
             tracing::error!(error, "a report of the log cannot be read by this version");
         }
         if let Some(newest_us) = batch.newest_us {
             self.insert(&batch, may_be_stored).await;
             for (dimension, n) in Dimension::ALL.iter().zip(batch.rows.limited) {
-                self.metrics.limited(*dimension).inc_by(n);
+                self.parts.metrics.limited(*dimension).inc_by(n);
             }
             self.checkpoint.time_us = self.checkpoint.time_us.max(newest_us);
         }
@@ -305,9 +261,9 @@ impl Writer {
 
     /// Saves the checkpoint, with retries without end: without it a batch could have another end after a crash.
     async fn save(&mut self, checkpoint: Checkpoint) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
+        let mut backoff = self.backoff();
         loop {
-            let wal = self.wal.clone();
+            let wal = self.parts.wal.clone();
             match on_disk(move || wal.save_checkpoint(&checkpoint)).await {
                 Ok(()) => break,
                 Err(error) => note_disk_failure(&error),
@@ -326,39 +282,38 @@ impl Writer {
         let Checkpoint {
             offset, time_us, ..
         } = self.checkpoint;
-        let progress = &self.metrics.progress;
+        let progress = &self.parts.metrics.progress;
         progress.checkpoint.store(offset.0, Relaxed);
         progress.complete_until_us.store(time_us, Relaxed);
     }
 
     /// Inserts a batch into every table, with retries without end.
     async fn insert(&self, batch: &RowBatch, may_be_stored: bool) {
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.config.max_backoff());
+        let metrics = &self.parts.metrics;
+        let mut backoff = self.backoff();
         let mut may_be_stored = may_be_stored;
         while let Err(error) = self.try_insert(batch, may_be_stored).await {
-            self.metrics.store_up.set(0);
-            note_failure(&self.metrics, "batch", &error);
+            metrics.store_up.set(0);
+            note_failure(metrics, "batch", &error);
             sleep(backoff.pause()).await;
             may_be_stored = true;
         }
-        self.metrics.store_up.set(1);
+        metrics.store_up.set(1);
         let rows = &batch.rows;
         for (table, body) in [("reports", &rows.reports), ("placements", &rows.placements)] {
-            self.metrics
-                .rows
-                .get_or_create(&[("table", table)])
-                .inc_by(body.n_rows as u64);
+            let counter = metrics.rows.get_or_create(&[("table", table)]);
+            counter.inc_by(body.n_rows as u64);
         }
     }
 
     async fn try_insert(&self, batch: &RowBatch, may_be_stored: bool) -> Result<(), SinkError> {
-        let (rows, sink) = (&batch.rows, &self.sink);
-        self.insert_once(Table::Copies, batch, may_be_stored)
+        let (rows, sink) = (&batch.rows, &self.parts.sink);
+        self.insert_once("report_copies", |rows| &rows.copies, batch, may_be_stored)
             .await?;
         // Without a token: after a restart other placements are new, and the table merges equal rows.
         sink.insert_body("placements", &rows.placements, None)
             .await?;
-        self.insert_once(Table::Reports, batch, may_be_stored)
+        self.insert_once("reports", |rows| &rows.reports, batch, may_be_stored)
             .await?;
         self.rollup.rebuild(&rows.buckets).await
     }
@@ -372,27 +327,27 @@ impl Writer {
     /// a whole or not at all, and has the token for each of those.
     async fn insert_once(
         &self,
-        table: Table,
+        table: &'static str,
+        of: fn(&EncodedBatch) -> &EncodedBlock,
         batch: &RowBatch,
         may_be_stored: bool,
     ) -> Result<(), SinkError> {
-        let (first, end, name) = (batch.from, batch.next, table.name());
-        let body = table.of(&batch.rows);
-        let token = format!("{}-{first}-{end}-{name}", self.wal.collector_id());
+        let (first, end, sink) = (batch.from, batch.next, &self.parts.sink);
+        let body = of(&batch.rows);
+        let token = format!("{}-{first}-{end}-{table}", self.parts.wal.collector_id());
         let mut stored = HashSet::new();
         if may_be_stored {
-            stored = self.stored_of(name, batch).await?;
+            stored = self.stored_of(table, batch).await?;
         }
         if stored.is_empty() {
-            return self.sink.insert_body(name, body, Some(&token)).await;
+            return sink.insert_body(table, body, Some(&token)).await;
         }
         if stored.len() >= body.n_rows {
             return Ok(());
         }
-        let missing = self.read_without(batch, stored).await;
-        self.sink
-            .insert_body(name, table.of(&missing), Some(&token))
-            .await
+        let limits = BatchLimits::up_to(end);
+        let missing = self.read(first, limits, Arc::new(stored)).await.rows;
+        sink.insert_body(table, of(&missing), Some(&token)).await
     }
 
     /// WAL offsets of the batch's rows that a table has.
@@ -410,26 +365,16 @@ impl Writer {
              AND wal_offset >= {} AND wal_offset < {} \
              AND toDate(received_at) BETWEEN toDate(toDateTime({oldest}, 'UTC')) \
              AND toDate(toDateTime({newest}, 'UTC')) + 1",
-            self.collector_id(),
+            self.parts.collector_id(),
             batch.from,
             batch.next,
         );
-        let stored = self.sink.fetch::<OffsetRow>(table, &sql).await?;
-        Ok(stored.into_iter().map(|row| row.wal_offset).collect())
+        let stored = self.parts.sink.fetch::<u64>(table, &sql).await?;
+        Ok(stored.into_iter().collect())
     }
 
-    /// Reads a batch again, without the stored rows.
-    async fn read_without(&self, batch: &RowBatch, stored: HashSet<u64>) -> EncodedBatch {
-        let limits = BatchLimits {
-            end: batch.next,
-            max_records: usize::MAX,
-            max_bytes: usize::MAX,
-        };
-        self.read(batch.from, limits, Arc::new(stored)).await.rows
-    }
-
-    fn collector_id(&self) -> u64 {
-        self.wal.collector_id().short()
+    fn backoff(&self) -> Backoff {
+        Backoff::new(FIRST_PAUSE, self.parts.config.batch.max_backoff())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a checkpoint frees: segments are removed or used again, and a full WAL accepts appends.
+//! Space freed by a checkpoint: segments are removed or used again, and a full WAL accepts appends.
 
 use super::*;
 
@@ -90,8 +90,8 @@ async fn a_full_wal_refuses_until_the_checkpoint_moves() {
     append_once_accepted(&wal, &payload).await;
 }
 
-/// The previous process ended between its checkpoint and the removal. Nothing waits for the store, so no checkpoint
-/// follows.
+/// The previous process ended between its checkpoint and the removal. Nothing waits for the store, so
+/// no checkpoint follows.
 #[tokio::test]
 async fn a_drained_log_is_not_full_after_a_restart() {
     let storage = FaultyStorage::default();

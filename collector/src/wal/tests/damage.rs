@@ -20,7 +20,7 @@ proptest! {
         }
         let names: Vec<String> = storage.list().unwrap().into_iter().filter(|n| segment::base_of(n).is_some()).collect();
         let name = place.get(&names);
-        let len = storage.disk().files[name].lock().unwrap().cached.len();
+        let len = storage.disk().files[name].lock().cached.len();
         storage.corrupt(name, place.index(len));
         if reopens {
             (log, _, _) = open_log(&storage);
@@ -58,7 +58,7 @@ fn the_last_record_damaged_anywhere_costs_only_itself() {
             log.append_group(&mut group(&whole), 1).unwrap();
             let content = storage.disk().files[&name].clone();
             {
-                let mut content = content.lock().unwrap();
+                let mut content = content.lock();
                 let place = usize::try_from(segment::file_position(0, at as u64)).unwrap();
                 damage(&mut content.cached, place);
                 content.durable = content.cached.clone();
@@ -90,7 +90,7 @@ fn a_page_that_cannot_be_read_is_skipped_and_counted() {
     let records: Vec<Vec<u8>> = (0..200_u8).map(|i| vec![i; 100]).collect();
     log.append_group(&mut group(&records), 1).unwrap();
     let name = segment::file_name(0);
-    storage.disk().files[&name].lock().unwrap().unreadable_at = Some(10_000);
+    storage.disk().files[&name].lock().unreadable_at = Some(10_000);
     let (found, skipped) = read_all(&log, WalOffset(0));
     assert!((150..200).contains(&found.len()), "{} records", found.len());
     assert_eq!(

@@ -20,7 +20,7 @@ async fn a_full_disk_stops_acks_and_not_the_log() {
         }
     };
     assert!(matches!(error, WalError::DiskFull(_)), "{error}");
-    assert!(!wal.is_writable());
+    assert!(!is_writable(&wal));
 
     storage.disk().is_full = false;
     // Without appends the WAL's probe finds the space.
@@ -53,7 +53,7 @@ async fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
         "{error}"
     );
     assert!(matches!(error.retry(), Retry::After(_)));
-    assert!(!wal.is_writable());
+    assert!(!is_writable(&wal));
     storage.disk().free_bytes = 1_000;
     wait_until_writable(&wal).await;
     wal.append(batch(b"report")).await.unwrap();

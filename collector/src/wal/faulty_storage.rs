@@ -1,11 +1,14 @@
 //! Storage in memory for tests: operations fail on demand, writes tear, and a power loss drops what was not synced.
+#![cfg_attr(not(test), expect(dead_code, reason = "fuzz targets use a part"))]
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::wal::direct_io::{BLOCK_BYTES, lead_of};
-use crate::wal::storage::{SegmentFile, Storage};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::direct_io::{BLOCK_BYTES, lead_of};
+use super::storage::{SegmentFile, Storage};
 
 const SECTOR: usize = 64;
 
@@ -40,8 +43,8 @@ struct FaultyFile {
 }
 
 impl FaultyStorage {
-    pub(super) fn disk(&self) -> std::sync::MutexGuard<'_, Disk> {
-        self.0.lock().unwrap()
+    pub(super) fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock()
     }
 
     pub(super) fn fail_after(&self, n_operations: u32, partial_bytes: usize) {
@@ -55,7 +58,7 @@ impl FaultyStorage {
         let mut disk = self.disk();
         disk.until_failure = None;
         for content in disk.files.values_mut() {
-            let mut after = content.lock().unwrap().clone();
+            let mut after = content.lock().clone();
             let len = if arrives() {
                 after.cached.len()
             } else {
@@ -80,7 +83,7 @@ impl FaultyStorage {
 
     pub(super) fn corrupt(&self, name: &str, at: usize) {
         let disk = self.disk();
-        let mut content = disk.files[name].lock().unwrap();
+        let mut content = disk.files[name].lock();
         content.cached[at] ^= 0x55;
         content.durable[at] ^= 0x55;
     }
@@ -100,6 +103,11 @@ impl Disk {
             None => false,
         }
     }
+}
+
+/// A position or a length in memory.
+fn at(n: u64) -> usize {
+    usize::try_from(n).expect("fits memory")
 }
 
 fn broken() -> io::Error {
@@ -158,10 +166,10 @@ impl Storage for FaultyStorage {
 
 impl SegmentFile for FaultyFile {
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut disk = self.disk.lock().unwrap();
+        let mut disk = self.disk.lock();
         let fails = disk.fails();
-        let mut content = self.content.lock().unwrap();
-        let position = usize::try_from(position).unwrap();
+        let mut content = self.content.lock();
+        let position = at(position);
         let grows = position + bytes.len() > content.cached.len();
         let is_full = disk.is_full && grows;
         let arrives = if fails || is_full {
@@ -192,8 +200,8 @@ impl SegmentFile for FaultyFile {
     }
 
     fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let content = self.content.lock().unwrap();
-        let position = usize::try_from(position).unwrap().min(content.cached.len());
+        let content = self.content.lock();
+        let position = at(position).min(content.cached.len());
         let n = buffer.len().min(content.cached.len() - position);
         if content
             .unreadable_at
@@ -206,28 +214,24 @@ impl SegmentFile for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.disk.lock().unwrap().fails() {
+        if self.disk.lock().fails() {
             return Err(broken());
         }
-        let mut content = self.content.lock().unwrap();
+        let mut content = self.content.lock();
         content.durable = content.cached.clone();
         Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.content.lock().unwrap().cached.len() as u64)
+        Ok(self.content.lock().cached.len() as u64)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.content
-            .lock()
-            .unwrap()
-            .cached
-            .resize(usize::try_from(len).unwrap(), 0);
+        self.content.lock().cached.resize(at(len), 0);
         Ok(())
     }
 
     fn reserve(&self, len: u64) -> io::Result<()> {
-        self.write_at(0, &vec![0; usize::try_from(len).unwrap()])
+        self.write_at(0, &vec![0; at(len)])
     }
 }
