@@ -22,7 +22,7 @@ pub(crate) struct Shape {
     pub(crate) in_flight_each: usize,
 }
 
-/// What one stretch of load did.
+/// Result of one stretch of load.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) reports: u64,

@@ -1,19 +1,19 @@
-//! Who runs where: the client on one CPU and the server under load on another, so that neither takes the
-//! other's time or caches; or everybody everywhere.
+//! CPU affinity: the client on one CPU and the server under load on another, so that neither takes the other's time or
+//! caches; or both on any CPU.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::thread::CpuSet;
 
-/// Says a server's process its CPU; without it, it runs where its parent may.
+/// The CPU of a server's process; without it the server runs where its parent may.
 pub(crate) const CPU: &str = "EPWATCH_BENCH_CPU";
 const ANY: usize = usize::MAX;
 
 static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
 static SERVERS: AtomicUsize = AtomicUsize::new(ANY);
 
-/// What this process was allowed at its start: a child inherits what its parent is left with.
+/// The CPUs of this process at its start. A child inherits its parent's current set, not this one.
 fn allowed() -> &'static [usize] {
     ALLOWED.get_or_init(|| {
         let Ok(set) = rustix::thread::sched_getaffinity(None) else {

@@ -1,11 +1,11 @@
-//! What receiving costs, per CPU-second of the server: `cargo bench -p epwatch-collector --bench
-//! ingest`, with `-- --json` as one JSON document.
+//! Cost of receiving, per CPU-second of the server: `cargo bench -p epwatch-collector --bench ingest`, with `-- --json`
+//! as one JSON document.
 //!
 //! One light client loads, in turns, the collector and a bare tonic service of the same contract
 //! that only decodes and answers; each server is a process of its own, on a CPU of its own where
-//! there are two. `--soak 600` loads for as many seconds and says what the collector's memory does;
-//! `--only-ingest` and `--only-writer` are the halves; `--storage 1000000` stores so many reports and says
-//! what they take on disk, by table and column. The WAL lies on a file system with a real fsync. Without `--bench` (as `cargo
+//! there are two. `--soak 600` loads for as many seconds and prints the collector's memory;
+//! `--only-ingest` and `--only-writer` are the halves; `--storage 1000000` stores so many reports and prints
+//! their bytes on disk, by table and column. The WAL lies on a file system with a real fsync. Without `--bench` (as `cargo
 //! test --benches` runs it) everything happens once and briefly, and only its correctness counts.
 
 #![allow(
@@ -44,13 +44,13 @@ const SHAPE: Shape = Shape {
 };
 const BATCH: usize = 100;
 
-/// How long and how often.
+/// Durations and number of rounds.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     rounds: usize,
     load: Duration,
     half_load: Duration,
-    /// How long a WAL is filled for the writer.
+    /// Time for which a WAL is filled for the writer.
     fill: Duration,
 }
 
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What ingest costs, and how long an ack takes.
+/// Measures the cost of ingest, and the time of an ack.
 fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
     let collector = Server::start("collector", dir);
     let bare = Server::start("bare", dir);
@@ -173,7 +173,7 @@ fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
     figures.insert("soak_rss_mib".into(), rss_mib.into());
 }
 
-/// What the writer takes from the WAL to the engine, against the engine alone.
+/// Measures the way from the WAL to the engine against the engine alone.
 fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     // Writer and engine share the machine, as they do in `serve`; the engine alone has all of it.
     cpus::together();
@@ -257,7 +257,7 @@ fn work_dir() -> tempfile::TempDir {
     dir
 }
 
-/// What one server did in a round.
+/// Rates of one server in a round.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     per_cpu_second: f64,
@@ -294,7 +294,7 @@ fn rate(done: &Done, cpu_seconds: f64) -> Rate {
     }
 }
 
-/// How much one does of what the other does, median of the rounds: both of a round had the machine in the
+/// Returns the ratio of two servers' rates, as the median of the rounds. Both servers of a round had the machine in the
 /// same state, which changes by a third within minutes.
 fn ratio(of: &[Rate], to: &[Rate]) -> f64 {
     let pairs = of.iter().zip(to);

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::{Client, Collector};
 use epwatch_proto::v1::{
     self,
     collector_service_server::{CollectorService, CollectorServiceServer},
@@ -41,34 +41,80 @@ const PAGES: &str = "pages on ";
 /// The kernel's unit of CPU time in /proc, on every Linux that there is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A server's process; killed when dropped.
-pub(crate) struct Server {
+/// A process of this program that plays a part; killed when dropped.
+pub(crate) struct Process {
     child: Child,
+    lines: Box<dyn Iterator<Item = String> + Send>,
+}
+
+impl Process {
+    fn start(kind: &str, dir: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
+            .env(KIND, kind)
+            .env(DIR, dir)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the bench starts itself again");
+        let stdout = child.stdout.take().expect("it is piped");
+        let lines = Box::new(BufReader::new(stdout).lines().map_while(Result::ok));
+        Self { child, lines }
+    }
+
+    /// A collector that writes a WAL full of reports into a store, from where it begins to write. With summaries, of
+    /// buckets of a second, it has drained the WAL once they are built.
+    pub(crate) fn writer(dir: &Path, store: &str, database: &str, sums_up: bool) -> Self {
+        let kind = if sums_up { "stored" } else { "writer" };
+        let mut writer = Self::start(kind, dir, &[(STORE, store), (DATABASE, database)]);
+        writer.wait_for(STARTED);
+        writer
+    }
+
+    /// Waits until everything is stored.
+    pub(crate) fn drain(&mut self) {
+        self.wait_for(DRAINED);
+    }
+
+    fn wait_for(&mut self, line: &str) {
+        let found = self.lines.find(|found| found == line);
+        found.unwrap_or_else(|| panic!("the process never says {line:?}"));
+    }
+
+    /// User and system time so far: what getrusage gives, read from outside.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(self.child.id())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server under load.
+pub(crate) struct Server {
+    process: Process,
     pub(crate) address: SocketAddr,
     pages: Option<SocketAddr>,
 }
 
 impl Server {
     pub(crate) fn start(kind: &str, dir: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
-            .env(KIND, kind)
-            .env(DIR, dir)
-            .envs(cpus::of_server().map(|cpu| (cpus::CPU, cpu)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the bench starts itself again");
-        let stdout = child.stdout.take().expect("it is piped");
-        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        let cpu = cpus::of_server();
+        let cpu: Vec<_> = cpu.iter().map(|cpu| (cpus::CPU, cpu.as_str())).collect();
+        let mut process = Process::start(kind, dir, &cpu);
         let mut pages = None;
-        let address = lines.find_map(|line| {
+        let address = process.lines.find_map(|line| {
             if let Some(page) = line.strip_prefix(PAGES) {
                 pages = page.parse().ok();
             }
             line.strip_prefix(LISTENING)?.parse().ok()
         });
         Self {
-            child,
+            process,
             address: address.expect("the server says where it listens"),
             pages,
         }
@@ -90,72 +136,17 @@ impl Server {
             .expect("a metric of that name")
     }
 
-    /// User and system time of the process so far: what getrusage gives, read from outside.
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        cpu_seconds(self.child.id())
+        self.process.cpu_seconds()
     }
 
     /// Resident memory, in MiB.
     pub(crate) fn rss_mib(&self) -> f64 {
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.process.child.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
         let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok());
         kib.unwrap_or(0.0) / 1024.0
-    }
-}
-
-/// A collector's process that writes a WAL full of reports into a store.
-pub(crate) struct Writer {
-    child: Child,
-    lines: Box<dyn Iterator<Item = String> + Send>,
-}
-
-impl Writer {
-    /// Starts one; returns when it begins to write.
-    pub(crate) fn start(dir: &Path, store: &str, database: &str) -> Self {
-        Self::start_as("writer", dir, store, database)
-    }
-
-    /// The same with summaries, of buckets of a second; it has drained the WAL once they are built.
-    pub(crate) fn start_with_summaries(dir: &Path, store: &str, database: &str) -> Self {
-        Self::start_as("stored", dir, store, database)
-    }
-
-    fn start_as(kind: &str, dir: &Path, store: &str, database: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("a path of its own"))
-            .env(KIND, kind)
-            .env(DIR, dir)
-            .env(STORE, store)
-            .env(DATABASE, database)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the bench starts itself again");
-        let stdout = child.stdout.take().expect("it is piped");
-        let mut lines = Box::new(BufReader::new(stdout).lines().map_while(Result::ok));
-        lines
-            .find(|line| line == STARTED)
-            .expect("the writer starts");
-        Self { child, lines }
-    }
-
-    pub(crate) fn cpu_seconds(&self) -> f64 {
-        cpu_seconds(self.child.id())
-    }
-
-    /// Waits until everything is stored.
-    pub(crate) fn drain(&mut self) {
-        self.lines
-            .find(|line| line == DRAINED)
-            .expect("the writer drains the log");
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
     }
 }
 
@@ -191,13 +182,6 @@ async fn drain(dir: &Path, sums_up: bool) {
     println!("{DRAINED}");
     let wait = || std::io::stdin().read_to_end(&mut Vec::new());
     let _ = tokio::task::spawn_blocking(wait).await;
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// User and system time of a process, all its threads, in seconds.
@@ -255,11 +239,15 @@ async fn serve_soaked(dir: &Path) {
     let store = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let address = store.local_addr().expect("bound");
     tokio::spawn(swallow(store));
-    let client = epwatch_collector::Client::default()
+    let client = Client::default()
         .with_url(format!("http://{address}"))
         .with_validation(false);
     let mut config = config(dir);
     config.rollup.enabled = false;
+    serve(config, client).await;
+}
+
+async fn serve(config: CollectorConfig, client: Client) {
     let collector = Collector::start(config, client, CancellationToken::new())
         .await
         .expect("the collector starts");
@@ -277,15 +265,11 @@ async fn serve_collector(dir: &Path) {
             held.push(stream);
         }
     });
-    let client = epwatch_collector::Client::default().with_url(format!("http://{store}"));
+    let client = Client::default().with_url(format!("http://{store}"));
     let mut config = config(dir);
     // Ten of them are the pause after a failed try: no second one while the bench measures.
     config.batch.period = Period(Duration::from_secs(60));
-    let collector = Collector::start(config, client, CancellationToken::new())
-        .await
-        .expect("the collector starts");
-    println!("{PAGES}{}", collector.http_listen());
-    until_parent_ends(collector.listen()).await;
+    serve(config, client).await;
 }
 
 pub(crate) fn config(dir: &Path) -> CollectorConfig {

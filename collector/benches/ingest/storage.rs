@@ -1,5 +1,5 @@
-//! What reports take on disk: those of the reference payload with random ids, written by the collector's
-//! own writer into the embedded engine and merged into one part a day, with their summaries.
+//! Bytes of reports on disk. The reference payload with random ids is written by the collector's own writer into the
+//! embedded engine and merged into one part a day, with its summaries.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::client;
 use crate::payload::Template;
-use crate::server::{Server, Writer};
+use crate::server::{Process, Server};
 use crate::writer::start_engine;
 use crate::{BATCH, Figures, SHAPE};
 
@@ -54,7 +54,7 @@ pub(crate) fn measure(dir: &Path, reports: u64, figures: &mut Figures) {
             format!("unix:{}", engine.socket().display()),
         );
         let stored = tokio::task::spawn_blocking(move || {
-            Writer::start_with_summaries(&dir, &store, DATABASE).drain()
+            Process::writer(&dir, &store, DATABASE, true).drain()
         });
         stored.await.expect("the writer drains");
         let client = engine.client(DATABASE);

@@ -2,7 +2,7 @@
 //! reports is written by a collector of its own process, then the rows that it made are read back
 //! as they are and sent to fresh tables by the same client, in batches of the same size: as rows, which is
 //! how that client inserts, and as blocks, which is how the writer does. The first batches of each are
-//! not counted: what a process pays once for its memory says nothing about the rate that it keeps up.
+//! not counted: the one-time cost of a process's memory is no part of its steady rate.
 //! Nothing is merged meanwhile: merging is the engine's, costs all sides the same, and would go on while
 //! the next side is measured.
 
@@ -18,7 +18,7 @@ use epwatch_store::migrate;
 
 use crate::client;
 use crate::payload::Template;
-use crate::server::{self, Server, Writer};
+use crate::server::{self, Process, Server};
 use crate::{BATCH, SHAPE};
 
 /// The argument that makes this program the engine's child.
@@ -27,7 +27,7 @@ pub(crate) const ENGINE_CHILD: &str = "engine-child";
 /// Batches that are not counted, where there are so many more.
 const WARM_UP: usize = 3;
 
-/// What one round did.
+/// Results of one round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) writer: Stored,
@@ -47,7 +47,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// What was done since an earlier state of the same.
+    /// Returns the difference to an earlier state.
     fn since(self, before: Self) -> Self {
         Self {
             rows: self.rows - before.rows,
@@ -134,7 +134,7 @@ async fn count(client: &Client, table: &str) -> u64 {
     count.expect("the engine answers")
 }
 
-/// What was stored in a database by now.
+/// Returns the counts of a database by now.
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
 async fn stored(engine: &EmbeddedStore, database: &str, started: Instant) -> Stored {
     Stored {
@@ -150,7 +150,7 @@ async fn stored(engine: &EmbeddedStore, database: &str, started: Instant) -> Sto
 async fn run_writer(dir: &Path, engine: &EmbeddedStore, database: &str, warm_up: usize) -> Stored {
     let (dir, name) = (dir.to_owned(), database.to_owned());
     let store = format!("unix:{}", engine.socket().display());
-    let starts = tokio::task::spawn_blocking(move || Writer::start(&dir, &store, &name));
+    let starts = tokio::task::spawn_blocking(move || Process::writer(&dir, &store, &name, false));
     let mut writer = starts.await.expect("the writer starts");
     let started = Instant::now();
     let mut before = stored(engine, database, started).await;

@@ -17,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::http::post;
-use crate::support::{PATIENCE, Store, config, connect, report, request, send, start_with};
+use crate::support::{
+    OPEN, PATIENCE, ROWS, Store, config, connect, report, request, send, start_with, store_all,
+};
 
 const SECRET: [u8; 32] = [42; 32];
 
@@ -59,45 +61,13 @@ fn deletion() -> v1::DeleteInstallationRequest {
     }
 }
 
-/// Every view that shows reports, with what one report of `installations` devices gives.
-async fn check_views_show(store: &Store, reports: u64) {
-    for (view, expected) in [
-        ("SELECT count() AS n FROM counted_reports_v1", reports),
-        ("SELECT count() AS n FROM device_sessions_v1", reports),
-        ("SELECT count() AS n FROM device_series_v1", 2 * reports),
-        (
-            "SELECT uniqExact(installation) AS n FROM device_buckets_v1",
-            reports,
-        ),
-        (
-            "SELECT uniqExact(installation) AS n FROM device_placements_v1",
-            reports,
-        ),
-        (
-            "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1",
-            6 * reports,
-        ),
-        (
-            "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
-            reports,
-        ),
-        (
-            "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
-            reports,
-        ),
-        (
-            "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1",
-            reports,
-        ),
-    ] {
-        assert_eq!(store.number(view).await, expected, "{view}");
+/// As [`Store::check_views_show`], of installations with a report each.
+async fn check_views_show(store: &Store, installations: u64) {
+    store.check_views_show(installations).await;
+    for view in ["device_buckets_v1", "device_placements_v1"] {
+        let sql = format!("SELECT uniqExact(installation) AS n FROM {view}");
+        assert_eq!(store.number(&sql).await, installations, "{view}");
     }
-}
-
-async fn all_closed(store: &Store) {
-    let open = "SELECT count() AS n FROM report_copies \
-                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
-    store.eventually(open, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,18 +85,16 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     // One installation of the same slice as the deleted one, and one of another.
     let slice = InstallationId::from_secret(&SECRET).as_bytes()[0] % 4;
     let reports = [doomed(1), report(4 + slice, 1, 1), report(5 + slice, 1, 1)];
-    assert!(send(&mut to_first, &reports).await.is_empty());
-    store
-        .eventually("SELECT count() AS n FROM reports", 3)
-        .await;
-    all_closed(&store).await;
+    store_all(&mut to_first, &reports).await;
+    store.eventually(ROWS, 3).await;
+    store.eventually(OPEN, 0).await;
     check_views_show(&store, 3).await;
 
     let buried = to_second.delete_installation(deletion()).await.unwrap();
     let tombstoned_at = buried.into_inner().tombstoned_at_unix_ms;
     let again = to_second.delete_installation(deletion()).await.unwrap();
     assert_eq!(again.into_inner().tombstoned_at_unix_ms, tombstoned_at);
-    // At once where it was asked, soon elsewhere.
+    // At once on the collector that was called, soon on the other.
     let refused = send(&mut to_second, &[doomed(2), report(1, 1, 1)]).await;
     assert_eq!(refused.len(), 1);
     assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
@@ -139,10 +107,8 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     let hidden = "SELECT count() AS n FROM deletions_v1 WHERE toYear(hidden_at) > 1970 \
                   AND requested_at <= hidden_at AND rebuilt_buckets = 1";
     store.eventually(hidden, 1).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 4)
-        .await;
-    all_closed(&store).await;
+    store.eventually(ROWS, 4).await;
+    store.eventually(OPEN, 0).await;
     check_views_show(&store, 3).await;
     let shown = format!(
         "SELECT count() AS n FROM device_buckets_v1 WHERE installation = unhex('{}')",
@@ -156,9 +122,7 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     let mut again = first_config;
     again.erase_period = Period(Duration::from_millis(50));
     let again = start_with(&store, again).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 3)
-        .await;
+    store.eventually(ROWS, 3).await;
     let erased = "SELECT count() AS n FROM deletions_v1 \
                   WHERE toYear(erased_at) > 1970 AND erased_reports = 1";
     store.eventually(erased, 1).await;
@@ -180,7 +144,7 @@ async fn a_deletion_is_kept_while_the_store_is_away() {
     let start = || Collector::start(away.clone(), nowhere.clone(), CancellationToken::new());
     let collector = start().await.unwrap();
     let mut device = connect(&collector).await;
-    assert!(send(&mut device, &[doomed(1)]).await.is_empty());
+    store_all(&mut device, &[doomed(1)]).await;
     device.delete_installation(deletion()).await.unwrap();
     for len in [0, 31, 33] {
         let secret = vec![1; len].into();
@@ -196,7 +160,7 @@ async fn a_deletion_is_kept_while_the_store_is_away() {
     let refused = send(&mut device, &[doomed(2)]).await;
     assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
     let store = Store::start_in(dir).await;
-    // What was acknowledged before is stored, or erased again by now, and seen nowhere.
+    // The acknowledged report is stored, or erased by now, and in no view.
     let stored_or_erased = "SELECT toUInt64(assumeNotNull((SELECT count() FROM reports)) \
                             + assumeNotNull((SELECT sum(erased_reports) FROM deletions_v1))) AS n";
     store.eventually(stored_or_erased, 1).await;
@@ -204,28 +168,27 @@ async fn a_deletion_is_kept_while_the_store_is_away() {
         .eventually("SELECT uniqExact(installation) AS n FROM tombstones", 1)
         .await;
     check_views_show(&store, 0).await;
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
-/// As if a collector that was away when they were erased had stored its backlog; they leave the disk too.
+/// As after the backlog of a collector that was away during the erasure. Those rows leave the disk too.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_an_erased_installation_that_come_late_are_erased_too() {
     let store = Store::start().await;
-    let run = async |sql: &str| store.client.query(sql).execute().await.unwrap();
     let mut config = config(&store.dir.path().join("wal"));
     config.erase_period = Period(Duration::from_millis(50));
     let collector = start_with(&store, config.clone()).await;
     let mut device = connect(&collector).await;
-    assert!(send(&mut device, &[doomed(1)]).await.is_empty());
+    store_all(&mut device, &[doomed(1)]).await;
     let rows = "SELECT toUInt64(assumeNotNull((SELECT count() FROM reports)) \
                 + assumeNotNull((SELECT count() FROM report_copies))) AS n";
     store.eventually(rows, 2).await;
     for table in ["reports", "report_copies"] {
-        run(&format!(
-            "CREATE TABLE late_{table} ENGINE = Memory AS SELECT * FROM {table}"
-        ))
-        .await;
+        store
+            .run(&format!(
+                "CREATE TABLE late_{table} ENGINE = Memory AS SELECT * FROM {table}"
+            ))
+            .await;
     }
     device.delete_installation(deletion()).await.unwrap();
     let erased = "SELECT toUInt64(sum(erased_reports)) AS n FROM deletions_v1 \
@@ -233,18 +196,19 @@ async fn rows_of_an_erased_installation_that_come_late_are_erased_too() {
     store.eventually(erased, 1).await;
     store.eventually(rows, 0).await;
 
-    // Nobody erases meanwhile: what comes between a count and its deletion is erased uncounted.
+    // No collector erases meanwhile: a row that comes between a count and its deletion is erased uncounted.
     collector.stop().await;
     for table in ["reports", "report_copies"] {
-        run(&format!("INSERT INTO {table} SELECT * FROM late_{table}")).await;
+        store
+            .run(&format!("INSERT INTO {table} SELECT * FROM late_{table}"))
+            .await;
     }
     assert_eq!(store.number(rows).await, 2);
     let collector = start_with(&store, config).await;
     store.eventually(erased, 2).await;
     store.eventually(rows, 0).await;
     check_views_show(&store, 0).await;
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
 fn model(id: &str) -> Option<v1::Model> {
@@ -454,8 +418,7 @@ async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
         .map(|p| (p.directive.id.as_str(), p.is_revoked))
         .collect();
     assert!(revoked.contains(&("off", true)) && revoked.contains(&("other", false)));
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
 #[derive(Debug, clickhouse::Row, serde::Serialize)]
@@ -467,7 +430,7 @@ struct DirectiveRow {
     expires: i64,
 }
 
-/// What the store holds of a directive that was published at the beginning of time.
+/// The row of a directive that was published in 1970.
 fn row(directive: &Directive) -> DirectiveRow {
     DirectiveRow {
         id: directive.id.clone(),
@@ -524,6 +487,5 @@ async fn a_directive_can_be_revoked_where_no_other_has_room() {
         assert!(Instant::now() < deadline, "never handed out");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }

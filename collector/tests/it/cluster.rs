@@ -13,7 +13,8 @@ use epwatch_store::{Cluster, plan};
 use serde::Deserialize;
 
 use crate::support::{
-    CLUSTER, Store, cluster_config, connect, engine_in, number, report, send, start,
+    CLUSTER, COUNTED, OPEN, Store, cluster_config, connect, engine_in, number, report, start,
+    store_all,
 };
 use crate::zookeeper::ZooKeeper;
 
@@ -27,7 +28,7 @@ async fn names(client: &Client, sql: &str) -> BTreeSet<String> {
     rows.into_iter().map(|row| row.name).collect()
 }
 
-/// What `epwatch migrate --dry-run` prints, run as it is.
+/// Runs the statements that `epwatch migrate --dry-run` prints.
 async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
     let values = schema::cluster(Retention::default(), cluster);
     let planned = plan(DATABASE, MIGRATIONS, &values).unwrap();
@@ -43,7 +44,7 @@ async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
         let Err(error) = client.query_raw(sql).execute().await else {
             continue;
         };
-        // The engine's replicated tables are read-only, and say so of an ALTER that is sound in all else;
+        // The engine's replicated tables are read-only, and refuse even a valid ALTER with that;
         // `schema` runs those without replicas.
         let is_read_only = error.to_string().contains("TABLE_IS_READ_ONLY");
         assert!(sql.starts_with("ALTER ") && is_read_only, "{error}: {sql}");
@@ -80,7 +81,7 @@ async fn the_schema_of_a_replicated_cluster_is_made_on_zookeeper() {
         )
         .await;
         assert!(of_shards.contains("reports"), "{of_shards:?}");
-        // The number of replicas is what ZooKeeper says.
+        // The number of replicas comes from ZooKeeper.
         let registered = "SELECT table AS name FROM system.replicas \
                           WHERE database = 'epwatch_shard' AND total_replicas = 2 \
                           AND NOT is_session_expired AND zookeeper_exception = '' \
@@ -117,17 +118,14 @@ async fn reports_count_once_on_distributed_tables() {
     let (one, two) = (start(&store, "one").await, start(&store, "two").await);
     let (mut to_one, mut to_two) = (connect(&one).await, connect(&two).await);
     let reports: Vec<_> = (1..=9).map(|n| report(n, 10, 1)).collect();
-    assert!(send(&mut to_one, &reports).await.is_empty());
-    assert!(send(&mut to_two, &reports[..4]).await.is_empty());
+    store_all(&mut to_one, &reports).await;
+    store_all(&mut to_two, &reports[..4]).await;
 
-    let counted = "SELECT count() AS n FROM counted_reports_v1";
-    store.eventually(counted, 9).await;
+    store.eventually(COUNTED, 9).await;
     // Rows lie on the shard; the table that is written has none of its own.
     let on_shard = "SELECT count() AS n FROM epwatch_shard.reports";
     store.eventually(on_shard, 13).await;
-    let open = "SELECT count() AS n FROM report_copies \
-                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
-    store.eventually(open, 0).await;
+    store.eventually(OPEN, 0).await;
     store
         .eventually(
             "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
@@ -149,6 +147,6 @@ async fn reports_count_once_on_distributed_tables() {
         .await;
     one.stop().await;
     two.stop().await;
-    assert_eq!(store.number(counted).await, 9);
+    assert_eq!(store.number(COUNTED).await, 9);
     store.engine.stop().await;
 }

@@ -7,58 +7,11 @@ use epwatch_collector::config::CollectorConfig;
 use epwatch_collector::schema::{DATABASE, Retention, retention, single_server};
 use epwatch_proto::v1::Outcome;
 use epwatch_server::Period;
-use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, Store, config, connect, report, send, start, start_with};
-
-const COPIES: &str = "SELECT count() AS n FROM reports";
-const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
-
-/// Waits until every bucket with a report in it is closed.
-async fn all_closed(store: &Store) {
-    let open = "SELECT count() AS n FROM report_copies \
-                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
-    store.eventually(open, 0).await;
-}
-
-/// What each view says of two reports of one device with five warm runs and one cold one each.
-async fn check_views_show(store: &Store, reports: u64) {
-    for (view, expected) in [
-        (COUNTED, reports),
-        ("SELECT count() AS n FROM device_sessions_v1", reports),
-        ("SELECT count() AS n FROM device_series_v1", 2 * reports),
-        (
-            "SELECT toUInt64(sum(n)) AS n FROM device_buckets_v1",
-            6 * reports,
-        ),
-        (
-            "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1",
-            reports,
-        ),
-        (
-            "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1",
-            6 * reports,
-        ),
-        (
-            "SELECT toUInt64(arraySum(mapValues(sumMap(hist)))) AS n FROM cohort_buckets_v1",
-            6 * reports,
-        ),
-        (
-            "SELECT toUInt64(sum(recorded)) AS n FROM loss_ledger_v1",
-            reports,
-        ),
-        (
-            "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1",
-            reports,
-        ),
-        (
-            "SELECT toUInt64(sum(abs(missing))) AS n FROM loss_ledger_v1",
-            0,
-        ),
-    ] {
-        assert_eq!(store.number(view).await, expected, "{view}");
-    }
-}
+use crate::support::{
+    COUNTED, OPEN, PATIENCE, ROWS, Store, config, connect, report, send, start, start_at,
+    start_with, started, store_all,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_sent_thrice_in_batches_and_through_two_collectors_counts_once() {
@@ -71,39 +24,37 @@ async fn a_report_sent_thrice_in_batches_and_through_two_collectors_counts_once(
     let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
 
     let sent = [report(1, 10, 1)];
-    assert!(send(&mut to_first, &sent).await.is_empty());
-    store.eventually(COPIES, 1).await;
-    assert!(send(&mut to_second, &sent).await.is_empty());
-    store.eventually(COPIES, 2).await;
-    assert!(send(&mut to_second, &sent).await.is_empty());
-    store.eventually(COPIES, 3).await;
-    assert!(send(&mut to_first, &[report(1, 10, 2)]).await.is_empty());
-    store.eventually(COPIES, 4).await;
+    store_all(&mut to_first, &sent).await;
+    store.eventually(ROWS, 1).await;
+    store_all(&mut to_second, &sent).await;
+    store.eventually(ROWS, 2).await;
+    store_all(&mut to_second, &sent).await;
+    store.eventually(ROWS, 3).await;
+    store_all(&mut to_first, &[report(1, 10, 2)]).await;
+    store.eventually(ROWS, 4).await;
 
-    check_views_show(&store, 2).await;
-    all_closed(&store).await;
-    check_views_show(&store, 2).await;
+    store.check_views_show(2).await;
+    store.eventually(OPEN, 0).await;
+    store.check_views_show(2).await;
     let surplus = "SELECT toUInt64(sum(duplicate)) AS n FROM duplicates_v1";
     assert_eq!(store.number(surplus).await, 2);
     first.stop().await;
     second.stop().await;
-    check_views_show(&store, 2).await;
+    store.check_views_show(2).await;
     store.engine.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
-    let store = Store::start().await;
-    let collector = start(&store, "wal").await;
-    let mut device = connect(&collector).await;
+    let (store, collector, mut device) = started().await;
     let sent = [report(1, 10, 1), report(1, 10, 2)];
-    assert!(send(&mut device, &sent).await.is_empty());
+    store_all(&mut device, &sent).await;
     let again = send(&mut device, &sent).await;
     let outcomes: Vec<Outcome> = again.iter().map(|result| result.outcome()).collect();
     assert_eq!(outcomes, [Outcome::Duplicate; 2]);
     assert_eq!(again[1].key.as_ref().unwrap().sequence, 2);
     collector.stop().await;
-    check_views_show(&store, 2).await;
+    store.check_views_show(2).await;
     let duplicates = "SELECT toUInt64(sum(duplicate)) AS n FROM duplicates_v1";
     assert_eq!(store.number(duplicates).await, 2);
     store.engine.stop().await;
@@ -114,23 +65,21 @@ async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_in_closed_buckets_is_counted_once() {
     let (store, other) = with_backlog(|_| (), async |_| ()).await;
-    all_closed(&store).await;
-    check_views_show(&store, 2).await;
+    store.eventually(OPEN, 0).await;
+    store.check_views_show(2).await;
     let rebuilt = "SELECT count() AS n FROM bucket_revisions WHERE reason = 'backlog'";
     assert!(store.number(rebuilt).await > 0);
-    other.stop().await;
-    store.engine.stop().await;
+    store.end(other).await;
 }
 
-/// Some of its reports may have expired: what the summary says is then more than could be counted.
+/// Some of its reports may have expired, so a new summary would miss them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_whose_reports_may_be_gone_keeps_its_summary() {
     // Reports are kept for a day here, and a day may be gone at any time.
     let day = Period(Duration::from_secs(86_400));
     let (store, other) = with_backlog(|gone| gone.raw_retention = day, async |_| ()).await;
     check_not_built_again(&store).await;
-    other.stop().await;
-    store.engine.stop().await;
+    store.end(other).await;
 }
 
 async fn check_not_built_again(store: &Store) {
@@ -141,7 +90,7 @@ async fn check_not_built_again(store: &Store) {
     assert_eq!(store.number(COUNTED).await, 2);
 }
 
-/// What an earlier TTL may have removed does not come back with a longer one.
+/// Reports that an earlier TTL may have removed do not come back with a longer one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_longer_retention_does_not_trust_what_the_shorter_one_left() {
     let change = async |store: &Store| {
@@ -157,8 +106,7 @@ async fn a_longer_retention_does_not_trust_what_the_shorter_one_left() {
     };
     let (store, other) = with_backlog(|_| (), change).await;
     check_not_built_again(&store).await;
-    other.stop().await;
-    store.engine.stop().await;
+    store.end(other).await;
 }
 
 /// A day's reports go together: the first of them stay until the last one may go.
@@ -183,13 +131,13 @@ async fn a_copy_that_does_not_count_stays_hidden_until_it_is_gone() {
     ] {
         store.client.query_raw(&sql).execute().await.unwrap();
     }
-    assert_eq!(store.number(COPIES).await, 3);
+    assert_eq!(store.number(ROWS).await, 3);
     assert_eq!(store.number(COUNTED).await, 2);
     store.engine.stop().await;
 }
 
 /// Two reports of one device, one of which another collector has too and received later; its
-/// bucket is closed when the first collector, which nobody had heard of, comes back.
+/// bucket is closed when the first collector, unknown until then, comes back.
 ///
 /// `before` that happens.
 async fn with_backlog(
@@ -200,30 +148,24 @@ async fn with_backlog(
     let mut gone = config(&store.dir.path().join("wal-gone"));
     set(&mut gone);
     gone.batch.drain_timeout = Period(Duration::from_millis(1));
-    // Its store is away from the start: nobody has heard of it.
+    // Its store is away from the start, so it is unknown there.
     let away = store.engine.client("no_such_database");
-    let collector = Collector::start(gone.clone(), away, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_at(gone.clone(), away).await;
     let mut device = connect(&collector).await;
-    assert!(
-        send(&mut device, &[report(1, 10, 1), report(1, 10, 2)])
-            .await
-            .is_empty()
-    );
+    store_all(&mut device, &[report(1, 10, 1), report(1, 10, 2)]).await;
     collector.stop().await;
 
     let other = start(&store, "wal-other").await;
     let mut device = connect(&other).await;
-    assert!(send(&mut device, &[report(1, 10, 1)]).await.is_empty());
-    store.eventually(COPIES, 1).await;
-    all_closed(&store).await;
-    check_views_show(&store, 1).await;
+    store_all(&mut device, &[report(1, 10, 1)]).await;
+    store.eventually(ROWS, 1).await;
+    store.eventually(OPEN, 0).await;
+    store.check_views_show(1).await;
     before(&store).await;
 
     gone.batch.drain_timeout = Period(PATIENCE);
     let back = start_with(&store, gone).await;
-    store.eventually(COPIES, 3).await;
+    store.eventually(ROWS, 3).await;
     store.eventually(COUNTED, 2).await;
     back.stop().await;
     (store, other)

@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use epwatch_collector::Collector;
 use epwatch_collector::{Wal, WalOffset, WalOptions};
 use epwatch_server::ByteSize;
 use epwatch_server::SystemClock;
 use epwatch_store::StoreTarget;
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use crate::support::{Device, PATIENCE, config, connect, report, request};
+use crate::support::{Device, PATIENCE, config, connect, report, request, start_at};
 
 /// Set for the child: the small disk, and how much of it is to stay free.
 const CHILD_DISK: &str = "EPWATCH_DISK_FULL_DIR";
@@ -66,9 +64,7 @@ async fn child_entry() {
     config.wal.max_bytes = ByteSize(32 << 20);
     config.wal.min_free_bytes = ByteSize(min_free);
     let nobody = epwatch_store::client(&StoreTarget::unix(&disk.join("none.sock"), "epwatch"));
-    let collector = Collector::start(config, nobody, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_at(config, nobody).await;
     let mut device = connect(&collector).await;
     let (n_acked, refusal) = fill(&mut device, 1).await;
     assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");

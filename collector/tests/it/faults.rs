@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use epwatch_collector::Collector;
 use epwatch_store::StoreTarget;
-use tokio_util::sync::CancellationToken;
 
-use crate::support::{Device, PATIENCE, Store, config, connect, report, request, send, start};
+use crate::support::{
+    COUNTED, Device, PATIENCE, ROWS, Store, config, connect, report, request, send, start,
+    start_alone, start_at,
+};
 
-const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
 const DISTINCT: &str = "SELECT uniqExact(installation, stream_id, sequence) AS n FROM reports";
 
 /// Set for the child that is a collector: its WAL's directory and the store's socket.
@@ -30,9 +30,7 @@ async fn collector_child_entry() {
     let target = StoreTarget::parse(&store, "epwatch").unwrap();
     let client = epwatch_store::client(&target);
     let config = config(Path::new(&wal));
-    let collector = Collector::start(config, client, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_at(config, client).await;
     println!("{LISTENING}{}", collector.listen());
     std::future::pending::<()>().await;
 }
@@ -101,7 +99,7 @@ impl Drop for CollectorProcess {
     }
 }
 
-/// Sends reports of its own, one after the other, each as often as it takes to hear an ack.
+/// Sends reports of its own one after the other, each until it is acknowledged.
 async fn send_until_acked(
     address: Arc<std::sync::Mutex<String>>,
     installation: u8,
@@ -208,25 +206,18 @@ async fn a_killed_engine_loses_and_doubles_nothing() {
     }
     store.eventually(DISTINCT, 1000).await;
     store.eventually(COUNTED, 1000).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 1000)
-        .await;
+    store.eventually(ROWS, 1000).await;
     assert_eq!(
         store.number("SELECT count() AS n FROM report_copies").await,
         1000
     );
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_store_is_away_acks_go_on_and_it_catches_up() {
     let dir = tempfile::tempdir().unwrap();
-    let client = epwatch_store::client(&Store::target_in(&dir));
-    let config = config(&dir.path().join("wal"));
-    let collector = Collector::start(config, client, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_alone(&dir, config(&dir.path().join("wal"))).await;
     let mut device = connect(&collector).await;
     let reports: Vec<_> = (1..=500).map(|sequence| report(1, 1, sequence)).collect();
     for some in reports.chunks(50) {
@@ -253,6 +244,5 @@ async fn while_the_store_is_away_acks_go_on_and_it_catches_up() {
     let out_of_order = "SELECT count() AS n FROM (SELECT sequence, row_number() OVER \
                         (ORDER BY wal_offset) AS place FROM reports) WHERE sequence != place";
     assert_eq!(store.number(out_of_order).await, 0);
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }

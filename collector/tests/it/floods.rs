@@ -61,8 +61,7 @@ fn head() -> Vec<u8> {
     block
 }
 
-/// Writes these bytes again and again and reads nothing, until the other side has closed; how many it
-/// took.
+/// Writes these bytes again and again and reads nothing, until the other side has closed; how many it took.
 fn write_until_closed(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     stream
         .set_write_timeout(Some(Duration::from_millis(50)))
@@ -151,8 +150,7 @@ async fn a_head_that_never_ends_is_refused() {
     collector.stop().await;
 }
 
-/// Calls that are reset as soon as they are made (CVE-2023-44487), and pings whose answers nobody reads:
-/// neither leaves anything behind.
+/// Calls that are reset at once (CVE-2023-44487), and pings whose answers are never read, leave nothing behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn resets_and_pings_leave_nothing_behind() {
     const MAX_GROWTH: usize = 64 << 20;
@@ -175,7 +173,7 @@ async fn resets_and_pings_leave_nothing_behind() {
         bytes.extend(frame(HEADERS, END_HEADERS, stream, &head()));
         bytes.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
     }
-    // Whether it is closed in the middle of it is for the server to say.
+    // The server may close it in the middle.
     let _ = resets.write_all(&bytes);
 
     let mut pings = open(address);

@@ -19,7 +19,7 @@ type Choice = Box<dyn Fn(&str) -> bool + Send + Sync>;
 /// A statement that was held back; it goes on when this is dropped.
 pub(crate) type Held = oneshot::Sender<()>;
 
-/// Which statement to hold back, once, and whom to tell.
+/// The statement to hold back, once, and the receiver of that event.
 struct Hold {
     is_it: Choice,
     tell: oneshot::Sender<Held>,
@@ -40,7 +40,6 @@ impl Drop for Gate {
 }
 
 impl Gate {
-    /// Closed.
     pub(crate) async fn before(socket: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -72,7 +71,7 @@ impl Gate {
         self.is_open.send_replace(true);
     }
 
-    /// Holds back the first request whose bytes `is_it` knows; tells when it is there.
+    /// Holds back the first request whose bytes match `is_it`; resolves when it is there.
     pub(crate) async fn hold_back(
         &self,
         is_it: impl Fn(&str) -> bool + Send + Sync + 'static,

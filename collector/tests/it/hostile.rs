@@ -12,11 +12,10 @@ use epwatch_server::Period;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use prost::Message;
-use tokio_util::sync::CancellationToken;
 
 use crate::faults::CollectorProcess;
 use crate::http::{SERVICE, open, post, read_answer};
-use crate::support::{PATIENCE, Store, config, connect, report, request, send};
+use crate::support::{PATIENCE, config, connect, report, request, send, start_alone, store_all};
 
 pub(crate) async fn start(
     dir: &tempfile::TempDir,
@@ -25,13 +24,10 @@ pub(crate) async fn start(
     let mut config = config(&dir.path().join("wal"));
     config.batch.drain_timeout = Period(Duration::from_millis(1));
     set(&mut config);
-    let away = epwatch_store::client(&Store::target_in(dir));
-    Collector::start(config, away, CancellationToken::new())
-        .await
-        .unwrap()
+    start_alone(dir, config).await
 }
 
-/// Reads until the other side has closed; what it said before.
+/// Reads until the other side has closed, and returns all of it.
 pub(crate) fn read_to_end(mut stream: &TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     // A reset is an end, too.
@@ -157,7 +153,7 @@ async fn bodies_that_never_end_take_a_bounded_room() {
             stream
         })
         .collect();
-    // Four fit, to the byte; the others hear so at once.
+    // Four fit, to the byte; the others are refused at once.
     let mut n_refused = 0;
     let deadline = Instant::now() + PATIENCE;
     for stream in &waiting {
@@ -273,7 +269,7 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     let mut idle = Vec::with_capacity(n);
     for at in 0..n {
         let mut stream = open(address);
-        // Some have said nothing, some are HTTP/2 without a call, some were used once.
+        // A third sent nothing, a third is HTTP/2 without a call, a third was used once.
         match at % 3 {
             0 => {}
             1 => stream
@@ -299,13 +295,13 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     let mut device = crate::support::Device::connect(format!("http://{address}"))
         .await
         .unwrap();
-    assert!(send(&mut device, &[report(1, 1, 20)]).await.is_empty());
+    store_all(&mut device, &[report(1, 1, 20)]).await;
     drop(idle);
     collector.kill();
 }
 
 /// Default `connections.max`, in a process that may open few files: connections that never end do not
-/// take those that the WAL and the store need, nor do those that were told to go.
+/// take those that the WAL and the store need, nor do draining ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_log() {
     check_some_are_left_to_the_log(300, 400, 350).await;
@@ -380,7 +376,7 @@ async fn beyond_the_limit_the_idlest_connection_makes_room() {
     collector.stop().await;
 }
 
-/// A call under way when the collector is told to stop is answered; then nobody holds it up.
+/// Calls under way at a stop are answered; idle connections do not delay it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_collector_finishes_calls_of_both_protocols() {
     let dir = tempfile::tempdir().unwrap();
@@ -419,7 +415,7 @@ async fn a_stopping_collector_finishes_calls_of_both_protocols() {
     drop(idle);
 }
 
-/// Somebody who asks for one of the operator's pages and never ends his request holds up no stop.
+/// An unfinished request on the admin port does not delay a stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_request_for_a_page_holds_up_no_stop() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,6 @@ use crate::support::PATIENCE;
 
 pub(crate) const SERVICE: &str = "/epwatch.v1.CollectorService";
 
-/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -50,7 +49,7 @@ pub(crate) fn read_answer(mut stream: TcpStream) -> Answer {
     }
 }
 
-/// The answer, once it is whole; the end of the connection ends one that does not say how long it is.
+/// The answer, once it is whole. Without a length, the end of the connection ends it.
 fn parsed(bytes: &[u8], is_end: bool) -> Option<Answer> {
     let split = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8(bytes[..split].to_vec()).unwrap();

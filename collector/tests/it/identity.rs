@@ -6,20 +6,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use epwatch_collector::Collector;
 use epwatch_collector::config::{AppKeyConfig, NewKey, TlsConfig};
-use epwatch_collector::{Client, Collector};
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status};
 
 use crate::hostile::half_a_grpc_call;
 use crate::http::{SERVICE, open, post, read_answer};
-use crate::support::{Device, PATIENCE, Store, config, connect, report, request};
+use crate::support::{
+    Device, PATIENCE, Store, config, connect, eventually, key_for, metric, report, request,
+    start_alone, with_key,
+};
 
 const CALLS: [&str; 4] = [
     "Upload",
@@ -30,35 +32,33 @@ const CALLS: [&str; 4] = [
 
 /// Calls by gRPC with nothing in the message; the key is looked at first.
 async fn call(device: &mut Device, name: &str, key: Option<&str>) -> Result<(), Status> {
-    fn with_key<M>(message: M, key: Option<&str>) -> Request<M> {
-        let mut request = Request::new(message);
-        if let Some(key) = key {
-            let value = format!("Bearer {key}").parse().unwrap();
-            request.metadata_mut().insert("authorization", value);
+    fn keyed<M>(message: M, key: Option<&str>) -> Request<M> {
+        match key {
+            Some(key) => with_key(message, key),
+            None => Request::new(message),
         }
-        request
     }
     match name {
         "Upload" => {
             let message = request(&[report(1, 1, 1)]);
-            device.upload(with_key(message, key)).await.map(|_| ())
+            device.upload(keyed(message, key)).await.map(|_| ())
         }
         "DeleteInstallation" => {
             let message = v1::DeleteInstallationRequest {
                 secret: vec![7; 32].into(),
             };
-            let answer = device.delete_installation(with_key(message, key)).await;
+            let answer = device.delete_installation(keyed(message, key)).await;
             answer.map(|_| ())
         }
         "PutModelManifest" => {
             let message = v1::PutModelManifestRequest::default();
-            let answer = device.put_model_manifest(with_key(message, key)).await;
+            let answer = device.put_model_manifest(keyed(message, key)).await;
             answer.map(|_| ())
         }
         other => {
             assert_eq!(other, "PutCertifiedPlacement", "a call without a row here");
             let message = v1::PutCertifiedPlacementRequest::default();
-            let answer = device.put_certified_placement(with_key(message, key)).await;
+            let answer = device.put_certified_placement(keyed(message, key)).await;
             answer.map(|_| ())
         }
     }
@@ -78,25 +78,11 @@ fn every_call_of_the_contract_is_in_the_tables() {
     assert_eq!(calls.collect::<Vec<_>>(), CALLS);
 }
 
-fn key_for(made: &NewKey, app: &str) -> AppKeyConfig {
-    AppKeyConfig {
-        sha256: made.sha256.clone(),
-        app: app.to_owned(),
-        ..AppKeyConfig::default()
-    }
-}
-
-/// A collector whose store never answers: whoever gets past the key hears of that.
+/// A collector whose store never answers: a call past the key check fails for that reason.
 async fn start_without_store(dir: &tempfile::TempDir, keys: Vec<AppKeyConfig>) -> Collector {
     let mut config = config(&dir.path().join("wal"));
     config.keys = keys;
-    Collector::start(config, nowhere(dir), CancellationToken::new())
-        .await
-        .unwrap()
-}
-
-fn nowhere(dir: &tempfile::TempDir) -> Client {
-    epwatch_store::client(&Store::target_in(dir))
+    start_alone(dir, config).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,8 +122,8 @@ async fn no_call_is_taken_without_a_key_that_is_valid_now() {
     collector.stop().await;
 }
 
-/// Whoever has no valid key is refused with the head of his call: none of the bytes that he announces is
-/// waited for, kept, inflated or decoded. So is a manifest that comes with a key which ships inside an app.
+/// A call without a valid key is refused by its head: no byte of the announced body is awaited, kept, inflated or
+/// decoded. The same holds for a manifest with a key that ships inside an app.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +174,7 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     for name in ["PutModelManifest", "PutCertifiedPlacement"] {
         check(name, Some(&shipped), 403, "7").await;
     }
-    // Who sends all of it hears the same.
+    // A client that sends all of it gets the same answer.
     let mut message = request(&[report(1, 1, 1)]);
     message.reports = vec![vec![7; 3 << 20].into()];
     let status = connect(&collector).await.upload(message).await.unwrap_err();
@@ -196,8 +182,8 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     collector.stop().await;
 }
 
-/// Many HTTP/1.1 clients read the answer when they have sent all. One whose key was revoked must hear that, and
-/// no reset, or it sends the same for ever.
+/// Many HTTP/1.1 clients read the answer when they have sent all. One with a revoked key must get that
+/// answer and no reset, or it sends the same for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_the_answer_after_the_body_hears_why_it_was_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +233,7 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
     assert_eq!(response.results[0].outcome(), Outcome::RefusedWrongApp);
     assert!(!response.results[0].retryable);
 
-    // What the other app's key stores is the other app's, whatever the model is called.
+    // Rows of the other app's key are the other app's, whatever the model's name.
     let manifest = crate::calls::manifest("detector").encode_to_vec();
     let answer = post(
         address,
@@ -272,8 +258,7 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
         assert_eq!(answer.status, 403, "{answer:?}");
         assert_eq!(answer.json()["code"], "permission_denied");
     }
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
 /// Replaces a file as those who deploy secrets do.
@@ -292,9 +277,7 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
     replace(&file, entry(&old).as_bytes());
     let mut config = config(&dir.path().join("wal"));
     config.keys_file = Some(file.clone());
-    let collector = Collector::start(config, nowhere(&dir), CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_alone(&dir, config).await;
     let mut device = connect(&collector).await;
     call(&mut device, "Upload", Some(&old.secret))
         .await
@@ -315,11 +298,13 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
     until(&new, true).await;
     // A file that is broken takes no key away.
     replace(&file, b"[[keys]]\nsha256 = 7\n");
-    let failed = "epwatch_collector_reloads_total{result=\"failed\"} 1\n";
-    while !collector.metrics().encode().contains(failed) {
-        assert!(Instant::now() < deadline, "the broken file was not read");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let n_failed = || {
+        metric(
+            &collector,
+            "epwatch_collector_reloads_total{result=\"failed\"}",
+        )
+    };
+    eventually("the broken file is read", || n_failed() == 1.0).await;
     call(&mut device, "Upload", Some(&new.secret))
         .await
         .unwrap();
@@ -370,9 +355,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     replace(&files.key_file, &one.1);
     let mut config = config(&dir.path().join("wal"));
     config.tls = Some(files.clone());
-    let collector = Collector::start(config, nowhere(&dir), CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_alone(&dir, config).await;
     let address = collector.listen();
     let certificate = |pem: &[u8]| CertificateDer::from_pem_slice(pem).unwrap();
     let (first, protocol) = shown(address, "h2").await;
@@ -397,13 +380,8 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     replace(&files.cert_file, &two.0);
     let deadline = Instant::now() + PATIENCE;
     let failed = "epwatch_collector_reloads_total{result=\"failed\"}";
-    while !collector.metrics().encode().contains(failed) {
-        assert!(
-            Instant::now() < deadline,
-            "the new certificate was not read"
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_read = || collector.metrics().encode().contains(failed);
+    eventually("the new certificate is read", is_read).await;
     assert_eq!(shown(address, "h2").await.0, certificate(&one.0));
     replace(&files.key_file, &two.1);
     while shown(address, "http/1.1").await.0 != certificate(&two.0) {

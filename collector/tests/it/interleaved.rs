@@ -2,31 +2,30 @@
 //! do not block.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epwatch_collector::Collector;
 use epwatch_server::{ByteSize, Period};
 use prost::Message;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::Gate;
-use crate::support::{PATIENCE, Store, config, connect, report, send, start_with};
+use crate::gate::{Gate, Held};
+use crate::support::{
+    OPEN, PATIENCE, ROWS, Store, config, connect, eventually, report, send, start_at, start_with,
+    store_all,
+};
 
-const COPIES: &str = "SELECT count() AS n FROM reports";
-const OPEN: &str = "SELECT count() AS n FROM report_copies \
-                    WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
 /// Of closed buckets; read from their summaries alone.
 const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
 const BUILT_AGAIN: &str = "SELECT count() AS n FROM bucket_revisions WHERE reason != 'closed'";
 const ALL_LOOKED_AT: &str = "SELECT toUInt64(ifNull(max(checked_until) >= \
                              (SELECT max(closed_until) FROM rollup_watermark), 0)) AS n FROM rollup_checks";
 
-async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "gave up waiting: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// The statement that a gate held back.
+async fn in_time(held: oneshot::Receiver<Held>) -> Held {
+    let held = tokio::time::timeout(PATIENCE, held).await;
+    held.unwrap().unwrap()
 }
 
 fn now_secs() -> u64 {
@@ -44,8 +43,8 @@ fn closes_until(text: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// A collector that nobody waited for stores a report while another closes its bucket: after the
-/// summary was built, before the watermark says so. Neither sees the other's work by itself.
+/// A collector that no roll-up waits for stores a report while another closes its bucket: after the
+/// summary was built, before the watermark moves. Neither sees the other's work by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_stored_while_its_bucket_is_being_closed_is_in_the_summary() {
     stored_while_its_bucket_is_being_closed(false).await;
@@ -63,38 +62,22 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
         Gate::before(store.socket()).await,
         Gate::before(store.socket()).await,
     );
-    let stop = CancellationToken::new;
     let wal = |name: &str| config(&store.dir.path().join(name));
     let mut writes_only = wal("other");
     writes_only.rollup.enabled = false;
-    let other = Collector::start(writes_only, of_other.client(), stop())
-        .await
-        .unwrap();
-    let closer = Collector::start(wal("closer"), of_closer.client(), stop())
-        .await
-        .unwrap();
-    assert!(
-        send(&mut connect(&other).await, &[report(2, 20, 1)])
-            .await
-            .is_empty()
-    );
+    let other = start_at(writes_only, of_other.client()).await;
+    let closer = start_at(wal("closer"), of_closer.client()).await;
+    store_all(&mut connect(&other).await, &[report(2, 20, 1)]).await;
     let after = now_secs() + 1;
-    assert!(
-        send(&mut connect(&closer).await, &[report(1, 10, 1)])
-            .await
-            .is_empty()
-    );
+    store_all(&mut connect(&closer).await, &[report(1, 10, 1)]).await;
 
     let closing = of_closer
         .hold_back(move |text| closes_until(text).is_some_and(|until| until >= after))
         .await;
     of_closer.open();
-    let held = tokio::time::timeout(PATIENCE, closing)
-        .await
-        .unwrap()
-        .unwrap();
+    let held = in_time(closing).await;
     of_other.open();
-    wait_until("the other collector's report is stored", || {
+    eventually("the other collector's report is stored", || {
         other.is_drained()
     })
     .await;
@@ -127,27 +110,21 @@ async fn an_installation_deleted_while_its_bucket_is_being_closed_is_not_in_the_
     let store = Store::start().await;
     let gate = Gate::before(store.socket()).await;
     let wal = config(&store.dir.path().join("wal"));
-    let closer = Collector::start(wal, gate.client(), CancellationToken::new())
-        .await
-        .unwrap();
+    let closer = start_at(wal, gate.client()).await;
     let both = [report(1, 10, 1), report(2, 20, 1)];
-    assert!(send(&mut connect(&closer).await, &both).await.is_empty());
+    store_all(&mut connect(&closer).await, &both).await;
     let publishing = gate
         .hold_back(|text| text.contains("INSERT INTO bucket_revisions"))
         .await;
     gate.open();
-    let held = tokio::time::timeout(PATIENCE, publishing)
-        .await
-        .unwrap()
-        .unwrap();
+    let held = in_time(publishing).await;
     let deletion = "INSERT INTO tombstones SELECT unhex(repeat('02', 16)), now64(3, 'UTC')";
-    store.client.query(deletion).execute().await.unwrap();
+    store.run(deletion).await;
     drop(held);
-    store.eventually(COPIES, 2).await;
+    store.eventually(ROWS, 2).await;
     store.eventually(OPEN, 0).await;
     assert_eq!(store.number(SESSIONS).await, 1);
-    closer.stop().await;
-    store.engine.stop().await;
+    store.end(closer).await;
 }
 
 /// A store with so many reports, each in a closed bucket of its own. Returns the buckets' start times.
@@ -157,12 +134,8 @@ async fn closed_buckets(n: u64) -> (Store, Vec<u64>) {
     let mut device = connect(&collector).await;
     let mut buckets = Vec::new();
     for sequence in 1..=n {
-        assert!(
-            send(&mut device, &[report(1, 10, sequence)])
-                .await
-                .is_empty()
-        );
-        store.eventually(COPIES, sequence).await;
+        store_all(&mut device, &[report(1, 10, sequence)]).await;
+        store.eventually(ROWS, sequence).await;
         store.eventually(OPEN, 0).await;
         let latest = "SELECT toUInt64(toUInt32(max(bucket))) AS n FROM reports";
         buckets.push(store.number(latest).await);
@@ -173,12 +146,12 @@ async fn closed_buckets(n: u64) -> (Store, Vec<u64>) {
     (store, buckets)
 }
 
-/// Makes it that somebody looked until then, and nobody since.
+/// Sets the time until which closed buckets were checked.
 async fn set_looked_until(store: &Store, seconds: u64) {
     let insert =
         format!("INSERT INTO rollup_checks SELECT toDateTime({seconds}, 'UTC'), now64(3, 'UTC')");
     for sql in ["TRUNCATE TABLE rollup_checks", &insert] {
-        store.client.query(sql).execute().await.unwrap();
+        store.run(sql).await;
     }
 }
 
@@ -186,8 +159,7 @@ async fn set_looked_until(store: &Store, seconds: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_knows_of_no_look_is_not_built_again() {
     let (store, _) = closed_buckets(1).await;
-    let forget = store.client.query("TRUNCATE TABLE rollup_checks");
-    forget.execute().await.unwrap();
+    store.run("TRUNCATE TABLE rollup_checks").await;
     let upgraded = start_with(&store, config(&store.dir.path().join("wal"))).await;
     store.eventually(ALL_LOOKED_AT, 1).await;
     upgraded.stop().await;
@@ -205,14 +177,14 @@ async fn what_nobody_looked_at_is_built_bucket_by_bucket_from_its_beginning() {
     assert!(first < second, "{buckets:?}");
     for table in ["cohort_buckets", "cohort_sessions", "bucket_revisions"] {
         let sql = format!("TRUNCATE TABLE {table}");
-        store.client.query(&sql).execute().await.unwrap();
+        store.run(&sql).await;
     }
     set_looked_until(&store, first).await;
     let closed = format!(
         "INSERT INTO rollup_watermark SELECT toDateTime({}, 'UTC'), now64(3, 'UTC')",
         second + 1_000
     );
-    store.client.query(&closed).execute().await.unwrap();
+    store.run(&closed).await;
     assert_eq!(store.number(SESSIONS).await, 0);
 
     let gate = Gate::before(store.socket()).await;
@@ -222,10 +194,7 @@ async fn what_nobody_looked_at_is_built_bucket_by_bucket_from_its_beginning() {
     let building = gate.hold_back(move |text| text.contains(&is_second)).await;
     gate.open();
     let next = next.await.unwrap();
-    let held = tokio::time::timeout(PATIENCE, building)
-        .await
-        .unwrap()
-        .unwrap();
+    let held = in_time(building).await;
     let looked_until = "SELECT toUInt64(toUInt32(max(checked_until))) AS n FROM rollup_checks";
     assert_eq!(store.number(looked_until).await, first + 1);
     assert_eq!(store.number(SESSIONS).await, 1);
@@ -236,7 +205,7 @@ async fn what_nobody_looked_at_is_built_bucket_by_bucket_from_its_beginning() {
     store.engine.stop().await;
 }
 
-/// Their reports may be gone, and nobody came late.
+/// Their reports may be gone, and no report came late.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_looked_at_for_long_stays_and_is_no_backlog() {
     let (store, _) = closed_buckets(1).await;
@@ -259,12 +228,11 @@ async fn what_nobody_looked_at_for_long_stays_and_is_no_backlog() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_that_fails_keeps_no_bucket_from_being_closed() {
     let store = Store::start().await;
-    let broken = store.client.query("DROP TABLE rollup_checks");
-    broken.execute().await.unwrap();
+    store.run("DROP TABLE rollup_checks").await;
     let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
     let sent = send(&mut connect(&collector).await, &[report(1, 10, 1)]).await;
     assert!(sent.is_empty());
-    store.eventually(COPIES, 1).await;
+    store.eventually(ROWS, 1).await;
     store.eventually(OPEN, 0).await;
     let metrics = collector.metrics().encode();
     let is_noted = |line: &str| line.contains("call=\"rollup_check\"") && !line.ends_with(" 0");
@@ -283,7 +251,6 @@ fn copy_dir(from: &Path, to: &Path) {
 }
 
 const COPY_ROWS: &str = "SELECT count() AS n FROM report_copies";
-const REPORT_ROWS: &str = "SELECT count() AS n FROM reports";
 
 /// Stores a batch of twenty reports. Gives the WAL as it was when the batch had gone out and the collector
 /// died, before it wrote down that the store has it.
@@ -292,18 +259,12 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     let wal = store.dir.path().join("wal");
     let mut before = config(&wal);
     before.batch.drain_timeout = Period(Duration::from_millis(1));
-    let collector = Collector::start(before, gate.client(), CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_at(before, gate.client()).await;
     let reports: Vec<_> = (1..=20).map(|n| report(1, 10, n)).collect();
-    assert!(
-        send(&mut connect(&collector).await, &reports)
-            .await
-            .is_empty()
-    );
+    store_all(&mut connect(&collector).await, &reports).await;
     // Its end is written down before it goes out, and it has gone out.
     let metrics = collector.metrics().clone();
-    wait_until("the batch was begun", || {
+    eventually("the batch was begun", || {
         metrics
             .encode()
             .lines()
@@ -315,7 +276,7 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     copy_dir(&wal, &at_the_crash);
 
     let first = start_with(store, config(&wal)).await;
-    store.eventually(COPIES, 20).await;
+    store.eventually(ROWS, 20).await;
     first.stop().await;
     at_the_crash
 }
@@ -324,21 +285,21 @@ async fn forget_tokens(store: &Store) {
     for table in ["reports", "report_copies"] {
         let forget =
             format!("ALTER TABLE {table} MODIFY SETTING non_replicated_deduplication_window = 0");
-        store.client.query(&forget).execute().await.unwrap();
+        store.run(&forget).await;
     }
 }
 
 async fn takes_as_stored(store: &Store, wal: &Path) {
     let collector = start_with(store, config(wal)).await;
-    wait_until("the batch is taken as stored", || collector.is_drained()).await;
+    eventually("the batch is taken as stored", || collector.is_drained()).await;
     collector.stop().await;
 }
 
 async fn comes_back_with(store: &Store, wal: &Path) {
     takes_as_stored(store, wal).await;
-    assert_eq!(store.number(COPIES).await, 20);
+    assert_eq!(store.number(ROWS).await, 20);
     assert_eq!(store.number(COPY_ROWS).await, 20);
-    assert_eq!(store.number(REPORT_ROWS).await, 20);
+    assert_eq!(store.number(ROWS).await, 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -360,28 +321,28 @@ async fn of_a_batch_that_is_stored_in_part_the_rest_is_stored() {
         let lose = format!(
             "ALTER TABLE {table} DELETE WHERE sequence % 2 = {odd} SETTINGS mutations_sync = 2"
         );
-        store.client.query(&lose).execute().await.unwrap();
+        store.run(&lose).await;
     }
     assert_eq!(store.number(COPY_ROWS).await, 10);
-    assert_eq!(store.number(REPORT_ROWS).await, 10);
+    assert_eq!(store.number(ROWS).await, 10);
     comes_back_with(&store, &at_the_crash).await;
     store.engine.stop().await;
 }
 
 /// As where a shard's replica committed its rows and died, and the other does not have them yet: rows under
-/// a mask stand for those that nobody shows. What is stored lies there once, shown or not.
+/// a mask stand for rows that no query shows. Each stored row is there once, shown or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_stored_and_not_seen_are_not_stored_again() {
     let store = Store::start().await;
     let at_the_crash = stored_and_not_written_down(&store).await;
     for (table, odd) in [("report_copies", 0), ("reports", 1)] {
         let hide = format!("DELETE FROM {table} WHERE sequence % 2 = {odd}");
-        store.client.query(&hide).execute().await.unwrap();
+        store.run(&hide).await;
     }
     assert_eq!(store.number(COPY_ROWS).await, 10);
-    assert_eq!(store.number(REPORT_ROWS).await, 10);
+    assert_eq!(store.number(ROWS).await, 10);
     takes_as_stored(&store, &at_the_crash).await;
-    for rows in [COPY_ROWS, REPORT_ROWS] {
+    for rows in [COPY_ROWS, ROWS] {
         let all = format!("{rows} SETTINGS apply_deleted_mask = 0");
         assert_eq!(store.number(&all).await, 20, "{rows}");
     }
@@ -398,26 +359,19 @@ async fn what_waited_behind_a_full_batch_is_written_at_once() {
     config.batch.max_reports = 100;
     // One such pause is all that this test waits for, and there are many batches.
     config.batch.period = Period(PATIENCE);
-    let collector = Collector::start(config, gate.client(), CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_at(config, gate.client()).await;
     let mut device = connect(&collector).await;
     // The first batch waits for a full batch's worth of bytes.
     let (mut n_sent, mut n_bytes) = (0, 0);
     while n_bytes < 5 << 18 {
         let reports: Vec<_> = (1..=150).map(|n| report(1, 10, n_sent + n)).collect();
-        assert!(send(&mut device, &reports).await.is_empty());
+        store_all(&mut device, &reports).await;
         n_sent += 150;
         n_bytes += reports.iter().map(Message::encoded_len).sum::<usize>();
     }
     // Not full, the last one.
-    assert!(
-        send(&mut device, &[report(1, 10, n_sent + 1)])
-            .await
-            .is_empty()
-    );
+    store_all(&mut device, &[report(1, 10, n_sent + 1)]).await;
     gate.open();
-    store.eventually(COPIES, n_sent + 1).await;
-    collector.stop().await;
-    store.engine.stop().await;
+    store.eventually(ROWS, n_sent + 1).await;
+    store.end(collector).await;
 }

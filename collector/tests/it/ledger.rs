@@ -2,7 +2,7 @@
 //! counts of their own.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clickhouse::Row;
 use epwatch_server::Period;
@@ -11,12 +11,12 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{PATIENCE, Store, config, start_with};
+use crate::support::{Store, config, eventually, start_with};
 
 const DAY_MS: i64 = 86_400_000;
 const N_DAYS: i64 = 6;
 
-/// What happens to one device on one day.
+/// An event of one device.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// It seals a report of so many runs, which waits in the spool.
@@ -45,17 +45,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5_u64).prop_map(Step::Restart),
         3 => Just(Step::Sleep),
     ]
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Row, Serialize)]
-struct CopyRow {
-    installation: [u8; 16],
-    stream_id: u64,
-    sequence: u64,
-    received_at: i64,
-    collector_id: u64,
-    wal_offset: u64,
-    bucket: u32,
 }
 
 /// The columns of a report that the ledger reads.
@@ -105,7 +94,7 @@ impl Line {
     }
 }
 
-/// Cumulative counters, as the collector's side can know them.
+/// Cumulative counters, as far as reports carried them.
 #[derive(Debug, Clone, Default)]
 struct Known {
     last_sequence: u64,
@@ -163,7 +152,7 @@ impl Device {
     }
 }
 
-/// What the store is to say: lines by app and day, in reports and in runs.
+/// The expected lines by app and day, in reports and in runs.
 #[derive(Debug, Default)]
 struct Expected {
     reports: BTreeMap<(String, i64), Line>,
@@ -226,7 +215,7 @@ impl Expected {
         }
     }
 
-    /// `missing` is what the device recorded and nobody accounts for.
+    /// `missing` is recorded on the device and in no other column.
     fn close(&mut self) {
         for line in self.reports.values_mut().chain(self.runs.values_mut()) {
             line.missing = line.recorded - line.stored - line.dropped - line.refused;
@@ -245,12 +234,11 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap()
 }
 
-/// The rows that a fleet leaves, and what the ledger is to say of them.
+/// The rows of a fleet, and the ledger that they must give.
 struct Played {
-    copies: Vec<CopyRow>,
     reports: Vec<ReportRow>,
     expected: Expected,
-    /// By app: lost, and never told as given up.
+    /// By app: lost, and in no report's counters.
     missing: BTreeMap<String, i64>,
     given_up: BTreeMap<(u8, u64), u64>,
 }
@@ -258,7 +246,6 @@ struct Played {
 /// Plays the steps of all devices.
 fn play(fleet: &[Vec<Step>], today_ms: i64) -> Played {
     let mut played = Played {
-        copies: Vec::new(),
         reports: Vec::new(),
         expected: Expected::default(),
         missing: BTreeMap::new(),
@@ -313,7 +300,7 @@ fn play(fleet: &[Vec<Step>], today_ms: i64) -> Played {
             .given_up
             .extend(given_up.map(|(stream, n)| ((number, *stream), *n)));
     }
-    // What the devices told last is in their last report, so each ends on the same day.
+    // The last report has the final counters, so each device ends on the same day.
     events.sort_by_key(|(day, report, _)| {
         (*day, report.installation, report.stream_id, report.sequence)
     });
@@ -330,20 +317,11 @@ fn play(fleet: &[Vec<Step>], today_ms: i64) -> Played {
                 wal_offset: offset,
                 ..report.clone()
             };
-            played.copies.push(CopyRow {
-                installation: row.installation,
-                stream_id: row.stream_id,
-                sequence: row.sequence,
-                received_at: row.received_at,
-                collector_id: row.collector_id,
-                wal_offset: row.wal_offset,
-                bucket: row.bucket,
-            });
             played.reports.push(row);
         }
     }
     played.expected.close();
-    // A stream that ended before it could tell what it gave up leaves that missing.
+    // Reports given up after a stream's last report are missing.
     for ((device, stream), n) in &played.given_up {
         let told = played.expected.known.get(&(*device, *stream));
         let told: u64 = told.map_or(0, |known| known.dropped.values().map(|n| n.0).sum());
@@ -389,6 +367,13 @@ where
     insert.end().await.unwrap();
 }
 
+async fn insert_reports(store: &Store, rows: &[ReportRow]) {
+    insert(store, "reports", rows).await;
+    let key = "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
+    let copies = format!("INSERT INTO report_copies ({key}) SELECT {key} FROM reports");
+    store.run(&copies).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() {
     let store = Store::start().await;
@@ -403,11 +388,9 @@ async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() 
         let fleet = fleets.new_tree(&mut runner).unwrap().current();
         let played = play(&fleet, today_ms);
         for table in ["report_copies", "reports"] {
-            let sql = format!("TRUNCATE TABLE {table}");
-            store.client.query(&sql).execute().await.unwrap();
+            store.run(&format!("TRUNCATE TABLE {table}")).await;
         }
-        insert(&store, "report_copies", &played.copies).await;
-        insert(&store, "reports", &played.reports).await;
+        insert_reports(&store, &played.reports).await;
         check_lines(&store, "loss_ledger_daily_v1", &played.expected.reports).await;
         check_lines(&store, "loss_ledger_runs_daily_v1", &played.expected.runs).await;
         // In total what is missing is what was lost without a word, neither more nor less.
@@ -435,7 +418,7 @@ struct OutcomeRow {
     reports: u64,
 }
 
-/// Why is what an operator asks next; a reason that nobody knows makes no label of its own.
+/// An operator needs the reason; an unknown one adds no label.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_s_metrics_say_why() {
     let store = Store::start().await;
@@ -459,16 +442,7 @@ async fn the_ledger_s_metrics_say_why() {
         bucket,
         ..device.waiting.remove(0)
     };
-    let copy = CopyRow {
-        installation: report.installation,
-        stream_id: report.stream_id,
-        sequence: report.sequence,
-        received_at,
-        bucket,
-        ..CopyRow::default()
-    };
-    insert(&store, "report_copies", &[copy]).await;
-    insert(&store, "reports", &[report]).await;
+    insert_reports(&store, &[report]).await;
     let answered = |outcome: &str, reports| OutcomeRow {
         bucket,
         app_id: "app-0".into(),
@@ -500,21 +474,17 @@ async fn the_ledger_s_metrics_say_why() {
         of("runs", "dropped", "spool_full", 30),
         of("runs", "dropped", "other", 20),
     ];
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let are_there = || {
         let page = collector.metrics().encode();
         let lines: Vec<&str> = page.lines().collect();
         let is_there = |either: &[String; 2]| either.iter().any(|l| lines.contains(&l.as_str()));
-        if expected.iter().all(is_there) {
-            assert!(
-                !page.contains("eaten") && !page.contains("stolen"),
-                "{page}"
-            );
-            break;
-        }
-        assert!(Instant::now() < deadline, "{expected:#?} of {page}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    collector.stop().await;
-    store.engine.stop().await;
+        expected.iter().all(is_there)
+    };
+    eventually("every reason is on the page", are_there).await;
+    let page = collector.metrics().encode();
+    assert!(
+        !page.contains("eaten") && !page.contains("stolen"),
+        "{page}"
+    );
+    store.end(collector).await;
 }

@@ -1,10 +1,13 @@
 //! A sender above its limit is refused with a delay; other senders are not affected.
 
-use epwatch_collector::config::{AppKeyConfig, NewKey};
+use epwatch_collector::config::NewKey;
 use epwatch_proto::v1::{self, Outcome};
-use tonic::{Code, Request};
+use tonic::Code;
 
-use crate::support::{Store, config, connect, report, request, send, start_with};
+use crate::support::{
+    COUNTED, Store, check_metrics, config, connect, key_for, report, request, send, start_with,
+    store_all, with_key,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_above_its_limit_is_refused_for_now() {
@@ -29,15 +32,12 @@ async fn an_installation_above_its_limit_is_refused_for_now() {
         ]
     );
     assert!(answer.retry_after_ms.is_some());
-    assert!(send(&mut device, &[report(2, 1, 1)]).await.is_empty());
-    // What is known already costs nothing.
+    store_all(&mut device, &[report(2, 1, 1)]).await;
+    // A known report costs nothing.
     let again = send(&mut device, &[report(1, 1, 1)]).await;
     assert_eq!(again[0].outcome(), Outcome::Duplicate);
-    store
-        .eventually("SELECT count() AS n FROM counted_reports_v1", 3)
-        .await;
-    collector.stop().await;
-    store.engine.stop().await;
+    store.eventually(COUNTED, 3).await;
+    store.end(collector).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,11 +48,7 @@ async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
     config.limits.bursts.reports_per_key = 2;
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
-    assert!(
-        send(&mut device, &[report(1, 1, 1), report(2, 1, 1)])
-            .await
-            .is_empty()
-    );
+    store_all(&mut device, &[report(1, 1, 1), report(2, 1, 1)]).await;
     let status = device
         .upload(request(&[report(3, 1, 1)]))
         .await
@@ -62,14 +58,14 @@ async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
     let millis: u64 = pushback.to_str().unwrap().parse().unwrap();
     assert!((1..=120_000).contains(&millis), "{millis}");
     collector.stop().await;
-    // The key is for all apps: nothing says whose the refused ones are.
+    // The key is for all apps, so the refused reports have no app.
     let answered = "SELECT toUInt64(sum(answered_by_outcome['refused_quota'])) AS n \
                     FROM loss_ledger_daily_v1 WHERE app_id = '' AND environment = ''";
     assert_eq!(store.number(answered).await, 1);
     store.engine.stop().await;
 }
 
-/// Whoever has a key, which is public, makes up secrets: he takes no deletion from another app.
+/// A key is public, so its holders can make up secrets. They take no deletion from another app.
 #[tokio::test(flavor = "multi_thread")]
 async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,11 +74,7 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
         config.keys = keys
             .iter()
             .zip(["com.example.camera", "com.example.other"])
-            .map(|(key, app)| AppKeyConfig {
-                sha256: key.sha256.clone(),
-                app: app.to_owned(),
-                ..AppKeyConfig::default()
-            })
+            .map(|(key, app)| key_for(key, app))
             .collect();
         config.limits.deletions_per_key = 1;
         config.limits.bursts.deletions_per_key = 2;
@@ -90,11 +82,9 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
     .await;
     let mut device = connect(&collector).await;
     let mut delete = async |key: &NewKey, secret: u8| {
-        let mut call = Request::new(v1::DeleteInstallationRequest {
-            secret: vec![secret; 32].into(),
-        });
-        let value = format!("Bearer {}", key.secret).parse().unwrap();
-        call.metadata_mut().insert("authorization", value);
+        let secret = vec![secret; 32].into();
+        let message = v1::DeleteInstallationRequest { secret };
+        let call = with_key(message, &key.secret);
         device.delete_installation(call).await
     };
     delete(&keys[0], 1).await.unwrap();
@@ -104,12 +94,12 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
     assert!(status.metadata().contains_key("grpc-retry-pushback-ms"));
     delete(&keys[0], 1).await.expect("it is done already");
     delete(&keys[1], 3).await.unwrap();
-    let metrics = collector.metrics().encode();
-    for line in [
-        "epwatch_collector_requests_refused_total{reason=\"quota\"} 1\n",
-        "epwatch_collector_deletions_pending 3\n",
-    ] {
-        assert!(metrics.contains(line), "no {line} in\n{metrics}");
-    }
+    check_metrics(
+        &collector,
+        &[
+            "epwatch_collector_requests_refused_total{reason=\"quota\"} 1",
+            "epwatch_collector_deletions_pending 3",
+        ],
+    );
     collector.stop().await;
 }

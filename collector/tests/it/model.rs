@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde::Deserialize;
 
-use crate::support::{Device, Store, config, connect, report, request, send, start_with};
+use crate::support::{COUNTED, Device, Store, config, connect, report, request, send, start_with};
 
 /// A report's key and which of the reports with that key it is.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a case may know of one key.
+/// State of one key in a case.
 #[derive(Debug, Default)]
 struct Known {
     /// Copies that were acknowledged as stored.
@@ -112,7 +112,7 @@ impl Model {
     }
 }
 
-/// Two collectors before one store. The second remembers no key, as one that was started anew.
+/// Two collectors before one store. The second keeps no keys, as if just started.
 struct Pair<'a> {
     store: &'a Store,
     configs: [CollectorConfig; 2],
@@ -227,7 +227,7 @@ async fn play(case: &Case, steps: &[Step], pair: &mut Pair<'_>) {
     check(case, &model, pair.store).await;
 }
 
-/// Every view says what the model says, before and after the buckets are closed.
+/// Compares every view with the model, before and after the buckets are closed.
 async fn check(case: &Case, model: &Model, store: &Store) {
     let app = case.app();
     let copies = format!(
@@ -236,7 +236,7 @@ async fn check(case: &Case, model: &Model, store: &Store) {
     );
     store.eventually(&copies, model.n_copies()).await;
     let counted = model.counted();
-    // A deletion is heard of at once where it was asked, and soon by the other.
+    // A deletion holds at once on the collector that was called, and soon on the other.
     let devices = format!(
         "SELECT uniqExact(installation) AS n FROM counted_reports_v1 WHERE app_id = '{app}'"
     );
@@ -278,7 +278,7 @@ async fn check(case: &Case, model: &Model, store: &Store) {
     all().await;
 }
 
-/// `EPWATCH_MODEL_CASES` asks for more.
+/// `EPWATCH_MODEL_CASES` sets another number of cases.
 #[test]
 fn whatever_the_order_every_view_is_what_the_model_says() {
     let cases = std::env::var("EPWATCH_MODEL_CASES").map_or(3, |cases| cases.parse().unwrap());
@@ -330,7 +330,7 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
                 _ => now_ms - age_ms,
             };
             report.interval_start_unix_ms = (report.interval_end_unix_ms - 30_000).max(0);
-            // Started again since: uptime says nothing.
+            // Another boot, so uptime is no help.
             report.boot_id = "earlier".to_owned();
             report
         })
@@ -339,8 +339,7 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
     request.clock.as_mut().unwrap().wall_unix_ms = Some(now_ms);
     let answer = device.upload(request).await.unwrap().into_inner();
     assert_eq!(answer.results, []);
-    let counted = "SELECT count() AS n FROM counted_reports_v1";
-    store.eventually(counted, 9).await;
+    store.eventually(COUNTED, 9).await;
     // The day before yesterday and yesterday are in time; what is older, or of unknown age, is late.
     let voting = "SELECT count() AS n FROM counted_reports_v1 WHERE NOT is_late";
     assert_eq!(store.number(voting).await, 2);
@@ -352,6 +351,5 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
     assert_eq!(store.number(charted).await, 4);
     let runs = "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1";
     assert_eq!(store.number(runs).await, 54);
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }

@@ -3,7 +3,7 @@
 use epwatch_collector::config::NamesConfig;
 use epwatch_proto::v1;
 
-use crate::support::{Store, config, connect, report, send, start_with};
+use crate::support::{ROWS, Store, config, connect, eventually, report, start_with, store_all};
 
 fn named(sequence: u64, model: &str, version: &str) -> v1::Report {
     let mut report = report(1, 10, sequence);
@@ -23,10 +23,8 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
     let sent: Vec<v1::Report> = (1..=5)
         .map(|n| named(n, &format!("model-{n}"), "1"))
         .collect();
-    assert!(send(&mut device, &sent).await.is_empty());
-    store
-        .eventually("SELECT count() AS n FROM reports", 5)
-        .await;
+    store_all(&mut device, &sent).await;
+    store.eventually(ROWS, 5).await;
     // Counted once the batch is in the store: a stop waits for that.
     let metrics = collector.metrics().clone();
     collector.stop().await;
@@ -37,10 +35,8 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
     let sent = [named(6, "model-9", "1"), named(7, "model-2", "1")];
-    assert!(send(&mut device, &sent).await.is_empty());
-    store
-        .eventually("SELECT count() AS n FROM reports", 7)
-        .await;
+    store_all(&mut device, &sent).await;
+    store.eventually(ROWS, 7).await;
     collector.stop().await;
     for (sql, expected) in [
         ("SELECT uniqExact(model_id) AS n FROM device_sessions_v1", 3),
@@ -75,7 +71,7 @@ async fn the_ledger_is_a_metric() {
     let mut device = connect(&collector).await;
     // The third of its stream is never seen.
     let sent = [report(1, 10, 1), report(1, 10, 2), report(1, 10, 4)];
-    assert!(send(&mut device, &sent).await.is_empty());
+    store_all(&mut device, &sent).await;
     let expected = |metric: &str, entry: &str, n: u64| {
         format!(
             "epwatch_collector_loss_ledger_{metric}{{app=\"com.example.camera\",\
@@ -90,17 +86,12 @@ async fn the_ledger_is_a_metric() {
         expected("runs", "stored", 18),
         expected("runs", "missing", 6),
     ];
-    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
-    loop {
+    let are_there = || {
         let text = collector.metrics().encode();
         // Midnight may pass meanwhile.
         let text = text.replace("\"yesterday\"", "\"today\"");
-        if lines.iter().all(|line| text.contains(line)) {
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline, "{lines:?}\n{text}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    collector.stop().await;
-    store.engine.stop().await;
+        lines.iter().all(|line| text.contains(line))
+    };
+    eventually("the ledger is on the page", are_there).await;
+    store.end(collector).await;
 }

@@ -4,16 +4,16 @@ use std::io::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use epwatch_collector::Collector;
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::ByteSize;
 use prost::Message;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 
 use crate::http::{SERVICE, post, send as send_http};
-use crate::support::{Store, config, connect, report, request, send, start};
+use crate::support::{
+    COUNTED, Store, config, connect, report, request, start, start_alone, store_all,
+};
 
 pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -48,11 +48,7 @@ async fn reports_arrive_by_post_and_by_grpc_in_every_encoding() {
         plain.send_compressed(CompressionEncoding::Zstd),
     ];
     for (mut device, sequence) in grpc.into_iter().zip(4..) {
-        assert!(
-            send(&mut device, &[report(1, 1, sequence)])
-                .await
-                .is_empty()
-        );
+        store_all(&mut device, &[report(1, 1, sequence)]).await;
     }
     // A repeated report is one, whichever way it comes.
     let answer = post(address, "Upload", &[], &body(6));
@@ -60,8 +56,7 @@ async fn reports_arrive_by_post_and_by_grpc_in_every_encoding() {
     assert_eq!(response.results[0].outcome(), Outcome::Duplicate);
 
     collector.stop().await;
-    let counted = "SELECT count() AS n FROM counted_reports_v1";
-    assert_eq!(store.number(counted).await, 6);
+    assert_eq!(store.number(COUNTED).await, 6);
     store.engine.stop().await;
 }
 
@@ -70,11 +65,7 @@ async fn posts_are_refused_as_json_with_the_status_of_their_code() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(&dir.path().join("wal"));
     config.max_request_bytes = ByteSize(64 << 10);
-    // No store is needed to refuse.
-    let away = epwatch_store::client(&Store::target_in(&dir));
-    let collector = Collector::start(config, away, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_alone(&dir, config).await;
     let address = collector.listen();
     let sound = request(&[report(1, 1, 1)]).encode_to_vec();
 
@@ -141,11 +132,8 @@ async fn posts_are_refused_as_json_with_the_status_of_their_code() {
 #[tokio::test(flavor = "multi_thread")]
 async fn decompression_bombs_are_refused_for_good() {
     let dir = tempfile::tempdir().unwrap();
-    let away = epwatch_store::client(&Store::target_in(&dir));
     let config = config(&dir.path().join("wal"));
-    let collector = Collector::start(config, away, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_alone(&dir, config).await;
     let address = collector.listen();
     let zeros = vec![0; 64 << 20];
     for (encoding, bomb) in [
@@ -176,17 +164,14 @@ async fn decompression_bombs_are_refused_for_good() {
     collector.stop().await;
 }
 
-/// A full WAL is a reason to come again; both protocols say when.
+/// A full WAL is a reason to retry; both protocols give the delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushback_says_when_to_come_again() {
     let dir = tempfile::tempdir().unwrap();
-    let away = epwatch_store::client(&Store::target_in(&dir));
     let mut config = config(&dir.path().join("wal"));
     config.wal.max_bytes = ByteSize(256 << 10);
     config.batch.drain_timeout = epwatch_server::Period(std::time::Duration::ZERO);
-    let collector = Collector::start(config, away, CancellationToken::new())
-        .await
-        .unwrap();
+    let collector = start_alone(&dir, config).await;
     let mut device = connect(&collector).await;
     let mut refused = None;
     for first in (1..100_000).step_by(50) {

@@ -1,7 +1,6 @@
 //! Refused reports name the field and the reason, are counted, and do not affect others of the call.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
@@ -9,34 +8,24 @@ use epwatch_collector::config::{AppKeyConfig, NewKey};
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::{ByteSize, Period};
 use prost::Message;
-use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request};
+use tonic::Code;
 
 use crate::gate::Gate;
-use crate::http::post;
+use crate::http::{Answer, post};
 use crate::support::{
-    PATIENCE, Store, config, connect, eventually, hears_its_store, metric, report, request, send,
-    start, start_with,
+    COUNTED, PATIENCE, ROWS, Store, check_metrics, config, connect, eventually, hears_its_store,
+    key_for, metric, report, request, send, start, start_at, start_with, started, store_all,
+    with_key,
 };
 
 /// Reads one of the operator's pages.
-fn page(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+fn page(collector: &Collector, path: &str) -> Answer {
+    crate::http::send(collector.http_listen(), "GET", path, &[], b"")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() {
-    let store = Store::start().await;
-    let collector = start(&store, "wal").await;
-    let mut device = connect(&collector).await;
+    let (store, collector, mut device) = started().await;
 
     let mut no_model = report(1, 1, 2);
     no_model.sessions[0].model = None;
@@ -81,17 +70,16 @@ async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() 
     );
     assert_eq!(results[0].key.as_ref().unwrap().sequence, 2);
 
-    store
-        .eventually("SELECT count() AS n FROM counted_reports_v1", 2)
-        .await;
-    let metrics = page(collector.http_listen(), "/metrics");
-    for line in [
-        "epwatch_collector_reports_total{outcome=\"stored\"} 2\n",
-        "epwatch_collector_reports_total{outcome=\"refused_malformed\"} 2\n",
-        "epwatch_collector_reports_total{outcome=\"refused_unsupported\"} 1\n",
-        "epwatch_collector_reports_total{outcome=\"refused_too_large\"} 1\n",
+    store.eventually(COUNTED, 2).await;
+    let metrics = String::from_utf8(page(&collector, "/metrics").body).unwrap();
+    for (outcome, n) in [
+        ("stored", 2),
+        ("refused_malformed", 2),
+        ("refused_unsupported", 1),
+        ("refused_too_large", 1),
     ] {
-        assert!(metrics.contains(line), "no {line} in\n{metrics}");
+        let line = format!("epwatch_collector_reports_total{{outcome=\"{outcome}\"}} {n}\n");
+        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
     }
     collector.stop().await;
     let refused = "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes \
@@ -102,12 +90,10 @@ async fn a_malformed_report_is_refused_by_field_and_its_neighbours_are_stored() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_with_other_bytes_is_a_conflict() {
-    let store = Store::start().await;
-    let collector = start(&store, "wal").await;
-    let mut device = connect(&collector).await;
+    let (store, collector, mut device) = started().await;
     let mut other = report(1, 1, 1);
     other.interval_length_ms += 1;
-    assert!(send(&mut device, &[report(1, 1, 1)]).await.is_empty());
+    store_all(&mut device, &[report(1, 1, 1)]).await;
     let results = send(&mut device, &[other.clone()]).await;
     assert_eq!(results[0].outcome(), Outcome::RefusedConflict);
     // Within one call too.
@@ -117,12 +103,7 @@ async fn the_same_key_with_other_bytes_is_a_conflict() {
     let outcomes: Vec<Outcome> = results.iter().map(|result| result.outcome()).collect();
     assert_eq!(outcomes, [Outcome::Duplicate, Outcome::RefusedConflict]);
     collector.stop().await;
-    assert_eq!(
-        store
-            .number("SELECT count() AS n FROM counted_reports_v1")
-            .await,
-        2
-    );
+    assert_eq!(store.number(COUNTED).await, 2);
     store.engine.stop().await;
 }
 
@@ -132,12 +113,8 @@ async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
     let mut config = config(&store.dir.path().join("wal"));
     // SHA-256 of `abc`, from FIPS 180-2.
     let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".to_owned();
-    let app = "com.example.other".to_owned();
-    config.keys = vec![AppKeyConfig {
-        sha256,
-        app,
-        ..AppKeyConfig::default()
-    }];
+    let secret = "abc".to_owned();
+    config.keys = vec![key_for(&NewKey { secret, sha256 }, "com.example.other")];
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
 
@@ -146,14 +123,8 @@ async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
-    let with_key = |message| {
-        let mut call = Request::new(message);
-        call.metadata_mut()
-            .insert("authorization", "Bearer abc".parse().unwrap());
-        call
-    };
     let answer = device
-        .upload(with_key(request(&[report(1, 1, 1)])))
+        .upload(with_key(request(&[report(1, 1, 1)]), "abc"))
         .await
         .unwrap()
         .into_inner();
@@ -164,38 +135,34 @@ async fn calls_are_refused_as_a_whole_without_a_key_or_with_too_many_reports() {
             reports,
             ..request(&[])
         };
-        let status = device.upload(with_key(message)).await.unwrap_err();
+        let status = device.upload(with_key(message, "abc")).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().contains("reports"), "{status}");
     }
-    let metrics = page(collector.http_listen(), "/metrics");
-    let line = "epwatch_collector_requests_refused_total{reason=\"unauthenticated\"} 1\n";
-    assert!(metrics.contains(line), "{metrics}");
-    collector.stop().await;
-    store.engine.stop().await;
+    let line = "epwatch_collector_requests_refused_total{reason=\"unauthenticated\"} 1";
+    check_metrics(&collector, &[line]);
+    store.end(collector).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_say_whether_the_collector_is_ready() {
     let store = Store::start().await;
     let collector = start(&store, "wal").await;
-    assert!(page(collector.http_listen(), "/healthz").starts_with("HTTP/1.1 200"));
+    assert_eq!(page(&collector, "/healthz").status, 200);
     hears_its_store(&collector).await;
-    assert!(page(collector.http_listen(), "/readyz").starts_with("HTTP/1.1 200"));
+    assert_eq!(page(&collector, "/readyz").status, 200);
     store.engine.stop().await;
-    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
-    loop {
-        let answer = page(collector.http_listen(), "/readyz");
-        if answer.starts_with("HTTP/1.1 503") && answer.contains("store does not answer") {
-            break;
-        }
-        assert!(std::time::Instant::now() < deadline, "{answer}");
-    }
-    assert!(page(collector.http_listen(), "/healthz").starts_with("HTTP/1.1 200"));
+    let says_why = || {
+        let answer = page(&collector, "/readyz");
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        answer.status == 503 && text.contains("store does not answer")
+    };
+    eventually("the page says that the store is away", says_why).await;
+    assert_eq!(page(&collector, "/healthz").status, 200);
     collector.stop().await;
 }
 
-/// What reports do not need, a grant or a table of directives, takes no collector out of service.
+/// A failed call that reports do not need, such as for directives, leaves the collector in service.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     let store = Store::start().await;
@@ -203,27 +170,17 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     config.refresh = Period(Duration::from_millis(20));
     let collector = start_with(&store, config).await;
     hears_its_store(&collector).await;
-    let aside = "RENAME TABLE directives TO directives_aside";
-    store.client.query_raw(aside).execute().await.unwrap();
-    let n_failed = || -> u64 {
-        let metrics = collector.metrics().encode();
-        let failed = "epwatch_collector_store_errors_total{call=\"directives\"} ";
-        let line = metrics.lines().find_map(|line| line.strip_prefix(failed));
-        line.map_or(0, |n| n.parse().unwrap())
-    };
-    let deadline = Instant::now() + PATIENCE;
-    while n_failed() < 20 {
-        assert!(Instant::now() < deadline, "directives are never asked for");
-        let metrics = collector.metrics().encode();
-        assert!(
-            metrics.contains("epwatch_collector_store_up 1\n"),
-            "{metrics}"
-        );
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert!(page(collector.http_listen(), "/readyz").starts_with("HTTP/1.1 200"));
-    collector.stop().await;
-    store.engine.stop().await;
+    store
+        .run("RENAME TABLE directives TO directives_aside")
+        .await;
+    let failed = "epwatch_collector_store_errors_total{call=\"directives\"}";
+    eventually("directives are asked for", || {
+        check_metrics(&collector, &["epwatch_collector_store_up 1"]);
+        metric(&collector, failed) >= 20.0
+    })
+    .await;
+    assert_eq!(page(&collector, "/readyz").status, 200);
+    store.end(collector).await;
 }
 
 /// A WAL that is full refuses a call as a whole: its malformed reports come again with the others,
@@ -235,21 +192,9 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let mut config = config(&store.dir.path().join("wal"));
     config.wal.max_bytes = ByteSize(4 << 20);
     let key = NewKey::random().unwrap();
-    config.keys = vec![AppKeyConfig {
-        sha256: key.sha256.clone(),
-        app: "com.example.camera".to_owned(),
-        ..AppKeyConfig::default()
-    }];
-    let collector = Collector::start(config, gate.client(), CancellationToken::new())
-        .await
-        .unwrap();
+    config.keys = vec![key_for(&key, "com.example.camera")];
+    let collector = start_at(config, gate.client()).await;
     let mut device = connect(&collector).await;
-    let with_key = |message| {
-        let mut call = Request::new(message);
-        let value = format!("Bearer {}", key.secret).parse().unwrap();
-        call.metadata_mut().insert("authorization", value);
-        call
-    };
     let mut sequence = 0;
     // The last bytes of room take a single report at most.
     for n_reports in [100, 1] {
@@ -257,7 +202,10 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
             let reports: Vec<_> = (1..=n_reports)
                 .map(|n| report(1, 1, sequence + n))
                 .collect();
-            if let Err(status) = device.upload(with_key(request(&reports))).await {
+            if let Err(status) = device
+                .upload(with_key(request(&reports), &key.secret))
+                .await
+            {
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
                 break;
             }
@@ -270,7 +218,10 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let counted = |outcome| collector.n_reports(outcome);
     let (overloaded, n_calls) = (counted(epwatch_proto::Outcome::RefusedOverloaded), 3);
     for _ in 0..n_calls {
-        device.upload(with_key(call.clone())).await.unwrap_err();
+        device
+            .upload(with_key(call.clone(), &key.secret))
+            .await
+            .unwrap_err();
     }
     assert_eq!(counted(epwatch_proto::Outcome::RefusedMalformed), 0);
     assert_eq!(
@@ -281,7 +232,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     gate.open();
     let deadline = Instant::now() + PATIENCE;
     let answer = loop {
-        match device.upload(with_key(call.clone())).await {
+        match device.upload(with_key(call.clone(), &key.secret)).await {
             Ok(answer) => break answer.into_inner(),
             Err(status) => assert!(Instant::now() < deadline, "never taken: {status}"),
         }
@@ -297,21 +248,18 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let refused = "SELECT toUInt64(sum(reports)) AS n FROM report_outcomes \
                    WHERE outcome = 'refused_malformed'";
     assert_eq!(store.number(refused).await, 1);
-    let stored = "SELECT count() AS n FROM counted_reports_v1";
-    assert_eq!(store.number(stored).await, sequence + 1);
+    assert_eq!(store.number(ROWS).await, sequence + 1);
     store.engine.stop().await;
 }
 
-/// Whoever watches the port sees why calls end there, not only that some key is not known.
+/// The metric shows the reason of each refused call, not only unknown keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let (key, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
     let entry = |key: &NewKey, upload_only| AppKeyConfig {
-        sha256: key.sha256.clone(),
-        app: "*".to_owned(),
         upload_only,
-        ..AppKeyConfig::default()
+        ..key_for(key, "*")
     };
     let collector = crate::hostile::start(&dir, |config| {
         config.keys = vec![entry(&key, false), entry(&shipped, true)];
@@ -346,7 +294,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
         status("Upload", &[auth, ("Content-Encoding", "gzip")], &bomb),
         400
     );
-    // What tonic refuses, and not the call, counts too.
+    // Refusals by tonic count too.
     let (sender, messages) = tokio::sync::mpsc::channel(2);
     let headers = [("authorization", by_key.as_str())];
     let calling = crate::hostile::half_a_grpc_call(address, "Upload", &headers, messages).await;
@@ -360,36 +308,24 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     let mut device = connect(&collector).await;
     let mut message = request(&[]);
     message.reports = vec![vec![7; 1 << 20].into()];
-    let mut call = Request::new(message);
-    call.metadata_mut()
-        .insert("authorization", by_key.parse().unwrap());
+    let call = with_key(message, &key.secret);
     let refused = device.upload(call).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     assert_eq!(status("Upload", &[auth], &sound), 200);
     assert_eq!(status("Upload", &[auth], &sound), 429);
-    let counted = |reason: &str, n: u64| {
-        let line = format!("epwatch_collector_requests_refused_total{{reason=\"{reason}\"}} {n}\n");
-        let metrics = collector.metrics().encode();
-        assert!(metrics.contains(&line), "no {line} in\n{metrics}");
-    };
     for (reason, n) in [
-        ("unauthenticated", 1),
-        ("forbidden", 1),
-        ("unsupported", 3),
-        ("malformed", 3),
-        ("too_large", 2),
-        ("bomb", 1),
-        ("quota", 1),
-        ("body_budget", 0),
+        ("unauthenticated", 1.0),
+        ("forbidden", 1.0),
+        ("unsupported", 3.0),
+        ("malformed", 3.0),
+        ("too_large", 2.0),
+        ("bomb", 1.0),
+        ("quota", 1.0),
+        ("body_budget", 0.0),
     ] {
-        counted(reason, n);
+        assert_eq!(n_refused(&collector, reason), n, "{reason}");
     }
-    assert!(
-        collector
-            .metrics()
-            .encode()
-            .contains("epwatch_collector_requests_total 13\n")
-    );
+    check_metrics(&collector, &["epwatch_collector_requests_total 13"]);
 
     // A body that never ends takes the room of others. If one of them is there first, it has to come again;
     // if they meet, both have to.
@@ -472,32 +408,30 @@ async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
 async fn a_clean_stop_stores_the_last_refusals_too() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
-    // The writer says nothing by itself: a full batch makes it, and then the stop.
+    // The writer sends counts only with a full batch, and at the stop.
     config.batch.period = Period(Duration::from_secs(60));
     config.batch.max_bytes = ByteSize(1 << 20);
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
-    let run = async |sql: &str| store.client.query_raw(sql).execute().await.unwrap();
-    run("RENAME TABLE report_outcomes TO outcomes_aside").await;
+    store
+        .run("RENAME TABLE report_outcomes TO outcomes_aside")
+        .await;
     let mut no_model = report(1, 1, 1);
     no_model.sessions[0].model = None;
     send(&mut device, &[no_model]).await;
     for first in [2, 1_002] {
         let full: Vec<_> = (first..first + 1_000).map(|n| report(1, 1, n)).collect();
-        assert!(send(&mut device, &full).await.is_empty());
+        store_all(&mut device, &full).await;
     }
-    let stored = "SELECT count() AS n FROM reports";
-    store.eventually(stored, 2_000).await;
-    let none_failed = "epwatch_collector_store_errors_total{call=\"report_outcomes\"} 0\n";
-    let deadline = Instant::now() + PATIENCE;
-    while collector.metrics().encode().contains(none_failed) {
-        assert!(Instant::now() < deadline, "the counts were never sent");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    store.eventually(ROWS, 2_000).await;
+    let failed = "epwatch_collector_store_errors_total{call=\"report_outcomes\"}";
+    eventually("the counts are sent", || metric(&collector, failed) > 0.0).await;
     let mut newer_scheme = report(1, 1, 2_002);
     newer_scheme.series[0].hist_scheme = 99;
     send(&mut device, &[newer_scheme]).await;
-    run("RENAME TABLE outcomes_aside TO report_outcomes").await;
+    store
+        .run("RENAME TABLE outcomes_aside TO report_outcomes")
+        .await;
     collector.stop().await;
     for outcome in ["refused_malformed", "refused_unsupported"] {
         let told = format!(

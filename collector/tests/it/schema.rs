@@ -23,8 +23,8 @@ async fn tables(store: &Store, database: &str, condition: &str) -> Vec<String> {
     rows.into_iter().map(|row| row.name).collect()
 }
 
-/// After a power loss they hold what was acknowledged. The engine's own default is no help where a
-/// server keeps the tables, so they say it themselves.
+/// After a power loss they hold what was acknowledged. The engine's own default is no help on a
+/// server, so the tables have the setting themselves.
 async fn check_inserts_are_synced(store: &Store, database: &str) {
     let synced = "engine_full LIKE '%fsync_after_insert = 1, fsync_part_directory = 1%'";
     let not_synced = tables(store, database, &format!("NOT ({synced})")).await;
@@ -54,8 +54,7 @@ async fn what_is_nowhere_else_is_on_disk_when_it_is_acknowledged() {
     store.engine.stop().await;
 }
 
-/// The store keeps what it has from now on for `raw_days` and `rollup_days`, and says since when its
-/// reports are whole.
+/// Checks that the retention changes, and that the time since which reports are complete is recorded.
 async fn check_retention_changes(
     store: &Store,
     target: &StoreTarget,
@@ -76,7 +75,7 @@ async fn check_retention_changes(
     let has = |days: u16| format!("engine_full LIKE '%toIntervalDay({days})%'");
     let raw = ["report_copies", "reports"];
     assert_eq!(tables(store, database, &has(30)).await, raw);
-    // What hides copies stays longer than they do.
+    // The list of hidden copies stays longer than the copies.
     assert_eq!(tables(store, database, &has(32)).await, ["surplus_copies"]);
     let of_surplus = |sql: &String| sql.contains("surplus_copies");
     let of_reports = |sql: &String| sql.contains("reports") && sql.contains("MODIFY TTL");
@@ -91,7 +90,7 @@ async fn check_retention_changes(
     assert!(ledger_ends_after(store, 30).await);
 }
 
-/// Whether the ledger goes back so many days.
+/// True if the ledger goes back so many days.
 async fn ledger_ends_after(store: &Store, days: u16) -> bool {
     let horizon = format!(
         "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
@@ -107,7 +106,7 @@ fn of_raw_days(raw_days: u16) -> TemplateValues {
     })
 }
 
-/// Runs those statements of a change that `is_run` picks, and then asks for what was before.
+/// Runs those statements of a change that `is_run` selects, then applies the earlier retention.
 async fn begun_and_taken_back(store: &Store, raw_days: u16, is_run: impl Fn(&String) -> bool) {
     let target = store.engine.target(DATABASE);
     let planned = retention::changes(&target, &of_raw_days(raw_days)).await;

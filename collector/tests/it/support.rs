@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clickhouse::Row;
-use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::config::{AppKeyConfig, CollectorConfig, NewKey};
 use epwatch_collector::schema::{self, DATABASE};
 use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
@@ -14,13 +13,20 @@ use epwatch_server::{ByteSize, Period};
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
 use epwatch_store::{Cluster, StoreTarget, TemplateValues, migrate};
 use prost::Message;
-use serde::Deserialize;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
+use tonic::Request;
 use tonic::transport::Channel;
 
 /// Far more than anything here takes; what fails should fail by an assertion.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Rows of reports, copies included, and reports that count.
+pub(crate) const ROWS: &str = "SELECT count() AS n FROM reports";
+pub(crate) const COUNTED: &str = "SELECT count() AS n FROM counted_reports_v1";
+/// Reports in buckets that are not closed.
+pub(crate) const OPEN: &str = "SELECT count() AS n FROM report_copies \
+                               WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
 
 /// An embedded engine with the schema applied.
 pub(crate) struct Store {
@@ -34,7 +40,7 @@ impl Store {
         Self::start_in(tempfile::tempdir().unwrap()).await
     }
 
-    /// Where the engine of a directory listens, once it does.
+    /// The socket of a directory's engine, which need not run yet.
     pub(crate) fn target_in(dir: &TempDir) -> StoreTarget {
         StoreTarget::unix(&dir.path().join("store.sock"), DATABASE)
     }
@@ -93,6 +99,40 @@ impl Store {
         state.wait_for(is_another).await.unwrap();
     }
 
+    /// Stops the last collector, then the engine.
+    pub(crate) async fn end(self, collector: Collector) {
+        collector.stop().await;
+        self.engine.stop().await;
+    }
+
+    /// Runs a statement.
+    pub(crate) async fn run(&self, sql: &str) {
+        self.client.query_raw(sql).execute().await.unwrap();
+    }
+
+    /// Every view that shows reports, with what so many sample reports give.
+    pub(crate) async fn check_views_show(&self, reports: u64) {
+        for (what, view, expected) in [
+            ("count()", "counted_reports_v1", reports),
+            ("count()", "device_sessions_v1", reports),
+            ("count()", "device_series_v1", 2 * reports),
+            ("sum(n)", "device_buckets_v1", 6 * reports),
+            ("sum(n)", "cohort_buckets_v1", 6 * reports),
+            ("sum(sessions)", "cohort_sessions_v1", reports),
+            (
+                "arraySum(mapValues(sumMap(hist)))",
+                "cohort_buckets_v1",
+                6 * reports,
+            ),
+            ("sum(recorded)", "loss_ledger_v1", reports),
+            ("sum(stored)", "loss_ledger_v1", reports),
+            ("sum(abs(missing))", "loss_ledger_v1", 0),
+        ] {
+            let sql = format!("SELECT toUInt64({what}) AS n FROM {view}");
+            assert_eq!(self.number(&sql).await, expected, "{what} of {view}");
+        }
+    }
+
     /// One number from the store.
     pub(crate) async fn number(&self, sql: &str) -> u64 {
         number(&self.client, sql).await.unwrap()
@@ -135,7 +175,7 @@ pub(crate) async fn engine_in(dir: &TempDir, elements: &str) -> EmbeddedStore {
 /// The name of the cluster that [`cluster_config`] defines.
 pub(crate) const CLUSTER: &str = "trial";
 
-/// A cluster of one shard: the engine that reads this. It knows itself by the port, and opens none.
+/// A cluster of one shard: the engine that reads this. It recognises itself by the port, and opens none.
 pub(crate) fn cluster_config() -> String {
     format!(
         "<tcp_port>9000</tcp_port><remote_servers><{CLUSTER}><shard>\
@@ -145,14 +185,9 @@ pub(crate) fn cluster_config() -> String {
     )
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct Number {
-    n: u64,
-}
-
 pub(crate) async fn number(client: &Client, sql: &str) -> Result<u64, clickhouse::error::Error> {
-    let rows = client.query_raw(sql).fetch_all::<Number>().await?;
-    Ok(rows.first().map_or(0, |row| row.n))
+    let rows = client.query_raw(sql).fetch_all::<u64>().await?;
+    Ok(rows.first().copied().unwrap_or(0))
 }
 
 pub(crate) fn config(wal: &Path) -> CollectorConfig {
@@ -173,10 +208,52 @@ pub(crate) async fn start(store: &Store, wal: &str) -> Collector {
     start_with(store, config(&store.dir.path().join(wal))).await
 }
 
+/// A store with a collector and a device.
+pub(crate) async fn started() -> (Store, Collector, Device) {
+    let store = Store::start().await;
+    let collector = start(&store, "wal").await;
+    let device = connect(&collector).await;
+    (store, collector, device)
+}
+
 pub(crate) async fn start_with(store: &Store, config: CollectorConfig) -> Collector {
-    Collector::start(config, store.client.clone(), CancellationToken::new())
-        .await
-        .unwrap()
+    start_at(config, store.client.clone()).await
+}
+
+pub(crate) async fn start_at(config: CollectorConfig, store: Client) -> Collector {
+    let starting = Collector::start(config, store, CancellationToken::new());
+    starting.await.unwrap()
+}
+
+/// Starts a collector whose store is away until [`Store::start_in`] of the directory.
+pub(crate) async fn start_alone(dir: &TempDir, config: CollectorConfig) -> Collector {
+    start_at(config, epwatch_store::client(&Store::target_in(dir))).await
+}
+
+/// A key of one app.
+pub(crate) fn key_for(made: &NewKey, app: &str) -> AppKeyConfig {
+    AppKeyConfig {
+        sha256: made.sha256.clone(),
+        app: app.to_owned(),
+        ..AppKeyConfig::default()
+    }
+}
+
+/// A call that sends this secret.
+pub(crate) fn with_key<M>(message: M, secret: &str) -> Request<M> {
+    let mut request = Request::new(message);
+    let value = format!("Bearer {secret}").parse().unwrap();
+    request.metadata_mut().insert("authorization", value);
+    request
+}
+
+/// Fails unless the collector's page has these lines.
+#[track_caller]
+pub(crate) fn check_metrics(collector: &Collector, lines: &[&str]) {
+    let page = collector.metrics().encode();
+    for line in lines {
+        assert!(page.lines().any(|l| l == *line), "no {line} in\n{page}");
+    }
 }
 
 /// A number on the collector's page, by its name and labels.
@@ -220,7 +297,17 @@ pub(crate) async fn connect(collector: &Collector) -> Device {
         .unwrap()
 }
 
-/// Sends reports in one call and returns what is said of those that were not newly stored.
+/// Sends reports in one call; all of them are newly stored.
+#[track_caller]
+pub(crate) fn store_all(device: &mut Device, reports: &[v1::Report]) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let others = send(device, reports).await;
+        assert!(others.is_empty(), "{caller}: {others:?}");
+    }
+}
+
+/// Sends reports in one call and returns the results of those that were not newly stored.
 pub(crate) async fn send(device: &mut Device, reports: &[v1::Report]) -> Vec<v1::ReportResult> {
     device
         .upload(request(reports))

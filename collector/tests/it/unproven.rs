@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
 use crate::support::{
-    Device, PATIENCE, Store, config, connect, hears_its_store, report, request, send,
+    Device, PATIENCE, ROWS, Store, check_metrics, config, connect, hears_its_store, report,
+    request, store_all,
 };
 
 /// The first report of a stream of installation `n`.
@@ -32,7 +33,7 @@ fn of(n: u32, stream_id: u64) -> v1::Report {
 async fn send_all(device: &mut Device, installations: std::ops::Range<u32>, stream_id: u64) {
     let reports: Vec<v1::Report> = installations.map(|n| of(n, stream_id)).collect();
     for reports in reports.chunks(500) {
-        assert!(send(device, reports).await.is_empty());
+        store_all(device, reports).await;
     }
 }
 
@@ -46,8 +47,8 @@ impl Clock for Slow {
     }
 }
 
-/// How slow the clocks of this process are: it is between 6 and 18 o'clock (UTC) on them when the
-/// first test begins, so that no day ends meanwhile.
+/// Offset of this process's clocks. They are between 6 and 18 o'clock (UTC) when the first test begins, so that no
+/// day ends meanwhile.
 fn slow_us() -> u64 {
     const SIX_HOURS_US: u64 = 6 * 3_600_000_000;
     static SLOW_US: OnceLock<u64> = OnceLock::new();
@@ -78,9 +79,7 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     let collector = start_at_noon(&store, config.clone()).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 0..1_100, 1).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 1_100)
-        .await;
+    store.eventually(ROWS, 1_100).await;
     assert_eq!(store.number(UNPROVEN).await, 100);
     let last = "SELECT count() AS n FROM reports WHERE is_unproven \
                 AND reinterpretAsUInt32(reverse(substring(installation, 1, 4))) >= 1000";
@@ -91,16 +90,12 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
 
     // Known ones go on, the others are no better for coming again.
     send_all(&mut device, 990..1_010, 2).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 1_120)
-        .await;
+    store.eventually(ROWS, 1_120).await;
     collector.stop().await;
     let collector = start_at_noon(&store, config).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 990..1_200, 3).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 1_330)
-        .await;
+    store.eventually(ROWS, 1_330).await;
     assert_eq!(store.number(UNPROVEN).await, 200);
     assert_eq!(store.number(VOTERS).await, 1_000);
     let known = "SELECT count() AS n FROM reports WHERE is_unproven \
@@ -123,11 +118,10 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
         told[usize::from(record.is_unproven)] += 1;
     }
     assert!(told.iter().all(|&n| n > 0), "{told:?}");
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
-/// What waits in the WAL is decided already, and who was let in there is known.
+/// Reports in the WAL are decided already, and the installations admitted there are known.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_decision_is_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,15 +140,12 @@ async fn the_decision_is_in_the_log() {
     let collector = start_at_noon(&store, config).await;
     let mut device = connect(&collector).await;
     send_all(&mut device, 5..20, 2).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 30)
-        .await;
+    store.eventually(ROWS, 30).await;
     // 10 to 14 of the first stream, 10 to 19 of the second.
     assert_eq!(store.number(UNPROVEN).await, 10);
     let rows = "SELECT count() AS n FROM reports WHERE is_unproven";
     assert_eq!(store.number(rows).await, 15);
-    collector.stop().await;
-    store.engine.stop().await;
+    store.end(collector).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +153,7 @@ async fn another_collector_hears_who_was_let_in() {
     let store = Store::start().await;
     let config = |wal: &str| -> CollectorConfig {
         let mut config = config(&store.dir.path().join(wal));
-        // More than come to the second before it hears of the first one's.
+        // More than reach the second collector before it loads the first one's.
         config.new_installations.at_least = 500;
         config.new_installations.refresh = Period(Duration::from_millis(50));
         config
@@ -170,9 +161,7 @@ async fn another_collector_hears_who_was_let_in() {
     let one = start_at_noon(&store, config("one")).await;
     let two = start_at_noon(&store, config("two")).await;
     send_all(&mut connect(&one).await, 0..500, 1).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 500)
-        .await;
+    store.eventually(ROWS, 500).await;
     // Once the second has heard of them its room is taken too, and newcomers find none.
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut device = connect(&two).await;
@@ -188,16 +177,13 @@ async fn another_collector_hears_who_was_let_in() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     send_all(&mut device, 0..500, 2).await;
-    store
-        .eventually("SELECT count() AS n FROM reports", u64::from(n))
-        .await;
+    store.eventually(ROWS, u64::from(n)).await;
     assert_eq!(store.number(UNPROVEN).await, 1);
     one.stop().await;
-    two.stop().await;
-    store.engine.stop().await;
+    store.end(two).await;
 }
 
-/// Over both protocols, as a trusted proxy tells it.
+/// Over both protocols, by a trusted proxy's header.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_network_has_its_part_of_the_room() {
     let store = Store::start().await;
@@ -222,13 +208,9 @@ async fn one_network_has_its_part_of_the_room() {
     by_grpc(5, "198.51.101.1").await;
     // Another address of a device that is known does not matter.
     by_grpc(0, "198.51.100.1").await;
-    store
-        .eventually("SELECT count() AS n FROM reports", 6)
-        .await;
+    store.eventually(ROWS, 6).await;
     assert_eq!(store.number(UNPROVEN).await, 2);
-    let text = collector.metrics().encode();
-    let line = "epwatch_collector_unproven_reports_total{reason=\"network\"} 2\n";
-    assert!(text.contains(line), "no {line} in\n{text}");
-    collector.stop().await;
-    store.engine.stop().await;
+    let line = "epwatch_collector_unproven_reports_total{reason=\"network\"} 2";
+    check_metrics(&collector, &[line]);
+    store.end(collector).await;
 }

@@ -27,7 +27,7 @@ fn options(dir: &Path) -> WalOptions {
     }
 }
 
-/// Bytes that say which record they are and whether they are whole.
+/// Bytes with the record's number, by which a torn one is noticed.
 fn payload(number: u64) -> Vec<u8> {
     let len = 40 + usize::try_from(number * 7919 % 2000).unwrap();
     let mut bytes = number.to_le_bytes().to_vec();
@@ -35,7 +35,7 @@ fn payload(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Appends for ever; each task counts up its own residue class and says what was acknowledged.
+/// Appends for ever. Each task counts up its own residue class and prints each acknowledged number.
 async fn append_until_killed(dir: &Path, first: u64) {
     let wal = Wal::open(&options(dir)).unwrap().wal;
     let tasks = (0..N_TASKS).map(|task| {
@@ -76,7 +76,7 @@ fn kill_in_the_middle(dir: &Path, first: u64, n_lines: usize) -> Vec<u64> {
         acknowledged.extend(line.strip_prefix(LINE).map(|n| n.parse::<u64>().unwrap()));
     }
     child.kill().unwrap();
-    // What it still said before the kill was acknowledged too; the last line may be cut.
+    // Lines printed before the kill are acknowledged too; the last one may be cut.
     for line in lines.map_while(Result::ok) {
         let number = line
             .strip_prefix(LINE)

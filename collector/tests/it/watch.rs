@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use epwatch_collector::Collector;
+use epwatch_collector::config::CollectorConfig;
 use epwatch_server::Period;
 use epwatch_server::{Clock, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    PATIENCE, Store, config, connect, eventually, metric, report, request, send, start,
+    COUNTED, PATIENCE, Store, config, connect, eventually, metric, report, request, send, start,
+    started,
 };
 
 /// The machine's clock, and what was added to it.
@@ -24,18 +26,23 @@ impl Clock for Ahead {
     }
 }
 
+async fn start_with_clock(
+    store: &Store,
+    config: CollectorConfig,
+    clock: Arc<dyn Clock>,
+) -> Collector {
+    let (client, stop) = (store.client.clone(), CancellationToken::new());
+    let starting = Collector::start_with_clock(config, client, stop, clock);
+    starting.await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_nobody_sends_to_does_not_lag() {
     const HOUR_US: u64 = 3_600_000_000;
     let store = Store::start().await;
     let clock = Arc::new(Ahead::default());
-    let (config, stop) = (
-        config(&store.dir.path().join("wal")),
-        CancellationToken::new(),
-    );
-    let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
-        .await
-        .unwrap();
+    let config = config(&store.dir.path().join("wal"));
+    let collector = start_with_clock(&store, config, clock.clone()).await;
     let lag = || metric(&collector, "epwatch_collector_wal_lag_seconds");
     eventually("it is complete", || lag() < 600.0).await;
     clock.0.store(HOUR_US, Ordering::Relaxed);
@@ -45,9 +52,7 @@ async fn a_collector_that_nobody_sends_to_does_not_lag() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
-    let store = Store::start().await;
-    let collector = start(&store, "wal").await;
-    let mut device = connect(&collector).await;
+    let (store, collector, mut device) = started().await;
     send(&mut device, &[report(1, 1, 1), report(1, 1, 2)]).await;
     eventually("all is stored", || collector.is_drained()).await;
     collector.stop().await;
@@ -95,13 +100,8 @@ impl Clock for Trap {
 async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     let store = Store::start().await;
     let clock = Trap::within("epwatch_collector::writer::");
-    let (first, stop) = (
-        config(&store.dir.path().join("wal")),
-        CancellationToken::new(),
-    );
-    let collector = Collector::start_with_clock(first, store.client.clone(), stop, clock.clone())
-        .await
-        .unwrap();
+    let first = config(&store.dir.path().join("wal"));
+    let collector = start_with_clock(&store, first, clock.clone()).await;
     let mut device = connect(&collector).await;
     clock.set();
     // Acknowledged or not: it may have ended already.
@@ -115,9 +115,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     let again = start(&store, "wal").await;
     let mut device = connect(&again).await;
     send(&mut device, &[report(1, 1, 1)]).await;
-    store
-        .eventually("SELECT count() AS n FROM counted_reports_v1", 1)
-        .await;
+    store.eventually(COUNTED, 1).await;
     again.stop().await;
 }
 
@@ -125,14 +123,9 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
 async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
     let store = Store::start().await;
     let clock = Trap::within("epwatch_collector::deletions::worker::");
-    let (mut config, stop) = (
-        config(&store.dir.path().join("wal")),
-        CancellationToken::new(),
-    );
+    let mut config = config(&store.dir.path().join("wal"));
     config.refresh = Period(Duration::from_millis(50));
-    let collector = Collector::start_with_clock(config, store.client.clone(), stop, clock.clone())
-        .await
-        .unwrap();
+    let collector = start_with_clock(&store, config, clock.clone()).await;
     clock.set();
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await

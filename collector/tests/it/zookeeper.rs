@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::PATIENCE;
 
-/// For one question; asked again until it serves.
+/// Time limit of one request, which is repeated until the server answers.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// A running server; dropping it ends it.
@@ -27,7 +27,7 @@ impl ZooKeeper {
     pub(crate) async fn start() -> Option<ZooKeeper> {
         let jars = epwatch_runtimes::zookeeper_jars()?;
         let dir = tempfile::tempdir().unwrap();
-        // It cannot be told to choose a port itself and say which.
+        // It has no option to choose a free port itself.
         let any_port = (Ipv4Addr::LOCALHOST, 0);
         let free = TcpListener::bind(any_port).unwrap();
         let address = free.local_addr().unwrap();
@@ -41,7 +41,7 @@ impl ZooKeeper {
         );
         std::fs::write(&config, text).unwrap();
         let child = Command::new("java")
-            // What it holds is gone with the test.
+            // Its data ends with the test.
             .args(["-Xmx128m", "-Dzookeeper.forceSync=no", "-cp"])
             .arg(jars.join("*"))
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
@@ -77,7 +77,7 @@ impl ZooKeeper {
         )
     }
 
-    /// Asks for its statistics, which it tells once it serves requests.
+    /// Requests its statistics, which it answers once it serves.
     async fn serves(&self) -> bool {
         let Ok(mut connection) = TcpStream::connect(self.address).await else {
             return false;
