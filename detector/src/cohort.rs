@@ -13,6 +13,9 @@ pub type Installation = [u8; 16];
 /// An app's id and environment.
 pub(crate) type App = (String, String);
 
+/// A version of a model on a chipset.
+pub(crate) type VersionOnChipset = (ModelKey, String, String);
+
 /// A model of an app in one environment. Versions are compared within it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModelKey {

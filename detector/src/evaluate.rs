@@ -10,15 +10,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::base_rates::BaseRates;
 use crate::baseline::{Baseline, BaselineLatency, Origin, placement_references, previous_version};
-use crate::cohort::{CohortKey, ModelKey};
+use crate::cohort::{CohortKey, ModelKey, VersionOnChipset};
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::describe::describe;
 use crate::pinned_references::PinnedReferences;
 use crate::placement::Placement;
 use crate::read::{
-    Arrivals, Asked, Before, FoundModel, FoundWindows, Known, ModelWindows, Source, SourceError,
-    Span, VersionOnChipset, batches,
+    Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span, batches,
 };
 use crate::reason::Reason;
 use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
@@ -43,11 +42,11 @@ pub struct Evaluation {
     pub failures: Vec<(ModelKey, SourceError)>,
 }
 
-/// What all cohorts of one evaluation share.
-struct Context {
+/// Shared by all cohorts of one evaluation.
+struct Judging {
+    config: DetectorConfig,
     span: Span,
-    arrivals: Arrivals,
-    known: Known,
+    inputs: EvaluationInputs,
     limits: Limits,
     rates: BaseRates,
     frozen: PinnedReferences,
@@ -90,13 +89,18 @@ impl Evaluator {
     ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
         Box::pin(async move {
             let span = self.span(window_end);
-            let begun = self.source.begun(&span).await?;
-            let prepared = Evaluator {
-                source: begun.source,
+            let inputs = self.source.begin(&span).await?;
+            let cohorts: u64 = inputs.models.iter().map(|found| found.cohorts).sum();
+            let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
+            let judging = Judging {
                 config: self.config.clone(),
+                span,
+                limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
+                rates: self.source.rates(&span),
+                inputs,
+                frozen,
             };
-            let seen = (begun.models, begun.arrivals, begun.known);
-            Ok(prepared.evaluate_begun(span, seen, frozen).await)
+            Ok(Arc::new(judging).evaluate().await)
         })
     }
 
@@ -116,29 +120,13 @@ impl Evaluator {
             lookback: self.config.lookback.0,
         }
     }
+}
 
-    async fn evaluate_begun(
-        &self,
-        span: Span,
-        (models, arrivals, known): (Vec<FoundModel>, Arrivals, Known),
-        frozen: PinnedReferences,
-    ) -> Evaluation {
-        let cohorts: u64 = models.iter().map(|found| found.cohorts).sum();
-        let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
-        let rates = self.source.rates(&span);
-        let limits = Limits::for_windows_a_day(cohorts as f64 * windows_a_day);
-
-        let context = Arc::new(Context {
-            span,
-            arrivals,
-            known,
-            limits,
-            rates,
-            frozen,
-        });
-        let parts = batches(models).into_iter().map(|models| {
-            let (evaluator, context) = (self.clone(), context.clone());
-            let judged = async move { evaluator.evaluate_batch(models, &context).await };
+impl Judging {
+    async fn evaluate(self: Arc<Self>) -> Evaluation {
+        let parts = batches(&self.inputs.models).into_iter().map(|models| {
+            let judging = self.clone();
+            let judged = async move { judging.evaluate_batch(models).await };
             async { AbortOnDropHandle::new(tokio::spawn(judged)).await }
         });
         // One is judged while the next is read.
@@ -153,17 +141,9 @@ impl Evaluator {
     }
 
     /// Some apps that are read at once.
-    async fn evaluate_batch(&self, models: Vec<FoundModel>, context: &Context) -> Evaluation {
-        let Context {
-            span,
-            arrivals,
-            known,
-            limits,
-            rates,
-            frozen,
-        } = context;
+    async fn evaluate_batch(&self, models: Vec<FoundModel>) -> Evaluation {
         let mut evaluation = Evaluation::default();
-        let mut found = match self.source.fetch(&models, span, arrivals).await {
+        let mut found = match self.inputs.windows(&models).await {
             Ok(found) => found,
             Err(error) => {
                 let failures = models.into_iter().map(|found| found.model);
@@ -171,50 +151,39 @@ impl Evaluator {
                 return evaluation;
             }
         };
-        let mut by_app: BTreeMap<(String, String), Vec<ModelKey>> = BTreeMap::new();
-        for found in models {
-            let app = (found.model.app_id.clone(), found.model.environment.clone());
-            by_app.entry(app).or_default().push(found.model);
+        let mut by_app: BTreeMap<(String, String), Vec<ModelWindows>> = BTreeMap::new();
+        for FoundModel { model, .. } in models {
+            match found.remove(&model) {
+                Some(Ok(windows)) => {
+                    let app = (model.app_id, model.environment);
+                    by_app.entry(app).or_default().push(windows);
+                }
+                Some(Err(error)) => evaluation.failures.push((model, error)),
+                None => {}
+            }
         }
-        for models in by_app.into_values() {
-            let rules = (limits, rates, frozen);
-            self.evaluate_app(models, &mut found, span, known, rules, &mut evaluation)
-                .await;
+        for windows in by_app.into_values() {
+            self.evaluate_app(windows, &mut evaluation).await;
         }
         evaluation
     }
 
     /// The models of one app: they are each other's controls.
-    async fn evaluate_app(
-        &self,
-        models: Vec<ModelKey>,
-        found: &mut FoundWindows,
-        span: &Span,
-        known: &Known,
-        (limits, rates, frozen): (&Limits, &BaseRates, &PinnedReferences),
-        evaluation: &mut Evaluation,
-    ) {
+    async fn evaluate_app(&self, models: Vec<ModelWindows>, evaluation: &mut Evaluation) {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
-        for model in models {
-            match self.source.model_windows(&model, span, found) {
-                Ok(mut read) => {
-                    known.attach(&mut read, span);
-                    if let Err(error) = self.fill_selves(&mut read, span, frozen).await {
-                        evaluation.failures.push((model, error));
-                        continue;
-                    }
-                    for cohort in &read.cohorts {
-                        peers.add(&model, &cohort.votes);
-                    }
-                    windows.push(read);
-                }
-                Err(error) => evaluation.failures.push((model, error)),
+        for mut read in models {
+            if let Err(error) = self.fill_selves(&mut read).await {
+                evaluation.failures.push((read.model, error));
+                continue;
             }
+            for cohort in &read.cohorts {
+                peers.add(&read.model, &cohort.votes);
+            }
+            windows.push(read);
         }
         for read in &windows {
-            let judged = self.judge_model(read, &peers, span, (limits, rates, frozen));
-            match judged.await {
+            match self.judge_model(read, &peers).await {
                 Ok(verdicts) => evaluation.verdicts.extend(verdicts),
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
             }
@@ -225,20 +194,18 @@ impl Evaluator {
         &self,
         read: &ModelWindows,
         peers: &PeerRatios,
-        span: &Span,
-        (limits, rates, frozen): (&Limits, &BaseRates, &PinnedReferences),
     ) -> Result<Vec<CohortVerdict>, SourceError> {
         let mut verdicts = Vec::new();
         for window in &read.cohorts {
-            let mut baseline = baseline_of(window, read, span);
-            baseline.rates.clone_from(rates);
+            let mut baseline = baseline_of(window, read, &self.span);
+            baseline.rates.clone_from(&self.rates);
             let cohort = (
                 &read.model,
                 &*window.key.model_version,
                 &*window.key.chipset,
             );
             let previous = baseline.previous_version.as_deref();
-            baseline.placements = frozen.applied(baseline.placements, cohort, previous);
+            baseline.placements = self.frozen.applied(baseline.placements, cohort, previous);
             let previous = baseline.previous_version.as_ref().and_then(|version| {
                 read.cohorts.iter().find(|other| {
                     other.key.chipset == window.key.chipset && other.key.model_version == *version
@@ -254,10 +221,10 @@ impl Evaluator {
                 peers,
                 chipsets: &others,
             };
-            let spans = (span, own_past_until(&window.key, span, frozen));
-            let first = self.judge_cohort(window, controls, &mut baseline, spans, limits);
+            let own_until = self.own_past_until(&window.key);
+            let first = self.judge_cohort(window, controls, &mut baseline, own_until);
             let mut whole = first.await?;
-            let usual = read.usual.devices.get(&window.key.chipset);
+            let usual = read.earlier.devices.get(&*window.key.chipset);
             let seen = read.cohorts.iter();
             let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
             let there = on_chipset.map(|other| other.n_devices() + other.n_only_directed());
@@ -267,7 +234,7 @@ impl Evaluator {
             let previous_name = baseline.previous_version.as_deref();
             let key = &window.key;
             let cv = read
-                .usual
+                .earlier
                 .cv_of(&key.model_version, previous_name, &key.chipset);
             let before = cv.map(|usual| usual.all);
             cv_rules::apply(&self.config.cv_rules, &mut whole, before);
@@ -283,7 +250,7 @@ impl Evaluator {
                     // Judged with its chipset.
                     continue;
                 }
-                let judged = self.judge_cohort(&part, controls, &mut baseline, spans, limits);
+                let judged = self.judge_cohort(&part, controls, &mut baseline, own_until);
                 let mut judged = judged.await?;
                 // Too few of its devices are known to tell: then its chipset's tell.
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
@@ -301,12 +268,7 @@ impl Evaluator {
 
     /// Where most devices do not know their earlier selves, the store may: on the version before, else
     /// on this one.
-    async fn fill_selves(
-        &self,
-        read: &mut ModelWindows,
-        span: &Span,
-        frozen: &PinnedReferences,
-    ) -> Result<(), SourceError> {
+    async fn fill_selves(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
         for before in [Before::PreviousVersion, Before::SameVersion] {
             let scarce = read.cohorts.iter().enumerate();
             let scarce = scarce.filter(|(_, window)| {
@@ -322,12 +284,12 @@ impl Evaluator {
             for (at, window) in scarce {
                 let (version, until) = match before {
                     Before::PreviousVersion => {
-                        let version = baseline_of(window, read, span).previous_version;
-                        (version, span.start())
+                        let version = baseline_of(window, read, &self.span).previous_version;
+                        (version, self.span.start())
                     }
                     Before::SameVersion => {
                         let version = window.key.model_version.clone();
-                        (Some(version), own_past_until(&window.key, span, frozen))
+                        (Some(version), self.own_past_until(&window.key))
                     }
                 };
                 if let Some(version) = version {
@@ -348,7 +310,7 @@ impl Evaluator {
                     wanted.iter().map(|(_, key)| key.clone()).collect();
                 keys.sort();
                 keys.dedup();
-                let selves = self.source.selves_before(&keys, asked, span).await?;
+                let selves = self.inputs.selves_before(&keys, asked).await?;
                 for (at, key) in wanted {
                     if let Some(selves) = selves.get(&key) {
                         selves.fill(&mut read.cohorts[at]);
@@ -364,15 +326,14 @@ impl Evaluator {
         &self,
         key: &CohortKey,
         baseline: &Baseline,
-        (span, own_until): (&Span, Timestamp),
-        own_past_speaks: bool,
+        own_until: Option<Timestamp>,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
         let previous = baseline.previous_version.iter();
-        let previous = previous.map(|version| (version, span.start()));
-        let own = own_past_speaks.then_some((&key.model_version, own_until));
+        let previous = previous.map(|version| (version, self.span.start()));
+        let own = own_until.map(|until| (&key.model_version, until));
         for (version, until) in previous.chain(own) {
             let version = (key.model.clone(), version.clone(), key.chipset.clone());
-            let before = self.source.latency_before(&version, until, span).await?;
+            let before = self.inputs.latency_before(&version, until).await?;
             if !before.is_empty() {
                 return Ok(before);
             }
@@ -385,19 +346,18 @@ impl Evaluator {
         window: &CohortWindow,
         controls: Controls<'_>,
         baseline: &mut Baseline,
-        (span, own_until): (&Span, Timestamp),
-        limits: &Limits,
+        own_until: Timestamp,
     ) -> Result<CohortVerdict, SourceError> {
         let model = &window.key.model;
-        let mut evidence = Evidence::gather(window, controls, baseline, limits);
+        let mut evidence = Evidence::gather(window, controls, baseline, &self.limits);
         let moved = evidence.placement.as_ref();
         let moved = moved.filter(|change| change.signal.fires && evidence.joined.is_none());
         if let Some(change) = moved {
             let own_past_speaks = change.origin == Origin::SameVersion;
-            let spans = (span, own_until);
-            let before = self.latency_before(&window.key, baseline, spans, own_past_speaks);
+            let own_until = own_past_speaks.then_some(own_until);
+            let before = self.latency_before(&window.key, baseline, own_until);
             baseline.latency = before.await?;
-            evidence = Evidence::gather(window, controls, baseline, limits);
+            evidence = Evidence::gather(window, controls, baseline, &self.limits);
         }
         let hit = evidence
             .placement
@@ -408,7 +368,7 @@ impl Evaluator {
             CpuNodes::new()
         } else {
             let version = &window.key.model_version;
-            self.source.cpu_nodes(model, version, &fingerprints).await?
+            self.inputs.cpu_nodes(model, version, &fingerprints).await?
         };
         let statistics = describe(window).map_err(|source| SourceError::Histogram {
             model: model.model_id.clone(),
@@ -420,7 +380,7 @@ impl Evaluator {
             let devices = proven.n_devices();
             // In a flood every newcomer is doubtful, however few devices are known.
             if devices >= MIN_PROVEN || window.voteless.flood > 0 {
-                let evidence = Evidence::gather(&proven, controls, baseline, limits);
+                let evidence = Evidence::gather(&proven, controls, baseline, &self.limits);
                 let held = judge(&proven, baseline, &evidence, statistics, &nodes);
                 if held.severity < Severity::Page {
                     doubt(&mut verdict, devices, window.voteless.flood > 0);
@@ -429,12 +389,12 @@ impl Evaluator {
         }
         Ok(verdict)
     }
-}
 
-/// Until when a version's own earlier windows say what its devices are used to: before an open incident.
-fn own_past_until(cohort: &CohortKey, span: &Span, frozen: &PinnedReferences) -> Timestamp {
-    let began = frozen.began(cohort).unwrap_or(span.start());
-    began.min(span.start())
+    /// Until when a version's own earlier windows say what its devices are used to: before an open incident.
+    fn own_past_until(&self, cohort: &CohortKey) -> Timestamp {
+        let start = self.span.start();
+        self.frozen.began(cohort).unwrap_or(start).min(start)
+    }
 }
 
 fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Baseline {
@@ -457,7 +417,7 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Basel
     Baseline {
         placements: placement_references(&read.census, version, chipset, previous_name, &certified),
         cv_within: read
-            .usual
+            .earlier
             .cv_of(version, previous_name, chipset)
             .map(|usual| usual.within),
         latency: BTreeMap::new(),

@@ -14,8 +14,7 @@ use crate::cohort::{App, ModelKey};
 use crate::hash::HashSet;
 use crate::window::Installation;
 
-use super::census::Census;
-use super::span::Span;
+use super::span::{Bucket, Span};
 
 /// However small an app is, so many new installations in a window are no flood.
 pub const MIN_FLOOD: u64 = 1_000;
@@ -87,10 +86,13 @@ impl Arrivals {
             .extend(beyond.into_iter().map(installation));
     }
 
-    /// Counts new installations by the window that they were first received in.
-    pub(super) fn from_census(census: &Census, span: &Span) -> Self {
-        let apps = census.apps().map(|(app, census)| {
-            let first = census.first_received(span);
+    /// Counts new installations by the window that they were first received in. Takes each installation of each
+    /// app with the bucket of its first receipt.
+    pub(super) fn counted<'a, I: Iterator<Item = (Bucket, Installation)>>(
+        apps: impl Iterator<Item = (&'a App, I)>,
+        span: &Span,
+    ) -> Self {
+        let apps = apps.map(|(app, first)| {
             let first = first.map(|(bucket, device)| (i64::from(bucket), device));
             (app.clone(), Arc::new(arrived(first, span)))
         });

@@ -15,15 +15,14 @@ use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::ModelKey;
-use crate::hash::HashMap;
+use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::placement::Placement;
 use crate::window::{AgainstSelf, Installation, MIN_RUNS_HIGH, VoteLatency, histogram_of};
 
 use super::SourceError;
 use super::arrivals::AppArrivals;
-use super::rows::{At, EarlierRow, PlacementRow, Ran, VoteRow};
-use finish::WithoutVote;
+use super::rows::{At, PlacementRow, Ran, VoteRow};
 use placed::Placed;
 pub(super) use vote::VoteKey;
 use vote::{Adding, Method, Told, Unfinished, added_up};
@@ -53,6 +52,15 @@ pub(super) struct WindowBuilder {
     placed: HashMap<VoteKey, Placed>,
     voteless: HashMap<Pair, WithoutVote>,
     arrivals: Arc<AppArrivals>,
+}
+
+/// Devices that took part without a vote.
+#[derive(Default)]
+struct WithoutVote {
+    late_or_unproven: HashSet<Installation>,
+    /// With their firmware.
+    directed: HashMap<Installation, Arc<str>>,
+    flood: HashSet<Installation>,
 }
 
 impl WindowBuilder {
@@ -183,31 +191,23 @@ impl WindowBuilder {
     }
 
     /// Adds an earlier window of a vote; the latest must come first.
-    pub(super) fn add_earlier(&mut self, row: EarlierRow<'_>) -> Result<(), SourceError> {
-        let shape_key = self.texts.id(row.shape_key);
-        let key = VoteKey {
-            shape_key,
-            ..self.key_of(&row.ran())
-        };
-        let (histogram, moments) = self.sums(
-            row.hist_bucket,
-            row.hist_count,
-            (row.n, row.sum_us, row.m2_us2),
-        )?;
-        let Some(vote) = self.unfinished.get_mut(&key) else {
+    pub(super) fn add_earlier(
+        &mut self,
+        key: VoteKey,
+        shape_key: &str,
+        (histogram, moments): (SparseHistogram, Option<Moments>),
+    ) -> Result<(), SourceError> {
+        let shape_key = self.texts.id(shape_key);
+        let Some(vote) = self.unfinished.get_mut(&VoteKey { shape_key, ..key }) else {
             return Ok(());
         };
         if vote.histogram.n() >= MIN_RUNS_HIGH {
             return Ok(());
         }
-        vote.histogram =
-            vote.histogram
-                .merged(&histogram)
-                .map_err(|source| SourceError::Histogram {
-                    model: self.model.model_id.clone(),
-                    source,
-                })?;
-        vote.moments = vote.moments.merged(&moments);
+        let moments = moments.or_else(|| histogram.estimated_moments());
+        vote.moments = vote.moments.merged(&moments.unwrap_or_default());
+        let merged = vote.histogram.merged(&histogram);
+        vote.histogram = merged.map_err(SourceError::histogram(&self.model))?;
         Ok(())
     }
 
@@ -253,14 +253,11 @@ impl WindowBuilder {
         self.check_size()
     }
 
-    fn histogram(
+    pub(super) fn histogram(
         &self,
         counts: impl IntoIterator<Item = (u16, u64)>,
     ) -> Result<SparseHistogram, SourceError> {
-        histogram_of(counts).map_err(|source| SourceError::Histogram {
-            model: self.model.model_id.clone(),
-            source,
-        })
+        histogram_of(counts).map_err(SourceError::histogram(&self.model))
     }
 
     fn placement(&mut self, method: Method, placement: Placement) -> Arc<Placement> {
@@ -272,20 +269,6 @@ impl WindowBuilder {
         let placement = Arc::new(placement);
         variants.push(placement.clone());
         placement
-    }
-
-    fn sums(
-        &self,
-        buckets: Vec<u16>,
-        counts: Vec<u64>,
-        (n, sum_us, m2_us2): (u64, f64, f64),
-    ) -> Result<(SparseHistogram, Moments), SourceError> {
-        let histogram = self.histogram(buckets.into_iter().zip(counts))?;
-        let exact = Moments::from_parts(n, sum_us, m2_us2);
-        let moments = exact
-            .or_else(|| histogram.estimated_moments())
-            .unwrap_or_default();
-        Ok((histogram, moments))
     }
 
     fn check_size(&self) -> Result<(), SourceError> {

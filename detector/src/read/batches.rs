@@ -1,6 +1,6 @@
 //! Cuts the models of a window into what is read and judged together.
 
-use super::FoundModel;
+use super::model_windows::FoundModel;
 
 /// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
 /// store adds up stays far below its limit.
@@ -9,7 +9,7 @@ pub(super) const MAX_SESSIONS: u64 = 100_000;
 /// Cuts models into what is read and judged together: whole apps, since their models are each
 /// other's controls.
 #[must_use]
-pub fn batches(models: Vec<FoundModel>) -> Vec<Vec<FoundModel>> {
+pub fn batches(models: &[FoundModel]) -> Vec<Vec<FoundModel>> {
     let mut batches: Vec<Vec<FoundModel>> = Vec::new();
     let mut sessions = 0;
     let mut last_app: Option<(String, String)> = None;
@@ -20,10 +20,10 @@ pub fn batches(models: Vec<FoundModel>) -> Vec<Vec<FoundModel>> {
         last_app = Some(app);
         sessions += found.sessions;
         match batches.last_mut() {
-            Some(batch) if !(is_new_app && is_full) => batch.push(found),
+            Some(batch) if !(is_new_app && is_full) => batch.push(found.clone()),
             _ => {
                 sessions = found.sessions;
-                batches.push(vec![found]);
+                batches.push(vec![found.clone()]);
             }
         }
     }
@@ -57,7 +57,7 @@ mod tests {
             found("c", "1", 1),
             found("d", "1", 1),
         ];
-        let batches = batches(models);
+        let batches = batches(&models);
         let apps = |batch: &Vec<FoundModel>| -> String {
             batch.iter().map(|found| &*found.model.app_id).collect()
         };

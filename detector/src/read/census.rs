@@ -5,7 +5,6 @@
 //! or two bytes each, since fleets have millions of them.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use crate::baseline::{PlacementCount, VersionSeen};
 use crate::cohort::{App, Installation, ModelKey};
@@ -14,14 +13,12 @@ use crate::interner::{Interner, next_id};
 use crate::placement::{NodeCounts, PlacementMethod};
 use crate::varint;
 
+use super::event_log::EventLog;
 use super::model_windows::FoundModel;
-use super::span::Span;
+use super::span::{Bucket, Span, bucket_at};
 
 /// What a placement or a version takes, with its names: rather too much than too little.
 const BYTES_A_NAME: usize = 512;
-
-/// Start of a bucket, in seconds since 1970.
-pub(super) type Bucket = u32;
 
 /// Number of a session's place within its app.
 pub(super) type PlaceId = u32;
@@ -38,6 +35,8 @@ pub(super) struct Census {
     /// Where in `apps` each is.
     names: BTreeMap<App, usize>,
     apps: Vec<AppCensus>,
+    /// Self-tests and failed starts of the same buckets.
+    pub(super) events: EventLog,
 }
 
 /// One app, by bucket.
@@ -131,6 +130,7 @@ impl Census {
         for app in &mut self.apps {
             app.buckets.remove(&bucket);
         }
+        self.events.forget(bucket);
     }
 
     /// Packs buckets that were read: a device that reported often is held once.
@@ -146,7 +146,8 @@ impl Census {
 
     /// Returns about how much memory it takes.
     pub(super) fn bytes(&self) -> usize {
-        self.apps.iter().map(AppCensus::bytes).sum()
+        let of_apps: usize = self.apps.iter().map(AppCensus::bytes).sum();
+        of_apps + self.events.bytes()
     }
 
     /// Returns the models that anything arrived for in the window, in order.
@@ -161,7 +162,7 @@ impl Census {
         &self,
         apps: &[(&str, &str)],
         span: &Span,
-    ) -> Vec<(ModelKey, ModelCensus)> {
+    ) -> HashMap<ModelKey, ModelCensus> {
         let wanted = self
             .apps()
             .filter(|((app_id, environment), _)| apps.contains(&(app_id, environment)));
@@ -266,7 +267,7 @@ impl AppCensus {
         span: &Span,
     ) -> impl Iterator<Item = (Bucket, Installation)> {
         let mut first = vec![Bucket::MAX; self.devices.len()];
-        for (at, bucket) in self.buckets.range(buckets_of(span)) {
+        for (at, bucket) in self.buckets.range(span.buckets()) {
             for device in bucket.places().flat_map(|place| place.devices()) {
                 let first = &mut first[device as usize];
                 *first = (*first).min(*at);
@@ -279,7 +280,7 @@ impl AppCensus {
     }
 
     fn models(&self, (app_id, environment): &App, span: &Span) -> Vec<FoundModel> {
-        let window = bucket_at(span.start_s())..bucket_at(span.end_s());
+        let window = span.window_buckets();
         let mut models: BTreeMap<&str, (HashSet<u32>, u64)> = BTreeMap::new();
         for (_, bucket) in self.buckets.range(window) {
             for (version, of_version) in &bucket.versions {
@@ -326,7 +327,7 @@ impl AppCensus {
         let mut of_placement: Vec<Presence<'_>> = Vec::new();
         of_placement.resize_with(self.placements.items().len(), Presence::default);
         let mut first: BTreeMap<&VersionName, i64> = BTreeMap::new();
-        for (at, bucket) in self.buckets.range(buckets_of(span)) {
+        for (at, bucket) in self.buckets.range(span.buckets()) {
             for place in bucket.places() {
                 let known = self.places.items().get(place.id as usize);
                 let Some((_, Some((placement, runtime, exact)))) = known else {
@@ -481,14 +482,4 @@ fn devices(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
 #[expect(clippy::cast_possible_truncation, reason = "only 32 bits are packed")]
 fn number(bytes: &mut &[u8]) -> u32 {
     varint::take(bytes) as u32
-}
-
-fn bucket_at(seconds: i64) -> Bucket {
-    Bucket::try_from(seconds.max(0)).unwrap_or(Bucket::MAX)
-}
-
-/// Buckets of the look-back, window included.
-pub(super) fn buckets_of(span: &Span) -> Range<Bucket> {
-    let end = bucket_at(span.end_s());
-    bucket_at(span.earliest_s()).min(end)..end
 }

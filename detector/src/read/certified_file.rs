@@ -11,13 +11,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::Chipset;
-use epwatch_proto::device::runtime_name;
-use serde::{Deserialize, Deserializer};
 
-use crate::cohort::ModelKey;
-use crate::placement::{NodeCounts, PlacementMethod};
-
-use super::certified::{ANY, Certified, CertifiedPlacement};
+use super::certified::{Certified, CertifiedRow};
 
 /// Labs certify by hand: a larger file is another one.
 const MAX_BYTES: u64 = 64 << 20;
@@ -54,64 +49,6 @@ pub enum CertifiedError {
     },
 }
 
-#[derive(Debug, Deserialize)]
-struct Row {
-    #[serde(default = "any")]
-    app_id: String,
-    #[serde(default = "any")]
-    environment: String,
-    model_id: String,
-    model_version: String,
-    chipset: String,
-    #[serde(default = "jit")]
-    graph_kind: String,
-    #[serde(default = "assignment_api")]
-    placement_source: String,
-    fingerprint_algorithm: u32,
-    #[serde(default, deserialize_with = "number_or_text")]
-    fingerprint_normalised: u64,
-    #[serde(default)]
-    ort_version: String,
-    #[serde(default)]
-    ep_version: String,
-    n_nodes: u32,
-    npu_nodes: u32,
-    #[serde(default)]
-    cpu_nodes: u32,
-    #[serde(default)]
-    cpu_benign_nodes: u32,
-    #[serde(default)]
-    npu_macs_share: Option<f32>,
-    #[serde(default)]
-    macs_attributed: Option<f32>,
-}
-
-fn any() -> String {
-    ANY.to_owned()
-}
-
-fn jit() -> String {
-    "jit".to_owned()
-}
-
-fn assignment_api() -> String {
-    "assignment_api".to_owned()
-}
-
-/// Some settings of the store write 64 bits as text, since JavaScript has 53.
-fn number_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Either {
-        Number(u64),
-        Text(String),
-    }
-    match Either::deserialize(deserializer)? {
-        Either::Number(number) => Ok(number),
-        Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
-    }
-}
-
 impl Certified {
     /// Reads a file.
     ///
@@ -137,23 +74,19 @@ impl Certified {
             if line.trim().is_empty() {
                 continue;
             }
-            let row = serde_json::from_str(&line).and_then(Row::checked);
+            let row = serde_json::from_str(&line).and_then(CertifiedRow::checked);
             rows.push(row.map_err(|source| CertifiedError::Line {
                 path: path.to_owned(),
                 line: at + 1,
                 source,
             })?);
         }
-        let mut certified = Certified::default();
-        for row in rows.into_iter().rev() {
-            row.add_to(&mut certified);
-        }
-        Ok(certified)
+        Ok(Certified::from_rows(rows.into_iter().rev()))
     }
 }
 
-impl Row {
-    fn checked(self) -> Result<Row, serde_json::Error> {
+impl CertifiedRow {
+    fn checked(mut self) -> Result<Self, serde_json::Error> {
         let wrong = |what: String| Err(serde::de::Error::custom(what));
         let working = u64::from(self.npu_nodes) + u64::from(self.cpu_nodes);
         if working > u64::from(self.n_nodes) {
@@ -177,44 +110,12 @@ impl Row {
                 return wrong(format!("{name}: expected 0 to 1, found {share}"));
             }
         }
-        Ok(self)
-    }
-
-    fn add_to(self, certified: &mut Certified) {
         // Reports are compared by the normalised code.
-        let chipset = if self.chipset.starts_with("other:") {
-            self.chipset
-        } else {
-            Chipset::normalise(&self.chipset, "", "")
-                .as_str()
-                .to_owned()
-        };
-        let method = PlacementMethod {
-            graph_kind: self.graph_kind,
-            source: self.placement_source,
-            fingerprint_algorithm: self.fingerprint_algorithm,
-        };
-        let counts = NodeCounts {
-            n_nodes: self.n_nodes,
-            npu_nodes: self.npu_nodes,
-            cpu_nodes: self.cpu_nodes,
-            cpu_benign_nodes: self.cpu_benign_nodes,
-            npu_macs_share: self.npu_macs_share,
-            macs_attributed: self.macs_attributed,
-        };
-        let runtime = runtime_name(&self.ort_version, &self.ep_version);
-        let placement = counts.placement(method, self.fingerprint_normalised, runtime);
-        let model = ModelKey {
-            app_id: self.app_id,
-            environment: self.environment,
-            model_id: self.model_id,
-        };
-        let certification = CertifiedPlacement {
-            model_version: self.model_version,
-            chipset,
-            placement,
-        };
-        certified.push(model, certification);
+        if !self.chipset.starts_with("other:") {
+            let chipset = Chipset::normalise(&self.chipset, "", "");
+            chipset.as_str().clone_into(&mut self.chipset);
+        }
+        Ok(self)
     }
 }
 

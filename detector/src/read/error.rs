@@ -1,5 +1,9 @@
 //! Why a window could not be read, and who must hear of it.
 
+use epwatch_stats::HistogramError;
+
+use crate::cohort::ModelKey;
+
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,11 +35,17 @@ pub enum SourceError {
         model: String,
         /// Why.
         #[source]
-        source: epwatch_stats::HistogramError,
+        source: HistogramError,
     },
 }
 
 impl SourceError {
+    /// Returns what makes an error of a model's histogram.
+    pub(super) fn histogram(model: &ModelKey) -> impl FnOnce(HistogramError) -> SourceError {
+        let model = model.model_id.clone();
+        |source| SourceError::Histogram { model, source }
+    }
+
     /// One for each model that cannot be judged for it: the first is itself, the others say the same.
     pub(crate) fn for_each_model(self) -> impl Iterator<Item = SourceError> {
         let (what, text) = match &self {

@@ -10,7 +10,9 @@ use crate::signals::SignalId;
 use crate::tally::Tally;
 use crate::window::CohortWindow;
 
-use super::{CertifiedPlacement, Span, UsualOfModel};
+use super::certified::CertifiedPlacement;
+use super::history::{EarlierWindows, VersionHistory};
+use super::span::Span;
 
 /// A model that anything arrived for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,27 +36,10 @@ pub struct ModelWindows {
     pub census: Vec<PlacementCount>,
     /// Versions with the time they were first seen.
     pub versions: Vec<VersionSeen>,
-    /// Counts of earlier healthy windows, by (version, chipset).
-    pub histories: Arc<[VersionHistory]>,
     /// What labs certified, the latest first.
     pub certified: Vec<CertifiedPlacement>,
-    /// What earlier windows had.
-    pub usual: UsualOfModel,
-}
-
-/// One version's counts on one chipset over its earlier healthy windows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct VersionHistory {
-    /// Model version.
-    pub model_version: String,
-    /// Chipset.
-    pub chipset: String,
-    /// Signal.
-    pub signal: SignalId,
-    /// A device once, however many windows it is in.
-    pub tally: Tally,
-    /// End of the first of those windows, in seconds since 1970.
-    pub since_s: i64,
+    /// Earlier windows.
+    pub earlier: Arc<EarlierWindows>,
 }
 
 impl ModelWindows {
@@ -73,10 +58,10 @@ impl ModelWindows {
         let speaks = |row: &&VersionHistory| {
             let is_settled =
                 matches!(row.signal, SignalId::ShiftBeyond(_)) && row.since_s <= old_since_s;
-            row.chipset == chipset && (row.model_version != model_version || is_settled)
+            *row.chipset == *chipset && (*row.model_version != *model_version || is_settled)
         };
-        for row in self.histories.iter().filter(speaks) {
-            let is_own = row.model_version == model_version;
+        for row in self.earlier.signals.iter().filter(speaks) {
+            let is_own = *row.model_version == *model_version;
             let times = if is_own { own_weight(row.tally) } else { 1 };
             let slot = history.entry(row.signal).or_default();
             slot.hits += row.tally.hits * times;

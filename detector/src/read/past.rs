@@ -1,8 +1,9 @@
-//! Verdicts of earlier windows, held in memory: what the store's `cohort_windows_v1` gives a running
-//! detector, for a replay, which writes nothing.
+//! Verdicts of earlier windows, held in memory: for a replay, which writes nothing. A running detector reads them
+//! from the store's `cohort_windows`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::base_rates::{BaseRates, MIN_WINDOWS};
 use crate::cohort::ModelKey;
@@ -10,181 +11,82 @@ use crate::signals::{MIN_ELIGIBLE, SignalId, built_in_rate};
 use crate::tally::Tally;
 use crate::verdict::{CohortVerdict, VerdictClass};
 
-use super::usual::{Usual, UsualCv, UsualDevices};
-use super::{Span, VersionHistory};
+use super::history::{Cohort, HistoryByModel, HistorySums, SignalSums, UsualCv};
+use super::span::Span;
 
-/// One signal of one healthy window.
-#[derive(Debug, Clone, Copy)]
-struct Count {
-    end_s: i64,
-    hits: u64,
-    devices: u64,
-}
-
-/// Version, chipset, signal: its counts.
-type Counts = BTreeMap<(String, String, SignalId), Vec<Count>>;
-
-/// What one model's windows taught.
-#[derive(Debug, Default)]
-struct OfModel {
-    /// Version, chipset: end of its first window, whatever was found in it.
-    first_end_s: BTreeMap<(String, String), i64>,
-    counts: Counts,
-}
-
-/// Counts of earlier windows without a finding.
-#[derive(Debug, Default)]
-pub struct PastWindows {
-    models: Mutex<BTreeMap<ModelKey, OfModel>>,
-    judged: Mutex<Vec<Judged>>,
-}
-
-/// What any window had, whatever was found in it.
+/// One window of a cohort.
 #[derive(Debug)]
-struct Judged {
-    model: ModelKey,
-    model_version: String,
-    chipset: String,
+struct PastWindow {
     end_s: i64,
     devices: u64,
     /// Within and between devices.
     cv: Option<(f64, f64)>,
+    /// Signals that counted devices; empty if the window had a finding.
+    signals: Vec<(SignalId, Tally)>,
 }
 
+/// Windows of all cohorts, in the order they were judged.
+#[derive(Debug, Default)]
+pub struct PastWindows(Mutex<BTreeMap<ModelKey, BTreeMap<Cohort, Vec<PastWindow>>>>);
+
 impl PastWindows {
-    /// Takes a window's verdicts in.
+    /// Adds a window's verdicts. Those of single firmwares are left out.
     pub fn add(&self, verdicts: &[CohortVerdict]) {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        self.note(verdicts);
-        for verdict in verdicts {
-            let end_s = verdict.window_end.as_second();
-            let of_model = models.entry(verdict.key.model.clone()).or_default();
-            let cohort = (
-                verdict.key.model_version.clone(),
-                verdict.key.chipset.clone(),
-            );
-            let first = of_model.first_end_s.entry(cohort).or_insert(end_s);
-            *first = end_s.min(*first);
+        let mut models = self.0.lock();
+        let whole = |verdict: &&CohortVerdict| verdict.key.firmware.is_none();
+        for verdict in verdicts.iter().filter(whole) {
             // A spike of CV alone is what healthy fleets do at times: left out, it would never be learnt.
-            let quiet = matches!(
+            let is_quiet = matches!(
                 verdict.class,
                 VerdictClass::Healthy | VerdictClass::NotEnoughData | VerdictClass::CvSpike
             );
-            if !quiet || verdict.key.firmware.is_some() {
-                continue;
-            }
-            for signal in verdict.signals.iter().chain(&verdict.tallies) {
-                if signal.devices == 0 {
-                    continue;
-                }
-                let key = (
-                    verdict.key.model_version.clone(),
-                    verdict.key.chipset.clone(),
-                    signal.id,
-                );
-                of_model.counts.entry(key).or_default().push(Count {
-                    end_s,
-                    hits: signal.hits,
-                    devices: signal.devices,
-                });
-            }
-        }
-    }
-
-    fn note(&self, verdicts: &[CohortVerdict]) {
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = verdicts.iter().filter(|v| v.key.firmware.is_none());
-        judged.extend(whole.map(|verdict| {
-            Judged {
-                model: verdict.key.model.clone(),
-                model_version: verdict.key.model_version.clone(),
-                chipset: verdict.key.chipset.clone(),
+            let signals = verdict.signals.iter().chain(&verdict.tallies);
+            let counted = signals.filter(|signal| is_quiet && signal.devices > 0);
+            let tally = |hits, devices| Tally { hits, devices };
+            let statistics = &verdict.statistics;
+            let window = PastWindow {
                 end_s: verdict.window_end.as_second(),
                 devices: verdict.numbers.devices_seen,
-                cv: verdict
-                    .statistics
-                    .cv_within
-                    .zip(verdict.statistics.cv_between),
-            }
-        }));
+                cv: statistics.cv_within.zip(statistics.cv_between),
+                signals: counted
+                    .map(|signal| (signal.id, tally(signal.hits, signal.devices)))
+                    .collect(),
+            };
+            let key = &verdict.key;
+            let cohort = (
+                key.model_version.as_str().into(),
+                key.chipset.as_str().into(),
+            );
+            let of_model = models.entry(key.model.clone()).or_default();
+            of_model.entry(cohort).or_default().push(window);
+        }
     }
 
-    /// Returns what the windows of the look-back had, and forgets what is older.
-    pub(super) fn usual(&self, span: &Span) -> Usual {
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns what the windows of the look-back had.
+    pub(super) fn history(&self, span: &Span) -> HistoryByModel {
         let past = span.past();
-        judged.retain(|one| one.end_s >= past.from_s);
-        let mut devices: BTreeMap<(&ModelKey, &str, i64), u64> = BTreeMap::new();
-        let mut cvs: BTreeMap<(&ModelKey, &str, &str), (UsualCv, f64)> = BTreeMap::new();
-        let speaks = |one: &&Judged| one.end_s <= past.until_s && past.has(one.end_s);
-        for one in judged.iter().filter(speaks) {
-            *devices
-                .entry((&one.model, &one.chipset, one.end_s))
-                .or_default() += one.devices;
-            if let Some((within, between)) = one.cv {
-                let slot = cvs.entry((&one.model, &one.model_version, &one.chipset));
-                let slot = slot.or_default();
-                slot.0.all += within.hypot(between);
-                slot.0.within += within;
-                slot.1 += 1.0;
+        let mut sums = HistorySums::default();
+        for (model, cohorts) in &*self.0.lock() {
+            let of_model = sums.model(model);
+            for (cohort, windows) in cohorts {
+                let speaks = |window: &&PastWindow| {
+                    (past.from_s..=past.until_s).contains(&window.end_s) && past.has(window.end_s)
+                };
+                for window in windows.iter().filter(speaks) {
+                    of_model.add_devices(&cohort.1, window.end_s, window.devices);
+                    if let Some((within, between)) = window.cv {
+                        let all = within.hypot(between);
+                        of_model.add_cv(cohort, UsualCv { all, within }, 1);
+                    }
+                    let is_settled = window.end_s <= past.settled_until_s;
+                    for (signal, counted) in window.signals.iter().filter(|_| is_settled) {
+                        let added = SignalSums::of_window(window.end_s, *counted);
+                        of_model.add_signal(cohort, *signal, added);
+                    }
+                }
             }
         }
-        let mut windows: BTreeMap<(&ModelKey, &str), Vec<u64>> = BTreeMap::new();
-        for ((model, chipset, _), n) in devices {
-            windows.entry((model, chipset)).or_default().push(n);
-        }
-        let mut usual = Usual::default();
-        for ((model, chipset), counts) in windows {
-            let of_model = usual.0.entry(model.clone()).or_default();
-            let found = UsualDevices::of(counts).map(|found| (chipset.to_owned(), found));
-            of_model.devices.extend(found);
-        }
-        for ((model, version, chipset), (sum, n)) in cvs {
-            let cohort = (version.to_owned(), chipset.to_owned());
-            let of_model = usual.0.entry(model.clone()).or_default();
-            let mean = UsualCv {
-                all: sum.all / n,
-                within: sum.within / n,
-            };
-            of_model.cv.insert(cohort, mean);
-        }
-        usual
-    }
-
-    /// A version's windows repeat the same devices, so it counts with its mean hits and its largest
-    /// window.
-    pub(super) fn histories(&self, model: &ModelKey, span: &Span) -> Vec<VersionHistory> {
-        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(of_model) = models.get(model) else {
-            return Vec::new();
-        };
-        let past = span.past();
-        let speaks = past.from_s..=past.settled_until_s;
-        let mut histories = Vec::new();
-        for ((version, chipset, signal), counts) in &of_model.counts {
-            let recent: Vec<&Count> = counts
-                .iter()
-                .filter(|count| speaks.contains(&count.end_s) && past.has(count.end_s))
-                .collect();
-            let Some(most) = recent.iter().map(|count| count.devices).max() else {
-                continue;
-            };
-            let hits: u64 = recent.iter().map(|count| count.hits).sum();
-            let devices: u64 = recent.iter().map(|count| count.devices).sum();
-            let n = recent.len() as f64;
-            histories.push(VersionHistory {
-                model_version: version.clone(),
-                chipset: chipset.clone(),
-                signal: *signal,
-                tally: Tally::from_means(hits as f64 / n, devices as f64 / n, most),
-                since_s: recent
-                    .iter()
-                    .map(|count| count.end_s)
-                    .min()
-                    .unwrap_or(i64::MAX),
-            });
-        }
-        histories
+        sums.finish()
     }
 
     /// Learns the fleet's rates from healthy windows of every version on every chipset that is
@@ -209,48 +111,42 @@ impl PastWindows {
     /// Learns from windows that ended before `end_s`, of cohorts whose first one ended at `since_s` or
     /// before: from those until `settled_s`, and the first seven in any case.
     fn learnt(&self, end_s: i64, since_s: i64, settled_s: i64) -> Option<BaseRates> {
-        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let ends = models
-            .values()
-            .flat_map(|model| model.counts.values())
-            .flatten();
-        let ends: BTreeSet<i64> = ends.map(|count| count.end_s).collect();
-        let first_ones = ends
-            .iter()
-            .nth(usize::try_from(MIN_WINDOWS).unwrap_or(usize::MAX) - 1);
+        let models = self.0.lock();
+        let cohorts = || models.values().flat_map(BTreeMap::values);
+        let counted = cohorts()
+            .flatten()
+            .filter(|window| !window.signals.is_empty());
+        let ends: BTreeSet<i64> = counted.map(|window| window.end_s).collect();
+        let seventh = usize::try_from(MIN_WINDOWS).unwrap_or(usize::MAX) - 1;
+        let first_ones = ends.iter().nth(seventh);
         let until_s = first_ones.map_or(end_s, |seventh| settled_s.max(*seventh));
-        let mut windows: BTreeSet<i64> = BTreeSet::new();
-        let mut cohorts: BTreeMap<SignalId, Vec<Tally>> = BTreeMap::new();
-        for of_model in models.values() {
-            let firsts = of_model.first_end_s.iter();
-            let old: BTreeSet<(&str, &str)> = firsts
-                .filter(|(_, first_end_s)| **first_end_s <= since_s)
-                .map(|((version, chipset), _)| (&**version, &**chipset))
-                .collect();
-            for ((version, chipset, signal), counts) in &of_model.counts {
-                if !old.contains(&(&**version, &**chipset)) {
-                    continue;
+        let mut taught: BTreeSet<i64> = BTreeSet::new();
+        let mut tallies: BTreeMap<SignalId, Vec<Tally>> = BTreeMap::new();
+        for windows in cohorts() {
+            let first_end_s = windows.iter().map(|window| window.end_s).min();
+            if first_end_s.is_none_or(|first_end_s| first_end_s > since_s) {
+                continue;
+            }
+            let mut sums: BTreeMap<SignalId, SignalSums> = BTreeMap::new();
+            let recent = |window: &&PastWindow| window.end_s < end_s && window.end_s <= until_s;
+            for window in windows.iter().filter(recent) {
+                for (signal, counted) in &window.signals {
+                    taught.insert(window.end_s);
+                    let added = SignalSums::of_window(window.end_s, *counted);
+                    let known = sums.entry(*signal);
+                    known.and_modify(|sums| sums.add(added)).or_insert(added);
                 }
-                let recent = counts.iter();
-                let recent = recent.filter(|count| count.end_s < end_s && count.end_s <= until_s);
-                let (mut hits, mut devices, mut most, mut n) = (0, 0, 0, 0.0);
-                for count in recent {
-                    windows.insert(count.end_s);
-                    hits += count.hits;
-                    devices += count.devices;
-                    most = count.devices.max(most);
-                    n += 1.0;
-                }
-                if most >= MIN_ELIGIBLE {
-                    let tally = Tally::from_means(hits as f64 / n, devices as f64 / n, most);
-                    cohorts.entry(*signal).or_default().push(tally);
+            }
+            for (signal, sums) in sums {
+                if sums.largest >= MIN_ELIGIBLE {
+                    tallies.entry(signal).or_default().push(sums.tally());
                 }
             }
         }
-        if (windows.len() as u64) < MIN_WINDOWS {
+        if (taught.len() as u64) < MIN_WINDOWS {
             return None;
         }
-        Some(BaseRates::learnt(&cohorts, built_in_rate))
+        Some(BaseRates::learnt(&tallies, built_in_rate))
     }
 }
 
@@ -357,8 +253,9 @@ mod tests {
             add(&past, ("1.0.0", "SM8635"), window, 0.09);
         }
         let hits = |window| {
-            let histories = past.histories(&crate::testing::model(), &span(window));
-            let found = histories.iter().find(|history| history.signal == BEYOND);
+            let history = past.history(&span(window));
+            let mut signals = history[&crate::testing::model()].signals.iter();
+            let found = signals.find(|history| history.signal == BEYOND);
             found.unwrap().tally.hits
         };
         // About 5 of 60 devices in none of three windows, in one of four, in two of five.

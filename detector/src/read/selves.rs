@@ -5,16 +5,12 @@
 use std::sync::Arc;
 
 use epwatch_stats::order_stat::median;
-use epwatch_stats::{HistogramError, Moments};
+use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::hash::HashMap;
 use crate::interner::Texts;
-use crate::window::{
-    CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind, histogram_of,
-};
-
-use super::rows::SelfRow;
+use crate::window::{CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind};
 
 /// Devices of a make that speak for it.
 const MIN_SAME_MODEL: usize = 5;
@@ -54,45 +50,50 @@ pub(super) struct SelvesBuilder {
     by_model: HashMap<(Arc<str>, Arc<str>), Vec<SelfBaseline>>,
 }
 
+/// Clean runs of one device with one input shape.
+pub(super) struct DeviceSums<'a> {
+    pub(super) model_version: &'a str,
+    pub(super) installation: Installation,
+    pub(super) device_model: &'a str,
+    pub(super) shape_key: &'a str,
+    pub(super) histogram: SparseHistogram,
+    pub(super) moments: Option<Moments>,
+}
+
 impl SelvesBuilder {
     /// Adds a device with one input shape; each comes once.
-    pub(super) fn add(&mut self, row: SelfRow, before: Before) -> Result<(), HistogramError> {
-        let histogram = histogram_of(row.hist_bucket.into_iter().zip(row.hist_count))?;
-        if histogram.n() < MIN_RUNS_HIGH {
-            return Ok(());
+    pub(super) fn add(&mut self, runs: &DeviceSums<'_>, before: Before) {
+        if runs.histogram.n() < MIN_RUNS_HIGH {
+            return;
         }
-        let quantile = |q| histogram.quantile(q);
+        let quantile = |q| runs.histogram.quantile(q);
         let (Some(p10_us), Some(p50_us), Some(p95_us)) =
             (quantile(0.1), quantile(0.5), quantile(0.95))
         else {
-            return Ok(());
+            return;
         };
-        let cv = Moments::from_parts(row.n, row.sum_us, row.m2_us2)
-            .and_then(|moments| moments.cv())
-            .unwrap_or(0.0);
         let kind = match before {
             Before::PreviousVersion => {
-                SelfBaselineKind::PreviousVersion(self.texts.shared(&row.model_version))
+                SelfBaselineKind::PreviousVersion(self.texts.shared(runs.model_version))
             }
             Before::SameVersion => SelfBaselineKind::EarlierWindows,
         };
         let baseline = SelfBaseline {
             kind,
-            n: histogram.n(),
+            n: runs.histogram.n(),
             p10_us,
             p50_us,
             p95_us,
-            cv,
+            cv: runs.moments.and_then(|moments| moments.cv()).unwrap_or(0.0),
         };
-        let shape = self.texts.shared(&row.shape_key);
+        let shape = self.texts.shared(runs.shape_key);
         // Within a version others say nothing: silicon of one make differs.
-        if before == Before::PreviousVersion && !row.device_model.is_empty() {
-            let device_model = self.texts.shared(&row.device_model);
+        if before == Before::PreviousVersion && !runs.device_model.is_empty() {
+            let device_model = self.texts.shared(runs.device_model);
             let of_model = self.by_model.entry((device_model, shape.clone()));
             of_model.or_default().push(baseline.clone());
         }
-        self.own.insert((row.installation, shape), baseline);
-        Ok(())
+        self.own.insert((runs.installation, shape), baseline);
     }
 
     pub(super) fn finish(self) -> SelvesBefore {

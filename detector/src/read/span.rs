@@ -1,9 +1,18 @@
 //! The time that is judged, and which earlier windows speak for the past.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use clickhouse::query::Query;
 use jiff::Timestamp;
+
+/// Start of a bucket, in seconds since 1970.
+pub(super) type Bucket = u32;
+
+/// Returns the bucket bound nearest to a time in seconds since 1970.
+pub(super) fn bucket_at(seconds: i64) -> Bucket {
+    Bucket::try_from(seconds.max(0)).unwrap_or(Bucket::MAX)
+}
 
 /// The span of time a window is judged in, by receive time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +94,16 @@ impl Span {
             eighth_s,
             eighth: within_s / eighth_s,
         }
+    }
+
+    /// Returns the buckets of the look-back, window included.
+    pub(super) fn buckets(&self) -> Range<Bucket> {
+        let end = bucket_at(self.end_s());
+        bucket_at(self.earliest_s()).min(end)..end
+    }
+
+    pub(super) fn window_buckets(&self) -> Range<Bucket> {
+        bucket_at(self.start_s())..bucket_at(self.end_s())
     }
 
     pub(super) fn earliest_s(&self) -> i64 {

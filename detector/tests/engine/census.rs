@@ -18,6 +18,8 @@ pub(crate) struct Census {
     pub(crate) versions: BTreeMap<ModelKey, BTreeMap<String, i64>>,
     /// By app and environment: newcomers, and those beyond what is usual.
     pub(crate) new: BTreeMap<(String, String), (BTreeSet<Installation>, BTreeSet<Installation>)>,
+    /// By model, version and chipset: votes of the window, and how many of them are of known installations.
+    pub(crate) votes: BTreeMap<(ModelKey, String, String), (usize, usize)>,
 }
 
 /// The models that anything arrived for. Binds: window, start of the window.
@@ -72,6 +74,19 @@ const CENSUS: &str = "
     GROUP BY app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
         fingerprint_algorithm, fingerprint_normalised, votes";
 
+/// How many votes each device has in the window. Binds: window, its start.
+const VOTES: &str = "
+    SELECT app_id, environment, model_id, model_version, chipset, installation,
+        uniqExact(firmware, graph_kind, placement_source, algorithm, fingerprint) AS votes
+    FROM counted_reports_v1
+    ARRAY JOIN session_model_id AS model_id, session_model_version AS model_version,
+        session_directive_id AS directive_id, session_requests_npu AS requests_npu,
+        session_graph_kind AS graph_kind, session_placement_source AS placement_source,
+        session_fingerprint_algorithm AS algorithm, session_fingerprint_normalised AS fingerprint
+    WHERE requests_npu AND NOT (is_late OR is_unproven) AND directive_id = ''
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY app_id, environment, model_id, model_version, chipset, installation";
+
 /// When each installation was first received. Binds: look-back, its start.
 const FIRST_RECEIPTS: &str = "
     SELECT app_id, environment, r.installation AS new, toInt64(toUnixTimestamp(min(r.bucket))) AS bucket_s,
@@ -108,6 +123,17 @@ struct CensusRow {
     devices: u64,
     devices_before: u64,
     first_seen_ms: i64,
+}
+
+#[derive(Row, Deserialize)]
+struct VotesRow {
+    app_id: String,
+    environment: String,
+    model_id: String,
+    model_version: String,
+    chipset: String,
+    installation: Installation,
+    votes: u64,
 }
 
 #[derive(Row, Deserialize)]
@@ -182,6 +208,19 @@ pub(crate) async fn of(client: &Client, span: &Span) -> Census {
     let window_s = i64::try_from(span.window.as_secs()).unwrap();
     for (app, first) in by_app {
         census.new.insert(app, new_in(first, start_s, window_s));
+    }
+
+    let query = client.query(VOTES).bind(start_s).bind(end_s).bind(start_s);
+    for row in query.fetch_all::<VotesRow>().await.unwrap() {
+        let (newcomers, beyond) = &census.new[&(row.app_id.clone(), row.environment.clone())];
+        if !beyond.contains(&row.installation) {
+            let model = model_key(row.app_id, row.environment, row.model_id);
+            let cohort = (model, row.model_version, row.chipset);
+            let (votes, proven) = census.votes.entry(cohort).or_default();
+            let n = usize::try_from(row.votes).unwrap();
+            *votes += n;
+            *proven += usize::from(!newcomers.contains(&row.installation)) * n;
+        }
     }
     census
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use epwatch_detector::read::{Source, Span};
+use epwatch_detector::read::{EvaluationInputs, Source, Span};
 use jiff::Timestamp;
 
 use crate::census::{self, Census};
@@ -208,25 +208,23 @@ impl Course {
 }
 
 /// What a source tells of a window, in an order of its own.
-async fn told(source: &Source, span: &Span) -> Vec<String> {
-    let models = source.models(span).await.unwrap();
-    let arrivals = source.arrivals(span).await.unwrap();
+async fn told(inputs: &EvaluationInputs) -> Vec<String> {
+    let models = &inputs.models;
     if models.is_empty() {
         // An evaluation asks for no more.
         return Vec::new();
     }
-    let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
+    let mut windows = inputs.windows(models).await.unwrap();
     let mut told = vec![format!("{models:?}")];
-    for found in &models {
+    for found in models {
         let model = &found.model;
-        let new = arrivals.of(model).map(|of_app| {
+        let new = inputs.arrivals.of(model).map(|of_app| {
             let mut newcomers: Vec<_> = of_app.newcomers.iter().collect();
             newcomers.sort_unstable();
             (newcomers, of_app.unproven.len())
         });
         told.push(format!("{new:?}"));
-        let read = source.model_windows(model, span, &mut fetched);
-        let mut read = read.unwrap();
+        let mut read = windows.remove(model).unwrap().unwrap();
         read.census.sort_by_key(|one| {
             (
                 one.model_version.clone(),
@@ -240,23 +238,34 @@ async fn told(source: &Source, span: &Span) -> Vec<String> {
             let votes = cohort.votes.iter();
             let proven = votes.filter(|vote| vote.is_proven).count();
             told.push(format!("{:?} {} {proven}", cohort.key, cohort.votes.len()));
+            told.push(format!("{:?}", cohort.reported));
         }
     }
     told
 }
 
 /// The same as [`census::of`], from a source.
-async fn counted(source: &Source, span: &Span) -> Census {
+async fn counted(inputs: &EvaluationInputs) -> Census {
     let mut counted = Census::default();
-    let models = source.models(span).await.unwrap();
-    if models.is_empty() {
+    if inputs.models.is_empty() {
         return counted;
     }
-    let arrivals = source.arrivals(span).await.unwrap();
-    let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
-    for found in models {
-        let model = found.model;
-        let read = source.model_windows(&model, span, &mut fetched).unwrap();
+    let mut windows = inputs.windows(&inputs.models).await.unwrap();
+    for found in &inputs.models {
+        let model = &found.model;
+        let read = windows.remove(model).unwrap().unwrap();
+        for cohort in read.cohorts {
+            let (votes, key) = (cohort.votes, cohort.key);
+            if !votes.is_empty() {
+                let proven = votes.iter().filter(|vote| vote.is_proven).count();
+                let name = (model.clone(), key.model_version, key.chipset);
+                counted.votes.insert(name, (votes.len(), proven));
+            }
+        }
+        if found.sessions == 0 {
+            // It only failed to start, which the census leaves out.
+            continue;
+        }
         for one in read.census {
             let (placement, method) = (&one.placement, &one.placement.method);
             let line = format!(
@@ -282,14 +291,16 @@ async fn counted(source: &Source, span: &Span) -> Census {
         let versions = read.versions.into_iter();
         let versions = versions.map(|seen| (seen.version, seen.first_seen_ms));
         counted.versions.insert(model.clone(), versions.collect());
-        let new = arrivals.of(&model).unwrap();
+        let new = inputs.arrivals.of(model).unwrap();
         let new = (
             new.newcomers.iter().copied().collect(),
             new.unproven.iter().copied().collect(),
         );
         let app = (model.app_id.clone(), model.environment.clone());
         counted.new.insert(app, new);
-        counted.models.push((model, found.cohorts, found.sessions));
+        counted
+            .models
+            .push((model.clone(), found.cohorts, found.sessions));
     }
     counted
 }
@@ -354,15 +365,16 @@ async fn kept_is_asked(seed: u64, bucket_s: i64) {
             0
         };
         let span = span(after(now, 1 - back));
-        let prepared = kept.prepared(&span).await.unwrap();
+        let kept = kept.begin(&span).await.unwrap();
         let asked = Source::new(course.store.client(), 10_000);
+        let asked = asked.begin(&span).await.unwrap();
         assert_eq!(
-            told(&prepared, &span).await,
-            told(&asked, &span).await,
+            told(&kept).await,
+            told(&asked).await,
             "seed {seed}, step {step}"
         );
         assert_eq!(
-            counted(&prepared, &span).await,
+            counted(&kept).await,
             answered(&course.store, &span).await,
             "seed {seed}, step {step}"
         );
@@ -382,7 +394,7 @@ async fn what_is_kept_answers_for_windows_that_begin_within_a_bucket() {
 
 async fn buckets_read(source: &Source, span: &Span) -> u64 {
     let before = source.held_look_back().await.unwrap().buckets_read;
-    source.prepared(span).await.unwrap();
+    source.begin(span).await.unwrap();
     source.held_look_back().await.unwrap().buckets_read - before
 }
 
@@ -453,7 +465,7 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
     }
     let kept = Source::new(store.client(), 200_000);
     let small = Source::holding(store.client(), 200_000, 1 << 20);
-    kept.prepared(&span(now)).await.unwrap();
+    kept.begin(&span(now)).await.unwrap();
     let at = after(now, -1).as_second().to_string();
     for part in 0..10 {
         let flood = FLOOD.replace("AT", &at);
@@ -464,11 +476,11 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
     for end in [now, after(now, 8)] {
         let span = span(end);
         let asked = Source::new(store.client(), 200_000);
-        let answer = told(&asked, &span).await;
+        let answer = told(&asked.begin(&span).await.unwrap()).await;
         for source in [&kept, &small] {
-            let prepared = source.prepared(&span).await.unwrap();
-            assert!(told(&prepared, &span).await == answer, "window {end}");
-            let counted = counted(&prepared, &span).await;
+            let inputs = source.begin(&span).await.unwrap();
+            assert!(told(&inputs).await == answer, "window {end}");
+            let counted = counted(&inputs).await;
             assert!(counted == answered(&store, &span).await, "window {end}");
         }
     }
@@ -507,18 +519,13 @@ async fn copies_of_open_buckets_do_not_count_however_many_they_are() {
         store.client().query(&of_reports).execute().await.unwrap();
         let span = span(now);
         let asked = Source::new(store.client(), 10_000);
-        let prepared = asked.prepared(&span).await.unwrap();
+        let inputs = asked.begin(&span).await.unwrap();
         assert!(
-            told(&prepared, &span).await == told(&asked, &span).await,
+            counted(&inputs).await == answered(&store, &span).await,
             "{from} copies"
         );
-        assert!(
-            counted(&prepared, &span).await == answered(&store, &span).await,
-            "{from} copies"
-        );
-        let model = &prepared.models(&span).await.unwrap()[0].model;
-        let arrivals = prepared.arrivals(&span).await.unwrap();
-        let newcomers = arrivals.of(model).unwrap().newcomers.len();
+        let model = &inputs.models[0].model;
+        let newcomers = inputs.arrivals.of(model).unwrap().newcomers.len();
         assert_eq!(newcomers, 30 + from / 2);
     }
     store.stop().await;

@@ -1,7 +1,7 @@
 //! From rows to verdicts.
 
 use epwatch_detector::Evaluator;
-use epwatch_detector::read::{Arrivals, ModelWindows, Source, Span};
+use epwatch_detector::read::{ModelWindows, Source, Span};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
@@ -31,13 +31,10 @@ fn of<'a>(verdicts: &'a [CohortVerdict], version: &str, chipset: &str) -> &'a Co
 
 /// The only model there is.
 async fn read_model(source: &Source, span: &Span) -> ModelWindows {
-    let models = source.models(span).await.unwrap();
-    assert_eq!(models.len(), 1);
-    let arrivals = Arrivals::default();
-    let mut fetched = source.fetch(&models, span, &arrivals).await.unwrap();
-    let model = &models[0].model;
-    let read = source.model_windows(model, span, &mut fetched);
-    read.unwrap()
+    let inputs = source.begin(span).await.unwrap();
+    assert_eq!(inputs.models.len(), 1);
+    let mut windows = inputs.windows(&inputs.models).await.unwrap();
+    windows.remove(&inputs.models[0].model).unwrap().unwrap()
 }
 
 /// Version 1 everywhere, then version 2: SM8635 drops the head to the CPU.

@@ -2,7 +2,7 @@
 //!
 //! The test reads source text only, so it also runs alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/structure tests/it/structure/mod.rs && /tmp/structure`, from the repository's
-//! root. `CRATE=epwatch-proto /tmp/structure` looks at one crate, whether it is in `KNOWN` or not.
+//! root. `CRATE=epwatch-proto /tmp/structure` looks at one crate.
 
 mod arrows;
 mod source;
@@ -15,9 +15,6 @@ use std::{env, fs};
 use arrows::{Arrows, arrows, circles};
 use source::{Sources, modules};
 
-/// Crates that still have circles or repeated names. Each leaves the list when it is mended; then the list goes.
-const KNOWN: &[&str] = &["epwatch-detector"];
-
 /// Each command has its own `Args`.
 const MAY_REPEAT: &[&str] = &["Args"];
 
@@ -27,10 +24,7 @@ fn files_depend_one_way_and_names_are_unique() {
     let only = env::var("CRATE").ok();
     let mut problems = String::new();
     for (name, folder) in workspace_crates(&root) {
-        let is_wanted = only
-            .as_ref()
-            .map_or(!KNOWN.contains(&name.as_str()), |only| *only == name);
-        if is_wanted {
+        if only.as_ref().is_none_or(|only| *only == name) {
             let sources = sources_below(&root.join(folder).join("src"));
             write!(problems, "{}", problems_of(&name, &sources)).unwrap();
         }

@@ -14,18 +14,9 @@ use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteles
 
 use super::placed::unknown_placement;
 use super::vote::VoteKey;
-use super::{Pair, WindowBuilder};
+use super::{Pair, WindowBuilder, WithoutVote};
 
 type ByFirmwareAndShape = BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>;
-
-/// Who took part without a vote.
-#[derive(Default)]
-pub(super) struct WithoutVote {
-    pub(super) late_or_unproven: HashSet<Installation>,
-    /// With their firmware.
-    pub(super) directed: HashMap<Installation, Arc<str>>,
-    pub(super) flood: HashSet<Installation>,
-}
 
 impl WithoutVote {
     fn counted(self, votes: &[DeviceVote]) -> Voteless {

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::event_time;
-use epwatch_proto::placement::stored_share;
+use epwatch_proto::placement::{is_npu_ep, stored_share};
 use epwatch_proto::{
-    BaselineKind, Chipset, LatencySeries, ParseError, RecordedReport, Report, SendClock, Session,
+    BaselineKind, Chipset, LatencySeries, Model, ParseError, RecordedReport, Report, SendClock,
+    Session, hex,
 };
 
-use crate::cohort::ModelKey;
+use crate::cohort::{ModelKey, VersionOnChipset};
+use crate::device_events::{FailedStart, GoldenTest};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::Interner;
 
-use super::super::census::{AppCensus, Bucket, Census, PlaceId};
-use super::super::rows::NodesRow;
-use super::reported::{Teller, Told, asked_for_npu};
+use crate::read::census::{AppCensus, Census, PlaceId};
+use crate::read::cpu_nodes::NodesRow;
+use crate::read::event_log::EventLog;
+use crate::read::span::{Bucket, bucket_at};
+
 use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
 
 /// What was read.
@@ -69,6 +73,7 @@ struct Kept {
     device: u32,
     app: u32,
     parts: Box<[Part]>,
+    events: EventLog,
 }
 
 /// What a report says of one model.
@@ -78,7 +83,6 @@ struct Part {
     model: Arc<ModelKey>,
     seen: Vec<Seen>,
     series: Vec<Series>,
-    told: Told,
 }
 
 impl Intake {
@@ -127,7 +131,7 @@ impl Intake {
         let names = app;
         let app = (self.text(app.0), self.text(app.1));
         let device = self.devices.id(*report.key.installation.as_bytes());
-        let mut context = Context {
+        let mut context = ReportFields {
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
             received_ms,
             device,
@@ -138,12 +142,14 @@ impl Intake {
             firmware: self.text(&report.device.vendor_fingerprint_hash),
             device_model: 0,
         };
-        let told = &report.device;
-        let chipset = Chipset::normalise(&told.chipset_raw, &told.soc_manufacturer, &told.board);
+        let device_info = &report.device;
+        let (raw, board) = (&device_info.chipset_raw, &device_info.board);
+        let chipset = Chipset::normalise(raw, &device_info.soc_manufacturer, board);
         context.chipset = self.text(chipset.as_str());
-        let device_model = self.text(&told.model);
+        let device_model = self.text(&device_info.model);
         context.device_model = self.device_models.id(device_model);
         let parts = self.parts(names, report, &context);
+        let events = self.events(names, report, &context);
         let app = self.app(app);
         self.kept.push(Kept {
             received_ms,
@@ -152,6 +158,7 @@ impl Intake {
             device,
             app,
             parts,
+            events,
         });
     }
 
@@ -220,7 +227,8 @@ impl Intake {
             let app = self.apps[kept.app as usize].clone();
             let arrivals = recording.arrivals.entry(app).or_default();
             arrivals.push((bucket, received, kept.device));
-            let bucket = Bucket::try_from(bucket).unwrap_or_default();
+            let bucket = bucket_at(bucket);
+            census.events.append(kept.events);
             if bucket != last_bucket {
                 census.close(&[last_bucket]);
                 last_bucket = bucket;
@@ -240,12 +248,8 @@ impl Intake {
                 }
                 record.seen.extend(part.seen);
                 record.series.extend(part.series);
-                record.told.append(part.told);
             }
         }
-        recording
-            .models
-            .retain(|_, record| !record.seen.is_empty() || !record.told.starts.is_empty());
         census.close(&[last_bucket]);
         recording.census = Arc::new(census);
         (recording, self.summary)
@@ -255,7 +259,7 @@ impl Intake {
         &mut self,
         (app_id, environment): (&str, &str),
         report: &Report,
-        context: &Context,
+        context: &ReportFields,
     ) -> Box<[Part]> {
         let runtime = self.text(&report.runtime.name());
         let mut parts: Vec<Part> = Vec::new();
@@ -289,10 +293,6 @@ impl Intake {
             if !votes_at_all {
                 continue;
             }
-            let tests = report.self_tests.iter();
-            for test in tests.filter(|test| test.session_uid == session.uid) {
-                part.told.add_test(context.teller(version.clone()), test);
-            }
             let own = report
                 .series
                 .iter()
@@ -303,27 +303,74 @@ impl Intake {
                 part.series.push(context.series(series, kind, shape, texts));
             }
         }
-        for failure in &report.start_failures {
-            if !context.votes || !asked_for_npu(failure) {
-                continue;
-            }
-            let model = ModelKey {
-                app_id: app_id.to_owned(),
-                environment: environment.to_owned(),
-                model_id: failure.model.id.clone(),
-            };
-            let known = self.models.get_key_value(&model);
-            let known = known.map(|(key, _)| key.clone());
-            let model = known.unwrap_or_else(|| Arc::new(model));
-            self.models.entry(model.clone()).or_default();
-            let teller = context.teller(self.text(&failure.model.version));
-            part_of(&mut parts, &model).told.add_start(teller, failure);
-        }
         for part in &mut parts {
             part.seen.shrink_to_fit();
             part.series.shrink_to_fit();
         }
         parts.into_boxed_slice()
+    }
+
+    /// Returns the self-tests of sessions that vote, and the failed starts that requested an NPU.
+    fn events(
+        &mut self,
+        (app_id, environment): (&str, &str),
+        report: &Report,
+        context: &ReportFields,
+    ) -> EventLog {
+        let mut events = EventLog::default();
+        if !context.votes {
+            return events;
+        }
+        let bucket = bucket_at(context.bucket);
+        let order = (context.received_ms, context.stream, context.sequence);
+        let installation = *report.key.installation.as_bytes();
+        let cohort = |model: &Model| -> VersionOnChipset {
+            let key = ModelKey {
+                app_id: app_id.to_owned(),
+                environment: environment.to_owned(),
+                model_id: model.id.clone(),
+            };
+            (key, model.version.clone(), context.chipset.to_string())
+        };
+        for test in &report.self_tests {
+            let mut sessions = report.sessions.iter();
+            let session = sessions.find(|session| session.uid == test.session_uid);
+            let votes = |session: &&Session| {
+                session.placement.requests_npu() && session.directive_id.is_empty()
+            };
+            let Some(session) = session.filter(votes) else {
+                continue;
+            };
+            let hash = hex(test.npu_output_hash.as_slice().as_flattened());
+            let test = GoldenTest {
+                installation,
+                firmware: context.firmware.clone(),
+                input_id: self.text(&test.input_id),
+                npu_hash: self.text(&hash),
+                tolerance: test.tolerance,
+                max_abs: test.max_abs,
+                cosine: test.cosine,
+                top1_equal: test.top1_equal,
+                has_run: test.error_code == 0,
+                is_proven: true,
+            };
+            events.add_test(cohort(&session.model), (bucket, order), test);
+        }
+        for failure in &report.start_failures {
+            let eps = &failure.requested_eps;
+            // Where it is unknown, an NPU was requested.
+            if eps.is_empty() || eps.iter().any(|ep| is_npu_ep(ep)) {
+                let start = FailedStart {
+                    installation,
+                    firmware: context.firmware.clone(),
+                    reason: self.text(failure.reason.as_str()),
+                    count: failure.count,
+                    is_proven: true,
+                };
+                events.add_start(cohort(&failure.model), bucket, start);
+            }
+        }
+        events
     }
 
     fn app(&mut self, app: (Arc<str>, Arc<str>)) -> u32 {
@@ -349,7 +396,6 @@ fn part_of<'a>(parts: &'a mut Vec<Part>, model: &Arc<ModelKey>) -> &'a mut Part 
             model: model.clone(),
             seen: Vec::new(),
             series: Vec::new(),
-            told: Told::default(),
         });
         parts.len() - 1
     });
@@ -365,8 +411,8 @@ fn text(texts: &mut HashSet<Arc<str>>, wanted: &str) -> Arc<str> {
     new
 }
 
-/// What holds for a whole report.
-struct Context {
+/// Fields that all rows of a report share.
+struct ReportFields {
     bucket: i64,
     received_ms: i64,
     device: u32,
@@ -378,18 +424,7 @@ struct Context {
     device_model: u32,
 }
 
-impl Context {
-    fn teller(&self, model_version: Arc<str>) -> Teller {
-        Teller {
-            bucket: self.bucket,
-            order: (self.received_ms, self.stream, self.sequence),
-            device: self.device,
-            model_version,
-            chipset: self.chipset.clone(),
-            firmware: self.firmware.clone(),
-        }
-    }
-
+impl ReportFields {
     fn kind(&self, session: &Session, model_version: Arc<str>) -> Kind {
         let placement = &session.placement;
         Kind {

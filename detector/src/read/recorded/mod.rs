@@ -7,24 +7,28 @@
 mod intake;
 mod packed;
 mod reader;
-mod reported;
 mod sums;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use epwatch_proto::SparseHistogram;
+use epwatch_proto::SparseHistogram as Counted;
+use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
-use crate::cohort::{App, ModelKey};
+use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::placement::NodeCounts;
-use crate::window::Installation;
+use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
 use super::arrivals::Flood;
+use super::assemble::{VoteKey, WindowBuilder};
 use super::census::{Census, CensusSession, PlaceId};
-use super::rows::{At, EarlierRow, HistogramRow, NodesRow, PlacementRow, Ran, SelfRow, VoteRow};
-use super::{Asked, SelvesBefore, SelvesBuilder, SourceError, Span, VersionOnChipset};
+use super::cpu_nodes::NodesRow;
+use super::error::SourceError;
+use super::rows::{At, PlacementRow, Ran, VoteRow};
+use super::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
+use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary};
 pub(super) use reader::RecordingReader;
@@ -120,7 +124,6 @@ struct ModelRecord {
     series: Vec<Series>,
     /// (algorithm, exact), first seen first.
     nodes: Vec<Nodes>,
-    told: reported::Told,
 }
 
 /// First receipt of a device in a bucket: (bucket, receive time in ms, device).
@@ -168,16 +171,22 @@ impl Recording {
         rows.collect()
     }
 
-    /// Whole windows, the latest first: how often a device reports within one changes nothing.
-    pub(super) fn earlier(&self, model: &ModelKey, span: &Span) -> Vec<EarlierRow<'_>> {
-        let Some((model, record)) = self.models.get_key_value(model) else {
-            return Vec::new();
+    /// Adds whole windows, the latest first: how often a device reports within one changes nothing.
+    pub(super) fn add_earlier(
+        &self,
+        model: &ModelKey,
+        span: &Span,
+        keys: &mut HashMap<u32, VoteKey>,
+        builder: &mut WindowBuilder,
+    ) -> Result<(), SourceError> {
+        let Some(record) = self.models.get(model) else {
+            return Ok(());
         };
         let mut runs: HashMap<VoteId, u64> = HashMap::default();
         for row in record.series_between(span.start_s(), span.end_s()) {
             *runs.entry(row.vote_id()).or_default() += row.n;
         }
-        runs.retain(|_, n| *n < crate::window::MIN_RUNS_HIGH);
+        runs.retain(|_, n| *n < MIN_RUNS_HIGH);
         let length = (span.end_s() - span.start_s()).max(1);
         let mut sums: BTreeMap<(i64, VoteId), Sum<'_>> = BTreeMap::new();
         for row in record.series_between(span.earliest_s(), span.start_s()) {
@@ -188,49 +197,25 @@ impl Recording {
             }
         }
         let mut used: HashMap<VoteId, usize> = HashMap::default();
-        let mut rows = Vec::new();
-        for ((_, id), sum) in sums {
+        for ((_, id), mut sum) in sums {
             let used = used.entry(id).or_default();
             *used += 1;
             if *used <= MAX_EARLIER_WINDOWS {
-                rows.push(self.earlier_row(model, record, id, sum));
+                let (device, kind, shape) = id;
+                let installation = self.devices[device as usize];
+                let ran = record.kind(kind).ran(installation);
+                let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&ran));
+                let shape = &record.shapes[shape as usize];
+                let histogram = builder.histogram(sum.histogram.buckets())?;
+                let runs = (histogram, Some(sum.moments()));
+                builder.add_earlier(key.of(installation), shape, runs)?;
             }
         }
-        rows
-    }
-
-    fn earlier_row<'a>(
-        &'a self,
-        model: &'a ModelKey,
-        record: &'a ModelRecord,
-        (device, kind, shape): VoteId,
-        mut sum: Sum<'a>,
-    ) -> EarlierRow<'a> {
-        let kind = record.kind(kind);
-        let moments = sum.moments();
-        EarlierRow {
-            app_id: &model.app_id,
-            environment: &model.environment,
-            model_id: &model.model_id,
-            model_version: &kind.model_version,
-            chipset: &kind.chipset,
-            firmware: &kind.firmware,
-            installation: self.devices[device as usize],
-            graph_kind: kind.graph_kind,
-            placement_source: kind.source,
-            fingerprint_algorithm: kind.algorithm,
-            fingerprint_normalised: kind.normalised,
-            shape_key: &record.shapes[shape as usize],
-            n: moments.n(),
-            sum_us: moments.sum(),
-            m2_us2: moments.m2(),
-            hist_bucket: sum.histogram.indices().to_vec(),
-            hist_count: sum.histogram.counts().to_vec(),
-        }
+        Ok(())
     }
 
     fn vote_row<'a>(&'a self, record: &'a ModelRecord, series: &'a Series) -> VoteRow<'a> {
-        let mut histogram = SparseHistogram::default();
+        let mut histogram = Counted::default();
         series.add_to(&mut histogram);
         let known = series.baselines.as_deref();
         let previous = known.and_then(|known| known.previous.as_ref());
@@ -287,103 +272,66 @@ impl Recording {
     pub(super) fn latency_before(
         &self,
         model: &ModelKey,
-        model_version: &str,
-        chipset: &str,
+        cohort: (&str, &str),
         (from_s, to_s): (i64, i64),
-    ) -> Vec<HistogramRow> {
+    ) -> Result<Vec<(Arc<str>, SparseHistogram)>, SourceError> {
         let Some(record) = self.models.get(model) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
-        let mut merged: BTreeMap<u32, SparseHistogram> = BTreeMap::new();
+        let mut merged: BTreeMap<u32, Counted> = BTreeMap::new();
         for row in record.series_between(from_s, to_s) {
-            if record.kind(row.kind).cohort() == (model_version, chipset) {
+            if record.kind(row.kind).cohort() == cohort {
                 row.add_to(merged.entry(row.shape).or_default());
             }
         }
-        let rows = merged.into_iter().map(|(shape, histogram)| HistogramRow {
-            shape_key: record.shapes[shape as usize].to_string(),
-            hist_bucket: histogram.indices().to_vec(),
-            hist_count: histogram.counts().to_vec(),
+        let histograms = merged.into_iter().map(|(shape, counts)| {
+            let histogram = histogram_of(counts.buckets());
+            let histogram = histogram.map_err(SourceError::histogram(model))?;
+            Ok((record.shapes[shape as usize].clone(), histogram))
         });
-        rows.collect()
+        histograms.collect()
     }
 
+    /// Adds up what each device did with each input shape.
     pub(super) fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
         asked: Asked,
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
-        let mut by_model: BTreeMap<&ModelKey, Vec<&VersionOnChipset>> = BTreeMap::new();
-        for key in wanted {
-            by_model.entry(&key.0).or_default().push(key);
-        }
+        let (from_s, to_s) = span.before(asked.until);
         let mut selves = HashMap::default();
-        for (model, keys) in by_model {
+        for key in wanted {
+            let (model, version, chipset) = key;
             let Some(record) = self.models.get(model) else {
                 continue;
             };
-            let mut builders: Vec<SelvesBuilder> = Vec::new();
-            builders.resize_with(keys.len(), SelvesBuilder::default);
-            for (at, row) in self.selves_rows(record, &keys, span.before(asked.until)) {
-                builders[at]
-                    .add(row, asked.before)
-                    .map_err(|source| SourceError::Histogram {
-                        model: model.model_id.clone(),
-                        source,
-                    })?;
+            let kinds = record.kinds.iter();
+            let is_wanted: Vec<bool> = kinds
+                .map(|kind| kind.cohort() == (version.as_str(), chipset.as_str()))
+                .collect();
+            let mut sums: HashMap<(u32, u32), Sum<'_>> = HashMap::default();
+            for row in record.series_between(from_s, to_s) {
+                if is_wanted[row.kind as usize] {
+                    sums.entry((row.device, row.shape)).or_default().add(row);
+                }
             }
-            let built = builders.into_iter().map(SelvesBuilder::finish);
-            selves.extend(keys.into_iter().cloned().zip(built));
+            let mut builder = SelvesBuilder::default();
+            for ((device, shape), mut sum) in sums {
+                let histogram = histogram_of(sum.histogram.buckets());
+                let runs = DeviceSums {
+                    model_version: version,
+                    installation: self.devices[device as usize],
+                    device_model: &self.device_models[sum.device_model() as usize],
+                    shape_key: &record.shapes[shape as usize],
+                    histogram: histogram.map_err(SourceError::histogram(model))?,
+                    moments: Some(sum.moments()),
+                };
+                builder.add(&runs, asked.before);
+            }
+            selves.insert(key.clone(), builder.finish());
         }
         Ok(selves)
-    }
-
-    /// What each device did with each input shape, with its place in `wanted`.
-    fn selves_rows(
-        &self,
-        record: &ModelRecord,
-        wanted: &[&VersionOnChipset],
-        (from_s, to_s): (i64, i64),
-    ) -> Vec<(usize, SelfRow)> {
-        let at_of_kind: Vec<Option<usize>> = record
-            .kinds
-            .iter()
-            .map(|kind| {
-                let cohort = kind.cohort();
-                let of_cohort = |(_, version, chipset): &&VersionOnChipset| {
-                    (version.as_str(), chipset.as_str()) == cohort
-                };
-                wanted.iter().position(of_cohort)
-            })
-            .collect();
-        let mut sums: HashMap<(usize, u32, u32), Sum<'_>> = HashMap::default();
-        for row in record.series_between(from_s, to_s) {
-            if let Some(at) = at_of_kind[row.kind as usize] {
-                let sum = sums.entry((at, row.device, row.shape)).or_default();
-                sum.add(row);
-            }
-        }
-        let rows = sums.into_iter().map(|((at, device, shape), mut sum)| {
-            let moments = sum.moments();
-            let row = SelfRow {
-                app_id: String::new(),
-                environment: String::new(),
-                model_id: String::new(),
-                model_version: wanted[at].1.clone(),
-                chipset: String::new(),
-                installation: self.devices[device as usize],
-                device_model: self.device_models[sum.device_model() as usize].to_string(),
-                shape_key: record.shapes[shape as usize].to_string(),
-                n: moments.n(),
-                sum_us: moments.sum(),
-                m2_us2: moments.m2(),
-                hist_bucket: sum.histogram.indices().to_vec(),
-                hist_count: sum.histogram.counts().to_vec(),
-            };
-            (at, row)
-        });
-        rows.collect()
     }
 
     pub(super) fn nodes(

@@ -2,28 +2,26 @@
 
 use std::sync::Arc;
 
+use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
-use crate::cohort::{App, Installation, ModelKey};
+use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::read::arrivals::Flood;
 use crate::read::assemble::{VoteKey, WindowBuilder};
-use crate::read::census::Census;
 use crate::read::certified::Certified;
+use crate::read::cpu_nodes::unexpected;
 use crate::read::error::SourceError;
-use crate::read::reader::{
-    Answer, Beginning, FoundWindows, ReportReader, VersionOnChipset, WindowsAsked, WindowsOfModel,
-};
-use crate::read::rows::{HistogramRow, unexpected};
-use crate::read::span::PastSpan;
-use crate::read::usual::Usual;
-use crate::read::{Asked, SelvesBefore, Span};
+use crate::read::history::HistoryByModel;
+use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
+use crate::read::selves::{Asked, SelvesBefore};
+use crate::read::span::{PastSpan, Span};
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
 
 use super::Recording;
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(in crate::read) struct RecordingReader(pub(in crate::read) Arc<Recording>);
 
 /// What is in memory is there at once.
@@ -53,9 +51,7 @@ impl RecordingReader {
         }
         builder.end_votes()?;
         if builder.needs_earlier_runs() {
-            for row in recording.earlier(model, span) {
-                builder.add_earlier(row)?;
-            }
+            recording.add_earlier(model, span, &mut keys, &mut builder)?;
         }
         for (kind, row) in recording.placements(model, span) {
             let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&row.ran));
@@ -70,20 +66,12 @@ impl ReportReader for RecordingReader {
         at_once(Ok(self.0.received()))
     }
 
-    fn prepared<'a>(&'a self, _span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>> {
-        at_once(Ok(Arc::new(self.clone())))
-    }
-
-    fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
+    fn begin<'a>(&'a self, _span: &'a Span) -> Answer<'a, Beginning> {
         at_once(Ok(Beginning {
             reader: Arc::new(self.clone()),
-            reported: self.0.reported(span),
+            census: self.0.census.clone(),
             certified: Certified::default(),
         }))
-    }
-
-    fn census<'a>(&'a self, _span: &'a Span) -> Answer<'a, Arc<Census>> {
-        at_once(Ok(self.0.census.clone()))
     }
 
     fn arrivals_in<'a>(
@@ -95,24 +83,18 @@ impl ReportReader for RecordingReader {
         at_once(Ok(self.0.arrivals_in(app, flood, span)))
     }
 
-    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows> {
-        let mut found = FoundWindows::default();
-        for model in asked.models.iter().map(|found| &found.model) {
-            let of_model = WindowsOfModel {
-                cohorts: Some(self.cohorts(model, asked)),
-                ..WindowsOfModel::default()
-            };
-            found.models.insert(model.clone(), of_model);
-        }
-        at_once(Ok(found))
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
+        let models = asked.models.iter().map(|found| &found.model);
+        let windows = models.map(|model| (model.clone(), self.cohorts(model, asked)));
+        at_once(Ok(windows.collect()))
     }
 
     fn histograms<'a>(
         &'a self,
         (model, version, chipset): &'a VersionOnChipset,
         span_s: (i64, i64),
-    ) -> Answer<'a, Vec<HistogramRow>> {
-        at_once(Ok(self.0.latency_before(model, version, chipset, span_s)))
+    ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
+        at_once(self.0.latency_before(model, (version, chipset), span_s))
     }
 
     fn selves_before<'a>(
@@ -133,7 +115,7 @@ impl ReportReader for RecordingReader {
         at_once(Ok(unexpected(rows)))
     }
 
-    fn usual(&self, _past: PastSpan) -> Answer<'_, Arc<Usual>> {
+    fn history(&self, _past: PastSpan) -> Answer<'_, Arc<HistoryByModel>> {
         at_once(Ok(Arc::default()))
     }
 }

@@ -17,7 +17,7 @@ const VIEW: &str = "counted_reports_v1";
 const MAX_NAMED: usize = 2_500;
 
 /// Asks a store.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Counted {
     pub(super) client: Client,
     /// What stands for the view, once the open buckets were looked at.

@@ -1,59 +1,54 @@
 //! Reads reports from the store's versioned views. SQL only selects and adds; what it means is decided in
-//! Rust. Rows are streamed, and a device's histogram lives only until its quantiles are taken. From one
-//! evaluation to the next it holds the look-back, up to a bound, and what earlier windows had.
+//! Rust. Rows are streamed, and a device's histogram lives only until its quantiles are taken. Between evaluations
+//! it holds the census of the look-back, up to a bound, and earlier windows.
 
-mod certified;
+mod census_cache;
 mod deduplicated;
-mod device_events;
-mod held_past;
-mod look_back;
+mod events;
+mod history;
 mod nodes;
 mod places;
 mod queries;
 mod reports;
-mod usual;
 mod windows;
 
 use std::sync::Arc;
 
 use clickhouse::{Client, Row};
+use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::cohort::{App, Installation, ModelKey};
+use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::verdict::CpuNodes;
+use crate::window::histogram_of;
 
 use super::arrivals::Flood;
-use super::census::Census;
+use super::certified::{Certified, CertifiedRow};
+use super::cpu_nodes::NodesRow;
 use super::error::{SourceError, failed};
-use super::reader::{
-    Answer, Beginning, FoundWindows, ReportReader, VersionOnChipset, WindowsAsked, apps_of,
-};
-use super::rows::{HistogramRow, NodesRow};
-use super::span::PastSpan;
-use super::usual::Usual;
-use super::{Asked, SelvesBefore, Span};
+use super::history::HistoryByModel;
+use super::reader::{Answer, Beginning, HeldLookBack, ReportReader, WindowsAsked, WindowsByModel};
+use super::selves::{Asked, SelvesBefore};
+use super::span::{PastSpan, Span};
+use census_cache::CensusCache;
+pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
-use held_past::HeldPast;
-pub use look_back::HeldLookBack;
-use look_back::LookBack;
-pub(super) use look_back::MAX_HELD_BYTES;
-use nodes::NodesAsked;
-use queries::{FLOODED, LATENCY_BEFORE, NODES, of_clean_series};
+use history::HeldHistory;
+use nodes::HeldNodes;
+use queries::{CERTIFIED, FLOODED, LATENCY_BEFORE, NODES, of_clean_series};
 use windows::Reader;
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct StoreReader {
     counted: Counted,
     /// All evaluations share it.
-    look_back: Arc<tokio::sync::Mutex<LookBack>>,
-    /// Of the look-back of one evaluation.
-    census: Option<Arc<Census>>,
-    held_past: Arc<HeldPast>,
-    /// Nodes that one evaluation asked for.
-    nodes: Arc<NodesAsked>,
+    census: Arc<tokio::sync::Mutex<CensusCache>>,
+    history: Arc<HeldHistory>,
+    /// Of one evaluation.
+    nodes: Arc<HeldNodes>,
 }
 
 /// When an installation was first received.
@@ -63,42 +58,24 @@ struct FirstReceipt {
     new: Installation,
 }
 
+/// The runs of a version with one input shape.
+#[derive(Row, Deserialize)]
+struct HistogramRow {
+    shape_key: String,
+    hist_bucket: Vec<u16>,
+    hist_count: Vec<u64>,
+}
+
 impl StoreReader {
     /// Reads through `client`, whose database has the migrations; holds a look-back of at most
     /// `look_back_bytes`.
     pub(super) fn new(client: Client, look_back_bytes: usize) -> Self {
-        let look_back = LookBack::of_at_most(look_back_bytes);
+        let census = CensusCache::of_at_most(look_back_bytes);
         Self {
             counted: Counted::new(client),
-            look_back: Arc::new(tokio::sync::Mutex::new(look_back)),
-            census: None,
-            held_past: Arc::default(),
+            census: Arc::new(tokio::sync::Mutex::new(census)),
+            history: Arc::default(),
             nodes: Arc::default(),
-        }
-    }
-
-    /// Looks at the copies of open buckets, once for all queries.
-    async fn settled(&self) -> Result<Self, SourceError> {
-        Ok(Self {
-            counted: self.counted.settled().await?,
-            nodes: Arc::default(),
-            census: None,
-            ..self.clone()
-        })
-    }
-
-    /// Reads of the look-back what is not held.
-    async fn with_census(self, span: &Span) -> Result<Self, SourceError> {
-        Ok(Self {
-            census: Some(self.read_census(span).await?),
-            ..self
-        })
-    }
-
-    async fn read_census(&self, span: &Span) -> Result<Arc<Census>, SourceError> {
-        match &self.census {
-            Some(census) => Ok(census.clone()),
-            None => self.look_back.lock().await.read(&self.counted, span).await,
         }
     }
 
@@ -109,20 +86,12 @@ impl StoreReader {
         }
     }
 
-    async fn read_windows(&self, asked: WindowsAsked<'_>) -> Result<FoundWindows, SourceError> {
-        let mut found = self.reader(asked.span).windows(asked).await?;
-        if asked.without_past {
-            return Ok(found);
-        }
-        let told = self.held_past.of(asked.span.past());
-        let apps = apps_of(asked.models.iter().map(|found| &found.model)).into_iter();
-        let apps = apps.map(|(app, environment)| (app.to_owned(), environment.to_owned()));
-        let client = &self.counted.client;
-        told.ask_histories(client, apps.collect()).await?;
-        for (model, slot) in &mut found.models {
-            slot.histories = told.of_model(model);
-        }
-        Ok(found)
+    /// Reads every certification. Labs certify by hand, so they are few.
+    async fn certified(&self) -> Result<Certified, SourceError> {
+        let client = self.counted.client.clone().with_validation(false);
+        let rows = client.query(CERTIFIED).fetch_all::<CertifiedRow>().await;
+        rows.map(Certified::from_rows)
+            .map_err(failed("certified placements"))
     }
 }
 
@@ -142,34 +111,27 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn prepared<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<dyn ReportReader>> {
-        Box::pin(async move {
-            let prepared = self.settled().await?.with_census(span).await?;
-            Ok(Arc::new(prepared) as Arc<dyn ReportReader>)
-        })
-    }
-
     /// Queries that do not need each other's answers run at the same time: the store works on two at a
     /// time, and on one while another's answer is read.
     fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
-        Box::pin(async move {
-            let counted = async {
-                let settled = self.settled().await?;
-                let reported = device_events::read(&settled.counted, span);
-                tokio::try_join!(settled.clone().with_census(span), reported)
+        let census = async {
+            let counted = self.counted.settled().await?;
+            let census = self.census.lock().await.read(&counted, span).await?;
+            Ok((counted, census))
+        };
+        Box::pin(async {
+            let ((counted, census), certified) = tokio::try_join!(census, self.certified())?;
+            let reader = Self {
+                counted,
+                nodes: Arc::default(),
+                ..self.clone()
             };
-            let certified = certified::read(&self.counted.client);
-            let ((prepared, reported), certified) = tokio::try_join!(counted, certified)?;
             Ok(Beginning {
-                reader: Arc::new(prepared),
-                reported,
+                reader: Arc::new(reader),
+                census,
                 certified,
             })
         })
-    }
-
-    fn census<'a>(&'a self, span: &'a Span) -> Answer<'a, Arc<Census>> {
-        Box::pin(self.read_census(span))
     }
 
     fn arrivals_in<'a>(
@@ -190,20 +152,29 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, FoundWindows> {
-        Box::pin(self.read_windows(asked))
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
+        Box::pin(async move { self.reader(asked.span).windows(asked).await })
     }
 
     fn histograms<'a>(
         &'a self,
         (model, version, chipset): &'a VersionOnChipset,
         span_s: (i64, i64),
-    ) -> Answer<'a, Vec<HistogramRow>> {
+    ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
         let app = [(&*model.app_id, &*model.environment)];
         let query = self.counted.query(LATENCY_BEFORE);
         let query = of_clean_series(query, &app, span_s, (1, 0));
         let query = query.bind(&model.model_id).bind(version).bind(chipset);
-        Box::pin(async { query.fetch_all().await.map_err(failed("latency before")) })
+        Box::pin(async move {
+            let rows = query.fetch_all::<HistogramRow>().await;
+            let rows = rows.map_err(failed("latency before"))?.into_iter();
+            let histograms = rows.map(|row| {
+                let counts = row.hist_bucket.into_iter().zip(row.hist_count);
+                let histogram = histogram_of(counts).map_err(SourceError::histogram(model))?;
+                Ok((row.shape_key.into(), histogram))
+            });
+            histograms.collect()
+        })
     }
 
     fn selves_before<'a>(
@@ -235,18 +206,11 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn usual(&self, past: PastSpan) -> Answer<'_, Arc<Usual>> {
-        Box::pin(async move {
-            let told = self.held_past.of(past);
-            told.usual(&self.counted.client).await
-        })
-    }
-
-    fn look_ahead(&self, past: PastSpan) -> Answer<'_, ()> {
-        Box::pin(self.held_past.look_ahead(&self.counted.client, past))
+    fn history(&self, past: PastSpan) -> Answer<'_, Arc<HistoryByModel>> {
+        Box::pin(self.history.read(&self.counted.client, past))
     }
 
     fn held_look_back(&self) -> BoxFuture<'_, Option<HeldLookBack>> {
-        Box::pin(async { Some(self.look_back.lock().await.held()) })
+        Box::pin(async { Some(self.census.lock().await.held()) })
     }
 }

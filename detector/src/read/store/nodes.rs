@@ -1,56 +1,45 @@
-//! Nodes on the CPU behind fingerprints. Cohorts of one version ask for the same ones, so one evaluation
-//! asks the store once for each.
+//! Nodes on the CPU that one evaluation read. Cohorts of one version need the same ones, so each fingerprint is
+//! queried once.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 use crate::cohort::ModelKey;
-use crate::hash::{HashMap, HashSet};
+use crate::hash::HashMap;
+use crate::read::cpu_nodes::{NodesRow, unexpected};
 use crate::verdict::CpuNodes;
-
-use crate::read::rows::{NodesRow, unexpected};
 
 /// A version of a model.
 type Version = (ModelKey, String);
 
-/// What was asked, and what the store had.
+/// By version and fingerprint; empty where the store has none.
 #[derive(Debug, Default)]
-pub(super) struct NodesAsked(Mutex<HashMap<Version, OfVersion>>);
+pub(super) struct HeldNodes(Mutex<HashMap<Version, HashMap<u64, CpuNodes>>>);
 
-#[derive(Debug, Default)]
-struct OfVersion {
-    asked: HashSet<u64>,
-    nodes: CpuNodes,
-}
-
-impl NodesAsked {
-    /// Returns the fingerprints that nobody asked for yet.
+impl HeldNodes {
+    /// Returns the fingerprints that were not read yet.
     pub(super) fn unknown(&self, version: &Version, fingerprints: &[u64]) -> Vec<u64> {
-        let all = self.lock();
-        let asked = all.get(version).map(|known| &known.asked);
-        let is_new = |one: &u64| !asked.is_some_and(|asked| asked.contains(one));
+        let mut all = self.0.lock();
+        let known = all.entry(version.clone()).or_default();
         let unknown = fingerprints.iter().copied();
-        unknown.filter(is_new).collect()
+        unknown.filter(|one| !known.contains_key(one)).collect()
     }
 
-    /// Notes what the store had for some of them.
+    /// Adds the nodes that the store has for some fingerprints.
     pub(super) fn add(&self, version: &Version, fingerprints: &[u64], rows: Vec<NodesRow>) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let known = all.entry(version.clone()).or_default();
-        known.asked.extend(fingerprints);
+        known.extend(fingerprints.iter().map(|one| (*one, CpuNodes::default())));
         for (id, nodes) in unexpected(rows) {
-            known.nodes.entry(id).or_insert(nodes);
+            known.entry(id.1).or_default().insert(id, nodes);
         }
     }
 
-    /// Returns what is known of them.
+    /// Returns the nodes of some fingerprints.
     pub(super) fn of(&self, version: &Version, fingerprints: &[u64]) -> CpuNodes {
-        let all = self.lock();
-        let known = all.get(version).into_iter().flat_map(|known| &known.nodes);
-        let wanted = known.filter(|((_, fingerprint), _)| fingerprints.contains(fingerprint));
-        wanted.map(|(id, nodes)| (*id, nodes.clone())).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Version, OfVersion>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let all = self.0.lock();
+        let known = all.get(version);
+        let nodes = fingerprints.iter().filter_map(|one| known?.get(one));
+        let nodes = nodes.flatten();
+        nodes.map(|(id, nodes)| (*id, nodes.clone())).collect()
     }
 }

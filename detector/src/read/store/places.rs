@@ -8,9 +8,8 @@ use epwatch_store::native::decode::{Block, FixedBytes, Millis, columns};
 
 use crate::hash::HashMap;
 use crate::placement::NodeCounts;
-use crate::read::census::{AppCensus, Bucket, Census, CensusSession, PlaceId};
-
-use super::look_back::Copies;
+use crate::read::census::{AppCensus, Census, CensusSession, PlaceId};
+use crate::read::span::Bucket;
 
 columns!(Sessions of Session, is_array: false, "" {
     app_id: &'a str,
@@ -37,6 +36,22 @@ columns!(Sessions of Session, is_array: false, "" {
     npu_macs_share: Option<f32>,
     macs_attributed: Option<f32>,
 });
+
+/// The copies that were read of a bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Copies {
+    /// Which they are, in one number.
+    pub(super) sum: u64,
+    pub(super) reports: u64,
+}
+
+impl Copies {
+    /// Adds a copy by its hash; 0 names one that was added.
+    pub(super) fn add(&mut self, copy: u64) {
+        self.sum = self.sum.wrapping_add(copy);
+        self.reports += u64::from(copy != 0);
+    }
+}
 
 /// Texts of a place: of app to placement source, as [`Session::texts`] lists them.
 const TEXTS: usize = 9;

@@ -2,8 +2,12 @@
 //! once; what grows with devices is asked for one slice of them after another.
 
 use clickhouse::query::Query;
+use epwatch_proto::HistScheme;
 
-use crate::read::hist_scheme;
+/// The only bucket scheme whose edges this program has; histograms of others are not read.
+pub(super) fn hist_scheme() -> &'static str {
+    HistScheme::HdrUs2sd160s.as_str()
+}
 
 /// Clean series that vote, of some apps, with what is asked of them here: `device_series_v1` unfolds every
 /// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span,
@@ -86,34 +90,6 @@ pub(super) const EARLIER: &str = concat!(
         graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key"
 );
 
-/// Counts of earlier windows without a finding, or with one that only CV shows. A version's windows
-/// repeat the same devices, so it counts with its mean hits and its largest window; of windows that
-/// overlap, those of one eighth speak. Read from the detector's own table, where a window that was judged
-/// again has one row: what is asked first is the same in all rows of a window. Signals are added up where
-/// they stand, since most windows have the same ones. Binds: apps, first and last end of windows, which of
-/// them ([`crate::read::span::PastSpan`]).
-pub(super) const HISTORY: &str = "
-    SELECT app_id, environment, model_id, model_version, chipset, signal,
-        sum(hits) / sum(windows) AS mean_hits, sum(devices) / sum(windows) AS mean_devices,
-        max(largest) AS max_devices, toInt64(min(first)) AS since_s
-    FROM (
-        SELECT app_id, environment, model_id, model_version, chipset, signal_id,
-            sumForEach(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, signal_devices)) AS all_hits,
-            sumForEach(signal_devices) AS all_devices,
-            sumForEach(arrayMap(of -> toUInt64(of > 0), signal_devices)) AS all_windows,
-            maxForEach(signal_devices) AS all_largest, toUnixTimestamp(min(window_end)) AS first
-        FROM cohort_windows FINAL
-        PREWHERE (app_id, environment) IN ? AND firmware = ''
-            AND window_end >= toDateTime(?) AND window_end <= toDateTime(?) AND window_seconds = ?
-            AND intDiv(toUnixTimestamp(window_end) % ?, ?) = ?
-        WHERE verdict IN ('healthy', 'not_enough_data', 'cv_spike')
-        GROUP BY app_id, environment, model_id, model_version, chipset, signal_id
-    )
-    ARRAY JOIN signal_id AS signal, all_hits AS hits, all_devices AS devices,
-        all_windows AS windows, all_largest AS largest
-    GROUP BY app_id, environment, model_id, model_version, chipset, signal
-    HAVING sum(windows) > 0";
-
 /// Merged clean histograms before the window. Binds: clean series, model, version, chipset.
 pub(super) const LATENCY_BEFORE: &str = concat!(
     "
@@ -157,6 +133,11 @@ pub(super) const NODES: &str = "
     WHERE app_id = ? AND environment = ? AND model_id = ? AND model_version = ?
         AND fingerprint_normalised IN ?
     ORDER BY first_seen, fingerprint_exact";
+
+/// Every certification, the latest first.
+pub(super) const CERTIFIED: &str = "
+    SELECT ?fields FROM certified_placements_v1
+    ORDER BY stored_at DESC, ort_version, ep_version";
 
 /// Which installations of an app were first received in a window. Binds: app, environment, look-back, its
 /// start, the window.
@@ -205,11 +186,28 @@ pub(super) const SESSIONLESS: &str = "
 pub(super) const OPEN_SURPLUS: &str =
     "SELECT collector_id, wal_offset FROM open_surplus_copies_v1 LIMIT ?";
 
-/// Which copies count in each bucket, in one number. Buckets alone say where to look: to compare each
-/// receive time costs more than to pass over the buckets of older partitions. Binds: look-back.
+/// What the store has of each bucket, in one number (kind 0): all of its copies, and those that are named as surplus.
+/// To sum up copies without a look at which of them count costs a fraction. Also which installations are deleted
+/// (kind 1), and until when buckets are closed (kind 2). Binds: look-back, twice.
+pub(super) const BUCKET_STATES: &str = "
+    SELECT toUInt8(0) AS kind, toUInt32(r.bucket) AS bucket, sum(cityHash64(collector_id, wal_offset)) AS state
+    FROM reports AS r
+    WHERE r.bucket >= toDateTime(?) AND r.bucket < toDateTime(?)
+    GROUP BY r.bucket
+    UNION ALL
+    SELECT toUInt8(0), toUInt32(s.bucket), sum(DISTINCT cityHash64('surplus', collector_id, wal_offset))
+    FROM surplus_copies AS s
+    WHERE s.bucket >= toDateTime(?) AND s.bucket < toDateTime(?)
+    GROUP BY s.bucket
+    UNION ALL
+    SELECT toUInt8(1), toUInt32(0), sum(DISTINCT cityHash64(installation)) FROM tombstones
+    UNION ALL
+    SELECT toUInt8(2), toUInt32(max(closed_until)), toUInt64(0) FROM rollup_watermark";
+
+/// Which copies count in each of some buckets, in one number. Binds: buckets, the first of them.
 pub(super) const COUNTED_COPIES: &str = "
     SELECT toUInt32(c.bucket) AS bucket, count() AS reports,
         sum(cityHash64(collector_id, wal_offset)) AS copies
     FROM counted_reports_v1 AS c
-    WHERE c.bucket >= toDateTime(?) AND c.bucket < toDateTime(?)
+    WHERE c.bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY c.bucket";

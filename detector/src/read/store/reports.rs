@@ -7,8 +7,9 @@ use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
 use crate::placement::NodeCounts;
 use crate::read::builders::Builders;
-use crate::read::hist_scheme;
 use crate::read::rows::{At, PlacementRow, Ran, VoteRow};
+
+use super::queries::hist_scheme;
 
 columns!(Heads of Head, is_array: false, "" {
     app_id: &'a str,

@@ -1,19 +1,23 @@
 //! Reads all models of some apps at once: a table is scanned once for each kind of row, not once for
 //! each model.
 
+use clickhouse::Row;
 use clickhouse::query::Query;
+use epwatch_stats::Moments;
 use epwatch_store::native::decode::Blocks;
+use serde::Deserialize;
 
-use crate::cohort::ModelKey;
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::read::assemble::WindowBuilder;
 use crate::read::batches::MAX_SESSIONS;
 use crate::read::builders::Builders;
 use crate::read::error::{SourceError, failed};
-use crate::read::reader::{FoundWindows, VersionOnChipset, WindowsAsked, apps_of};
-use crate::read::rows::{EarlierRow, SelfRow};
-use crate::read::selves::SelvesBuilder;
-use crate::read::{Asked, SelvesBefore, Span};
+use crate::read::reader::{WindowsAsked, WindowsByModel, apps_of};
+use crate::read::rows::Ran;
+use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
+use crate::read::span::Span;
+use crate::window::histogram_of;
 
 use super::deduplicated::Counted;
 use super::queries::{EARLIER, SELVES_BEFORE, of_clean_series};
@@ -21,6 +25,61 @@ use super::reports;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
 const MAX_SUMS: u64 = 50_000;
+
+/// An earlier window of a vote.
+#[derive(Debug, Row, Deserialize)]
+struct EarlierRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    firmware: &'a str,
+    installation: Installation,
+    graph_kind: &'a str,
+    placement_source: &'a str,
+    fingerprint_algorithm: u32,
+    fingerprint_normalised: u64,
+    shape_key: &'a str,
+    hist_bucket: Vec<u16>,
+    hist_count: Vec<u64>,
+    n: u64,
+    sum_us: f64,
+    m2_us2: f64,
+}
+
+impl EarlierRow<'_> {
+    fn ran(&self) -> Ran<'_> {
+        Ran {
+            model_version: self.model_version,
+            chipset: self.chipset,
+            firmware: self.firmware,
+            installation: self.installation,
+            graph_kind: self.graph_kind,
+            placement_source: self.placement_source,
+            fingerprint_algorithm: self.fingerprint_algorithm,
+            fingerprint_normalised: self.fingerprint_normalised,
+        }
+    }
+}
+
+/// What a device did with one input shape before the window.
+#[derive(Debug, Row, Deserialize)]
+struct SelfRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    installation: Installation,
+    device_model: &'a str,
+    shape_key: &'a str,
+    hist_bucket: Vec<u16>,
+    hist_count: Vec<u64>,
+    n: u64,
+    sum_us: f64,
+    m2_us2: f64,
+}
 
 /// Reads some models of the same or of neighbouring apps.
 pub(super) struct Reader<'a> {
@@ -33,7 +92,7 @@ impl Reader<'_> {
     pub(super) async fn windows(
         &self,
         asked: WindowsAsked<'_>,
-    ) -> Result<FoundWindows, SourceError> {
+    ) -> Result<WindowsByModel, SourceError> {
         let WindowsAsked {
             models,
             arrivals,
@@ -56,12 +115,10 @@ impl Reader<'_> {
             self.add_reports(&apps, (slices, slice), &mut builders)
                 .await?;
         }
-        let mut found = FoundWindows::default();
-        for (model, builder) in builders.into_all() {
-            let slot = found.models.entry(model).or_default();
-            slot.cohorts = Some(builder.and_then(WindowBuilder::finish));
-        }
-        Ok(found)
+        let built = builders.into_all();
+        Ok(built
+            .map(|(model, builder)| (model, builder.and_then(WindowBuilder::finish)))
+            .collect())
     }
 
     async fn add_reports(
@@ -88,7 +145,13 @@ impl Reader<'_> {
             let mut rows = query.fetch::<EarlierRow<'_>>().map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
                 let model = (row.app_id, row.environment, row.model_id);
-                builders.add(model, |builder| builder.add_earlier(row));
+                builders.add(model, |builder| {
+                    let key = builder.key_of(&row.ran());
+                    let counts = row.hist_bucket.into_iter().zip(row.hist_count);
+                    let histogram = builder.histogram(counts)?;
+                    let moments = Moments::from_parts(row.n, row.sum_us, row.m2_us2);
+                    builder.add_earlier(key, row.shape_key, (histogram, moments))
+                });
             }
         }
         Ok(())
@@ -126,14 +189,27 @@ impl Reader<'_> {
         for slice in 0..slices {
             let query = self.store.query(SELVES_BEFORE);
             let query = of_clean_series(query, &apps, before, (slices, slice));
-            let mut rows = query.bind(&keys).fetch::<SelfRow>().map_err(failed(what))?;
+            let mut rows = query
+                .bind(&keys)
+                .fetch::<SelfRow<'_>>()
+                .map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
-                let key = row.version_on_chipset();
-                let model = key.0.model_id.clone();
-                let builder = builders.entry(key).or_default();
-                builder
-                    .add(row, asked.before)
-                    .map_err(|source| SourceError::Histogram { model, source })?;
+                let model = ModelKey {
+                    app_id: row.app_id.to_owned(),
+                    environment: row.environment.to_owned(),
+                    model_id: row.model_id.to_owned(),
+                };
+                let counts = row.hist_bucket.into_iter().zip(row.hist_count);
+                let runs = DeviceSums {
+                    model_version: row.model_version,
+                    installation: row.installation,
+                    device_model: row.device_model,
+                    shape_key: row.shape_key,
+                    histogram: histogram_of(counts).map_err(SourceError::histogram(&model))?,
+                    moments: Moments::from_parts(row.n, row.sum_us, row.m2_us2),
+                };
+                let key = (model, row.model_version.to_owned(), row.chipset.to_owned());
+                builders.entry(key).or_default().add(&runs, asked.before);
             }
         }
         let built = builders.into_iter();

@@ -1,10 +1,10 @@
-//! Keeps the [`Census`] what the store would answer: reads the buckets that are new, and those that
-//! changed since they were read.
+//! Keeps the [`Census`] equal to the store: reads the buckets that are new, and those that changed since they were
+//! read.
 //!
-//! A copy never changes, so a bucket is what it was while the same copies count in it. Which do is
-//! asked before each evaluation, as one sum a bucket; the sum of what was read tells whether it still
-//! holds. Late reports, named copies, deletions and retention all show in it, in open and in closed
-//! buckets alike.
+//! A copy never changes, so a bucket stays the same while the same copies count in it. Before each evaluation one
+//! sum a bucket over its stored and its surplus copies shows where that may have changed, and there the sum of the
+//! copies that count is compared with the sum of those that were read. Late reports, named copies, deletions and
+//! retention all show in it, in open and in closed buckets alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,16 @@ use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
 use crate::hash::HashMap;
+use crate::interner::Texts;
 
 use super::deduplicated::Counted;
-use super::places::Places;
-use super::queries::{COUNTED_COPIES, SEEN, SESSIONLESS};
-use crate::read::Span;
-use crate::read::census::{Bucket, Census, buckets_of};
+use super::events;
+use super::places::{Copies, Places};
+use super::queries::{BUCKET_STATES, COUNTED_COPIES, SEEN, SESSIONLESS};
+use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
+use crate::read::reader::HeldLookBack;
+use crate::read::span::{Bucket, Span};
 
 /// A look-back that takes more memory is not held: then it is read each time. About 120,000,000 devices in
 /// buckets.
@@ -33,18 +36,9 @@ const MAX_READ: u64 = 1_000_000;
 /// What is asked, when it is not answered.
 const WHAT: &str = "who was there before";
 
-/// What is held of the look-back between evaluations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldLookBack {
-    /// Buckets read so far, by all evaluations: after the first those that are new or changed.
-    pub buckets_read: u64,
-    /// About how many bytes it takes.
-    pub bytes: usize,
-}
-
-/// What was read of the look-back so far.
+/// The census read so far.
 #[derive(Debug)]
-pub(super) struct LookBack {
+pub(super) struct CensusCache {
     max_bytes: usize,
     held: Held,
     buckets_read: u64,
@@ -55,26 +49,30 @@ pub(super) struct LookBack {
 struct Held {
     census: Arc<Census>,
     places: Places,
+    texts: Texts,
     copies: BTreeMap<Bucket, Copies>,
-    /// The last bucket of those that were read first. When it is gone all is read anew: devices and
+    states: States,
+    /// The last bucket of those that were read first. When it is gone all is read again: devices and
     /// placements that nothing names any more go with it.
     first_read_until: Bucket,
 }
 
-/// The copies that were read of a bucket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Copies {
-    /// Which they are, in one number.
-    sum: u64,
-    reports: u64,
+/// What the store has of each bucket, in one number; and what decides which copies of any bucket count.
+#[derive(Debug, Default)]
+struct States {
+    /// Buckets are looked up here while the same installations are deleted.
+    tombstones: u64,
+    /// Copies of later buckets are not named yet.
+    closed_until: Bucket,
+    buckets: HashMap<Bucket, u64>,
 }
 
-impl Copies {
-    /// Adds a copy by its hash; 0 names one that was added.
-    pub(super) fn add(&mut self, copy: u64) {
-        self.sum = self.sum.wrapping_add(copy);
-        self.reports += u64::from(copy != 0);
-    }
+/// One part of the state of a bucket, or of all buckets.
+#[derive(Debug, Row, Deserialize)]
+struct StateRow {
+    kind: u8,
+    bucket: Bucket,
+    state: u64,
 }
 
 /// A report without a session.
@@ -94,7 +92,7 @@ struct BucketRow {
     copies: u64,
 }
 
-impl LookBack {
+impl CensusCache {
     pub(super) fn of_at_most(max_bytes: usize) -> Self {
         Self {
             max_bytes,
@@ -103,26 +101,33 @@ impl LookBack {
         }
     }
 
-    /// Returns what the look-back has.
+    /// Returns the census of the look-back.
     pub(super) async fn read(
         &mut self,
         store: &Counted,
         span: &Span,
     ) -> Result<Arc<Census>, SourceError> {
-        let counted = counted_copies(store, span).await?;
-        self.held.forget(&counted, span);
-        let is_new = |row: &BucketRow| !self.held.copies.contains_key(&row.bucket);
+        let held = &mut self.held;
+        if held.first_read_until < span.buckets().start {
+            *held = Held::default();
+        }
+        let states = States::read(store, span).await?;
+        let doubtful = held.doubtful(&states, span);
+        let counted = counted_copies(store, &doubtful).await?;
+        held.forget(&counted, &doubtful, &states);
+        let is_new = |row: &BucketRow| !held.copies.contains_key(&row.bucket);
         let mut wanted: Vec<BucketRow> = counted.into_iter().filter(is_new).collect();
         wanted.sort_unstable_by_key(|row| row.bucket);
-        if self.held.copies.is_empty() {
-            self.held.first_read_until = wanted.last().map_or(0, |row| row.bucket);
+        if held.copies.is_empty() {
+            held.first_read_until = wanted.last().map_or(0, |row| row.bucket);
         }
         for some in portions(&wanted) {
-            // Where this ends half-way, what is there has another sum and goes the next time.
-            self.held.read_buckets(store, some).await?;
+            // If this fails half-way, these buckets stay doubtful and have another sum the next time.
+            held.read_buckets(store, some).await?;
             self.buckets_read += some.len() as u64;
         }
-        let census = self.held.census.clone();
+        held.states = states;
+        let census = held.census.clone();
         if census.bytes() > self.max_bytes {
             self.held = Held::default();
         }
@@ -137,15 +142,57 @@ impl LookBack {
     }
 }
 
-impl Held {
-    /// Drops what is not what it was, and what is no part of the look-back any more.
-    fn forget(&mut self, counted: &[BucketRow], span: &Span) {
-        if self.first_read_until < buckets_of(span).start {
-            *self = Self::default();
+impl States {
+    async fn read(store: &Counted, span: &Span) -> Result<Self, SourceError> {
+        let range = span.buckets();
+        let query = store.plain_query(BUCKET_STATES);
+        let query = query.bind(range.start).bind(range.end);
+        let query = query.bind(range.start).bind(range.end);
+        let rows = query.fetch_all::<StateRow>().await;
+        let mut states = States::default();
+        for row in rows.map_err(failed("buckets"))? {
+            match row.kind {
+                0 => {
+                    let state = states.buckets.entry(row.bucket).or_default();
+                    *state = state.wrapping_add(row.state);
+                }
+                1 => states.tombstones = row.state,
+                _ => states.closed_until = row.bucket,
+            }
         }
+        Ok(states)
+    }
+}
+
+impl Held {
+    /// Returns the buckets in which other copies may count than were read, and forgets their states until they
+    /// are read. Those of the window are always among them: a replica may lag behind the one that was asked for
+    /// states. So are those that are not closed.
+    fn doubtful(&mut self, now: &States, span: &Span) -> Vec<Bucket> {
+        if self.states.tombstones != now.tombstones {
+            self.states = States::default();
+        }
+        let open = now.closed_until.min(span.window_buckets().start);
+        let known = &mut self.states.buckets;
+        let buckets = now.buckets.iter();
+        let doubtful = buckets.filter(|(at, state)| **at >= open || known.get(at) != Some(state));
+        let mut doubtful: Vec<Bucket> = doubtful.map(|(at, _)| *at).collect();
+        doubtful.sort_unstable();
+        for at in &doubtful {
+            known.remove(at);
+        }
+        doubtful
+    }
+
+    /// Drops buckets that changed, and those that are no part of the look-back any more.
+    fn forget(&mut self, counted: &[BucketRow], doubtful: &[Bucket], states: &States) {
         let counted: HashMap<Bucket, u64> =
             counted.iter().map(|row| (row.bucket, row.copies)).collect();
-        let is_gone = |(at, copies): &(&Bucket, &Copies)| counted.get(*at) != Some(&copies.sum);
+        let is_gone = |(at, copies): &(&Bucket, &Copies)| {
+            let is_doubtful = doubtful.binary_search(at).is_ok();
+            !states.buckets.contains_key(*at)
+                || is_doubtful && counted.get(*at) != Some(&copies.sum)
+        };
         let gone: Vec<Bucket> = self
             .copies
             .iter()
@@ -172,7 +219,9 @@ impl Held {
         let is_short = |row: &&BucketRow| n_read(row) != row.reports;
         let short: Vec<Bucket> = wanted.iter().filter(is_short).map(|r| r.bucket).collect();
         self.add_sessionless(store, &short).await?;
-        Arc::make_mut(&mut self.census).close(&buckets);
+        let census = Arc::make_mut(&mut self.census);
+        events::read(store, &buckets, &mut self.texts, &mut census.events).await?;
+        census.close(&buckets);
         Ok(())
     }
 
@@ -217,14 +266,15 @@ fn of_buckets(query: Query, buckets: &[Bucket]) -> Query {
     query.bind(buckets).bind(buckets.first())
 }
 
-async fn counted_copies(store: &Counted, span: &Span) -> Result<Vec<BucketRow>, SourceError> {
-    let range = buckets_of(span);
-    let query = store.query(COUNTED_COPIES).bind(range.start);
-    query
-        .bind(range.end)
-        .fetch_all()
-        .await
-        .map_err(failed("buckets"))
+async fn counted_copies(
+    store: &Counted,
+    buckets: &[Bucket],
+) -> Result<Vec<BucketRow>, SourceError> {
+    if buckets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let query = of_buckets(store.query(COUNTED_COPIES), buckets);
+    query.fetch_all().await.map_err(failed("buckets"))
 }
 
 /// Cuts buckets into what is read at once: neighbours, and at least one of them.

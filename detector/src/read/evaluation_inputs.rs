@@ -1,0 +1,165 @@
+//! Inputs of one evaluation: what its models share, and the reader that reads their windows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::baseline::BaselineLatency;
+use crate::cohort::{ModelKey, VersionOnChipset};
+use crate::hash::HashMap;
+use crate::verdict::CpuNodes;
+
+use super::arrivals::Arrivals;
+use super::census::Census;
+use super::certified::Certified;
+use super::error::SourceError;
+use super::event_log::WindowEvents;
+use super::history::HistoryByModel;
+use super::model_windows::{FoundModel, ModelWindows};
+use super::reader::{Beginning, ReportReader, WindowsAsked, apps_of};
+use super::selves::{Asked, SelvesBefore};
+use super::span::Span;
+
+/// Inputs of one evaluation.
+#[derive(Debug)]
+pub struct EvaluationInputs {
+    reader: Arc<dyn ReportReader>,
+    span: Span,
+    max_votes: usize,
+    census: Arc<Census>,
+    certified: Certified,
+    events: WindowEvents,
+    history: Arc<HistoryByModel>,
+    /// Models that anything arrived for, in order; those that only failed to start among them.
+    pub models: Vec<FoundModel>,
+    /// New installations.
+    pub arrivals: Arrivals,
+}
+
+impl EvaluationInputs {
+    pub(super) async fn of(
+        begun: Beginning,
+        history: Arc<HistoryByModel>,
+        span: Span,
+        max_votes: usize,
+    ) -> Result<Self, SourceError> {
+        let census = begun.census;
+        let apps = census.apps();
+        let first_received = apps.map(|(app, census)| (app, census.first_received(&span)));
+        let mut arrivals = Arrivals::counted(first_received, &span);
+        for (app, flood) in arrivals.floods() {
+            let new = begun.reader.arrivals_in(&app, &flood, &span).await?;
+            arrivals.name_flooded(&app, &flood, new);
+        }
+        let events = census.events.of_window(&span, &arrivals);
+        let mut models = census.models(&span);
+        for (model, cohorts) in events.failing() {
+            if !models.iter().any(|found| found.model == *model) {
+                models.push(FoundModel {
+                    model: model.clone(),
+                    cohorts,
+                    sessions: 0,
+                });
+            }
+        }
+        models.sort_by(|a, b| a.model.cmp(&b.model));
+        Ok(Self {
+            reader: begun.reader,
+            span,
+            max_votes,
+            census,
+            certified: begun.certified,
+            events,
+            history,
+            models,
+            arrivals,
+        })
+    }
+
+    /// Reads the windows of some models of the same or of neighbouring apps. A model fails alone if it has more
+    /// votes than the bound, or a histogram that cannot be.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn windows(
+        &self,
+        models: &[FoundModel],
+    ) -> Result<HashMap<ModelKey, Result<ModelWindows, SourceError>>, SourceError> {
+        let asked = WindowsAsked {
+            models,
+            span: &self.span,
+            arrivals: &self.arrivals,
+            max_votes: self.max_votes,
+        };
+        let mut found = self.reader.windows(asked).await?;
+        let apps = apps_of(models.iter().map(|found| &found.model));
+        let mut census = self.census.of_apps(&apps, &self.span);
+        let windows = models.iter().map(|FoundModel { model, .. }| {
+            let cohorts = found.remove(model).unwrap_or_else(|| Ok(Vec::new()));
+            let windows = cohorts.map(|mut cohorts| {
+                self.events.attach(model, &mut cohorts, &self.span);
+                let census = census.remove(model).unwrap_or_default();
+                ModelWindows {
+                    model: model.clone(),
+                    cohorts,
+                    census: census.placements,
+                    versions: census.versions,
+                    certified: self.certified.of(model),
+                    earlier: self.history.get(model).cloned().unwrap_or_default(),
+                }
+            });
+            (model.clone(), windows)
+        });
+        Ok(windows.collect())
+    }
+
+    /// Returns a version's merged clean latency on a chipset before the window and before `until`, by input
+    /// shape.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn latency_before(
+        &self,
+        version: &VersionOnChipset,
+        until: Timestamp,
+    ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
+        let before = self.span.before(until);
+        let histograms = self.reader.histograms(version, before).await?;
+        let latencies = histograms.into_iter().filter_map(|(shape_key, histogram)| {
+            let latency = BaselineLatency {
+                n: histogram.n(),
+                p50_us: histogram.quantile(0.5)?,
+                p95_us: histogram.quantile(0.95)?,
+            };
+            Some((shape_key, latency))
+        });
+        Ok(latencies.collect())
+    }
+
+    /// Returns what the devices of some versions of a model on chipsets were used to before the window.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn selves_before(
+        &self,
+        wanted: &[VersionOnChipset],
+        asked: Asked,
+    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
+        self.reader.selves_before(wanted, asked, &self.span).await
+    }
+
+    /// Returns the nodes on the CPU that should not be there, for some fingerprints.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn cpu_nodes(
+        &self,
+        model: &ModelKey,
+        model_version: &str,
+        fingerprints: &[u64],
+    ) -> Result<CpuNodes, SourceError> {
+        let version = (model, model_version);
+        self.reader.cpu_nodes(version, fingerprints).await
+    }
+}

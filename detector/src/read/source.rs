@@ -1,0 +1,132 @@
+//! Where windows come from: a store, or recorded reports in memory.
+
+use std::sync::Arc;
+
+use clickhouse::Client;
+use jiff::Timestamp;
+
+use crate::base_rates::BaseRates;
+
+use super::certified::Certified;
+use super::error::SourceError;
+use super::evaluation_inputs::EvaluationInputs;
+use super::history::HistoryByModel;
+use super::past::PastWindows;
+use super::reader::{HeldLookBack, ReportReader};
+use super::recorded::{Recording, RecordingReader};
+use super::span::Span;
+use super::store::{MAX_HELD_BYTES, StoreReader};
+
+/// Where windows come from: a store, or recorded reports in memory.
+#[derive(Debug, Clone)]
+pub struct Source {
+    reader: Arc<dyn ReportReader>,
+    past: Option<Arc<PastWindows>>,
+    rates: Arc<BaseRates>,
+    certified: Arc<Certified>,
+    max_votes: usize,
+}
+
+impl Source {
+    /// Reads through `client`, whose database has the migrations; at most `max_votes` votes a model.
+    #[must_use]
+    pub fn new(client: Client, max_votes: usize) -> Self {
+        Self::holding(client, max_votes, MAX_HELD_BYTES)
+    }
+
+    /// As [`Self::new`], and holds a look-back of at most `bytes` between evaluations, instead of 256 MiB;
+    /// what is larger is read from the store each time.
+    #[must_use]
+    pub fn holding(client: Client, max_votes: usize, bytes: usize) -> Self {
+        Self::of(Arc::new(StoreReader::new(client, bytes)), max_votes)
+    }
+
+    /// Reads from recorded reports; at most `max_votes` votes a model.
+    #[must_use]
+    pub fn recorded(recording: Arc<Recording>, max_votes: usize) -> Self {
+        Self::of(Arc::new(RecordingReader(recording)), max_votes)
+    }
+
+    fn of(reader: Arc<dyn ReportReader>, max_votes: usize) -> Self {
+        Self {
+            reader,
+            past: None,
+            rates: Arc::default(),
+            certified: Arc::default(),
+            max_votes,
+        }
+    }
+
+    /// Takes earlier verdicts from `past` instead of the store.
+    #[must_use]
+    pub fn with_past(mut self, past: Arc<PastWindows>) -> Self {
+        self.past = Some(past);
+        self
+    }
+
+    /// Uses these base rates until enough earlier windows are available.
+    #[must_use]
+    pub fn with_rates(mut self, rates: BaseRates) -> Self {
+        self.rates = Arc::new(rates);
+        self
+    }
+
+    /// Adds certified placements that count before those added so far and those of the store.
+    #[must_use]
+    pub fn with_certified(mut self, certified: Certified) -> Self {
+        let known = std::mem::take(&mut self.certified);
+        self.certified = Arc::new(Arc::unwrap_or_clone(known).preceded_by(&certified));
+        self
+    }
+
+    /// Returns how often healthy devices of the fleet are hit.
+    #[must_use]
+    pub fn rates(&self, span: &Span) -> BaseRates {
+        let learnt = self.past.as_ref().and_then(|past| past.rates(span));
+        learnt.unwrap_or_else(|| self.rates.as_ref().clone())
+    }
+
+    /// Returns when the first and the last report were received; `None` without any.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn received(&self) -> Result<Option<(Timestamp, Timestamp)>, SourceError> {
+        self.reader.received().await
+    }
+
+    /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:
+    /// reports are in memory.
+    pub async fn held_look_back(&self) -> Option<HeldLookBack> {
+        self.reader.held_look_back().await
+    }
+
+    /// Reads the earlier windows that the evaluation of a later window needs, so that the evaluation does not
+    /// wait for them. Nothing is read that is held.
+    ///
+    /// # Errors
+    /// The store did not answer; that evaluation asks again.
+    pub async fn look_ahead(&self, span: &Span) -> Result<(), SourceError> {
+        match &self.past {
+            None => self.reader.history(span.past()).await.map(drop),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Reads what all models of one evaluation share; of the look-back only what the evaluations before did
+    /// not read.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn begin(&self, span: &Span) -> Result<EvaluationInputs, SourceError> {
+        let (mut begun, history) = tokio::try_join!(self.reader.begin(span), self.history(span))?;
+        begun.certified = begun.certified.preceded_by(&self.certified);
+        EvaluationInputs::of(begun, history, *span, self.max_votes).await
+    }
+
+    async fn history(&self, span: &Span) -> Result<Arc<HistoryByModel>, SourceError> {
+        match &self.past {
+            Some(past) => Ok(Arc::new(past.history(span))),
+            None => self.reader.history(span.past()).await,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Self-tests and failed starts of some buckets.
+
+use clickhouse::Row;
+use epwatch_proto::placement::QNN_EP;
+use serde::Deserialize;
+
+use crate::cohort::{Installation, ModelKey};
+use crate::device_events::{FailedStart, GoldenTest};
+use crate::interner::Texts;
+use crate::read::error::{SourceError, failed};
+use crate::read::event_log::EventLog;
+use crate::read::span::Bucket;
+
+use super::deduplicated::Counted;
+
+/// Tests of sessions that vote. Most reports have none: their other columns are not read. Binds: buckets, the
+/// first of them.
+const TESTS: &str = "
+    SELECT app_id, environment, model_id, model_version, chipset, installation, firmware, at_s,
+        received_ms, stream_id, sequence, input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
+    FROM (
+        SELECT app_id, environment, chipset, firmware, installation, toUInt32(bucket) AS at_s,
+            toUnixTimestamp64Milli(received_at) AS received_ms, stream_id, sequence,
+            indexOf(session_uid, uid) AS at,
+            session_model_id[at] AS model_id, session_model_version[at] AS model_version,
+            session_requests_npu[at] AS requests_npu, session_directive_id[at] AS directive_id,
+            input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
+        FROM (
+            SELECT * FROM counted_reports_v1
+            WHERE notEmpty(self_test_session) AND NOT (is_late OR is_unproven)
+                AND bucket IN ? AND received_at >= toDateTime(?)
+        )
+        ARRAY JOIN self_test_session AS uid, self_test_input_id AS input_id,
+            self_test_npu_hash AS npu_hash, self_test_tolerance AS tolerance,
+            self_test_max_abs AS max_abs, self_test_cosine AS cosine,
+            self_test_top1_equal AS top1_equal, self_test_error_code AS error_code
+    )
+    WHERE at > 0 AND requests_npu AND directive_id = ''";
+
+/// Sessions that requested an NPU and could not be created. Binds: buckets, the first of them, NPU's EP.
+const STARTS: &str = "
+    SELECT app_id, environment, start_model AS model_id, start_version AS model_version, chipset,
+        installation, firmware, toUInt32(bucket) AS at_s, reason, failures
+    FROM (
+        SELECT * FROM counted_reports_v1
+        WHERE notEmpty(start_failure_model_id) AND NOT (is_late OR is_unproven)
+            AND bucket IN ? AND received_at >= toDateTime(?)
+    )
+    ARRAY JOIN start_failure_model_id AS start_model, start_failure_model_version AS start_version,
+        start_failure_requested_eps AS eps, start_failure_reason AS reason,
+        start_failure_count AS failures
+    WHERE empty(eps) OR has(eps, ?)";
+
+#[derive(Debug, Row, Deserialize)]
+struct TestRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    installation: Installation,
+    firmware: &'a str,
+    at_s: Bucket,
+    received_ms: i64,
+    stream_id: u64,
+    sequence: u64,
+    input_id: &'a str,
+    npu_hash: &'a str,
+    tolerance: Option<f64>,
+    max_abs: Option<f64>,
+    cosine: Option<f64>,
+    top1_equal: Option<bool>,
+    error_code: i32,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct StartRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    installation: Installation,
+    firmware: &'a str,
+    at_s: Bucket,
+    reason: &'a str,
+    failures: u64,
+}
+
+fn model_key(app_id: &str, environment: &str, model_id: &str) -> ModelKey {
+    ModelKey {
+        app_id: app_id.to_owned(),
+        environment: environment.to_owned(),
+        model_id: model_id.to_owned(),
+    }
+}
+
+/// Adds the events of some buckets. Most reports have none, so they are few.
+pub(super) async fn read(
+    store: &Counted,
+    buckets: &[Bucket],
+    texts: &mut Texts,
+    log: &mut EventLog,
+) -> Result<(), SourceError> {
+    let what = "self-tests";
+    let query = store.plain_query(TESTS).bind(buckets).bind(buckets.first());
+    let mut rows = query.fetch::<TestRow<'_>>().map_err(failed(what))?;
+    while let Some(row) = rows.next().await.map_err(failed(what))? {
+        let model = model_key(row.app_id, row.environment, row.model_id);
+        let cohort = (model, row.model_version.to_owned(), row.chipset.to_owned());
+        let at = (row.at_s, (row.received_ms, row.stream_id, row.sequence));
+        let test = GoldenTest {
+            installation: row.installation,
+            firmware: texts.shared(row.firmware),
+            input_id: texts.shared(row.input_id),
+            npu_hash: texts.shared(row.npu_hash),
+            tolerance: row.tolerance,
+            max_abs: row.max_abs,
+            cosine: row.cosine,
+            top1_equal: row.top1_equal,
+            has_run: row.error_code == 0,
+            is_proven: true,
+        };
+        log.add_test(cohort, at, test);
+    }
+    let what = "failed starts";
+    let query = store.plain_query(STARTS).bind(buckets);
+    let query = query.bind(buckets.first()).bind(QNN_EP);
+    let mut rows = query.fetch::<StartRow<'_>>().map_err(failed(what))?;
+    while let Some(row) = rows.next().await.map_err(failed(what))? {
+        let model = model_key(row.app_id, row.environment, row.model_id);
+        let cohort = (model, row.model_version.to_owned(), row.chipset.to_owned());
+        let start = FailedStart {
+            installation: row.installation,
+            firmware: texts.shared(row.firmware),
+            reason: texts.shared(row.reason),
+            count: row.failures,
+            is_proven: true,
+        };
+        log.add_start(cohort, row.at_s, start);
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Earlier windows as the detector's own table has them, held while evaluations need the same ones. Consecutive
+//! evaluations mostly do ([`PastSpan`]), and verdicts of past days do not change.
+
+use std::sync::Arc;
+
+use clickhouse::{Client, Row};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+
+use crate::cohort::ModelKey;
+use crate::interner::Texts;
+use crate::read::error::{SourceError, failed};
+use crate::read::history::{HistoryByModel, HistorySums, SignalSums, UsualCv};
+use crate::read::span::PastSpan;
+use crate::signals::SignalId;
+
+/// Each cohort's earlier windows: devices window by window, sums of CVs, and counts of signals in settled windows
+/// without a finding, or with one that only CV shows. Read from the detector's own table, where a window that was
+/// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
+/// stand, since most windows have the same ones. Binds: last end of settled windows, first and last end of
+/// windows, which of them ([`PastSpan`]).
+const COHORTS: &str = "
+    WITH isNotNull(cv_within) AND isNotNull(cv_between) AS has_cv,
+        verdict IN ('healthy', 'not_enough_data', 'cv_spike') AND window_end <= toDateTime(?) AS is_settled
+    SELECT app_id, environment, model_id, model_version, chipset, signal_id,
+        groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices) AS devices,
+        sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
+        sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
+        sumForEachIf(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, signal_devices), is_settled) AS hits,
+        sumForEachIf(signal_devices, is_settled) AS counted,
+        sumForEachIf(arrayMap(of -> toUInt64(of > 0), signal_devices), is_settled) AS windows,
+        maxForEachIf(signal_devices, is_settled) AS largest,
+        toUnixTimestamp(minIf(window_end, is_settled)) AS first_s
+    FROM cohort_windows AS c FINAL
+    PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end <= toDateTime(?)
+        AND window_seconds = ? AND intDiv(toUnixTimestamp(window_end) % ?, ?) = ?
+    GROUP BY app_id, environment, model_id, model_version, chipset, signal_id";
+
+#[derive(Debug, Row, Deserialize)]
+struct CohortRow<'a> {
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    signal_id: Vec<&'a str>,
+    ends_s: Vec<u32>,
+    devices: Vec<u64>,
+    cv: f64,
+    within: f64,
+    cv_windows: u64,
+    hits: Vec<u64>,
+    counted: Vec<u64>,
+    windows: Vec<u64>,
+    largest: Vec<u64>,
+    first_s: u32,
+}
+
+/// The earlier windows that were read last.
+#[derive(Debug, Default)]
+pub(super) struct HeldHistory(Mutex<Option<(PastSpan, HistoryCell)>>);
+
+/// Empty until the store answers.
+type HistoryCell = Arc<OnceCell<Arc<HistoryByModel>>>;
+
+impl HeldHistory {
+    /// Returns what these windows had; what is held of others goes.
+    pub(super) async fn read(
+        &self,
+        client: &Client,
+        past: PastSpan,
+    ) -> Result<Arc<HistoryByModel>, SourceError> {
+        let cell = {
+            let mut held = self.0.lock();
+            let known = held.take().filter(|(of, _)| *of == past);
+            held.insert(known.unwrap_or_else(|| (past, Arc::default())))
+                .1
+                .clone()
+        };
+        let read = || async { read(client, &past).await.map(Arc::new) };
+        cell.get_or_try_init(read).await.cloned()
+    }
+}
+
+async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, SourceError> {
+    let what = "earlier windows";
+    // Most of the answer are numbers, and checking each costs as much as reading it.
+    let client = client.clone().with_validation(false);
+    let query = client.query(COHORTS).bind(past.settled_until_s);
+    let query = past.bind(query.bind(past.from_s).bind(past.until_s));
+    let mut rows = query.fetch::<CohortRow<'_>>().map_err(failed(what))?;
+    let mut texts = Texts::default();
+    let mut sums = HistorySums::default();
+    while let Some(row) = rows.next().await.map_err(failed(what))? {
+        let model = ModelKey {
+            app_id: row.app_id.to_owned(),
+            environment: row.environment.to_owned(),
+            model_id: row.model_id.to_owned(),
+        };
+        let cohort = (texts.shared(row.model_version), texts.shared(row.chipset));
+        let sums = sums.model(&model);
+        for (end_s, devices) in row.ends_s.iter().zip(&row.devices) {
+            sums.add_devices(&cohort.1, i64::from(*end_s), *devices);
+        }
+        let cv = UsualCv {
+            all: row.cv,
+            within: row.within,
+        };
+        sums.add_cv(&cohort, cv, row.cv_windows);
+        // Empty where no window speaks.
+        for (at, windows) in row.windows.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let numbers = (row.hits.get(at), row.counted.get(at), row.largest.get(at));
+            // Signals of other programs' versions are unknown.
+            let signal = row.signal_id.get(at).and_then(|name| SignalId::parse(name));
+            if let (Some(signal), (Some(hits), Some(devices), Some(largest))) = (signal, numbers) {
+                let added = SignalSums {
+                    hits: *hits,
+                    devices: *devices,
+                    windows: *windows,
+                    largest: *largest,
+                    first_end_s: row.first_s.into(),
+                };
+                sums.add_signal(&cohort, signal, added);
+            }
+        }
+    }
+    Ok(sums.finish())
+}
