@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::base_rates::BaseRates;
 use crate::placement::{Placement, PlacementMethod, Unit};
 use crate::signals::SignalId;
-use crate::tally::Tally;
+use crate::tally::{Tally, surprise};
 
 /// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
@@ -31,6 +31,22 @@ pub struct Baseline {
     /// Coefficient of variation within a device in earlier windows of the cohort; `None` if there are
     /// none.
     pub cv_within: Option<f64>,
+}
+
+impl Baseline {
+    /// Returns the chance of at least as many hits in a healthy cohort, with `built_in` as the signal's rate if the
+    /// fleet has none of its own.
+    pub(crate) fn chance(&self, signal: SignalId, built_in: f64, found: Tally) -> f64 {
+        let fleet = self.rates.of(signal, built_in);
+        surprise(found, fleet, self.history.of(signal))
+    }
+
+    /// Returns the healthy history of a signal, with the previous version in the same window added.
+    pub(crate) fn past(&self, signal: SignalId, previous: Option<Tally>) -> Tally {
+        let mut past = self.history.of(signal);
+        past += previous.unwrap_or_default();
+        past
+    }
 }
 
 /// Where a reference placement comes from, best first.
@@ -130,23 +146,17 @@ pub(crate) fn placement_references(
     previous_version: Option<&str>,
     certified: &[&Placement],
 ) -> Vec<PlacementReference> {
-    let mut references = Vec::new();
-    if let Some(previous) = previous_version {
-        for placement in commonest(census, previous, chipset) {
-            references.push(PlacementReference::Placement {
-                origin: Origin::PreviousVersion,
-                placement: placement.clone(),
-            });
+    let from = |origin| {
+        move |placement: &Placement| PlacementReference::Placement {
+            origin,
+            placement: placement.clone(),
         }
-    }
-    references.extend(
-        certified
-            .iter()
-            .map(|placement| PlacementReference::Placement {
-                origin: Origin::Certified,
-                placement: (*placement).clone(),
-            }),
-    );
+    };
+    let previous = previous_version.map(|previous| commonest(census, previous, chipset));
+    let previous = previous.into_iter().flatten();
+    let mut references: Vec<PlacementReference> =
+        previous.map(from(Origin::PreviousVersion)).collect();
+    references.extend(certified.iter().copied().map(from(Origin::Certified)));
     references.extend(median_of_others(census, model_version, chipset));
     let before: Vec<PlacementCount> = census
         .iter()
@@ -156,12 +166,8 @@ pub(crate) fn placement_references(
             ..row.clone()
         })
         .collect();
-    for placement in commonest(&before, model_version, chipset) {
-        references.push(PlacementReference::Placement {
-            origin: Origin::SameVersion,
-            placement: placement.clone(),
-        });
-    }
+    let own = commonest(&before, model_version, chipset).into_iter();
+    references.extend(own.map(from(Origin::SameVersion)));
     references
 }
 

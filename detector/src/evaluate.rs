@@ -238,7 +238,9 @@ impl Judging {
                 .cv_of(&key.model_version, previous_name, &key.chipset);
             let before = cv.map(|usual| usual.all);
             cv_rules::apply(&self.config.cv_rules, &mut whole, before);
-            let is_doubted = whole.reasons.iter().any(Reason::is_about_newcomers);
+            let is_about_newcomers =
+                |reason: &Reason| matches!(reason, Reason::NewcomersOnly { .. });
+            let is_doubted = whole.reasons.iter().any(is_about_newcomers);
             verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
@@ -351,7 +353,8 @@ impl Judging {
         let model = &window.key.model;
         let mut evidence = Evidence::gather(window, controls, baseline, &self.limits);
         let moved = evidence.placement.as_ref();
-        let moved = moved.filter(|change| change.signal.fires && evidence.joined.is_none());
+        let moved =
+            moved.filter(|change| change.signal.fires && evidence.slower_and_moved.is_none());
         if let Some(change) = moved {
             let own_past_speaks = change.origin == Origin::SameVersion;
             let own_until = own_past_speaks.then_some(own_until);

@@ -22,6 +22,7 @@ mod interner;
 mod judged;
 mod lease;
 mod metrics;
+mod names;
 mod next_step;
 pub mod notify;
 mod pinned_references;

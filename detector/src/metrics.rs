@@ -10,31 +10,21 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::names::named;
 use crate::verdict::VerdictClass;
 
 /// Prefix of every name.
 const PREFIX: &str = "epwatch_detector";
 
-/// The result of one attempt to notify.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delivery {
-    /// The receiver accepted it.
-    Delivered,
-    /// It failed and will be tried again.
-    Failed,
-    /// The receiver rejected it, so it is never tried again.
-    DeadLetter,
-}
-
-impl Delivery {
-    const ALL: [Delivery; 3] = [Delivery::Delivered, Delivery::Failed, Delivery::DeadLetter];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Delivery::Delivered => "delivered",
-            Delivery::Failed => "failed",
-            Delivery::DeadLetter => "dead_letter",
-        }
+named! {
+    /// The result of one attempt to notify.
+    pub(crate) enum Delivery {
+        /// The receiver accepted it.
+        Delivered = "delivered",
+        /// It failed and will be tried again.
+        Failed = "failed",
+        /// The receiver rejected it, so it is never tried again.
+        DeadLetter = "dead_letter",
     }
 }
 
@@ -129,7 +119,7 @@ impl Metrics {
     /// Starts a notifier's counters at zero, so that rates exist from its first attempt on.
     pub(crate) fn begin_notifier(&self, notifier: &str) {
         for result in Delivery::ALL {
-            drop(self.notifications(notifier, result));
+            drop(self.notifications(notifier, *result));
         }
     }
 

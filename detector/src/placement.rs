@@ -103,6 +103,16 @@ pub enum Unit {
     Nodes,
 }
 
+impl Unit {
+    /// Returns the largest rise of a share that is noise of counting: 2 points of MACs or 3 of nodes.
+    pub(crate) fn noise(self) -> f64 {
+        match self {
+            Unit::Macs => 0.02,
+            Unit::Nodes => 0.03,
+        }
+    }
+}
+
 /// How far work moved to the CPU between two placements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rise {
@@ -113,13 +123,10 @@ pub struct Rise {
 }
 
 impl Rise {
-    /// Whether the rise is above the noise of counting: 2 points of MACs or 3 of nodes.
+    /// Whether the rise is above the noise of counting.
     #[must_use]
     pub fn is_worse(&self) -> bool {
-        match self.unit {
-            Unit::Macs => self.by > 0.02,
-            Unit::Nodes => self.by > 0.03,
-        }
+        self.by > self.unit.noise()
     }
 }
 
@@ -149,24 +156,18 @@ impl Placement {
             return None;
         }
         let same = self.fingerprint != 0 && self.fingerprint == reference.fingerprint;
-        if let (Some(now), Some(before)) = (self.npu_macs_share, reference.npu_macs_share) {
-            let by = if same { 0.0 } else { before - now };
-            return Some(Rise {
-                by,
-                unit: Unit::Macs,
-            });
-        }
-        if same {
-            return Some(Rise {
-                by: 0.0,
-                unit: Unit::Nodes,
-            });
-        }
-        let by = self.cpu_node_share()? - reference.cpu_node_share()?;
-        Some(Rise {
-            by,
-            unit: Unit::Nodes,
-        })
+        let macs = self.npu_macs_share.zip(reference.npu_macs_share);
+        let by = match macs {
+            _ if same => 0.0,
+            Some((now, before)) => before - now,
+            None => self.cpu_node_share()? - reference.cpu_node_share()?,
+        };
+        let unit = if macs.is_some() {
+            Unit::Macs
+        } else {
+            Unit::Nodes
+        };
+        Some(Rise { by, unit })
     }
 
     fn cpu_node_share(&self) -> Option<f64> {

@@ -14,7 +14,30 @@ pub struct Tally {
     pub devices: u64,
 }
 
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.hits += other.hits;
+        self.devices += other.devices;
+    }
+}
+
 impl Tally {
+    /// Counts one device for each item.
+    pub(crate) fn of<T>(items: impl IntoIterator<Item = T>, is_hit: impl Fn(T) -> bool) -> Self {
+        let mut tally = Tally::default();
+        for item in items {
+            tally.devices += 1;
+            tally.hits += u64::from(is_hit(item));
+        }
+        tally
+    }
+
+    /// Returns the share of the devices hit, in [0, 1]; 0 without devices.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.hits as f64 / self.devices.max(1) as f64
+    }
+
     /// Returns the tally of windows with the same devices: their mean rate, at the size of the largest
     /// window.
     #[must_use]

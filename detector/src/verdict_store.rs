@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::describe::WindowStatistics;
 use crate::incident::{Incident, State};
 use crate::notify::summary;
-use crate::signals::Signal;
-use crate::summary::IncidentSummary;
+use crate::summary::{IncidentSummary, SignalSummary};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
 /// Version of the arithmetic behind a row; rows of different versions are never combined.
@@ -136,16 +135,15 @@ impl VerdictStore {
         if verdicts.is_empty() {
             return Ok(());
         }
-        let what = "store judged windows";
-        let insert = self.client.insert::<WindowRow<'_>>("cohort_windows").await;
-        let mut insert = insert.map_err(failed(what))?;
-        for verdict in verdicts {
-            insert
-                .write(&window_row(verdict, judged_at))
-                .await
-                .map_err(failed(what))?;
-        }
-        insert.end().await.map_err(failed(what))
+        let written = async {
+            let insert = self.client.insert::<WindowRow<'_>>("cohort_windows");
+            let mut insert = insert.await?;
+            for verdict in verdicts {
+                insert.write(&window_row(verdict, judged_at)).await?;
+            }
+            insert.end().await
+        };
+        written.await.map_err(failed("store judged windows"))
     }
 
     /// Stores the state of incidents. `changed_at` must grow from call to call.
@@ -160,16 +158,14 @@ impl VerdictStore {
         if incidents.is_empty() {
             return Ok(());
         }
-        let what = "store incidents";
-        let insert = self.client.insert::<IncidentRow>("incidents").await;
-        let mut insert = insert.map_err(failed(what))?;
-        for incident in incidents {
-            insert
-                .write(&incident_row(incident, changed_at))
-                .await
-                .map_err(failed(what))?;
-        }
-        insert.end().await.map_err(failed(what))
+        let written = async {
+            let mut insert = self.client.insert::<IncidentRow>("incidents").await?;
+            for incident in incidents {
+                insert.write(&incident_row(incident, changed_at)).await?;
+            }
+            insert.end().await
+        };
+        written.await.map_err(failed("store incidents"))
     }
 
     /// Reads the state that a restart needs. Unreadable documents are skipped and named in the log.
@@ -223,10 +219,11 @@ impl VerdictStore {
 
 fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
     let (key, numbers, statistics) = (&verdict.key, &verdict.numbers, &verdict.statistics);
-    let described = described(statistics);
     let counted = verdict.signals.iter().chain(&verdict.tallies);
-    let ids = counted.clone().map(|signal| signal.id.to_string());
-    let signals: Vec<&Signal> = counted.collect();
+    let signals = counted
+        .map(SignalSummary::from)
+        .chain(described(statistics));
+    let signals: Vec<SignalSummary> = signals.collect();
     WindowRow {
         window_end: verdict.window_end.as_millisecond(),
         window_seconds: verdict.window.as_secs_f64(),
@@ -249,29 +246,11 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         dip_p: statistics.dip_p,
         npu_share: numbers.npu_share,
         latency_ratio: numbers.latency_ratio,
-        signal_id: ids
-            .chain(described.iter().map(|(id, _)| (*id).to_owned()))
-            .collect(),
-        signal_value: signals
-            .iter()
-            .map(|signal| signal.value)
-            .chain(described.iter().map(|(_, value)| *value))
-            .collect(),
-        signal_p: signals
-            .iter()
-            .map(|signal| signal.p)
-            .chain(described.iter().map(|_| 1.0))
-            .collect(),
-        signal_hits: signals
-            .iter()
-            .map(|signal| signal.hits)
-            .chain(described.iter().map(|_| 0))
-            .collect(),
-        signal_devices: signals
-            .iter()
-            .map(|signal| signal.devices)
-            .chain(described.iter().map(|_| 0))
-            .collect(),
+        signal_id: signals.iter().map(|signal| signal.id.clone()).collect(),
+        signal_value: signals.iter().map(|signal| signal.value).collect(),
+        signal_p: signals.iter().map(|signal| signal.p).collect(),
+        signal_hits: signals.iter().map(|signal| signal.hits).collect(),
+        signal_devices: signals.iter().map(|signal| signal.devices).collect(),
         verdict: verdict.class.as_str(),
         severity: verdict.severity.as_str(),
         reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
@@ -281,16 +260,24 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
 
 /// Returns the statistics without a column of their own, which are stored as signals. They have no devices, so
 /// that they are never used as counts.
-fn described(statistics: &WindowStatistics) -> Vec<(&'static str, f64)> {
-    let modes = statistics.modes.map(|modes| ("valley_depth", modes.depth));
-    let groups = statistics.mixture.iter().flat_map(|groups| {
-        [
-            ("mixture_separation", groups.separation),
-            ("mixture_slow_share", groups.slow_share),
-        ]
-    });
-    let cv = statistics.cv.map(|cv| ("cv", cv));
-    cv.into_iter().chain(modes).chain(groups).collect()
+fn described(statistics: &WindowStatistics) -> impl Iterator<Item = SignalSummary> {
+    let (modes, groups) = (statistics.modes, statistics.mixture);
+    let described = [
+        ("cv", statistics.cv),
+        ("valley_depth", modes.map(|modes| modes.depth)),
+        ("mixture_separation", groups.map(|groups| groups.separation)),
+        ("mixture_slow_share", groups.map(|groups| groups.slow_share)),
+    ];
+    let described = described.into_iter();
+    described.filter_map(|(id, value)| {
+        Some(SignalSummary {
+            id: id.to_owned(),
+            value: value?,
+            p: 1.0,
+            hits: 0,
+            devices: 0,
+        })
+    })
 }
 
 fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {

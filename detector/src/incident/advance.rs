@@ -95,6 +95,10 @@ pub(crate) fn advance(
     changed
 }
 
+fn is_as_before(reason: &Reason) -> bool {
+    matches!(reason, Reason::AsBefore { .. })
+}
+
 fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
     IncidentKey {
         model: cohort.model.clone(),
@@ -178,7 +182,7 @@ impl Incident {
         }
         match verdict.class {
             VerdictClass::Healthy => Some(Observation::Clean),
-            _ if verdict.reasons.iter().any(Reason::is_as_before) => Some(Observation::Clean),
+            _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
             VerdictClass::NotEnoughData => Some(match self.watched(cohort)?.lasts(verdict)? {
                 true => Observation::Held,
                 false => Observation::Clean,

@@ -1,13 +1,13 @@
 //! An incident as it is stored and shown: its key, its state, its headline and its cohorts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::cohort::ModelKey;
+use crate::names::named;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 
 use super::cohort::IncidentCohort;
@@ -99,35 +99,23 @@ impl IncidentKey {
     }
 }
 
-/// The state of an incident.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It was pending and was not confirmed.
-    Inactive,
-    /// Seen, but not yet confirmed.
-    Pending,
-    /// Confirmed, and people are notified.
-    Firing,
-    /// A directive took its devices off the NPU: people are notified, and nothing is repaired yet.
-    Mitigated,
-    /// Over, and people are notified.
-    Resolved,
+named! {
+    /// The state of an incident.
+    pub enum State {
+        /// It was pending and was not confirmed.
+        Inactive = "inactive",
+        /// Seen, but not yet confirmed.
+        Pending = "pending",
+        /// Confirmed, and people are notified.
+        Firing = "firing",
+        /// A directive took its devices off the NPU: people are notified, and nothing is repaired yet.
+        Mitigated = "mitigated",
+        /// Over, and people are notified.
+        Resolved = "resolved",
+    }
 }
 
 impl State {
-    /// Returns the name used in the store and in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            State::Inactive => "inactive",
-            State::Pending => "pending",
-            State::Firing => "firing",
-            State::Mitigated => "mitigated",
-            State::Resolved => "resolved",
-        }
-    }
-
     /// Whether the incident is not over.
     #[must_use]
     pub fn is_open(self) -> bool {
@@ -138,12 +126,6 @@ impl State {
     #[must_use]
     pub fn is_notified(self) -> bool {
         matches!(self, State::Firing | State::Mitigated)
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

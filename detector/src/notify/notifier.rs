@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use crate::incident::{Incident, State};
+use crate::names::named;
 use crate::verdict::Severity;
 
 use super::error::NotifyError;
@@ -46,35 +47,21 @@ pub struct Notification {
     pub occasion: Occasion,
 }
 
-/// Why an incident is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occasion {
-    /// The incident fired.
-    Firing,
-    /// The incident grew: worse, or more chipsets.
-    Grown,
-    /// A directive took its devices off the NPU.
-    Mitigated,
-    /// The fault is back after a mitigation.
-    Returned,
-    /// No news; the channel keeps no state.
-    Repeated,
-    /// The incident is over.
-    Resolved,
-}
-
-impl Occasion {
-    /// Returns the name used in payloads.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Firing => "firing",
-            Self::Grown => "grown",
-            Self::Mitigated => "mitigated",
-            Self::Returned => "returned",
-            Self::Repeated => "repeated",
-            Self::Resolved => "resolved",
-        }
+named! {
+    /// Why an incident is sent.
+    pub enum Occasion {
+        /// The incident fired.
+        Firing = "firing",
+        /// The incident grew: worse, or more chipsets.
+        Grown = "grown",
+        /// A directive took its devices off the NPU.
+        Mitigated = "mitigated",
+        /// The fault is back after a mitigation.
+        Returned = "returned",
+        /// No news; the channel keeps no state.
+        Repeated = "repeated",
+        /// The incident is over.
+        Resolved = "resolved",
     }
 }
 

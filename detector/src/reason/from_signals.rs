@@ -47,17 +47,16 @@ impl Reason {
     }
 
     pub(crate) fn control(control: Control) -> Option<Self> {
-        let (share, slowed) = match control {
-            Control::Absent => return None,
-            Control::PreviousSteady(share) | Control::PeersSteady(share) => (share, false),
-            Control::PreviousSlowed(share) | Control::PeersSlowed(share) => (share, true),
-        };
-        Some(match control {
-            Control::PeersSteady(_) | Control::PeersSlowed(_) => {
-                Reason::PeerControl { share, slowed }
+        let slowed = control.vetoes();
+        match control {
+            Control::Absent => None,
+            Control::PreviousSteady(share) | Control::PreviousSlowed(share) => {
+                Some(Reason::PreviousVersionControl { share, slowed })
             }
-            _ => Reason::PreviousVersionControl { share, slowed },
-        })
+            Control::PeersSteady(share) | Control::PeersSlowed(share) => {
+                Some(Reason::PeerControl { share, slowed })
+            }
+        }
     }
 
     pub(crate) fn everywhere(others: CrossChipset) -> Self {
@@ -68,26 +67,10 @@ impl Reason {
         }
     }
 
-    pub(crate) fn is_everywhere(&self) -> bool {
-        matches!(self, Reason::Everywhere { .. })
-    }
-
     pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
         let (code, devices) = change.backend_code()?;
         let code = code.as_str().to_owned();
         Some(Reason::Backend { code, devices })
-    }
-
-    pub(crate) fn is_about_placement(&self) -> bool {
-        matches!(self, Reason::Placement { .. })
-    }
-
-    pub(crate) fn is_as_before(&self) -> bool {
-        matches!(self, Reason::AsBefore { .. })
-    }
-
-    pub(crate) fn is_about_newcomers(&self) -> bool {
-        matches!(self, Reason::NewcomersOnly { .. })
     }
 
     pub(crate) fn starts(starts: &StartFailures) -> Self {

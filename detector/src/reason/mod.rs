@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::Origin;
 use crate::placement::Unit;
-use crate::signals::SpeedReference;
+use crate::signals::{SpeedReference, TOTAL_FALLBACK_BELOW};
 
 pub(crate) use numbers::{chance, counted, latency, percent};
 
@@ -18,12 +18,16 @@ pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
     10 * proven < 9 * devices
 }
 
-/// One reason of a verdict.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One reason of a verdict. It is no error: `thiserror` only derives `Display` from the sentences.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
     /// EP: work moved to the CPU.
+    #[error(
+        "{hits} of {devices} devices run more on the CPU than {origin}{}",
+        text::shares(.npu_share, .reference_npu_share, *.unit)
+    )]
     Placement {
         /// Devices whose work moved.
         hits: u64,
@@ -40,6 +44,12 @@ pub enum Reason {
         p: f64,
     },
     /// EJ: the devices with a worse placement are slower.
+    #[error(
+        "{} are slower: median latency {} against {} of {reference}",
+        text::slower_devices(*.slower, *.compared, *.hits),
+        latency(*.p50_us),
+        latency(*.reference_p50_us)
+    )]
     Slower {
         slower: u64,
         /// Devices with a worse placement.
@@ -54,12 +64,16 @@ pub enum Reason {
         reference: SpeedReference,
     },
     /// EP without EJ.
+    #[error("{}", text::not_slower(*.slower, *.compared))]
     NotSlower {
         slower: u64,
         /// Devices with a worse placement and enough runs to compare.
         compared: u64,
     },
     /// B: devices slower than their own past.
+    #[error(
+        "{hits} of {devices} devices take at least {beyond} times as long as they did themselves before"
+    )]
     Shift {
         /// Devices beyond the ratio.
         hits: u64,
@@ -71,6 +85,9 @@ pub enum Reason {
         p: f64,
     },
     /// A: the median device is slower than its own past.
+    #[error(
+        "the median of {devices} devices takes {ratio:.2} times as long as before, at least {at_least:.2}"
+    )]
     MedianSlower {
         /// Median ratio of p10.
         ratio: f64,
@@ -80,6 +97,10 @@ pub enum Reason {
         devices: u64,
     },
     /// C or M: devices slow in some of their runs.
+    #[error(
+        "{hits} of {devices} devices are slow in some of their runs and as fast as before in the others{}",
+        text::slow_runs(*.slow_share, *.shape_is_known)
+    )]
     Intermittent {
         hits: u64,
         /// Devices with a baseline.
@@ -92,6 +113,10 @@ pub enum Reason {
         p: f64,
     },
     /// The whole cohort moved, by less than 1.6 x.
+    #[error(
+        "all {devices} devices together moved to {ratio:.2} times their earlier latency: a heavier model, or a \
+         mild fallback"
+    )]
     CohortMoved {
         /// Median ratio of p10.
         ratio: f64,
@@ -99,6 +124,10 @@ pub enum Reason {
         devices: u64,
     },
     /// The previous version did or did not slow down as well.
+    #[error(
+        "the previous version in the same window slowed down {} of its devices",
+        text::on_share(*.share, *.slowed)
+    )]
     PreviousVersionControl {
         /// Share of its devices beyond the same ratio, in [0, 1].
         share: f64,
@@ -106,6 +135,7 @@ pub enum Reason {
         slowed: bool,
     },
     /// Other models on the devices hit did or did not slow down.
+    #[error("other models slowed down {} of the devices hit", text::on_share(*.share, *.slowed))]
     PeerControl {
         /// Share of the devices hit where they did, in [0, 1].
         share: f64,
@@ -113,6 +143,11 @@ pub enum Reason {
         slowed: bool,
     },
     /// The same version on other chipsets shows the same effect.
+    #[error(
+        "{} the same with this version in the same window, {}",
+        text::other_chipsets(*.chipsets),
+        text::same_effect(*.share, *.ratio)
+    )]
     Everywhere {
         /// Chipsets compared.
         chipsets: u64,
@@ -122,6 +157,10 @@ pub enum Reason {
         ratio: Option<f64>,
     },
     /// Devices with one firmware are hit far more often than others of the chipset.
+    #[error(
+        "it comes with a firmware: {hits} of {devices} devices on {firmware} are hit, and {other_hits} of \
+         {other_devices} on others of this chipset"
+    )]
     Firmware {
         firmware: String,
         /// Its devices hit.
@@ -133,21 +172,33 @@ pub enum Reason {
         other_devices: u64,
     },
     /// The previous version moved as well.
+    #[error(
+        "the previous version moved as well in the same window, to {ratio:.2} times its earlier latency"
+    )]
     PreviousMoved {
         /// Its median ratio of p10.
         ratio: f64,
     },
     /// The devices hit have another runtime than the reference, which may only count nodes differently.
+    #[error(
+        "the devices hit have another runtime than the reference ({}), which may only count nodes differently",
+        .runtimes.join(", ")
+    )]
     NewRuntime {
         /// ORT and EP versions of the devices hit.
         runtimes: Vec<String>,
     },
     /// Work moved to the CPU on devices that all have another runtime than the reference.
+    #[error(
+        "all of them run it with another runtime than the reference ({}), which may be why",
+        .runtimes.join(", ")
+    )]
     OnRuntime {
         /// ORT and EP versions.
         runtimes: Vec<String>,
     },
     /// The NPU's back end could not be set up.
+    #[error("the NPU's back end gave {code} on {devices} of the devices hit")]
     Backend {
         /// The contract's reason code.
         code: String,
@@ -155,6 +206,12 @@ pub enum Reason {
         devices: u64,
     },
     /// S: the NPU does not start.
+    #[error(
+        "the NPU does not start on {hits} of {devices} devices{}{}{}",
+        text::without_session(*.failed, *.hits),
+        text::codes(.codes),
+        if *.is_unheard_of { text::UNHEARD_OF } else { "" }
+    )]
     NpuStart {
         /// Devices where the NPU does not start.
         hits: u64,
@@ -169,6 +226,13 @@ pub enum Reason {
         p: f64,
     },
     /// O: outputs differ by more than the tolerance.
+    #[error(
+        "on {hits} of {devices} tested devices the NPU's output is off by more than accepted: at the median the \
+         largest difference from the same device's CPU is {}, accepted is {}{}",
+        text::difference(*.max_abs),
+        text::difference(*.tolerance),
+        text::similarity(*.cosine, *.top1_share)
+    )]
     WrongOutputs {
         /// Devices beyond the tolerance.
         hits: u64,
@@ -185,6 +249,11 @@ pub enum Reason {
         p: f64,
     },
     /// OH: outputs differ between devices.
+    #[error(
+        "the same input gives {outputs} different outputs on {devices} tested devices, and {hits} of them leave \
+         the commonest one: the model does not behave the same on every phone{}",
+        text::firmware_of_hits(.firmware.as_deref())
+    )]
     DifferentOutputs {
         /// Devices whose output is not the commonest.
         hits: u64,
@@ -196,6 +265,10 @@ pub enum Reason {
         p: f64,
     },
     /// CV: runs vary more than before.
+    #[error(
+        "on {hits} of {devices} devices latency varies at least twice as much as it did there before{}",
+        text::cvs(*.cv, *.earlier_cv)
+    )]
     Varies {
         /// Devices whose runs vary more.
         hits: u64,
@@ -209,11 +282,20 @@ pub enum Reason {
         p: f64,
     },
     /// The previous version varies more as well.
+    #[error(
+        "the previous version varies more as well in the same window, on {} of its devices",
+        percent(*.share)
+    )]
     PreviousVaries {
         /// Share of its devices, in [0, 1].
         share: f64,
     },
     /// A CV rule of the config fired.
+    #[error(
+        "your rule {name}: coefficient of variation {}{}; such rules fire on healthy devices too",
+        percent(*.cv),
+        text::limits(*.limit, *.baseline)
+    )]
     CvRule {
         name: String,
         /// Coefficient of variation of all runs.
@@ -224,6 +306,10 @@ pub enum Reason {
         baseline: Option<f64>,
     },
     /// Far fewer devices reported than usual.
+    #[error(
+        "only {} reported on this chipset; the median of {windows} earlier windows is {usual}",
+        counted(*.devices, "device")
+    )]
     FewReporting {
         /// Devices that reported, on this chipset.
         devices: u64,
@@ -233,6 +319,10 @@ pub enum Reason {
         windows: u64,
     },
     /// Far more devices reported than usual, and the surplus could explain all hits.
+    #[error(
+        "{devices} devices reported on this chipset, where the median of {windows} earlier windows is {usual}; no \
+         more are hit than came to those, so they may be made up"
+    )]
     Crowd {
         /// Devices that reported, on this chipset.
         devices: u64,
@@ -242,13 +332,22 @@ pub enum Reason {
         windows: u64,
     },
     /// More new installations than the app usually has; they do not vote.
+    #[error(
+        "{devices} installations are new, far more than this app usually has, and do not vote: reports may be \
+         forged"
+    )]
     Flood {
         /// Installations without a vote.
         devices: u64,
     },
     /// A directive took devices off the NPU; they do not vote.
+    #[error("{devices} devices do not vote: a directive took them off the NPU")]
     Directed { devices: u64 },
     /// The finding does not hold on the installations that were known before the window.
+    #[error(
+        "it does not hold on the {proven} of {devices} installations that were known before this window, so it {}",
+        text::doubt(*.proven, *.devices, *.flood)
+    )]
     NewcomersOnly {
         /// Installations known before the window.
         proven: u64,
@@ -258,17 +357,28 @@ pub enum Reason {
         flood: bool,
     },
     /// Too few devices are hit for a page.
+    #[error("{} of the devices are hit, too few to wake anyone", percent(*.share))]
     FewHit {
         /// Share of the devices hit, in [0, 1].
         share: f64,
     },
     /// Too few devices in the window.
+    #[error(
+        "{} in the window: needs about {} to see a 2x change",
+        counted(*.devices, "device"),
+        counted(.needed.saturating_sub(*.devices), "more device")
+    )]
     TooFewDevices {
         devices: u64,
         /// Devices needed to detect a slow-down by 2 on all of them.
         needed: u64,
     },
     /// No reference of any kind.
+    #[error(
+        "{}: {comparable_placements} devices have a placement with a reference and {comparable_pasts} know their \
+         past on another version, firmware or runtime; {needed} of either are needed",
+        text::nothing_to_compare(.previous_version.as_deref())
+    )]
     NoReference {
         /// The version before, if there is one.
         previous_version: Option<String>,
@@ -281,6 +391,11 @@ pub enum Reason {
     },
     /// The sessions request the NPU, which has next to none of the work, and no reference shows how much it
     /// should have.
+    #[error(
+        "the model asks for the NPU, which has under {} of the work on {off_npu} of the {devices} devices whose \
+         placement could be read; no version before and no certified placement says how much it should have",
+        percent(TOTAL_FALLBACK_BELOW)
+    )]
     HardlyOnNpu {
         /// Devices where the NPU has under 5 % of the work.
         off_npu: u64,
@@ -288,6 +403,10 @@ pub enum Reason {
         devices: u64,
     },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
+    #[error(
+        "{devices} devices were compared with earlier windows of this version and are about as fast, which tells \
+         that nothing changed and not that it was right"
+    )]
     AsBefore {
         /// Devices compared with those windows.
         devices: u64,

@@ -6,6 +6,8 @@
 
 use epwatch_stats::order_stat::{median, median_lower_bound};
 
+use crate::tally::Tally;
+
 use super::b_shift::WorstRatios;
 use super::signal::{MIN_ELIGIBLE, Signal, SignalId};
 
@@ -37,16 +39,13 @@ pub struct Median {
 pub(super) fn moved(ratios: &WorstRatios, previous: Option<&WorstRatios>) -> Option<Median> {
     let ratios: Vec<f64> = ratios.values().copied().collect();
     let bound = median_lower_bound(&ratios, Z)?;
-    let slower = ratios.iter().filter(|ratio| **ratio >= SLOWER).count();
+    let fires = bound >= SLOWER;
+    let p = if fires { MEDIAN_CHANCE } else { 1.0 };
+    let slower = Tally::of(&ratios, |ratio| *ratio >= SLOWER);
     Some(Median {
         signal: Signal {
-            id: SignalId::Median,
             value: bound,
-            p: if bound >= SLOWER { MEDIAN_CHANCE } else { 1.0 },
-            hits: slower as u64,
-            devices: ratios.len() as u64,
-            threshold: SLOWER,
-            fires: bound >= SLOWER,
+            ..Signal::counted(SignalId::Median, slower, p, SLOWER, fires)
         },
         ratio: median(&ratios)?,
         is_heavier: (HEAVIER..SLOWER).contains(&bound),

@@ -8,11 +8,11 @@ use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
-use crate::tally::{Tally, surprise};
+use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind};
 
 use super::same_shape::{self, BeforeAndNow};
-use super::signal::{BEYOND_TENTHS, Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
+use super::signal::{BEYOND_TENTHS, Limits, MIN_HITS, Signal, SignalId, is_enough};
 
 /// Up to 1 % of healthy devices carry a lasting slow-down of their own (the project's detection
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
@@ -63,14 +63,9 @@ impl Shift {
     /// Returns the counts at every ratio tested, as rows that are stored next to the signals.
     #[must_use]
     pub fn history_rows(&self) -> Vec<Signal> {
-        let row = |(tenths, tally): &(u16, Tally)| Signal {
-            id: SignalId::ShiftBeyond(*tenths),
-            value: tally.hits as f64 / tally.devices as f64,
-            p: 1.0,
-            hits: tally.hits,
-            devices: tally.devices,
-            threshold: f64::from(*tenths) / 10.0,
-            fires: false,
+        let row = |(tenths, tally): &(u16, Tally)| {
+            let (id, ratio) = (SignalId::ShiftBeyond(*tenths), f64::from(*tenths) / 10.0);
+            Signal::counted(id, *tally, 1.0, ratio, false)
         };
         self.tallies.iter().map(row).collect()
     }
@@ -85,28 +80,14 @@ pub(super) fn beyond(
 ) -> Option<Shift> {
     let all: Vec<f64> = ratios.values().copied().collect();
     let cohort_ratio = median(&all)?;
-    let devices = ratios.len() as u64;
-
-    let tally = |tenths: u16| Tally {
-        hits: all
-            .iter()
-            .filter(|ratio| **ratio >= f64::from(tenths) / 10.0)
-            .count() as u64,
-        devices,
-    };
+    let tally = |tenths: u16| Tally::of(&all, |ratio| *ratio >= f64::from(tenths) / 10.0);
     let tallies: Vec<(u16, Tally)> = BEYOND_TENTHS.map(|tenths| (tenths, tally(tenths))).into();
     let from = if COHORT_MOVED.contains(&cohort_ratio) {
         20
     } else {
         16
     };
-    let chance = |tenths, tally| {
-        surprise(
-            tally,
-            baseline.rates.of(SignalId::ShiftBeyond(tenths), FLEET_RATE),
-            baseline.history.of(SignalId::ShiftBeyond(tenths)),
-        )
-    };
+    let chance = |tenths, tally| baseline.chance(SignalId::ShiftBeyond(tenths), FLEET_RATE, tally);
     let (tenths, tally, p) = tallies
         .iter()
         // Among equally surprising ratios the largest is the strongest evidence.
@@ -117,14 +98,13 @@ pub(super) fn beyond(
 
     let ratio = f64::from(tenths) / 10.0;
     let p = (p * ASKED_SEVERAL).min(1.0);
-    let share = tally.hits as f64 / devices as f64;
-    let borrowed = is_borrowed(&window.votes);
-    let (min_hits, p_limit) = if borrowed {
-        (MIN_HITS_BORROWED, limits.p_latency * BORROWED_STRICTER)
+    let (id, min_hits, p_limit) = if is_borrowed(&window.votes) {
+        let p_limit = limits.p_latency * BORROWED_STRICTER;
+        (SignalId::ShiftOfModel, MIN_HITS_BORROWED, p_limit)
     } else {
-        (MIN_HITS, limits.p_shift)
+        (SignalId::Shift, MIN_HITS, limits.p_shift)
     };
-    let enough = devices >= MIN_ELIGIBLE && tally.hits >= min_hits && share >= MIN_SHARE;
+    let fires = is_enough(tally, MIN_SHARE) && tally.hits >= min_hits && p <= p_limit;
     let hit_devices: HashSet<Installation> = ratios
         .iter()
         .filter(|(_, r)| **r >= ratio)
@@ -132,19 +112,7 @@ pub(super) fn beyond(
         .collect();
     let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices);
     Some(Shift {
-        signal: Signal {
-            id: if borrowed {
-                SignalId::ShiftOfModel
-            } else {
-                SignalId::Shift
-            },
-            value: share,
-            p,
-            hits: tally.hits,
-            devices,
-            threshold: ratio,
-            fires: enough && p <= p_limit,
-        },
+        signal: Signal::counted(id, tally, p, ratio, fires),
         tallies,
         hit_devices,
         p50_ratio,

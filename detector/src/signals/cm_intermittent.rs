@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
-use crate::tally::{Tally, surprise};
+use crate::tally::Tally;
 use crate::window::{AgainstSelf, DeviceVote, Installation, MIN_RUNS_HIGH};
 
-use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId, TAIL_PERCENTS};
+use super::signal::{Limits, Signal, SignalId, TAIL_PERCENTS, is_enough};
 
 /// Share of healthy devices with a moved median.
 pub(crate) const MOVED_RATE: f64 = 0.01;
@@ -137,46 +137,20 @@ pub(super) fn tails(
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<Intermittent> {
-    let counted: Vec<(u16, f64, Tally)> = TAIL_PERCENTS
-        .iter()
-        .map(|(percent, rate)| {
-            (
-                *percent,
-                *rate,
-                tally(devices, |runs| has_tail(runs, *percent)),
-            )
-        })
-        .collect();
-    let (percent, tally, p) = counted
-        .iter()
-        .rev()
-        .map(|(percent, rate, tally)| {
-            let id = SignalId::TailBeyond(*percent);
-            (
-                *percent,
-                *tally,
-                surprise(
-                    *tally,
-                    baseline.rates.of(id, *rate),
-                    baseline.history.of(id),
-                ),
-            )
-        })
-        .min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let tallies = TAIL_PERCENTS.map(|(percent, rate)| {
+        let (id, share) = (SignalId::TailBeyond(percent), f64::from(percent) / 100.0);
+        let tally = Tally::of(devices.values(), |runs| runs.tail() >= share);
+        (share, baseline.chance(id, rate, tally), row(id, tally))
+    });
+    let least = tallies.iter().rev().min_by(|a, b| a.1.total_cmp(&b.1));
+    let (share, p) = least.map(|(share, p, _)| (*share, *p))?;
     let p = (p * TAIL_PERCENTS.len() as f64).min(1.0);
-    let tallies = counted
-        .iter()
-        .map(|(percent, _, tally)| row(SignalId::TailBeyond(*percent), *tally))
-        .collect();
-    let threshold = f64::from(percent) / 100.0;
-    found(
-        SignalId::Tail,
-        (tally, p, threshold),
-        limits,
-        devices,
-        |runs| has_tail(runs, percent),
-        tallies,
-    )
+    let hit = |runs: &DeviceRuns| runs.tail() >= share;
+    let found = found(SignalId::Tail, p, share, limits, devices, hit)?;
+    Some(Intermittent {
+        tallies: tallies.map(|(_, _, row)| row).into(),
+        ..found
+    })
 }
 
 /// M: devices whose median moved while their fast runs stayed; `None` if no device has a baseline.
@@ -185,17 +159,9 @@ pub(super) fn moved_medians(
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<Intermittent> {
-    let tally = tally(devices, DeviceRuns::has_moved);
-    let rate = baseline.rates.of(SignalId::Moved, MOVED_RATE);
-    let p = surprise(tally, rate, baseline.history.of(SignalId::Moved));
-    found(
-        SignalId::Moved,
-        (tally, p, 1.6),
-        limits,
-        devices,
-        DeviceRuns::has_moved,
-        Vec::new(),
-    )
+    let (id, hit) = (SignalId::Moved, DeviceRuns::has_moved);
+    let p = baseline.chance(id, MOVED_RATE, Tally::of(devices.values(), hit));
+    found(id, p, 1.6, limits, devices, hit)
 }
 
 /// Whether the devices hit are slow in the window's own runs too. If a device has few runs in the window,
@@ -224,13 +190,7 @@ pub(crate) fn tally_of<'a>(
     found: &Signal,
     votes: impl IntoIterator<Item = &'a DeviceVote>,
 ) -> Tally {
-    tally(&runs_of_devices(votes), |runs| is_hit(found, runs))
-}
-
-/// Returns the number and the share of those devices; `None` if too few have a baseline.
-pub(crate) fn share_hit(found: &Signal, votes: &[DeviceVote]) -> Option<(u64, f64)> {
-    let tally = tally_of(found, votes);
-    (tally.devices >= MIN_ELIGIBLE).then(|| (tally.hits, tally.hits as f64 / tally.devices as f64))
+    Tally::of(runs_of_devices(votes).values(), |runs| is_hit(found, runs))
 }
 
 /// Whether a device's runs are hit by the criterion of `found`.
@@ -241,42 +201,22 @@ pub(crate) fn is_hit(found: &Signal, runs: &DeviceRuns) -> bool {
     }
 }
 
-fn has_tail(runs: &DeviceRuns, percent: u16) -> bool {
-    runs.tail() >= f64::from(percent) / 100.0
-}
-
-fn tally(devices: &HashMap<Installation, DeviceRuns>, hit: impl Fn(&DeviceRuns) -> bool) -> Tally {
-    Tally {
-        hits: devices.values().filter(|runs| hit(runs)).count() as u64,
-        devices: devices.len() as u64,
-    }
-}
-
 fn row(id: SignalId, tally: Tally) -> Signal {
-    Signal {
-        id,
-        value: tally.hits as f64 / tally.devices.max(1) as f64,
-        p: 1.0,
-        hits: tally.hits,
-        devices: tally.devices,
-        threshold: 0.0,
-        fires: false,
-    }
+    Signal::counted(id, tally, 1.0, 0.0, false)
 }
 
 fn found(
     id: SignalId,
-    (tally, p, threshold): (Tally, f64, f64),
+    p: f64,
+    threshold: f64,
     limits: &Limits,
     devices: &HashMap<Installation, DeviceRuns>,
     hit: impl Fn(&DeviceRuns) -> bool,
-    tallies: Vec<Signal>,
 ) -> Option<Intermittent> {
+    let tally = Tally::of(devices.values(), &hit);
     if tally.devices == 0 {
         return None;
     }
-    let share = tally.hits as f64 / tally.devices as f64;
-    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
     let mut hit: Vec<(&Installation, &DeviceRuns)> =
         devices.iter().filter(|(_, runs)| hit(runs)).collect();
     // Sorted, because sums of fractions depend on the order.
@@ -287,19 +227,12 @@ fn found(
         .collect();
     let known = hit.iter().filter(|(_, runs)| runs.shape_is_known).count();
     let still = goes_on(id, hit.iter().map(|(_, runs)| *runs));
+    let fires = is_enough(tally, MIN_SHARE) && p <= limits.p_latency && still;
     Some(Intermittent {
-        signal: Signal {
-            id,
-            value: share,
-            p,
-            hits: tally.hits,
-            devices: tally.devices,
-            threshold,
-            fires: enough && p <= limits.p_latency && still,
-        },
+        signal: Signal::counted(id, tally, p, threshold, fires),
         shape_is_known: 2 * known >= hit.len(),
         hit_devices: hit.into_iter().map(|(device, _)| *device).collect(),
-        tallies,
+        tallies: Vec::new(),
         slow_share: epwatch_stats::order_stat::median(&shares),
     })
 }

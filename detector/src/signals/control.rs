@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::cohort::ModelKey;
-use crate::hash::{HashMap, HashSet};
+use crate::hash::HashMap;
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
@@ -37,6 +37,33 @@ impl Control {
     #[must_use]
     pub fn vetoes(self) -> bool {
         matches!(self, Control::PreviousSlowed(_) | Control::PeersSlowed(_))
+    }
+
+    /// The previous version slowed too if at least half as large a share of its devices is hit.
+    pub(super) fn of_previous(previous: Tally, share: f64) -> Self {
+        if previous.devices < MIN_ELIGIBLE {
+            Control::Absent
+        } else if previous.hits >= MIN_HITS && previous.share() >= share / 2.0 {
+            Control::PreviousSlowed(previous.share())
+        } else {
+            Control::PreviousSteady(previous.share())
+        }
+    }
+
+    /// Decides by the previous version if it slowed too, else by other models on the devices hit if enough have
+    /// one. Those slowed too if they did on at least half of these devices.
+    fn or_of_peers(self, peers: impl FnOnce() -> Tally) -> Self {
+        if self.vetoes() {
+            return self;
+        }
+        let peers = peers();
+        if peers.devices < MIN_HITS {
+            self
+        } else if peers.share() >= 0.5 {
+            Control::PeersSlowed(peers.share())
+        } else {
+            Control::PeersSteady(peers.share())
+        }
     }
 }
 
@@ -96,54 +123,15 @@ pub(super) fn slowed_too(
     let Some(shift) = shift.filter(|shift| shift.signal.hits > 0) else {
         return Control::Absent;
     };
-    let by_previous = previous.map_or(Control::Absent, |ratios| previous_version(ratios, shift));
-    if by_previous.vetoes() {
-        return by_previous;
-    }
-    match peer_models(window, peers, &shift.hit_devices) {
-        Control::Absent => by_previous,
-        by_peers => by_peers,
-    }
-}
-
-/// The previous version slowed too if at least half as large a share of it is beyond the ratio.
-fn previous_version(ratios: &WorstRatios, shift: &Shift) -> Control {
-    let slow = ratios
-        .values()
-        .filter(|ratio| **ratio >= shift.signal.threshold)
-        .count() as u64;
-    if (ratios.len() as u64) < MIN_ELIGIBLE {
-        return Control::Absent;
-    }
-    let share = slow as f64 / ratios.len() as f64;
-    if slow >= MIN_HITS && share >= shift.signal.value / 2.0 {
-        Control::PreviousSlowed(share)
-    } else {
-        Control::PreviousSteady(share)
-    }
-}
-
-/// Other models slowed too if they did on at least half of the devices hit that have one.
-fn peer_models(
-    window: &CohortWindow,
-    peers: &PeerRatios,
-    hit_devices: &HashSet<Installation>,
-) -> Control {
-    let model = &window.key.model;
-    let ratios: Vec<f64> = hit_devices
-        .iter()
-        .filter_map(|device| peers.steadiest_peer(device, model))
-        .collect();
-    if (ratios.len() as u64) < MIN_HITS {
-        return Control::Absent;
-    }
-    let slow = ratios.iter().filter(|ratio| **ratio >= PEER_SLOWED).count();
-    let share = slow as f64 / ratios.len() as f64;
-    if share >= 0.5 {
-        Control::PeersSlowed(share)
-    } else {
-        Control::PeersSteady(share)
-    }
+    let beyond = |ratio: &f64| *ratio >= shift.signal.threshold;
+    let previous = previous.map_or(Tally::default(), |ratios| {
+        Tally::of(ratios.values(), beyond)
+    });
+    Control::of_previous(previous, shift.signal.value).or_of_peers(|| {
+        let (model, hit) = (&window.key.model, shift.hit_devices.iter());
+        let ratios = hit.filter_map(|device| peers.steadiest_peer(device, model));
+        Tally::of(ratios, |ratio| ratio >= PEER_SLOWED)
+    })
 }
 
 /// Compares the devices that C or M found with the controls.
@@ -154,28 +142,11 @@ pub(crate) fn intermittent_too(
     peers: &PeerRatios,
     found: &Intermittent,
 ) -> Control {
-    let before =
-        previous.and_then(|previous| cm_intermittent::share_hit(&found.signal, &previous.votes));
-    let by_previous = match before {
-        None => Control::Absent,
-        Some((hits, share)) if hits >= MIN_HITS && share >= found.signal.value / 2.0 => {
-            return Control::PreviousSlowed(share);
-        }
-        Some((_, share)) => Control::PreviousSteady(share),
-    };
-    let Tally {
-        hits: slowed,
-        devices,
-    } = peers_hit(window, peers, found);
-    if devices < MIN_HITS {
-        return by_previous;
-    }
-    let share = slowed as f64 / devices as f64;
-    if share >= 0.5 {
-        Control::PeersSlowed(share)
-    } else {
-        Control::PeersSteady(share)
-    }
+    let previous = previous.map_or(Tally::default(), |previous| {
+        cm_intermittent::tally_of(&found.signal, &previous.votes)
+    });
+    Control::of_previous(previous, found.signal.value)
+        .or_of_peers(|| peers_hit(window, peers, found))
 }
 
 /// Counts the devices that C or M found and that run another model, and those where it is hit as well.

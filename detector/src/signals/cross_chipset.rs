@@ -5,6 +5,8 @@
 //! as a fallback. So if latency alone decides, the cohort is compared with the other chipsets. Placements
 //! need no such control.
 
+use std::ops::AddAssign;
+
 use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use epwatch_stats::order_stat::median;
 
@@ -83,11 +85,7 @@ pub(super) fn in_some_runs(
 ) -> Option<CrossChipset> {
     let tally_of = |other: &&CohortWindow| cm_intermittent::tally_of(&found.signal, proven(other));
     let tallies = controls.chipsets.iter().map(tally_of).collect();
-    let add = |rest: &mut Tally, small: Tally| {
-        rest.hits += small.hits;
-        rest.devices += small.devices;
-    };
-    let tallies = with_rest(tallies, |tally| tally.devices, add);
+    let tallies = with_rest(tallies, |tally| tally.devices, Tally::add_assign);
     let own = found.signal.value;
     let (share, same) = same_share(own, usual, &tallies)?;
     let peers = control::peers_hit(window, controls.peers, found);
@@ -117,11 +115,8 @@ pub(super) fn in_all_runs(
     };
     let others = chipsets.iter().map(ratios_of).collect();
     let others = with_rest(others, |ratios| ratios.len() as u64, Vec::extend);
-    let beyond = |ratio: &&f64| **ratio >= found.signal.threshold;
-    let tally = |ratios: &Vec<f64>| Tally {
-        hits: ratios.iter().filter(beyond).count() as u64,
-        devices: ratios.len() as u64,
-    };
+    let beyond = |ratio: &f64| *ratio >= found.signal.threshold;
+    let tally = |ratios: &Vec<f64>| Tally::of(ratios, beyond);
     let tallies: Vec<Tally> = others.iter().map(tally).collect();
     let (share, same_share) = same_share(found.signal.value, usual, &tallies)?;
     let ratios: Vec<f64> = others.iter().filter_map(|ratios| median(ratios)).collect();
@@ -194,21 +189,20 @@ fn as_much(own: f64, usual: f64) -> f64 {
 /// significantly more than usual, half of them as much as here, and few significantly less. `None` without
 /// others.
 fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
-    let hits: u64 = others.iter().map(|other| other.hits).sum();
-    let devices: u64 = others.iter().map(|other| other.devices).sum();
-    if devices == 0 {
+    let mut all = Tally::default();
+    others.iter().for_each(|other| all += *other);
+    if all.devices == 0 {
         return None;
     }
-    let share = hits as f64 / devices as f64;
     let wanted = as_much(own, usual);
-    let surely_more = hits >= MIN_HITS && chance_of_more(usual, hits, devices) < SURELY;
+    let surely_more = all.hits >= MIN_HITS && chance_of_more(usual, all.hits, all.devices) < SURELY;
     let shows = |other: &&Tally| other.hits as f64 >= wanted * other.devices as f64;
     let show = others.iter().filter(shows).count();
     let differ = others.iter().filter(|other| surely_below(wanted, other));
     let same = surely_more
         && show as f64 >= MUST_SHOW * others.len() as f64
         && may_differ(differ.count(), others.len());
-    Some((share, same))
+    Some((all.share(), same))
 }
 
 /// Median ratio of p10 of the devices hit.
@@ -222,12 +216,8 @@ fn hit_ratio(window: &CohortWindow, found: &Shift) -> Option<f64> {
 fn shape_is_known(window: &CohortWindow, found: &Shift) -> bool {
     let hit = window.votes.iter();
     let hit = hit.filter(|vote| found.hit_devices.contains(&vote.installation));
-    let (mut known, mut all) = (0, 0);
-    for vote in hit {
-        all += 1;
-        known += usize::from(cm_intermittent::is_known(&vote.shape_key));
-    }
-    2 * known >= all
+    let votes = Tally::of(hit, |vote| cm_intermittent::is_known(&vote.shape_key));
+    2 * votes.hits >= votes.devices
 }
 
 #[cfg(test)]

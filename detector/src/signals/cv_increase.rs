@@ -9,11 +9,11 @@ use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
 use crate::hash::HashMap;
-use crate::tally::{Tally, surprise};
+use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
 
 use super::control::Control;
-use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
+use super::signal::{Limits, Signal, SignalId, is_enough};
 
 /// Healthy devices that are hit in a window: one device's clean CV spans 0.035 to 0.59 from the 5 %
 /// to the 95 % point in healthy fleets (the project's detection measurements).
@@ -119,42 +119,20 @@ pub(crate) fn varies(
     if tally.devices == 0 {
         return None;
     }
-    let rate = baseline.rates.of(SignalId::CvIncrease, FLEET_RATE);
-    let p = surprise(tally, rate, baseline.history.of(SignalId::CvIncrease));
-    let share = tally.hits as f64 / tally.devices as f64;
-    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
+    let p = baseline.chance(SignalId::CvIncrease, FLEET_RATE, tally);
+    let fires = is_enough(tally, MIN_SHARE) && p <= limits.p_latency;
     let of = |field: fn(&BeforeAndNowCv) -> f64| {
         let values: Vec<f64> = hit.iter().map(field).collect();
         median(&values)
     };
     Some(CvIncrease {
-        signal: Signal {
-            id: SignalId::CvIncrease,
-            value: share,
-            p,
-            hits: tally.hits,
-            devices: tally.devices,
-            threshold: OWN,
-            fires: enough && p <= limits.p_latency,
-        },
+        signal: Signal::counted(SignalId::CvIncrease, tally, p, OWN, fires),
         cv: of(|pair| pair.now),
         earlier_cv: of(|pair| pair.before),
-        control: previous.map_or(Control::Absent, |window| control(window, of_cohort, share)),
+        control: previous.map_or(Control::Absent, |previous| {
+            Control::of_previous(counted(previous, of_cohort).1, tally.share())
+        }),
     })
-}
-
-/// The previous version varies too if at least half as large a share of its devices does.
-fn control(previous: &CohortWindow, of_cohort: f64, share: f64) -> Control {
-    let (_, tally) = counted(previous, of_cohort);
-    if tally.devices < MIN_ELIGIBLE {
-        return Control::Absent;
-    }
-    let of_previous = tally.hits as f64 / tally.devices as f64;
-    if tally.hits >= MIN_HITS && of_previous >= share / 2.0 {
-        Control::PreviousSlowed(of_previous)
-    } else {
-        Control::PreviousSteady(of_previous)
-    }
 }
 
 #[cfg(test)]

@@ -122,15 +122,10 @@ pub(crate) fn slower<'w>(
     // A version's own earlier windows are a reference only if its placement was another one there.
     let own_past_counts = change.origin == Origin::SameVersion;
     let compared = |vote: &'w DeviceVote| {
+        let shape = &*vote.shape_key;
         let groups = [
-            (
-                SpeedReference::SameVersion,
-                same_version.get(&*vote.shape_key),
-            ),
-            (
-                SpeedReference::PreviousVersion,
-                previous_version.get(&*vote.shape_key),
-            ),
+            (SpeedReference::SameVersion, same_version.get(shape)),
+            (SpeedReference::PreviousVersion, previous_version.get(shape)),
         ];
         let before = baseline.latency.get(&vote.shape_key);
         compare(vote, groups, before, own_past_counts)
@@ -146,24 +141,16 @@ pub(crate) fn slower<'w>(
     };
     let all: Vec<&Comparison<'_>> = worse.values().flatten().collect();
     let latencies: Vec<BeforeAndNow<'_>> = all.iter().map(|c| c.p50).collect();
-    let ratios: Vec<f64> = latencies
-        .iter()
-        .map(|p50| p50.now_us / p50.before_us)
-        .collect();
+    let ratios = latencies.iter().map(|p50| p50.now_us / p50.before_us);
+    let ratios: Vec<f64> = ratios.collect();
     let (hit_p50_us, reference_p50_us) = same_shape::medians(&latencies)?;
 
-    let share = found.hits as f64 / found.devices as f64;
-    let enough = found.hits >= MIN_HITS && share >= MIN_SLOWER_SHARE;
+    let id = SignalId::SlowerAndMoved;
+    let enough = found.hits >= MIN_HITS && found.share() >= MIN_SLOWER_SHARE;
+    let fires = change.signal.fires && enough && p_slower <= limits.p_placement;
+    let p = change.signal.p.max(p_slower);
     Some(SlowerAndMoved {
-        signal: Signal {
-            id: SignalId::SlowerAndMoved,
-            value: share,
-            p: change.signal.p.max(p_slower),
-            hits: found.hits,
-            devices: found.devices,
-            threshold: MIN_SLOWER_SHARE,
-            fires: change.signal.fires && enough && p_slower <= limits.p_placement,
-        },
+        signal: Signal::counted(id, found, p, MIN_SLOWER_SHARE, fires),
         reference: commonest(&all)?,
         p50_ratio: median(&ratios)?,
         hit_p50_us,
@@ -199,10 +186,7 @@ fn by_device<'a>(
     compared: impl Fn(&'a DeviceVote) -> Option<Comparison<'a>>,
 ) -> HashMap<Installation, Vec<Comparison<'a>>> {
     let mut by_device: HashMap<Installation, Vec<Comparison<'_>>> = HashMap::default();
-    for vote in votes {
-        let Some(comparison) = compared(vote) else {
-            continue;
-        };
+    for (vote, comparison) in votes.filter_map(|vote| Some((vote, compared(vote)?))) {
         let slot = by_device.entry(vote.installation).or_default();
         slot.push(comparison);
     }
@@ -211,11 +195,9 @@ fn by_device<'a>(
 
 /// Counts the devices that are slower among those compared.
 fn tally(by_device: &HashMap<Installation, Vec<Comparison<'_>>>) -> Tally {
-    let is_slower = |votes: &&Vec<Comparison<'_>>| votes.iter().any(|vote| vote.slower);
-    Tally {
-        hits: by_device.values().filter(is_slower).count() as u64,
-        devices: by_device.len() as u64,
-    }
+    Tally::of(by_device.values(), |votes| {
+        votes.iter().any(|vote| vote.slower)
+    })
 }
 
 fn is_worse(vote: &DeviceVote, references: &[PlacementReference]) -> bool {
@@ -308,8 +290,6 @@ fn commonest(comparisons: &[&Comparison<'_>]) -> Option<SpeedReference> {
     for comparison in comparisons {
         *counts.entry(comparison.reference).or_default() += 1;
     }
-    counts
-        .into_iter()
-        .max_by_key(|(_, n)| *n)
-        .map(|(reference, _)| reference)
+    let commonest = counts.into_iter().max_by_key(|(_, n)| *n);
+    commonest.map(|(reference, _)| reference)
 }

@@ -12,10 +12,10 @@ use epwatch_proto::ReasonCode;
 use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::hash::{HashMap, HashSet};
 use crate::placement::{Placement, Unit};
-use crate::tally::{Tally, surprise};
+use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
+use super::signal::{Limits, Signal, SignalId, is_enough};
 
 /// Codes that mean the NPU's back end could not be set up.
 pub(crate) const BACKEND_CODES: [ReasonCode; 4] = [
@@ -146,20 +146,17 @@ pub(crate) fn changed(
         let compared = of(place)?;
         rises.push(compared.rise);
         shares.extend(placement.npu_share().map(|(share, _)| share));
-        if compared
-            .reference_runtime
-            .as_ref()
-            .is_some_and(|runtime| *runtime != placement.runtime)
-        {
+        let reference = compared.reference_runtime.as_ref();
+        if reference.is_some_and(|runtime| *runtime != placement.runtime) {
             runtimes.push(placement.runtime.clone());
         }
     }
     // The runtime can only be the cause if every device hit has another one.
-    let new_runtimes = if runtimes.len() == hits.len() {
-        sorted_once(runtimes)
-    } else {
-        Vec::new()
-    };
+    if runtimes.len() < hits.len() {
+        runtimes.clear();
+    }
+    runtimes.sort();
+    runtimes.dedup();
     let mut hit_placements: Vec<HitPlacement> = by_placement
         .into_values()
         .map(|(placement, devices)| HitPlacement {
@@ -179,24 +176,13 @@ pub(crate) fn changed(
         // Devices that a directive took off the NPU had their work there, so they count as not hit.
         devices: compared_devices.len() as u64 + window.n_only_directed(),
     };
-    let p = surprise(
-        tally,
-        baseline.rates.of(SignalId::Placement, FLEET_RATE),
-        baseline.history.of(SignalId::Placement),
-    );
-    let enough = tally.hits >= MIN_HITS && tally.devices >= MIN_ELIGIBLE;
+    let p = baseline.chance(SignalId::Placement, FLEET_RATE, tally);
+    let fires = is_enough(tally, 0.0) && p <= limits.p_placement;
+    let threshold = sample.unit.noise();
     Some(PlacementChange {
         signal: Signal {
-            id: SignalId::Placement,
             value: epwatch_stats::order_stat::median(&rises).unwrap_or(0.0),
-            p,
-            hits: tally.hits,
-            devices: tally.devices,
-            threshold: match sample.unit {
-                Unit::Macs => 0.02,
-                Unit::Nodes => 0.03,
-            },
-            fires: enough && p <= limits.p_placement,
+            ..Signal::counted(SignalId::Placement, tally, p, threshold, fires)
         },
         origin,
         unit: sample.unit,
@@ -205,14 +191,8 @@ pub(crate) fn changed(
         hit_placements,
         kept_devices: compared_devices.difference(&hit_devices).copied().collect(),
         hit_devices,
-        new_runtimes,
+        new_runtimes: runtimes,
     })
-}
-
-fn sorted_once(mut texts: Vec<String>) -> Vec<String> {
-    texts.sort();
-    texts.dedup();
-    texts
 }
 
 /// Whether a placement is worse than the reference; `None` if none is comparable.

@@ -45,7 +45,7 @@ pub struct Evidence {
     /// EP; `None` if no placement is comparable.
     pub placement: Option<PlacementChange>,
     /// EJ; `None` without EP, or if the devices' speed has no reference.
-    pub joined: Option<SlowerAndMoved>,
+    pub slower_and_moved: Option<SlowerAndMoved>,
     /// B; `None` if no device has a baseline.
     pub shift: Option<Shift>,
     /// Whether the devices that B found are those whose placement got worse.
@@ -87,27 +87,23 @@ impl Evidence {
             chipsets,
         } = controls;
         let placement = ep_placement::changed(window, baseline, limits);
-        let joined = placement.as_ref().and_then(|change| {
+        let slower_and_moved = placement.as_ref().and_then(|change| {
             ej_slower_and_moved::slower(window, previous, change, baseline, limits)
         });
         let ratios = b_shift::worst_ratios(&window.votes);
         let before = previous.map(|previous| b_shift::worst_ratios(&previous.votes));
         let shift = b_shift::beyond(window, &ratios, baseline, limits);
         let slower = shift.as_ref().filter(|shift| shift.signal.fires);
-        let placement_explains_shift =
-            placement
-                .as_ref()
-                .zip(slower)
-                .is_some_and(|(change, shift)| {
-                    ej_slower_and_moved::explains(change, &shift.hit_devices, limits)
-                });
+        let both = placement.as_ref().zip(slower);
+        let placement_explains_shift = both.is_some_and(|(change, shift)| {
+            ej_slower_and_moved::explains(change, &shift.hit_devices, limits)
+        });
         let median = a_median::moved(&ratios, before.as_ref());
         let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref());
         let runs = cm_intermittent::runs_of_devices(&window.votes);
         let tail = cm_intermittent::tails(&runs, baseline, limits);
         let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
-        let fires = |found: &&Intermittent| found.signal.fires;
-        let found = tail.as_ref().filter(fires).or(moved.as_ref().filter(fires));
+        let found = firing(&tail, &moved);
         let intermittent_control = found.map_or(Control::Absent, |found| {
             control::intermittent_too(window, previous, peers, found)
         });
@@ -115,15 +111,14 @@ impl Evidence {
             let usual = usual_share(found.past_id(), baseline);
             cross_chipset::in_some_runs(window, controls, found, usual)
         });
-        let is_slower = shift.as_ref().is_some_and(|shift| shift.signal.fires)
-            || median.as_ref().is_some_and(|median| median.signal.fires);
+        let is_slower = slower.is_some() || median.as_ref().is_some_and(|m| m.signal.fires);
         let cross_chipset = shift.as_ref().filter(|_| is_slower).and_then(|shift| {
             let usual = usual_share(shift.past_id(), baseline);
             cross_chipset::in_all_runs(window, chipsets, shift, usual)
         });
         Self {
             placement,
-            joined,
+            slower_and_moved,
             shift,
             placement_explains_shift,
             median,
@@ -133,7 +128,7 @@ impl Evidence {
             intermittent_control,
             cross_chipset,
             intermittent_cross_chipset,
-            start_failures: s_start_failure::failed(window, previous, baseline, limits),
+            start_failures: s_start_failure::start_failures(window, previous, baseline, limits),
             outputs: o_outputs::differ(window, previous, baseline, limits),
             cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
@@ -142,30 +137,62 @@ impl Evidence {
     /// Returns every signal, for the store and for people.
     #[must_use]
     pub fn signals(&self) -> Vec<Signal> {
-        let joined = self.joined.iter().map(|found| found.signal.clone());
-        let placement = self.placement.iter().map(|found| found.signal.clone());
-        let median = self.median.iter().map(|found| found.signal.clone());
-        let shift = self.shift.iter().map(|found| found.signal.clone());
-        let tail = self.tail.iter().map(|found| found.signal.clone());
-        let moved = self.moved.iter().map(|found| found.signal.clone());
-        let all = joined.chain(placement).chain(median).chain(shift);
-        let starts = self.start_failures.iter().map(|found| found.signal.clone());
-        let outputs = self.outputs.iter().flat_map(Outputs::signals);
-        let spread = self.cv_increase.iter().map(|found| found.signal.clone());
-        let all = all.chain(tail).chain(moved);
-        all.chain(starts).chain(outputs).chain(spread).collect()
+        let outputs = self.outputs.as_ref();
+        let minority = outputs.and_then(|outputs| outputs.minority.as_ref());
+        let beyond = outputs.and_then(|outputs| outputs.beyond.as_ref());
+        let all = [
+            self.slower_and_moved.as_ref().map(|found| &found.signal),
+            self.placement.as_ref().map(|found| &found.signal),
+            self.median.as_ref().map(|found| &found.signal),
+            self.shift.as_ref().map(|found| &found.signal),
+            self.tail.as_ref().map(|found| &found.signal),
+            self.moved.as_ref().map(|found| &found.signal),
+            self.start_failures.as_ref().map(|found| &found.signal),
+            beyond.map(|found| &found.signal),
+            minority.map(|found| &found.signal),
+            self.cv_increase.as_ref().map(|found| &found.signal),
+        ];
+        all.into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn firing_shift(&self) -> Option<&Shift> {
+        self.shift.as_ref().filter(|shift| shift.signal.fires)
+    }
+
+    pub(crate) fn firing_median(&self) -> Option<&Median> {
+        self.median.as_ref().filter(|median| median.signal.fires)
+    }
+
+    /// Returns C or M, whichever fires; C if both do.
+    pub(crate) fn firing_intermittent(&self) -> Option<&Intermittent> {
+        firing(&self.tail, &self.moved)
+    }
+
+    pub(crate) fn firing_starts(&self) -> Option<&StartFailures> {
+        let starts = self.start_failures.as_ref();
+        starts.filter(|starts| starts.signal.fires)
+    }
+
+    pub(crate) fn firing_outputs(&self) -> Option<&OutputsBeyond> {
+        let beyond = self.outputs.as_ref()?.beyond.as_ref();
+        beyond.filter(|beyond| beyond.signal.fires)
     }
 
     /// Returns the counts behind the signals, for the history of later versions.
     #[must_use]
     pub fn tallies(&self) -> Vec<Signal> {
         let shift = self.shift.iter().flat_map(Shift::history_rows);
-        let tail = self
-            .tail
-            .iter()
-            .flat_map(|tail| tail.tallies.iter().cloned());
+        let tail = self.tail.iter().flat_map(|tail| tail.tallies.clone());
         shift.chain(tail).collect()
     }
+}
+
+fn firing<'a>(
+    tail: &'a Option<Intermittent>,
+    moved: &'a Option<Intermittent>,
+) -> Option<&'a Intermittent> {
+    let all = tail.iter().chain(moved);
+    all.into_iter().find(|found| found.signal.fires)
 }
 
 /// Returns a signal's built-in rate among healthy devices.
@@ -182,12 +209,9 @@ pub fn built_in_rate(id: SignalId) -> f64 {
         SignalId::OutputHash => o_outputs::MINORITY_RATE,
         SignalId::CvIncrease => cv_increase::FLEET_RATE,
         SignalId::Tail | SignalId::TailBeyond(_) => {
-            let rates = TAIL_PERCENTS.into_iter();
-            rates
-                .filter(|(percent, _)| id == SignalId::TailBeyond(*percent))
-                .map(|(_, rate)| rate)
-                .next()
-                .unwrap_or(cm_intermittent::MOVED_RATE)
+            let mut rates = TAIL_PERCENTS.into_iter();
+            let known = rates.find(|(percent, _)| id == SignalId::TailBeyond(*percent));
+            known.map_or(cm_intermittent::MOVED_RATE, |(_, rate)| rate)
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::hash::{HashMap, HashSet};
 use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, Installation};
 
-use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
+use super::signal::{Limits, Signal, SignalId, is_enough};
 
 /// Share of healthy devices beyond the tolerance. The same bytes give the same output, so the rate is far
 /// below those of latency.
@@ -63,16 +63,6 @@ pub struct OutputMinority {
     pub firmware: Option<String>,
 }
 
-impl Outputs {
-    /// Returns both signals.
-    #[must_use]
-    pub fn signals(&self) -> Vec<Signal> {
-        let beyond = self.beyond.iter().map(|found| &found.signal);
-        let minority = self.minority.iter().map(|found| &found.signal);
-        beyond.chain(minority).cloned().collect()
-    }
-}
-
 /// Compares the outputs of every device's latest tests; `None` without tests.
 #[must_use]
 pub(crate) fn differ(
@@ -117,20 +107,7 @@ fn beyond_by_device(window: &CohortWindow) -> BTreeMap<Installation, (bool, &Gol
 }
 
 fn tally_of<T>(devices: &BTreeMap<Installation, (bool, T)>) -> Tally {
-    Tally {
-        hits: devices.values().filter(|(is_hit, _)| *is_hit).count() as u64,
-        devices: devices.len() as u64,
-    }
-}
-
-/// Returns the cohort's healthy history, with the previous version in the same window added.
-fn past(id: SignalId, baseline: &Baseline, before: Option<Tally>) -> Tally {
-    let mut past = baseline.history.of(id);
-    if let Some(before) = before {
-        past.hits += before.hits;
-        past.devices += before.devices;
-    }
-    past
+    Tally::of(devices.values(), |(is_hit, _)| *is_hit)
 }
 
 fn beyond(
@@ -144,7 +121,7 @@ fn beyond(
     let before = previous.map(|window| tally_of(&beyond_by_device(window)));
     let id = SignalId::Outputs;
     let rate = baseline.rates.of(id, BEYOND_RATE);
-    let (signal, enough) = signal(id, tally, past(id, baseline, before), rate, limits)?;
+    let (signal, enough) = signal(id, tally, baseline.past(id, before), rate, limits)?;
     let is_page = enough && signal.p <= limits.p_latency;
     let hit = || devices.values().filter(|(is_hit, _)| *is_hit);
     let of = |field: fn(&GoldenTest) -> Option<f64>| {
@@ -204,7 +181,7 @@ fn minority(
     let before = previous.map(|window| tally_of(&minority_by_device(window).0));
     let id = SignalId::OutputHash;
     let rate = baseline.rates.of(id, MINORITY_RATE);
-    let (signal, _) = signal(id, tally, past(id, baseline, before), rate, limits)?;
+    let (signal, _) = signal(id, tally, baseline.past(id, before), rate, limits)?;
     Some(OutputMinority {
         signal,
         outputs,
@@ -234,18 +211,9 @@ fn signal(
         return None;
     }
     let p = surprise(tally, rate, past);
-    let share = tally.hits as f64 / tally.devices as f64;
-    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && share >= MIN_SHARE;
-    let signal = Signal {
-        id,
-        value: share,
-        p,
-        hits: tally.hits,
-        devices: tally.devices,
-        threshold: MIN_SHARE,
-        fires: enough && p <= limits.p_placement,
-    };
-    Some((signal, enough))
+    let enough = is_enough(tally, MIN_SHARE);
+    let fires = enough && p <= limits.p_placement;
+    Some((Signal::counted(id, tally, p, MIN_SHARE, fires), enough))
 }
 
 #[cfg(test)]

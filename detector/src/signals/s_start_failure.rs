@@ -1,6 +1,7 @@
 //! S: devices where the NPU does not start. A session that requested it could not be created, or was created
 //! with nothing on the NPU and a reason code of its back end.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_proto::ReasonCode;
@@ -11,7 +12,7 @@ use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, different};
 
 use super::ep_placement::{self, BACKEND_CODES};
-use super::signal::{Limits, MIN_ELIGIBLE, MIN_HITS, Signal, SignalId};
+use super::signal::{Limits, MIN_HITS, Signal, SignalId, is_enough};
 
 /// Share of healthy devices whose NPU never starts: they are among those that always fell back.
 pub(crate) const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
@@ -46,7 +47,7 @@ pub struct StartFailures {
 /// Counts devices where the NPU does not start; `None` without devices. The previous version in the same
 /// window is part of the history, so devices that never started do not fire again with a new version.
 #[must_use]
-pub(crate) fn failed(
+pub(crate) fn start_failures(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
     baseline: &Baseline,
@@ -59,45 +60,28 @@ pub(crate) fn failed(
     if tally.devices == 0 {
         return None;
     }
-    let mut past = baseline.history.of(SignalId::Start);
-    if let Some((_, before)) = previous.map(counted) {
-        past.hits += before.hits;
-        past.devices += before.devices;
-    }
+    let before = previous.map(|previous| counted(previous).1);
+    let past = baseline.past(SignalId::Start, before);
     let is_unheard_of = !starts_somewhere(window, previous, baseline, past);
     let rate = baseline.rates.of(SignalId::Start, FLEET_RATE);
     let p = surprise(tally, rate, past);
-    let enough = tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS;
+    let enough = is_enough(tally, 0.0);
+    let fires = enough && p <= limits.p_placement;
     let mut by_code: BTreeMap<&str, u64> = BTreeMap::new();
     for code in hit.values().flatten() {
         *by_code.entry(code).or_default() += 1;
     }
-    let mut codes: Vec<(String, u64)> = by_code
-        .into_iter()
-        .map(|(code, devices)| (code.to_owned(), devices))
-        .collect();
-    codes.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-    let failed: HashSet<Installation> = window
-        .reported
-        .failed_starts
-        .iter()
-        .map(|start| start.installation)
-        .collect();
+    let codes = by_code.into_iter();
+    let mut codes: Vec<(String, u64)> = codes.map(|(code, n)| (code.to_owned(), n)).collect();
+    // Stable, and sorted by code before.
+    codes.sort_by_key(|(_, devices)| Reverse(*devices));
     Some(StartFailures {
-        signal: Signal {
-            id: SignalId::Start,
-            value: tally.hits as f64 / tally.devices as f64,
-            p,
-            hits: tally.hits,
-            devices: tally.devices,
-            threshold: 0.0,
-            fires: enough && p <= limits.p_placement,
-        },
+        signal: Signal::counted(SignalId::Start, tally, p, 0.0, fires),
         is_page: enough && p <= limits.p_latency && !is_unheard_of,
         is_unheard_of,
         hit_devices: hit.into_keys().collect(),
         n_counted,
-        failed_devices: failed.len() as u64,
+        failed_devices: different(failed(window)),
         codes,
     })
 }
@@ -134,14 +118,18 @@ fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tal
             hit.entry(vote.installation).or_default().insert(code);
         }
     }
-    let failed = window.reported.failed_starts.iter();
-    let failed = failed.map(|start| start.installation);
     let votes = window.votes.iter().map(|vote| vote.installation);
     let tally = Tally {
         hits: hit.len() as u64,
-        devices: different(votes.chain(failed)),
+        devices: different(votes.chain(failed(window))),
     };
     (hit, tally)
+}
+
+/// Returns the devices where a session could not be created.
+fn failed(window: &CohortWindow) -> impl Iterator<Item = Installation> {
+    let starts = window.reported.failed_starts.iter();
+    starts.map(|start| start.installation)
 }
 
 /// Returns the code of a session that got nothing onto the NPU; `None` if anything runs there, since then the
@@ -181,7 +169,7 @@ mod tests {
 
     #[track_caller]
     fn found(window: &CohortWindow, previous: Option<&CohortWindow>) -> StartFailures {
-        failed(window, previous, &Baseline::default(), &limits()).unwrap()
+        start_failures(window, previous, &Baseline::default(), &limits()).unwrap()
     }
 
     /// A version that starts nowhere has failures and no session.
@@ -190,7 +178,7 @@ mod tests {
         let mut window = Fleet::default().window();
         window.votes.clear();
         window.reported.failed_starts = failing(0..12);
-        let starts = failed(&window, None, &reference(), &limits()).unwrap();
+        let starts = start_failures(&window, None, &reference(), &limits()).unwrap();
         assert_eq!((starts.signal.hits, starts.signal.devices), (12, 12));
         assert!(starts.is_page);
         assert_eq!(starts.codes, [("backend_setup_failed".to_owned(), 12)]);
@@ -211,7 +199,7 @@ mod tests {
             let mut baseline = Baseline::default();
             let tally = Tally { hits, devices: 50 };
             baseline.history.0.insert(SignalId::Start, tally);
-            failed(&window, None, &baseline, &limits()).unwrap()
+            start_failures(&window, None, &baseline, &limits()).unwrap()
         };
         assert!(past(1).is_page);
         assert!(past(48).is_unheard_of);

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::tally::Tally;
+
 /// Devices below which a cohort is not judged.
 pub(crate) const MIN_ELIGIBLE: u64 = 5;
 
@@ -125,6 +127,26 @@ pub struct Signal {
     pub threshold: f64,
     /// Whether there are enough devices, enough effect, and a small enough chance.
     pub fires: bool,
+}
+
+impl Signal {
+    /// Returns a signal whose value is the share of the devices hit.
+    pub(super) fn counted(id: SignalId, tally: Tally, p: f64, threshold: f64, fires: bool) -> Self {
+        Signal {
+            id,
+            value: tally.share(),
+            p,
+            hits: tally.hits,
+            devices: tally.devices,
+            threshold,
+            fires,
+        }
+    }
+}
+
+/// Whether there are enough devices and hits to fire, and at least this share of the devices is hit.
+pub(super) fn is_enough(tally: Tally, min_share: f64) -> bool {
+    tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && tally.share() >= min_share
 }
 
 /// The chance below which each kind of signal fires.

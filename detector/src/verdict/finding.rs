@@ -1,6 +1,7 @@
 //! The finding that a verdict is made from: class, severity, reasons and counts.
 
 use crate::reason::Reason;
+use crate::signals::Signal;
 
 use super::class::{Severity, VerdictClass};
 
@@ -65,6 +66,21 @@ impl Finding {
     pub(super) fn name_directed(&mut self, devices: u64) {
         if devices > 0 && self.class == VerdictClass::NotEnoughData {
             self.reasons.push(Reason::Directed { devices });
+        }
+    }
+
+    /// Takes the counts of the deciding signal.
+    pub(super) fn of(
+        signal: &Signal,
+        class: VerdictClass,
+        severity: Severity,
+        reasons: Vec<Reason>,
+    ) -> Self {
+        Finding {
+            hits: signal.hits,
+            eligible: signal.devices,
+            p: signal.p,
+            ..Self::nothing(class, severity, reasons)
         }
     }
 

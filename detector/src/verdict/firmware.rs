@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::hash::HashSet;
 use crate::reason::Reason;
-use crate::signals::{Evidence, Intermittent, MIN_ELIGIBLE, MIN_HITS};
+use crate::signals::{Evidence, MIN_ELIGIBLE, MIN_HITS};
 use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, Installation};
 
@@ -33,19 +33,20 @@ pub(super) fn of_those_hit(
     let devices = by_firmware(window);
     let all: HashSet<Installation> = devices.values().flatten().copied().collect();
     let candidates = devices.iter().filter_map(|(firmware, having)| {
-        let own = tally(hit, having);
+        let is_hit = |device: &Installation| hit.contains(device);
+        let own = Tally::of(having, is_hit);
         // A device that was updated within the window has both firmwares; it counts for this firmware only.
-        let others = tally(hit, all.difference(having));
+        let others = Tally::of(all.difference(having), is_hit);
         if firmware.is_empty() || own.hits < MIN_HITS || others.devices < MIN_ELIGIBLE {
             return None;
         }
         // Corrected for testing each firmware.
         let chance = surprise(own, OTHERS_RATE, others) * devices.len() as f64;
-        let stands_out = share(own) >= AT_LEAST * share(others) && chance <= CHANCE;
+        let stands_out = own.share() >= AT_LEAST * others.share() && chance <= CHANCE;
         stands_out.then_some((*firmware, own, others))
     });
     let (firmware, own, others) = candidates.max_by(|(_, a, _), (_, b, _)| {
-        let by_share = share(*a).total_cmp(&share(*b));
+        let by_share = a.share().total_cmp(&b.share());
         a.hits.cmp(&b.hits).then(by_share)
     })?;
     Some(Reason::Firmware {
@@ -71,32 +72,11 @@ fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     devices
 }
 
-fn tally<'a>(
-    hit: &HashSet<Installation>,
-    devices: impl IntoIterator<Item = &'a Installation>,
-) -> Tally {
-    let mut tally = Tally::default();
-    for device in devices {
-        tally.devices += 1;
-        tally.hits += u64::from(hit.contains(device));
-    }
-    tally
-}
-
-fn share(tally: Tally) -> f64 {
-    tally.hits as f64 / tally.devices as f64
-}
-
 /// Returns the devices that the finding counts as hit; `None` if it is about all devices, or names a firmware
 /// itself.
 fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSet<Installation>> {
     let has_reason = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
-    let placed = || {
-        evidence
-            .placement
-            .as_ref()
-            .map(|change| &change.hit_devices)
-    };
+    let placed = || Some(&evidence.placement.as_ref()?.hit_devices);
     let by_past = || {
         let is_it =
             |reason: &Reason| matches!(reason, Reason::Shift { .. } | Reason::MedianSlower { .. });
@@ -105,22 +85,14 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
     };
     match found.class {
         VerdictClass::NpuStartFailure if has_reason(|r| matches!(r, Reason::NpuStart { .. })) => {
-            evidence
-                .start_failures
-                .as_ref()
-                .map(|found| &found.hit_devices)
+            Some(&evidence.start_failures.as_ref()?.hit_devices)
         }
         VerdictClass::NpuStartFailure
         | VerdictClass::TotalFallback
         | VerdictClass::PartialFallback
         | VerdictClass::SomeDevicesFallback => by_past().or_else(placed),
         VerdictClass::SlowWithoutPlacement => by_past(),
-        VerdictClass::IntermittentFallback => {
-            let fires = |found: &&Intermittent| found.signal.fires;
-            let tail = evidence.tail.as_ref().filter(fires);
-            let found = tail.or(evidence.moved.as_ref().filter(fires));
-            found.map(|found| &found.hit_devices)
-        }
+        VerdictClass::IntermittentFallback => Some(&evidence.firing_intermittent()?.hit_devices),
         VerdictClass::WrongOutputs
         | VerdictClass::CvSpike
         | VerdictClass::ThermalOrLoad

@@ -9,7 +9,8 @@ use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
 use crate::reason::{Reason, many_are_new};
 use crate::signals::{
-    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, PlacementChange, Shift, TOTAL_FALLBACK_BELOW,
+    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, PlacementChange, Shift, SignalId,
+    TOTAL_FALLBACK_BELOW,
 };
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
@@ -43,7 +44,8 @@ pub fn judge(
     found.lower_if_few_hit(window.n_only_directed());
     found.name_flood(window.voteless.flood);
     found.name_directed(window.voteless.directed);
-    let by_placement = found.reasons.iter().any(Reason::is_about_placement);
+    let is_about_placement = |reason: &Reason| matches!(reason, Reason::Placement { .. });
+    let by_placement = found.reasons.iter().any(is_about_placement);
     let change = evidence.placement.as_ref().filter(|_| by_placement);
     if found.severity >= Severity::Ticket {
         let by_firmware = firmware::of_those_hit(window, evidence, &found);
@@ -52,7 +54,8 @@ pub fn judge(
     let on_runtime = change
         .filter(|change| found.severity >= Severity::Ticket && !change.new_runtimes.is_empty());
     found.reasons.extend(on_runtime.map(Reason::on_runtime));
-    let everywhere = found.reasons.iter().any(Reason::is_everywhere);
+    let is_everywhere = |reason: &Reason| matches!(reason, Reason::Everywhere { .. });
+    let everywhere = found.reasons.iter().any(is_everywhere);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
     CohortVerdict {
         key: window.key.clone(),
@@ -157,33 +160,29 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     let placed = placement_alone(evidence).map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
     // moves no work to the CPU, prevents no start and changes no outputs, so those are still considered.
-    let vary = match slow {
+    let [heavier, cv_spike] = match slow {
         Some(_) => [None, None],
         None => [heavier(evidence), secondary::cv_spike(evidence)],
     };
-    let [heavier, cv_spike] = vary;
     let wrong = secondary::wrong_outputs(evidence);
     let different = secondary::different_outputs(evidence);
     let found = [
         slow, placed, any_starts, wrong, heavier, cv_spike, different,
     ];
     let mut found: Vec<Finding> = found.into_iter().flatten().collect();
-    let worth_it = found
-        .iter()
-        .position(|one| one.severity >= Severity::Ticket);
     if found.is_empty() {
         return nothing_found(window, baseline, evidence);
     }
-    found.swap_remove(worth_it.unwrap_or(0))
+    let is_worth_it = |one: &Finding| one.severity >= Severity::Ticket;
+    let first = found.iter().position(is_worth_it);
+    found.swap_remove(first.unwrap_or(0))
 }
 
 /// EJ: worse placement, and slower.
 fn fallback(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref()?;
-    let joined = evidence
-        .joined
-        .as_ref()
-        .filter(|joined| joined.signal.fires)?;
+    let joined = evidence.slower_and_moved.as_ref();
+    let joined = joined.filter(|joined| joined.signal.fires)?;
     let concurrent = joined.reference.is_concurrent();
     if !concurrent && evidence.control.vetoes() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
@@ -197,29 +196,29 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
     reasons.extend(Reason::backend(change));
     Some(Finding {
-        class: class_of(change),
-        severity,
-        reasons,
-        hits: change.signal.hits,
-        eligible: change.n_compared(),
         p: joined.signal.p,
+        ..by_placement(change, class_of(change), severity, reasons)
     })
+}
+
+fn by_placement(
+    change: &PlacementChange,
+    class: VerdictClass,
+    severity: Severity,
+    reasons: Vec<Reason>,
+) -> Finding {
+    Finding {
+        eligible: change.n_compared(),
+        ..Finding::of(&change.signal, class, severity, reasons)
+    }
 }
 
 /// A or B without EJ. If the devices that B found are those whose placement got worse, that is the cause.
 fn slower(evidence: &Evidence) -> Option<Finding> {
-    let shift = evidence.shift.as_ref().filter(|shift| shift.signal.fires);
-    let median = evidence
-        .median
-        .as_ref()
-        .filter(|median| median.signal.fires);
-    let strongest = match (shift, median) {
-        (Some(shift), _) => &shift.signal,
-        (None, Some(median)) => &median.signal,
-        (None, None) => return None,
-    };
-    let mut reasons = Vec::new();
-    reasons.extend(shift.map(Reason::shift));
+    let (shift, median) = (evidence.firing_shift(), evidence.firing_median());
+    let by_median = median.map(|median| &median.signal);
+    let strongest = shift.map(|shift| &shift.signal).or(by_median)?;
+    let mut reasons = Vec::from_iter(shift.map(Reason::shift));
     reasons.extend(median.map(|median| Reason::MedianSlower {
         ratio: median.ratio,
         at_least: median.signal.value,
@@ -247,24 +246,16 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         let class = change.map_or(VerdictClass::SlowWithoutPlacement, class_of);
         (class, severity)
     };
-    Some(Finding {
-        class,
-        severity,
-        reasons,
-        hits: strongest.hits,
-        eligible: strongest.devices,
-        p: strongest.p,
-    })
+    Some(Finding::of(strongest, class, severity, reasons))
 }
 
 /// C or M.
 fn intermittent(evidence: &Evidence) -> Option<Finding> {
-    let tail = evidence.tail.as_ref().filter(|found| found.signal.fires);
-    let moved = evidence.moved.as_ref().filter(|found| found.signal.fires);
-    let found = tail.or(moved)?;
+    let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
     // The mix of inputs moves medians too, so M is weak evidence without a control.
-    let is_page = found.shape_is_known && (tail.is_some() || control != Control::Absent);
+    let is_strong = found.signal.id == SignalId::Tail || control != Control::Absent;
+    let is_page = found.shape_is_known && is_strong;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
         devices: found.signal.devices,
@@ -288,27 +279,16 @@ fn intermittent(evidence: &Evidence) -> Option<Finding> {
         };
         (VerdictClass::IntermittentFallback, severity)
     };
-    Some(Finding {
-        class,
-        severity,
-        reasons,
-        hits: found.signal.hits,
-        eligible: found.signal.devices,
-        p: found.signal.p,
-    })
+    Some(Finding::of(&found.signal, class, severity, reasons))
 }
 
 /// EP without latency.
 fn placement_alone(evidence: &Evidence) -> Option<Finding> {
-    let change = evidence
-        .placement
-        .as_ref()
-        .filter(|change| change.signal.fires)?;
+    let change = evidence.placement.as_ref();
+    let change = change.filter(|change| change.signal.fires)?;
     let mut reasons = vec![Reason::placement(change)];
-    let not_slower = evidence
-        .joined
-        .as_ref()
-        .filter(|joined| !joined.signal.fires);
+    let joined = evidence.slower_and_moved.as_ref();
+    let not_slower = joined.filter(|joined| !joined.signal.fires);
     reasons.extend(not_slower.map(|joined| Reason::NotSlower {
         slower: joined.signal.hits,
         compared: joined.signal.devices,
@@ -322,58 +302,38 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let certified_total =
         change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
     let (class, severity) = if recounted {
-        reasons.insert(
-            0,
-            Reason::NewRuntime {
-                runtimes: change.new_runtimes.clone(),
-            },
-        );
+        let runtimes = change.new_runtimes.clone();
+        reasons.insert(0, Reason::NewRuntime { runtimes });
         (VerdictClass::DataQuality, Severity::Info)
     } else if certified_total {
         (class, Severity::Page)
     } else {
         (class, Severity::Ticket)
     };
-    Some(Finding {
-        class,
-        severity,
-        reasons,
-        hits: change.signal.hits,
-        eligible: change.n_compared(),
-        p: change.signal.p,
-    })
+    Some(by_placement(change, class, severity, reasons))
 }
 
 /// The whole cohort moved by less than 1.6 x.
 fn heavier(evidence: &Evidence) -> Option<Finding> {
-    let median = evidence
-        .median
-        .as_ref()
-        .filter(|median| median.is_heavier)?;
+    let median = evidence.median.as_ref();
+    let median = median.filter(|median| median.is_heavier)?;
     let reason = Reason::CohortMoved {
         ratio: median.ratio,
         devices: median.signal.devices,
     };
-    let (class, severity, mut reasons) = match median.control_ratio {
-        Some(ratio) => (
-            VerdictClass::ThermalOrLoad,
-            Severity::Info,
-            vec![Reason::PreviousMoved { ratio }],
-        ),
-        None => (
-            VerdictClass::SlowWithoutPlacement,
-            Severity::Ticket,
-            Vec::new(),
-        ),
+    let (class, severity, reasons) = match median.control_ratio {
+        Some(ratio) => {
+            let reasons = vec![Reason::PreviousMoved { ratio }, reason];
+            (VerdictClass::ThermalOrLoad, Severity::Info, reasons)
+        }
+        None => {
+            let class = VerdictClass::SlowWithoutPlacement;
+            (class, Severity::Ticket, vec![reason])
+        }
     };
-    reasons.push(reason);
     Some(Finding {
-        class,
-        severity,
-        reasons,
-        hits: median.signal.hits,
-        eligible: median.signal.devices,
         p: MEDIAN_CHANCE,
+        ..Finding::of(&median.signal, class, severity, reasons)
     })
 }
 

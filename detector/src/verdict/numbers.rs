@@ -24,9 +24,8 @@ pub(super) fn numbers(
         reference_npu_share: change.and_then(|change| change.reference_npu_share),
         ..VerdictNumbers::default()
     };
-    let shift = evidence.shift.as_ref();
-    let joined = evidence.joined.as_ref();
-    let shift = shift.filter(|shift| shift.signal.fires);
+    let shift = evidence.firing_shift();
+    let joined = evidence.slower_and_moved.as_ref();
     let joined =
         joined.filter(|joined| change.is_some() && (joined.signal.fires || shift.is_none()));
     if let Some(joined) = joined {
@@ -49,11 +48,9 @@ pub(super) fn numbers(
 }
 
 fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
-    let shares = window
-        .votes
-        .iter()
-        .filter_map(|vote| vote.placement.npu_share());
-    let shares: Vec<f64> = shares.map(|(share, _)| share).collect();
+    let votes = window.votes.iter();
+    let shares = votes.filter_map(|vote| Some(vote.placement.npu_share()?.0));
+    let shares: Vec<f64> = shares.collect();
     epwatch_stats::order_stat::median(&shares)
 }
 
@@ -104,8 +101,6 @@ pub(super) fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<Str
     });
     let by_macs = change.hit_npu_share.filter(|_| change.unit == Unit::Macs);
     let share = by_macs.map(|npu| 1.0 - npu).or(commonest_share);
-    (
-        ops.into_iter().map(|(op, _)| op.to_owned()).collect(),
-        share,
-    )
+    let ops = ops.into_iter().map(|(op, _)| op.to_owned());
+    (ops.collect(), share)
 }

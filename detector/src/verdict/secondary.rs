@@ -17,54 +17,44 @@ fn severity(is_page: bool, share: f64) -> Severity {
 
 /// S: the NPU does not start.
 pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
-    let starts = evidence.start_failures.as_ref()?;
-    let signal = &starts.signal;
-    signal.fires.then(|| Finding {
-        class: VerdictClass::NpuStartFailure,
-        severity: severity(starts.is_page, signal.value),
-        reasons: vec![Reason::starts(starts)],
-        hits: signal.hits,
+    let starts = evidence.firing_starts()?;
+    let severity = severity(starts.is_page, starts.signal.value);
+    let (class, reasons) = (VerdictClass::NpuStartFailure, vec![Reason::starts(starts)]);
+    Some(Finding {
         eligible: starts.n_counted,
-        p: signal.p,
+        ..Finding::of(&starts.signal, class, severity, reasons)
     })
 }
 
 /// O: outputs beyond what the model's owner accepts.
 pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
-    let beyond = evidence.outputs.as_ref()?.beyond.as_ref()?;
-    let signal = &beyond.signal;
-    signal.fires.then(|| Finding {
-        class: VerdictClass::WrongOutputs,
-        severity: severity(beyond.is_page, signal.value),
-        reasons: vec![Reason::wrong_outputs(beyond)],
-        hits: signal.hits,
-        eligible: signal.devices,
-        p: signal.p,
-    })
+    let beyond = evidence.firing_outputs()?;
+    let severity = severity(beyond.is_page, beyond.signal.value);
+    let (class, reasons) = (
+        VerdictClass::WrongOutputs,
+        vec![Reason::wrong_outputs(beyond)],
+    );
+    Some(Finding::of(&beyond.signal, class, severity, reasons))
 }
 
 /// OH: outputs that differ between devices, within the tolerance.
 pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     let minority = evidence.outputs.as_ref()?.minority.as_ref()?;
-    let signal = &minority.signal;
-    signal.fires.then(|| Finding {
-        class: VerdictClass::WrongOutputs,
-        severity: Severity::Ticket,
-        reasons: vec![Reason::different_outputs(minority)],
-        hits: signal.hits,
-        eligible: signal.devices,
-        p: signal.p,
-    })
+    let (class, reasons) = (
+        VerdictClass::WrongOutputs,
+        vec![Reason::different_outputs(minority)],
+    );
+    let found = Finding::of(&minority.signal, class, Severity::Ticket, reasons);
+    minority.signal.fires.then_some(found)
 }
 
 /// CV: runs vary more than before. Never a page: in healthy fleets contention and governors have the same
 /// effect, and a fault worth a page fires C or M as well.
 pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
-    let spread = evidence.cv_increase.as_ref()?;
-    let signal = &spread.signal;
-    if !signal.fires {
-        return None;
-    }
+    let spread = evidence
+        .cv_increase
+        .as_ref()
+        .filter(|spread| spread.signal.fires)?;
     let mut reasons = vec![Reason::varies(spread)];
     let (class, severity) = match spread.control {
         Control::PreviousSlowed(share) => {
@@ -73,14 +63,7 @@ pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
         }
         _ => (VerdictClass::CvSpike, Severity::Ticket),
     };
-    Some(Finding {
-        class,
-        severity,
-        reasons,
-        hits: signal.hits,
-        eligible: signal.devices,
-        p: signal.p,
-    })
+    Some(Finding::of(&spread.signal, class, severity, reasons))
 }
 
 /// Adds the reasons of failed starts and wrong outputs to a finding of another class.
@@ -88,13 +71,16 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     if found.severity < Severity::Ticket {
         return;
     }
-    let starts = evidence.start_failures.as_ref().filter(|s| s.signal.fires);
-    if let Some(starts) = starts.filter(|_| found.class != VerdictClass::NpuStartFailure) {
+    if let Some(starts) = evidence
+        .firing_starts()
+        .filter(|_| found.class != VerdictClass::NpuStartFailure)
+    {
         found.reasons.push(Reason::starts(starts));
     }
-    let beyond = evidence.outputs.as_ref().and_then(|o| o.beyond.as_ref());
-    let beyond = beyond.filter(|beyond| beyond.signal.fires);
-    if let Some(beyond) = beyond.filter(|_| found.class != VerdictClass::WrongOutputs) {
+    if let Some(beyond) = evidence
+        .firing_outputs()
+        .filter(|_| found.class != VerdictClass::WrongOutputs)
+    {
         found.reasons.push(Reason::wrong_outputs(beyond));
     }
 }

@@ -1,0 +1,212 @@
+//! Parts of the reasons' sentences that depend on more than one number. Each begins with its own separator, or
+//! is empty.
+
+use std::fmt::{self, Write};
+
+use crate::baseline::Origin;
+use crate::placement::Unit;
+use crate::signals::SpeedReference;
+
+use super::{many_are_new, percent};
+
+/// Codes that a sentence names; the rest is counted.
+const MAX_CODES: usize = 3;
+
+pub(super) const UNHEARD_OF: &str =
+    "; nothing shows that it ever starts on this chipset, which may have none";
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unit::Macs => "MACs",
+            Unit::Nodes => "nodes",
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::PreviousVersion => "the previous version on this chipset",
+            Origin::Certified => "the certified placement",
+            Origin::OtherChipsets => "the median of other chipsets",
+            Origin::SameVersion => "this version before on this chipset",
+        })
+    }
+}
+
+impl fmt::Display for SpeedReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SpeedReference::SameVersion => "devices of the same version that kept their placement",
+            SpeedReference::PreviousVersion => "devices still on the previous version",
+            SpeedReference::OwnPast => "the same devices before",
+            SpeedReference::BaselineWindow => "this chipset before this window",
+        })
+    }
+}
+
+pub(super) fn shares(now: &Option<f64>, before: &Option<f64>, unit: Unit) -> String {
+    now.zip(*before).map_or(String::new(), |(now, before)| {
+        let (now, before) = (percent(now), percent(before));
+        format!(": {now} of the {unit} on the NPU instead of {before}")
+    })
+}
+
+pub(super) fn slower_devices(slower: u64, compared: u64, hits: u64) -> String {
+    let which = match slower == compared {
+        true => format!("all {compared} of those"),
+        false => format!("{slower} of those {compared}"),
+    };
+    which
+        + if compared < hits {
+            " that ran often enough to compare"
+        } else {
+            ""
+        }
+}
+
+pub(super) fn not_slower(slower: u64, compared: u64) -> String {
+    let (before, after) = match 2 * slower <= compared {
+        true => ("latency did not follow: ", ""),
+        false => ("", ", too few to be sure of it yet"),
+    };
+    format!(
+        "{before}of those devices that ran often enough to compare, {slower} of {compared} are slower{after}"
+    )
+}
+
+pub(super) fn slow_runs(slow_share: Option<f64>, shape_is_known: bool) -> String {
+    let share = slow_share.map_or(String::new(), |share| {
+        format!(
+            ": {} of the runs take over twice their earlier p95",
+            percent(share)
+        )
+    });
+    share
+        + if shape_is_known {
+            ""
+        } else {
+            "; input shapes are not known, so larger inputs may be why"
+        }
+}
+
+pub(super) fn on_share(share: f64, slowed: bool) -> String {
+    match slowed {
+        true => format!("as well, on {}", percent(share)),
+        false if share == 0.0 => "on none".to_owned(),
+        false => format!("on only {}", percent(share)),
+    }
+}
+
+pub(super) fn other_chipsets(chipsets: u64) -> String {
+    match chipsets {
+        1 => "the app's other chipset shows".to_owned(),
+        n => format!("the app's {n} other chipsets show"),
+    }
+}
+
+pub(super) fn same_effect(share: f64, ratio: Option<f64>) -> String {
+    match ratio {
+        Some(ratio) => format!(
+            "{ratio:.2} times the earlier latency at the median: a heavier model or larger inputs rather than \
+             a fallback"
+        ),
+        None => format!(
+            "on {} of their devices: load, larger inputs or the app itself rather than a fallback",
+            percent(share)
+        ),
+    }
+}
+
+pub(super) fn without_session(failed: u64, hits: u64) -> String {
+    match failed {
+        0 if hits > 0 => String::new(),
+        failed if failed >= hits => ", where no session on it could be made".to_owned(),
+        failed => format!(", on {failed} of them no session on it could be made"),
+    }
+}
+
+pub(super) fn codes(codes: &[(String, u64)]) -> String {
+    let mut text = String::new();
+    for (at, (code, devices)) in codes.iter().take(MAX_CODES).enumerate() {
+        let before = if at == 0 { ": " } else { ", " };
+        let _ = write!(text, "{before}{code} on {devices}");
+    }
+    if codes.len() > MAX_CODES {
+        let _ = write!(text, " and {} more codes", codes.len() - MAX_CODES);
+    }
+    text
+}
+
+/// A difference of outputs, in the model's own unit: three digits.
+pub(super) fn difference(value: f64) -> String {
+    match value.abs() {
+        0.0 | 0.001..1_000.0 => format!("{value:.3}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+pub(super) fn similarity(cosine: Option<f64>, top1_share: Option<f64>) -> String {
+    let cosine = cosine.map(|cosine| format!("; cosine of the two outputs {cosine:.4}"));
+    let same = top1_share.map(|share| {
+        format!(
+            "; the largest element is the same on {} of them",
+            percent(share)
+        )
+    });
+    cosine.unwrap_or_default() + &same.unwrap_or_default()
+}
+
+pub(super) fn firmware_of_hits(firmware: Option<&str>) -> String {
+    firmware.map_or(String::new(), |firmware| {
+        format!("; all of those have firmware {firmware}, the others do not")
+    })
+}
+
+pub(super) fn cvs(now: Option<f64>, before: Option<f64>) -> String {
+    now.zip(before).map_or(String::new(), |(now, before)| {
+        let (now, before) = (percent(now), percent(before));
+        format!(": median coefficient of variation {now} instead of {before}")
+    })
+}
+
+pub(super) fn limits(limit: Option<f64>, baseline: Option<f64>) -> String {
+    let limit = limit.map(|limit| format!(", above {}", percent(limit)));
+    let baseline = baseline.map(|cv| format!(", {} in earlier windows", percent(cv)));
+    limit.unwrap_or_default() + &baseline.unwrap_or_default()
+}
+
+pub(super) fn doubt(proven: u64, devices: u64, flood: bool) -> &'static str {
+    match flood || many_are_new(proven, devices) {
+        true => "may be forged",
+        false => "is not sure enough to wake anyone",
+    }
+}
+
+pub(super) fn nothing_to_compare(previous_version: Option<&str>) -> String {
+    match previous_version {
+        Some(version) => format!("version {version} gives nothing to compare with"),
+        None => "no earlier version to compare with".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::reason::Reason;
+
+    /// Both make the verdict data quality; only a flood is called forged.
+    #[test]
+    fn a_few_newcomers_and_a_flood_have_different_sentences() {
+        let text = |flood| {
+            let reason = Reason::NewcomersOnly {
+                proven: 95,
+                devices: 100,
+                flood,
+            };
+            reason.to_string()
+        };
+        assert!(text(false).ends_with("not sure enough to wake anyone"));
+        assert!(text(true).ends_with("it may be forged"));
+    }
+}
