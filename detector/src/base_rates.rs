@@ -3,7 +3,7 @@
 //! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A fleet's
 //! own rates are estimated from its healthy windows: a version on a chipset counts once, at the mean of its
 //! windows. If cohorts differ more than by chance, the prior gets weaker, since the next cohort may differ as
-//! much. Windows may contain faults that nobody reported, so a version on a chipset counts only once it is
+//! much. Windows may contain unreported faults, so a version on a chipset counts only once it is
 //! seven windows old, and its latest windows do not count yet.
 
 use std::collections::BTreeMap;
@@ -114,8 +114,7 @@ impl BaseRates {
     }
 }
 
-/// Method of moments for a beta-binomial: the mean rate, and the strength that explains the variance
-/// between cohorts.
+/// Method of moments for a beta-binomial: the mean rate, and the strength that explains the variance between cohorts.
 fn rate(tallies: &[Tally], built_in: f64) -> BaseRate {
     let hits: f64 = tallies.iter().map(|tally| tally.hits as f64).sum();
     let devices: f64 = tallies.iter().map(|tally| tally.devices as f64).sum();

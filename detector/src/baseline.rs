@@ -28,8 +28,7 @@ pub struct Baseline {
     pub history: History,
     /// Share of healthy devices hit in the whole fleet, by signal.
     pub rates: BaseRates,
-    /// Coefficient of variation within a device in earlier windows of the cohort; `None` if there are
-    /// none.
+    /// Coefficient of variation within a device in earlier windows of the cohort; `None` if there are none.
     pub cv_within: Option<f64>,
 }
 
@@ -75,8 +74,7 @@ pub enum PlacementReference {
         /// Where the model ran.
         placement: Placement,
     },
-    /// Only the NPU's share of the work. Chipsets place differently by design, so small differences mean
-    /// nothing.
+    /// Only the NPU's share of the work. Chipsets place differently by design, so small differences mean nothing.
     MedianShare {
         /// How the placements behind it were read.
         method: PlacementMethod,

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cv_rules::{self, CvRule};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, check_url};
 
-/// Windows, channels and rules of the detector. Skipped fields have no key, because operators need not tune
-/// them.
+/// Windows, channels and rules of the detector. Skipped fields have no key, because operators need not tune them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectorConfig {
@@ -78,8 +77,7 @@ impl Default for DetectorConfig {
 }
 
 impl DetectorConfig {
-    /// Returns the configuration of the demo, which lasts minutes: buckets of a second, windows of three
-    /// seconds.
+    /// Returns the configuration of the demo, which lasts minutes: buckets of a second, windows of three seconds.
     #[must_use]
     pub fn for_demo() -> Self {
         Self {

@@ -24,16 +24,16 @@ use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
-/// With so many installations from earlier windows a page must hold on them alone.
+/// Installations from earlier windows from which a page must hold on them alone.
 const MIN_PROVEN: u64 = 20;
 
-/// Self baselines are scarce where fewer of the devices have one.
+/// Share of the devices with a self baseline below which the store's are read.
 const SCARCE: f64 = 0.5;
 
 /// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
 const BATCHES_AT_ONCE: usize = 2;
 
-/// What one evaluation gave.
+/// The result of one evaluation.
 #[derive(Debug, Default)]
 pub struct Evaluation {
     /// One for each cohort of the window.
@@ -42,7 +42,7 @@ pub struct Evaluation {
     pub failures: Vec<(ModelKey, SourceError)>,
 }
 
-/// Shared by all cohorts of one evaluation.
+/// Values that all cohorts of one evaluation share.
 struct Judging {
     config: DetectorConfig,
     span: Span,
@@ -69,8 +69,8 @@ impl Evaluator {
     /// Judges every cohort with anything in the window that ends at `window_end`.
     ///
     /// # Errors
-    /// It is unknown which models there are. A single model that fails is in the answer instead: it
-    /// must not hide another's alert.
+    /// The models could not be read. A single model that fails is in the answer instead, because it must not
+    /// hide another's alert.
     pub fn evaluate(
         &self,
         window_end: Timestamp,
@@ -104,11 +104,10 @@ impl Evaluator {
         })
     }
 
-    /// Reads beforehand what the window that ends at `window_end` needs of those before it, while nobody
-    /// waits for a verdict.
+    /// Reads the earlier windows that the window ending at `window_end` needs, while no verdict waits for them.
     ///
     /// # Errors
-    /// The store did not answer; the evaluation of that window asks again.
+    /// The store did not answer; the evaluation of that window queries again.
     pub fn look_ahead(&self, window_end: Timestamp) -> BoxFuture<'_, Result<(), SourceError>> {
         Box::pin(async move { self.source.look_ahead(&self.span(window_end)).await })
     }
@@ -140,7 +139,7 @@ impl Judging {
         evaluation
     }
 
-    /// Some apps that are read at once.
+    /// Judges some apps that are read at once.
     async fn evaluate_batch(&self, models: Vec<FoundModel>) -> Evaluation {
         let mut evaluation = Evaluation::default();
         let mut found = match self.inputs.windows(&models).await {
@@ -168,7 +167,7 @@ impl Judging {
         evaluation
     }
 
-    /// The models of one app: they are each other's controls.
+    /// Judges the models of one app, which are each other's controls.
     async fn evaluate_app(&self, models: Vec<ModelWindows>, evaluation: &mut Evaluation) {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
@@ -224,20 +223,18 @@ impl Judging {
             let own_until = self.own_past_until(&window.key);
             let first = self.judge_cohort(window, controls, &mut baseline, own_until);
             let mut whole = first.await?;
-            let usual = read.earlier.devices.get(&*window.key.chipset);
+            let key = &window.key;
+            let usual = read.earlier.devices.get(&*key.chipset).copied();
             let seen = read.cohorts.iter();
-            let on_chipset = seen.filter(|other| other.key.chipset == window.key.chipset);
+            let on_chipset = seen.filter(|other| other.key.chipset == key.chipset);
             let there = on_chipset.map(|other| other.n_devices() + other.n_only_directed());
             let now: u64 = there.sum();
-            completeness::doubt(&mut whole, now, usual.copied());
-            completeness::doubt_crowd(&mut whole, now, usual.copied());
+            completeness::doubt(&mut whole, now, usual);
+            completeness::doubt_crowd(&mut whole, now, usual);
             let previous_name = baseline.previous_version.as_deref();
-            let key = &window.key;
-            let cv = read
-                .earlier
-                .cv_of(&key.model_version, previous_name, &key.chipset);
-            let before = cv.map(|usual| usual.all);
-            cv_rules::apply(&self.config.cv_rules, &mut whole, before);
+            let earlier = &read.earlier;
+            let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
+            cv_rules::apply(&self.config.cv_rules, &mut whole, cv.map(|usual| usual.all));
             let is_about_newcomers =
                 |reason: &Reason| matches!(reason, Reason::NewcomersOnly { .. });
             let is_doubted = whole.reasons.iter().any(is_about_newcomers);
@@ -254,22 +251,21 @@ impl Judging {
                 }
                 let judged = self.judge_cohort(&part, controls, &mut baseline, own_until);
                 let mut judged = judged.await?;
-                // Too few of its devices are known to tell: then its chipset's tell.
+                // With too few known devices of its own, those of its chipset decide.
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
                     let proven = part.proven().n_devices();
                     if proven < MIN_PROVEN {
                         doubt(&mut judged, proven, part.voteless.flood > 0);
                     }
                 }
-                completeness::doubt_crowd(&mut judged, now, usual.copied());
+                completeness::doubt_crowd(&mut judged, now, usual);
                 verdicts.push(judged);
             }
         }
         Ok(verdicts)
     }
 
-    /// Where most devices do not know their earlier selves, the store may: on the version before, else
-    /// on this one.
+    /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.
     async fn fill_selves(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
         for before in [Before::PreviousVersion, Before::SameVersion] {
             let scarce = read.cohorts.iter().enumerate();
@@ -281,7 +277,7 @@ impl Judging {
                 };
                 asked && window.share_with_past() < SCARCE
             });
-            // By until when they speak: mostly all until the window.
+            // By the end of the past that counts, which for most is the start of the window.
             let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
             for (at, window) in scarce {
                 let (version, until) = match before {
@@ -323,7 +319,7 @@ impl Judging {
         Ok(())
     }
 
-    /// What the version before did on the chipset, else this one in earlier windows.
+    /// Reads the latency of the version before on the chipset, else of this one before `own_until`.
     async fn latency_before(
         &self,
         key: &CohortKey,
@@ -393,7 +389,7 @@ impl Judging {
         Ok(verdict)
     }
 
-    /// Until when a version's own earlier windows say what its devices are used to: before an open incident.
+    /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.
     fn own_past_until(&self, cohort: &CohortKey) -> Timestamp {
         let start = self.span.start();
         self.frozen.began(cohort).unwrap_or(start).min(start)

@@ -5,8 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::DetectorConfig;
 
-/// Ends that are remembered, so that a clock that comes back finds where it was. Steps of an hour: four
-/// days.
+/// Ends that are remembered, so that a clock that comes back finds where it was. Steps of an hour: four days.
 const MAX_REMEMBERED: usize = 96;
 
 /// Ends of the windows that were judged last, in the order of judging.

@@ -168,11 +168,8 @@ fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
 #[cfg(test)]
 mod tests {
     use crate::baseline::Baseline;
-    use crate::device_events::FailedStart;
-    use crate::signals::PeerRatios;
-    use crate::testing::{Fleet, device, judged, judged_with_peers, model, reference};
+    use crate::testing::{Fleet, failed_starts, judged, judged_with_peers, peers, reference};
     use crate::verdict::{CohortVerdict, VerdictClass};
-    use crate::window::CohortWindow;
 
     #[track_caller]
     fn check(verdict: &CohortVerdict, class: VerdictClass, says: &str) {
@@ -214,29 +211,16 @@ mod tests {
             ..Fleet::default()
         };
         let window = slow.window();
-        let mut other = model();
-        other.model_id = "other".into();
-        let mut peers = PeerRatios::default();
-        peers.add(&other, &window.votes);
-        let verdict = judged_with_peers(&window, None, &peers, &reference());
+        let verdict = judged_with_peers(&window, None, &peers(&window.votes), &reference());
         let says = "All models on these devices are slower";
         check(&verdict, VerdictClass::SlowWithoutPlacement, says);
     }
 
     #[test]
     fn a_chipset_that_may_have_no_npu_is_not_asked_for_its_libraries_first() {
-        let start = |at| FailedStart {
-            installation: device(at),
-            firmware: "f1".into(),
-            reason: "backend_setup_failed".into(),
-            count: 1,
-            is_proven: true,
-        };
-        let mut window = CohortWindow {
-            votes: Vec::new(),
-            ..Fleet::default().window()
-        };
-        window.reported.failed_starts = (0..20).map(start).collect();
+        let mut window = Fleet::default().window();
+        window.votes.clear();
+        window.device_events.failed_starts = failed_starts(0..20, "f1", "backend_setup_failed");
         let says = "If SM8635 has no NPU for this app, do not ask for it there";
         let verdict = judged(&window, None, &Baseline::default());
         check(&verdict, VerdictClass::NpuStartFailure, says);

@@ -148,8 +148,7 @@ impl Placement {
         })
     }
 
-    /// Returns the rise of the CPU's share of the work over `reference`; `None` if the two are not
-    /// comparable.
+    /// Returns the rise of the CPU's share of the work over `reference`; `None` if the two are not comparable.
     #[must_use]
     pub fn rise_over(&self, reference: &Placement) -> Option<Rise> {
         if self.method != reference.method || !self.method.is_readable() {

@@ -7,7 +7,7 @@ use crate::incident::{Incident, State};
 use crate::signals::Signal;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
-/// One verdict.
+/// The verdict on one cohort window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 #[expect(
@@ -73,7 +73,7 @@ pub struct SignalSummary {
     pub devices: u64,
 }
 
-/// One incident.
+/// An incident as it is now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 #[expect(

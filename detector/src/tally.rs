@@ -38,8 +38,7 @@ impl Tally {
         self.hits as f64 / self.devices.max(1) as f64
     }
 
-    /// Returns the tally of windows with the same devices: their mean rate, at the size of the largest
-    /// window.
+    /// Returns the tally of windows with the same devices: their mean rate, at the size of the largest window.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::describe::describe;
-use crate::device_events::{DeviceEvents, GoldenTest};
+use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
 use crate::placement::Placement;
 use crate::placement::tests::placed;
 use crate::signals::{Controls, Evidence, Limits, PeerRatios};
@@ -162,10 +162,8 @@ impl Fleet {
             );
             let histogram = histogram_of(counts).unwrap();
             let moments: Moments = values.into_iter().collect();
-            let mut installation = [0; 16];
-            installation[..4].copy_from_slice(&device.to_be_bytes());
             votes.push(DeviceVote {
-                installation,
+                installation: self::device(device),
                 firmware: firmware.clone(),
                 device_model: "phone".into(),
                 shape_key: shape.clone(),
@@ -190,7 +188,7 @@ impl Fleet {
             votes,
             histograms: BTreeMap::from([((firmware, shape), histogram_of(merged).unwrap())]),
             voteless: Voteless::default(),
-            reported: DeviceEvents::default(),
+            device_events: DeviceEvents::default(),
         }
     }
 }
@@ -222,6 +220,45 @@ pub(crate) fn golden_tests(
         is_proven: true,
     };
     devices.map(test).collect()
+}
+
+/// Returns a healthy window whose first devices differ by `max_abs` in the self-test, with their output and firmware.
+pub(crate) fn tested(
+    mut window: CohortWindow,
+    off: std::ops::Range<u32>,
+    hash: &str,
+    firmware: &str,
+    max_abs: f64,
+) -> CohortWindow {
+    let others = golden_tests(off.end..60, "aa", "f1", 0.01);
+    window.device_events.tests = golden_tests(off, hash, firmware, max_abs);
+    window.device_events.tests.extend(others);
+    window
+}
+
+/// Returns a failed start of each device.
+pub(crate) fn failed_starts(
+    devices: std::ops::Range<u32>,
+    firmware: &str,
+    reason: &str,
+) -> Vec<FailedStart> {
+    let start = |at| FailedStart {
+        installation: device(at),
+        firmware: firmware.into(),
+        reason: reason.into(),
+        count: 1,
+        is_proven: true,
+    };
+    devices.map(start).collect()
+}
+
+/// Returns the slow-downs of another model whose devices have these votes.
+pub(crate) fn peers(votes: &[DeviceVote]) -> PeerRatios {
+    let mut other = model();
+    other.model_id = "other".into();
+    let mut peers = PeerRatios::default();
+    peers.add(&other, votes);
+    peers
 }
 
 /// Returns a window in which some devices have half of their runs at four times the usual latency: their

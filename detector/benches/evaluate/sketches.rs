@@ -129,7 +129,7 @@ fn window(devices: u16) -> CohortWindow {
         votes,
         histograms: BTreeMap::from([((firmware, shape), sketch(merged))]),
         voteless: Voteless::default(),
-        reported: DeviceEvents::default(),
+        device_events: DeviceEvents::default(),
     }
 }
 

@@ -108,8 +108,7 @@ fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
 }
 
 impl Incident {
-    /// Whether people were notified that this verdict's chipset, or the same firmware of it, is at least as
-    /// bad.
+    /// Whether people were notified that this verdict's chipset, or the same firmware of it, is at least as bad.
     fn confirms(&self, verdict: &CohortVerdict) -> bool {
         let (model, cohort) = (&self.key.model, &verdict.key);
         let same_version = *model == cohort.model && self.key.model_version == cohort.model_version;
@@ -145,9 +144,8 @@ impl Incident {
             .find(|cohort| same_model && cohort.verdict.key == *key)
     }
 
-    /// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices
-    /// left to be judged apart. Those that a directive covers are left out, because their other devices look
-    /// clean.
+    /// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices left
+    /// to be judged apart. Those that a directive covers are left out, because their other devices look clean.
     fn cohorts_judged_by(
         &self,
         verdict: &CohortVerdict,

@@ -67,8 +67,7 @@ impl Incident {
         any
     }
 
-    /// Counts clean windows of the next version for cohorts that are mitigated. Returns whether anything
-    /// changed.
+    /// Counts clean windows of the next version for cohorts that are mitigated. Returns whether anything changed.
     pub(super) fn count_successor(&mut self, verdict: &CohortVerdict) -> bool {
         let is_next = verdict.key.model == self.key.model
             && verdict.key.firmware.is_none()
@@ -96,8 +95,8 @@ impl Incident {
         any
     }
 
-    /// Moves between firing and mitigated. Both changes are news: that the directive works, and that the fault
-    /// is back.
+    /// Moves between firing and mitigated. Both changes are news: that the directive works, and that the
+    /// fault is back.
     pub(super) fn settle_mitigation(&mut self, now: Timestamp) {
         let confirmed = || {
             let cohorts = self.cohorts.iter();

@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::cohort::ModelKey;
 use crate::testing::{Fleet, at, judged, reference};
+use crate::verdict::VerdictClass::*;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use crate::window::CohortWindow;
 
@@ -30,13 +31,32 @@ fn sick(second: i64) -> CohortVerdict {
 
 /// Enough devices to decide, too few to fire at once.
 fn doubtful(second: i64) -> CohortVerdict {
-    verdict(
-        &Fleet {
-            devices: 6,
-            ..Fleet::with_fallback(1.0)
-        },
-        second,
-    )
+    let few = Fleet {
+        devices: 6,
+        ..Fleet::with_fallback(1.0)
+    };
+    verdict(&few, second)
+}
+
+/// A worse placement that costs nothing: a ticket.
+fn harmless(second: i64) -> CohortVerdict {
+    let as_fast = Fleet {
+        slow_factor: 1.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    verdict(&as_fast, second)
+}
+
+fn of_firmware(firmware: &str, mut verdict: CohortVerdict) -> CohortVerdict {
+    verdict.key.firmware = Some(firmware.into());
+    verdict
+}
+
+/// An incident that fires.
+fn firing() -> Life {
+    let mut life = Life::default();
+    life.window(&[sick(0)]);
+    life
 }
 
 fn healthy(second: i64) -> CohortVerdict {
@@ -90,16 +110,11 @@ fn overwhelming_evidence_fires_at_once_and_is_sent_once() {
 /// A page without devices would look like a mistake.
 #[test]
 fn devices_of_single_firmwares_count_where_the_chipset_as_a_whole_does_not_show_it() {
-    let of_firmware = |firmware: &str| {
-        let mut verdict = sick(0);
-        verdict.key.firmware = Some(firmware.into());
-        verdict
-    };
     let mut life = Life::default();
-    life.window(&[of_firmware("f1"), of_firmware("f2")]);
+    life.window(&[of_firmware("f1", sick(0)), of_firmware("f2", sick(0))]);
     assert_eq!(life.only().devices(), (120, 120));
     let mut life = Life::default();
-    life.window(&[sick(0), of_firmware("f1")]);
+    life.window(&[sick(0), of_firmware("f1", sick(0))]);
     assert_eq!(life.only().devices(), (60, 60));
 }
 
@@ -128,8 +143,7 @@ fn a_single_doubtful_window_comes_to_nothing() {
 
 #[test]
 fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     life.window(&[healthy(WINDOW)]);
     life.window(&[healthy(2 * WINDOW)]);
     // Back once: counting starts again.
@@ -150,12 +164,8 @@ fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
 /// Few of its devices are left, and those are judged with their chipset.
 #[test]
 fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
-    let of_firmware = |mut verdict: CohortVerdict| {
-        verdict.key.firmware = Some("f1".into());
-        verdict
-    };
     let mut life = Life::default();
-    life.window(&[sick(0), of_firmware(sick(0))]);
+    life.window(&[sick(0), of_firmware("f1", sick(0))]);
     for window in 1..3 {
         assert_eq!(life.window(&[healthy(window * WINDOW)]), [State::Firing]);
     }
@@ -163,10 +173,10 @@ fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
 
     // A firmware that is judged apart is cleared by its own verdicts only.
     let mut life = Life::default();
-    life.window(&[sick(0), of_firmware(sick(0))]);
+    life.window(&[sick(0), of_firmware("f1", sick(0))]);
     for window in 1..5 {
         let at = window * WINDOW;
-        life.window(&[healthy(at), of_firmware(sick(at))]);
+        life.window(&[healthy(at), of_firmware("f1", sick(at))]);
     }
     assert_eq!(life.only().state, State::Firing);
 }
@@ -174,8 +184,7 @@ fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
 /// Overlapping clean windows are not independent.
 #[test]
 fn clean_windows_that_share_data_count_once() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     for step in 1..=17 {
         life.window(&[healthy(step * 600)]);
     }
@@ -185,16 +194,13 @@ fn clean_windows_that_share_data_count_once() {
 
 #[test]
 fn silence_is_not_recovery() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
-    let nothing = verdict(
-        &Fleet {
-            devices: 2,
-            ..Fleet::default()
-        },
-        0,
-    );
-    assert_eq!(nothing.class, VerdictClass::NotEnoughData);
+    let mut life = firing();
+    let two = Fleet {
+        devices: 2,
+        ..Fleet::default()
+    };
+    let nothing = verdict(&two, 0);
+    assert_eq!(nothing.class, NotEnoughData);
     for window in 1..10 {
         let mut silent = nothing.clone();
         silent.window_end = at(window * WINDOW);
@@ -212,13 +218,12 @@ fn silence_is_not_recovery() {
 fn a_fault_that_outlasts_its_reference_lasts_until_it_is_as_fast_as_before() {
     let silent = |window: i64, p50_us: f64| {
         let mut verdict = sick(window * WINDOW);
-        (verdict.class, verdict.severity) = (VerdictClass::NotEnoughData, Severity::Info);
+        (verdict.class, verdict.severity) = (NotEnoughData, Severity::Info);
         verdict.reasons.clear();
         verdict.statistics.p50_us = Some(p50_us);
         verdict
     };
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     for window in 1..40 {
         assert_eq!(life.window(&[silent(window, 22_000.0)]), [State::Firing]);
     }
@@ -243,11 +248,7 @@ fn another_chipset_grows_the_same_incident_and_is_sent() {
 #[test]
 fn a_ticket_that_worsens_becomes_a_page() {
     let mut life = Life::default();
-    let harmless = Fleet {
-        slow_factor: 1.0,
-        ..Fleet::with_fallback(1.0)
-    };
-    life.window(&[verdict(&harmless, 0)]);
+    life.window(&[harmless(0)]);
     assert_eq!(life.only().severity(), Severity::Ticket);
     life.window(&[sick(600)]);
     assert_eq!(life.only().severity(), Severity::Page);
@@ -259,11 +260,7 @@ fn a_ticket_that_worsens_becomes_a_page() {
 #[test]
 fn a_page_names_the_chipsets_that_page() {
     let mut life = Life::default();
-    let harmless = Fleet {
-        slow_factor: 1.0,
-        ..Fleet::with_fallback(1.0)
-    };
-    life.window(&[sick(0), on("SM8550", verdict(&harmless, 0))]);
+    life.window(&[sick(0), on("SM8550", harmless(0))]);
     assert_eq!(life.only().chipsets(), ["SM8635"]);
     assert_eq!(life.sent.len(), 1);
 }
@@ -276,9 +273,8 @@ fn of_class(class: VerdictClass, mut verdict: CohortVerdict) -> CohortVerdict {
 /// One fault may show first in latency, in some runs, or in one firmware; it is one page.
 #[test]
 fn a_fault_that_shows_in_several_ways_is_one_incident() {
-    let mut of_firmware = of_class(VerdictClass::IntermittentFallback, sick(0));
-    of_firmware.key.firmware = Some("f1".into());
-    let slow = |second| of_class(VerdictClass::SlowWithoutPlacement, sick(second));
+    let of_firmware = of_firmware("f1", of_class(IntermittentFallback, sick(0)));
+    let slow = |second| of_class(SlowWithoutPlacement, sick(second));
     let mut life = Life::default();
     life.window(&[of_firmware]);
     life.window(&[slow(WINDOW)]);
@@ -290,14 +286,11 @@ fn a_fault_that_shows_in_several_ways_is_one_incident() {
         .iter()
         .map(|incident| (incident.news, incident.headline.as_ref().unwrap().class))
         .collect();
-    let grown = [(1, VerdictClass::IntermittentFallback), (2, sick(0).class)];
+    let grown = [(1, IntermittentFallback), (2, sick(0).class)];
     assert_eq!(sent, grown);
     // Devices without a placement, or those left after a repair, are weaker evidence.
     life.window(&[slow(3 * WINDOW)]);
-    life.window(&[of_class(
-        VerdictClass::IntermittentFallback,
-        sick(4 * WINDOW),
-    )]);
+    life.window(&[of_class(IntermittentFallback, sick(4 * WINDOW))]);
     assert_eq!(life.sent.len(), 2);
     assert_eq!(life.only().lead().unwrap().class, sick(0).class);
     assert_eq!(life.only().key.cause, Cause::Slower);
@@ -308,18 +301,14 @@ fn a_fault_that_shows_in_several_ways_is_one_incident() {
 /// A ticket about a harmless placement must not hide a page.
 #[test]
 fn a_ticket_hides_no_page() {
-    let harmless = Fleet {
-        slow_factor: 1.0,
-        ..Fleet::with_fallback(1.0)
-    };
     let mut life = Life::default();
-    life.window(&[verdict(&harmless, 0)]);
+    life.window(&[harmless(0)]);
     assert_eq!(life.only().severity(), Severity::Ticket);
-    life.window(&[of_class(VerdictClass::SlowWithoutPlacement, sick(WINDOW))]);
+    life.window(&[of_class(SlowWithoutPlacement, sick(WINDOW))]);
     assert_eq!(life.only().severity(), Severity::Page);
 
     let mut life = Life::default();
-    let mut ticket = of_class(VerdictClass::NpuStartFailure, sick(0));
+    let mut ticket = of_class(NpuStartFailure, sick(0));
     ticket.severity = Severity::Ticket;
     life.window(&[ticket]);
     life.window(&[sick(WINDOW)]);
@@ -330,10 +319,8 @@ fn a_ticket_hides_no_page() {
 #[test]
 fn failed_starts_explain_slowness_of_the_same_chipset() {
     let mut life = Life::default();
-    life.window(&[of_class(VerdictClass::NpuStartFailure, sick(0))]);
-    let mut of_firmware = sick(WINDOW);
-    of_firmware.key.firmware = Some("f1".into());
-    life.window(&[sick(WINDOW), of_firmware]);
+    life.window(&[of_class(NpuStartFailure, sick(0))]);
+    life.window(&[sick(WINDOW), of_firmware("f1", sick(WINDOW))]);
     assert_eq!(life.only().key.cause, Cause::NpuStartFailure);
     life.window(&[on("SM8750", sick(2 * WINDOW))]);
     assert_eq!(life.open.len(), 2);
@@ -343,7 +330,7 @@ fn failed_starts_explain_slowness_of_the_same_chipset() {
 fn info_opens_nothing() {
     let mut life = Life::default();
     let mut hot = sick(0);
-    (hot.class, hot.severity) = (VerdictClass::ThermalOrLoad, Severity::Info);
+    (hot.class, hot.severity) = (ThermalOrLoad, Severity::Info);
     assert_eq!(life.window(&[hot]), []);
 }
 
@@ -357,8 +344,7 @@ fn a_clock_that_went_back_repeats_nothing() {
 
 #[test]
 fn the_document_is_the_whole_state() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     let stored = serde_json::to_string(life.only()).unwrap();
     let mut back: Incident = serde_json::from_str(&stored).unwrap();
     // JSON may lose the last bit of a float, so what follows from it is compared instead.
@@ -412,8 +398,7 @@ fn of_version(version: &str, follows: &str, mut verdict: CohortVerdict) -> Cohor
 
 #[test]
 fn devices_that_a_directive_took_away_do_not_resolve_an_incident() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     let id = life.only().id.clone();
     // No device is left, or the rest looks clean: neither means that the fault is repaired.
     assert_eq!(life.window(&[nobody_left(WINDOW, 60)]), [State::Mitigated]);
@@ -434,8 +419,7 @@ fn devices_that_a_directive_took_away_do_not_resolve_an_incident() {
 
 #[test]
 fn a_fault_that_is_still_there_when_the_directive_ends_is_sent_again() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     life.window(&[nobody_left(WINDOW, 60)]);
     let id = life.only().id.clone();
     assert_eq!(life.window(&[sick(2 * WINDOW)]), [State::Firing]);
@@ -446,8 +430,7 @@ fn a_fault_that_is_still_there_when_the_directive_ends_is_sent_again() {
 
 #[test]
 fn a_clean_version_after_it_resolves_a_mitigated_incident() {
-    let mut life = Life::default();
-    life.window(&[sick(0)]);
+    let mut life = firing();
     life.window(&[nobody_left(WINDOW, 60)]);
     for hour in 2..4 {
         let next = of_version("3.0.0", "2.0.0", healthy(hour * WINDOW));

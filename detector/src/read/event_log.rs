@@ -176,14 +176,14 @@ impl WindowEvents {
                     votes: Vec::new(),
                     histograms: BTreeMap::new(),
                     voteless: Voteless::default(),
-                    reported: DeviceEvents::default(),
+                    device_events: DeviceEvents::default(),
                 });
             }
         }
         for window in &mut *cohorts {
             let (version, chipset) = name(&window.key);
             let events = self.0.get(&(model.clone(), version, chipset));
-            window.reported = events.cloned().unwrap_or_default();
+            window.device_events = events.cloned().unwrap_or_default();
         }
         cohorts.sort_by_cached_key(|window| name(&window.key));
     }

@@ -149,7 +149,6 @@ pub enum Reason {
         text::same_effect(*.share, *.ratio)
     )]
     Everywhere {
-        /// Chipsets compared.
         chipsets: u64,
         /// Share of their devices hit in the same way, in [0, 1].
         share: f64,
@@ -389,8 +388,8 @@ pub enum Reason {
         /// Devices needed of either.
         needed: u64,
     },
-    /// The sessions request the NPU, which has next to none of the work, and no reference shows how much it
-    /// should have.
+    /// The sessions request the NPU, which has next to none of the work, and no reference shows how much
+    /// it should have.
     #[error(
         "the model asks for the NPU, which has under {} of the work on {off_npu} of the {devices} devices whose \
          placement could be read; no version before and no certified placement says how much it should have",

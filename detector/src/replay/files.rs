@@ -1,6 +1,6 @@
 //! Files of recorded reports, plain or gzip, one after another into one recording.
 //!
-//! What is wrong with a file is said with its name and the byte: bytes that are no records end the
+//! Errors name the file and the byte: bytes that are no records end the
 //! replay; a report that breaks the contract is refused and counted, as a collector would; a file
 //! that ends within a record is read as far as it goes, and the tail is named.
 
@@ -21,13 +21,12 @@ const MAX_NAMED: usize = 20;
 /// Why files could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the file, and the cause")]
 pub enum FileError {
     /// It cannot be opened.
     #[error("failed to open {}", path.display())]
     Open {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -37,9 +36,7 @@ pub enum FileError {
          epwatch.v1.RecordedReport, plain or gzip)", path.display()
     )]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Where and why.
         #[source]
         source: RecordedError,
     },
@@ -48,9 +45,9 @@ pub enum FileError {
 /// What was read from files.
 #[derive(Debug)]
 pub struct FilesRead {
-    /// The reports.
+    /// The accepted reports of all files.
     pub recording: Recording,
-    /// How many.
+    /// Their number and span.
     pub summary: IntakeSummary,
     /// Reports that break the contract: not counted.
     pub refused: u64,
@@ -63,7 +60,7 @@ pub struct FilesRead {
 /// A file that ends within a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
-    /// Which.
+    /// The path as it was given.
     pub path: PathBuf,
     /// Where the torn record begins, in bytes of the unpacked file.
     pub offset: u64,

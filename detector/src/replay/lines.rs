@@ -11,7 +11,7 @@ use crate::incident::Incident;
 use crate::summary::{IncidentSummary, VerdictSummary};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
-/// One line.
+/// One line of a replay, as JSON with `kind` for its variant.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -20,14 +20,14 @@ pub enum Line {
     Verdict(Box<VerdictSummary>),
     /// An incident that changed.
     Incident(Box<IncidentLine>),
-    /// The end.
+    /// The last line: counts over all windows.
     Summary(ReplaySummary),
 }
 
 /// An incident that changed, and in which window.
 #[derive(Debug, Clone, Serialize)]
 pub struct IncidentLine {
-    /// RFC 3339.
+    /// In RFC 3339, exclusive.
     pub window_end: String,
     /// The incident as it is now.
     #[serde(flatten)]
@@ -43,8 +43,7 @@ pub struct ReplaySummary {
     pub verdicts: BTreeMap<VerdictClass, u64>,
     /// Incidents of severity page that fired.
     pub pages: u64,
-    /// Cohort windows in which each CV rule fired: the configured ones, and two that everybody asks
-    /// for and nobody switched on.
+    /// Cohort windows in which each CV rule fired: the configured ones, and two common ones for comparison.
     pub cv_rules: BTreeMap<String, u64>,
 }
 

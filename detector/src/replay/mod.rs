@@ -43,13 +43,12 @@ pub struct ReplayOptions {
 /// Why a replay ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the end of the window, and the cause")]
 pub enum ReplayError {
     /// A window could not be judged.
     #[error("failed to judge the window that ends at {end}")]
     Window {
-        /// Which.
         end: Timestamp,
-        /// Why.
         #[source]
         source: SourceError,
     },
@@ -132,7 +131,7 @@ pub struct Replayed {
     pub rates: Option<BaseRates>,
 }
 
-/// Incidents, and what was said of them.
+/// Incidents, and the news of each that became lines.
 #[derive(Debug, Default)]
 struct Incidents {
     open: BTreeMap<IncidentKey, Incident>,
@@ -141,7 +140,7 @@ struct Incidents {
 }
 
 impl Incidents {
-    /// Returns those of which something new is to be said.
+    /// Returns those with news that is not a line yet.
     fn news(&mut self, changed: Vec<Incident>) -> Vec<Incident> {
         let mut news = Vec::new();
         for incident in changed {

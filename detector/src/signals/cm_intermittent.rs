@@ -34,8 +34,7 @@ const GOES_ON: f64 = 0.25;
 /// The result of C or M.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intermittent {
-    /// Value: share of the devices hit. Threshold: for C the share of a device's runs, for M the ratio
-    /// of medians.
+    /// Value: share of the devices hit. Threshold: for C the share of a device's runs, for M the ratio of medians.
     pub signal: Signal,
     pub hit_devices: HashSet<Installation>,
     /// Counts at every share tested: the history of later versions.

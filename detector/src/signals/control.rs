@@ -1,5 +1,5 @@
 //! The controls: if the previous version, or another model on the same devices, slowed down as well, the
-//! device is the cause, not the model. Below 3 times that is heat, governor or load, and pages nobody. From 3
+//! device is the cause, not the model. Below 3 times that is heat, governor or load, and is no page. From 3
 //! times on the NPU is lost for all models of the device, which does page.
 
 use std::sync::Arc;

@@ -34,8 +34,7 @@ const AS_MUCH: f64 = 0.25;
 /// that all devices are close to are noise.
 const MOST_DEVICES: f64 = 0.8;
 
-/// Chance below which a chipset has significantly fewer hits than that, or all of them significantly more
-/// than usual.
+/// Chance below which a chipset has significantly fewer hits than that, or all of them significantly more than usual.
 const SURELY: f64 = 0.05;
 
 /// Median ratio from which a chipset moved as well.
@@ -50,8 +49,7 @@ const ALIKE: f64 = SLOWER;
 /// more than twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.
 const HEAVIEST: f64 = 2.5;
 
-/// The same if input shapes are not known: an image of two and a half times the side has six times the
-/// pixels.
+/// The same if input shapes are not known: an image of two and a half times the side has six times the pixels.
 const LARGEST_INPUT: f64 = 6.25;
 
 /// The effect on the other chipsets.
@@ -67,8 +65,7 @@ pub struct CrossChipset {
     pub explains: bool,
 }
 
-/// Returns the votes of installations known before the window, so that forged newcomers cannot take away a
-/// page.
+/// Returns the votes of installations known before the window, so that forged newcomers cannot take away a page.
 fn proven(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
     window.votes.iter().filter(|vote| vote.is_proven)
 }
@@ -186,8 +183,7 @@ fn as_much(own: f64, usual: f64) -> f64 {
 }
 
 /// Returns the share of the others' devices that are hit, and whether they show the same effect: all together
-/// significantly more than usual, half of them as much as here, and few significantly less. `None` without
-/// others.
+/// significantly more than usual, half of them as much as here, and few significantly less. `None` without others.
 fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
     let mut all = Tally::default();
     others.iter().for_each(|other| all += *other);

@@ -38,8 +38,7 @@ const OTHERS_AT_LEAST: f64 = 0.8;
 /// The result of EP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementChange {
-    /// Value: median rise of the CPU's share on the devices hit, in [0, 1]. Threshold in the same
-    /// unit.
+    /// Value: median rise of the CPU's share on the devices hit, in [0, 1]. Threshold in the same unit.
     pub signal: Signal,
     /// The origin of the reference.
     pub origin: Origin,

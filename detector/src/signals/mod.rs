@@ -216,8 +216,8 @@ pub fn built_in_rate(id: SignalId) -> f64 {
     }
 }
 
-/// Returns the expected share of devices hit in a healthy cohort: the fleet's rate, updated by the cohort's own
-/// history.
+/// Returns the expected share of devices hit in a healthy cohort: the fleet's rate, updated by the
+/// cohort's own history.
 fn usual_share(id: SignalId, baseline: &Baseline) -> f64 {
     let fleet = baseline.rates.of(id, built_in_rate(id));
     let past = baseline.history.of(id);

@@ -79,7 +79,11 @@ pub(crate) fn differ(
 }
 
 fn run_tests(window: &CohortWindow) -> impl Iterator<Item = &GoldenTest> {
-    window.reported.tests.iter().filter(|test| test.has_run)
+    window
+        .device_events
+        .tests
+        .iter()
+        .filter(|test| test.has_run)
 }
 
 fn is_beyond(test: &GoldenTest) -> Option<bool> {
@@ -224,7 +228,7 @@ mod tests {
     #[track_caller]
     fn found(tests: Vec<GoldenTest>) -> Outputs {
         let mut window = Fleet::default().window();
-        window.reported.tests = tests;
+        window.device_events.tests = tests;
         let limits = Limits::for_windows_a_day(1_000.0);
         differ(&window, None, &Baseline::default(), &limits).unwrap()
     }
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn a_previous_version_that_was_as_far_off_makes_it_no_surprise() {
         let mut window = Fleet::default().window();
-        window.reported.tests = tested(0..60, "aa", "f1", 0.4);
+        window.device_events.tests = tested(0..60, "aa", "f1", 0.4);
         let limits = Limits::for_windows_a_day(1_000.0);
         let before = window.clone();
         let judge = |previous| {
@@ -284,7 +288,7 @@ mod tests {
         };
         assert!(judge(None).is_page);
         let mut many = before.clone();
-        many.reported.tests = tested(0..600, "aa", "f1", 0.4);
+        many.device_events.tests = tested(0..600, "aa", "f1", 0.4);
         assert!(!judge(Some(&many)).is_page);
     }
 }

@@ -109,7 +109,7 @@ fn starts_somewhere(
 /// Returns the devices hit with their codes, and the tally of all devices.
 fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tally) {
     let mut hit: HashMap<Installation, BTreeSet<&str>> = HashMap::default();
-    for start in &window.reported.failed_starts {
+    for start in &window.device_events.failed_starts {
         let codes = hit.entry(start.installation).or_default();
         codes.insert(&start.reason);
     }
@@ -128,7 +128,7 @@ fn counted(window: &CohortWindow) -> (HashMap<Installation, BTreeSet<&str>>, Tal
 
 /// Returns the devices where a session could not be created.
 fn failed(window: &CohortWindow) -> impl Iterator<Item = Installation> {
-    let starts = window.reported.failed_starts.iter();
+    let starts = window.device_events.failed_starts.iter();
     starts.map(|start| start.installation)
 }
 
@@ -149,22 +149,14 @@ mod tests {
     use super::*;
     use crate::device_events::FailedStart;
     use crate::placement::tests::placed;
-    use crate::testing::{Fleet, device, reference};
+    use crate::testing::{Fleet, failed_starts, reference};
 
     fn limits() -> Limits {
         Limits::for_windows_a_day(1_000.0)
     }
 
     fn failing(devices: std::ops::Range<u32>) -> Vec<FailedStart> {
-        devices
-            .map(|at| FailedStart {
-                installation: device(at),
-                firmware: "f1".into(),
-                reason: "backend_setup_failed".into(),
-                count: 3,
-                is_proven: true,
-            })
-            .collect()
+        failed_starts(devices, "f1", "backend_setup_failed")
     }
 
     #[track_caller]
@@ -177,7 +169,7 @@ mod tests {
     fn devices_without_a_session_are_counted() {
         let mut window = Fleet::default().window();
         window.votes.clear();
-        window.reported.failed_starts = failing(0..12);
+        window.device_events.failed_starts = failing(0..12);
         let starts = start_failures(&window, None, &reference(), &limits()).unwrap();
         assert_eq!((starts.signal.hits, starts.signal.devices), (12, 12));
         assert!(starts.is_page);
@@ -190,7 +182,7 @@ mod tests {
         let mut window = Fleet::default().window();
         let sound = window.clone();
         window.votes.clear();
-        window.reported.failed_starts = failing(0..12);
+        window.device_events.failed_starts = failing(0..12);
         let nothing_known = found(&window, None);
         assert!(nothing_known.signal.fires && !nothing_known.is_page);
         assert!(nothing_known.is_unheard_of);
@@ -209,7 +201,7 @@ mod tests {
     #[test]
     fn a_device_that_failed_and_ran_is_one_device() {
         let mut window = Fleet::default().window();
-        window.reported.failed_starts = failing(0..2);
+        window.device_events.failed_starts = failing(0..2);
         let starts = found(&window, None);
         assert_eq!((starts.signal.hits, starts.signal.devices), (2, 60));
         assert!(!starts.signal.fires);
@@ -237,7 +229,7 @@ mod tests {
     #[test]
     fn devices_that_never_started_before_do_not_page() {
         let mut window = Fleet::default().window();
-        window.reported.failed_starts = failing(0..20);
+        window.device_events.failed_starts = failing(0..20);
         assert!(found(&window, None).is_page);
         let before = window.clone();
         assert!(!found(&window, Some(&before)).is_page);

@@ -59,7 +59,7 @@ impl VerdictClass {
 named! {
     /// How soon a person must look at a verdict.
     pub enum Severity {
-        /// Needs nobody's attention.
+        /// Needs no attention.
         None = "none",
         /// To be seen on a dashboard.
         Info = "info",

@@ -63,7 +63,7 @@ pub(super) fn of_those_hit(
 fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     let votes = window.votes.iter();
     let votes = votes.map(|vote| (&*vote.firmware, vote.installation));
-    let starts = window.reported.failed_starts.iter();
+    let starts = window.device_events.failed_starts.iter();
     let starts = starts.map(|start| (&*start.firmware, start.installation));
     let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
     for (firmware, device) in votes.chain(starts) {
@@ -72,8 +72,7 @@ fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     devices
 }
 
-/// Returns the devices that the finding counts as hit; `None` if it is about all devices, or names a firmware
-/// itself.
+/// Returns the devices that the finding counts as hit; `None` if it is about all devices, or names a firmware itself.
 fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSet<Installation>> {
     let has_reason = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
     let placed = || Some(&evidence.placement.as_ref()?.hit_devices);
@@ -106,8 +105,7 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
 mod tests {
     use std::sync::Arc;
 
-    use crate::device_events::FailedStart;
-    use crate::testing::{Fleet, device, golden_tests, judged, reference};
+    use crate::testing::{Fleet, failed_starts, golden_tests, judged, reference};
     use crate::verdict::VerdictClass;
     use crate::window::CohortWindow;
 
@@ -156,14 +154,7 @@ mod tests {
     #[test]
     fn devices_without_a_session_have_a_firmware() {
         let mut window = Fleet::default().window();
-        let failed = (60..80).map(|at| FailedStart {
-            installation: device(at),
-            firmware: "f2".into(),
-            reason: "backend_setup_failed".into(),
-            count: 1,
-            is_proven: true,
-        });
-        window.reported.failed_starts = failed.collect();
+        window.device_events.failed_starts = failed_starts(60..80, "f2", "backend_setup_failed");
         check(&window, Some("20 of 20 devices on f2 are hit, and 0 of 60"));
     }
 
@@ -171,9 +162,9 @@ mod tests {
     #[test]
     fn what_leads_is_what_the_firmware_is_said_of() {
         let mut window = on_f2(Fleet::with_fallback(0.4).window(), |device| device < 26);
-        window.reported.tests = golden_tests(30..50, "bb", "f1", 0.4);
+        window.device_events.tests = golden_tests(30..50, "bb", "f1", 0.4);
         window
-            .reported
+            .device_events
             .tests
             .extend(golden_tests(0..30, "aa", "f1", 0.01));
         let verdict = judged(&window, None, &reference());

@@ -78,8 +78,8 @@ pub struct VerdictNumbers {
     pub devices_hit: u64,
     /// Clean runs of all voting devices.
     pub runs: u64,
-    /// Ratio of p50 on the devices hit to their reference; without a finding, of all devices to their own
-    /// earlier p50.
+    /// Ratio of p50 on the devices hit to their reference; without a finding, of all devices to their
+    /// own earlier p50.
     pub latency_ratio: Option<f64>,
     /// Median p50 of the devices hit, in microseconds.
     pub hit_p50_us: Option<f64>,

@@ -87,11 +87,13 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::baseline::Baseline;
-    use crate::device_events::{DeviceEvents, FailedStart};
     use crate::placement::tests::placed;
-    use crate::testing::{Fleet, device, golden_tests, judged, noisy, reference};
+    use crate::signals::{Controls, Limits, PeerRatios};
+    use crate::testing::{Fleet, failed_starts, judged, noisy, reference, tested};
     use crate::verdict::CohortVerdict;
     use crate::window::CohortWindow;
 
@@ -102,27 +104,22 @@ mod tests {
     }
 
     fn failing(n: u32) -> CohortWindow {
-        let starts = (0..n).map(|at| FailedStart {
-            installation: device(at),
-            firmware: "f1".into(),
-            reason: "backend_setup_failed".into(),
-            count: 1,
-            is_proven: true,
-        });
+        let mut window = Fleet::default().window();
+        window.device_events.failed_starts = failed_starts(0..n, "f1", "backend_setup_failed");
+        window
+    }
+
+    fn without_sessions(window: CohortWindow) -> CohortWindow {
         CohortWindow {
-            reported: DeviceEvents {
-                failed_starts: starts.collect(),
-                ..DeviceEvents::default()
-            },
-            ..Fleet::default().window()
+            votes: Vec::new(),
+            histograms: BTreeMap::new(),
+            ..window
         }
     }
 
     #[test]
     fn a_version_that_starts_nowhere_pages_without_a_single_session() {
-        let mut window = failing(20);
-        window.votes.clear();
-        window.histograms.clear();
+        let window = without_sessions(failing(20));
         let verdict = judged(&window, None, &reference());
         check(&verdict, VerdictClass::NpuStartFailure, Severity::Page);
         let numbers = &verdict.numbers;
@@ -131,12 +128,10 @@ mod tests {
         assert!(why.contains("backend_setup_failed on 20"), "{why}");
     }
 
-    /// Emulators, and other makers' chips: an app that asks for the NPU everywhere fails there for ever.
+    /// Emulators, and other makers' chips: an app that requests the NPU everywhere always fails there.
     #[test]
     fn a_chipset_that_never_started_is_a_ticket() {
-        let mut window = failing(20);
-        window.votes.clear();
-        window.histograms.clear();
+        let window = without_sessions(failing(20));
         let verdict = judged(&window, None, &Baseline::default());
         check(&verdict, VerdictClass::NpuStartFailure, Severity::Ticket);
         let why = verdict.reasons[0].to_string();
@@ -154,7 +149,7 @@ mod tests {
     fn a_fallback_of_devices_that_failed_to_start_is_a_start_failure() {
         let fallen = Fleet::with_fallback(1.0).window();
         let window = CohortWindow {
-            reported: failing(40).reported,
+            device_events: failing(40).device_events,
             ..fallen
         };
         let verdict = judged(&window, None, &reference());
@@ -164,12 +159,7 @@ mod tests {
 
     #[test]
     fn outputs_beyond_the_tolerance_page_with_their_numbers() {
-        let mut window = Fleet::default().window();
-        window.reported.tests = golden_tests(0..25, "bb", "f1", 0.4);
-        window
-            .reported
-            .tests
-            .extend(golden_tests(25..60, "aa", "f1", 0.01));
+        let window = tested(Fleet::default().window(), 0..25, "bb", "f1", 0.4);
         let verdict = judged(&window, None, &reference());
         check(&verdict, VerdictClass::WrongOutputs, Severity::Page);
         assert_eq!(verdict.numbers.devices_hit, 25);
@@ -178,12 +168,7 @@ mod tests {
 
     #[test]
     fn outputs_that_only_differ_between_phones_are_a_ticket() {
-        let mut window = Fleet::default().window();
-        window.reported.tests = golden_tests(0..25, "bb", "f2", 0.01);
-        window
-            .reported
-            .tests
-            .extend(golden_tests(25..60, "aa", "f1", 0.01));
+        let window = tested(Fleet::default().window(), 0..25, "bb", "f2", 0.01);
         let verdict = judged(&window, None, &reference());
         check(&verdict, VerdictClass::WrongOutputs, Severity::Ticket);
         assert!(verdict.reasons[0].to_string().contains("firmware f2"));
@@ -192,12 +177,7 @@ mod tests {
     /// A phone on the CPU returns the CPU's output, so the finding is the fallback.
     #[test]
     fn a_fallback_leads_over_outputs_that_differ_for_it() {
-        let mut window = Fleet::with_fallback(0.5).window();
-        window.reported.tests = golden_tests(0..30, "cpu", "f1", 0.0);
-        window
-            .reported
-            .tests
-            .extend(golden_tests(30..60, "aa", "f1", 0.01));
+        let window = tested(Fleet::with_fallback(0.5).window(), 0..30, "cpu", "f1", 0.0);
         let verdict = judged(&window, None, &reference());
         check(&verdict, VerdictClass::SomeDevicesFallback, Severity::Page);
     }
@@ -212,10 +192,10 @@ mod tests {
         // Half of the runs four times as slow is C as well, which comes first if the shape is known.
         let verdict = judged(&noisy, None, &baseline);
         assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
-        let limits = crate::signals::Limits::for_windows_a_day(1_000.0);
-        let peers = crate::signals::PeerRatios::default();
+        let limits = Limits::for_windows_a_day(1_000.0);
+        let peers = PeerRatios::default();
         let gather = |previous| {
-            let controls = crate::signals::Controls {
+            let controls = Controls {
                 previous,
                 peers: &peers,
                 chipsets: &[],

@@ -268,7 +268,7 @@ pub struct CohortWindow {
     /// Devices that took part and have no vote.
     pub voteless: Voteless,
     /// Self-tests and failed starts.
-    pub reported: DeviceEvents,
+    pub device_events: DeviceEvents,
 }
 
 /// Devices without a vote, by reason.
@@ -302,7 +302,7 @@ impl CohortWindow {
     pub fn proven(&self) -> CohortWindow {
         CohortWindow {
             votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
-            reported: self.reported.proven(),
+            device_events: self.device_events.proven(),
             ..self.clone()
         }
     }
@@ -310,7 +310,7 @@ impl CohortWindow {
     /// Whether installations had a part in it that were not known before.
     #[must_use]
     pub fn has_newcomers(&self) -> bool {
-        self.votes.iter().any(|vote| !vote.is_proven) || self.reported.has_newcomers()
+        self.votes.iter().any(|vote| !vote.is_proven) || self.device_events.has_newcomers()
     }
 
     /// Returns the share of the votes with latency that know their earlier selves, in [0, 1].
@@ -397,7 +397,7 @@ impl CohortWindow {
                     .collect(),
                 ..Voteless::default()
             },
-            reported: self.reported.of_firmware(firmware),
+            device_events: self.device_events.of_firmware(firmware),
         }
     }
 

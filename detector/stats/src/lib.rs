@@ -11,12 +11,12 @@
 
 pub mod beta_binomial;
 pub mod dip;
+#[path = "generated/dip_table.rs"]
 mod dip_table;
 mod elementary;
 pub mod histogram;
 pub mod mixture;
 pub mod moments;
-pub mod multiple_testing;
 pub mod order_stat;
 pub mod valley;
 pub mod variance_split;

@@ -205,8 +205,7 @@ impl Columns {
         }
     }
 
-    /// The log-likelihood, and the moments of the runs that were dealt out to each component, about its
-    /// last mean.
+    /// The log-likelihood, and the moments of the runs that were dealt out to each component, about its last mean.
     fn sums(&self, fast_mean: f64, slow_mean: f64) -> (f64, Sums, Sums) {
         let (mut reached, mut fast, mut slow) = (0.0, [0.0; 3], [0.0; 3]);
         let cells = self.mids.iter().zip(&self.variances);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{Reports, TestStore, V2, base, config, eventually};
 use crate::windows::{after, roll_out};
 
-/// Remembers what it was told; refuses to be told while it is down.
+/// Keeps the notifications that it received; refuses them while it is down.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pager {
     told: Arc<Mutex<Vec<Notification>>>,
@@ -154,7 +154,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
         1
     );
 
-    // Nothing is left to tell.
+    // No news is left to deliver.
     let running = Running::start(&store, &clock, &pager);
     healthy_window(&store, after(base, 60 * 6 + 12)).await;
     clock.set(after(base, 60 * 6 + 15));
@@ -193,7 +193,7 @@ async fn a_page_that_could_not_be_delivered_is_delivered_after_a_restart() {
     store.stop().await;
 }
 
-/// A healthy roll-out of the same shape tells nobody anything.
+/// A healthy roll-out of the same shape notifies nobody.
 #[tokio::test]
 async fn a_healthy_roll_out_is_quiet() {
     let store = TestStore::start().await;
@@ -244,7 +244,7 @@ async fn a_wrong_configuration_is_refused_whole() {
     );
 }
 
-/// The window that could not be judged is judged when the store is back, and told once.
+/// The window that could not be judged is judged when the store is back, with one notification.
 #[tokio::test]
 async fn a_store_that_is_away_loses_no_page() {
     let store = TestStore::start().await;

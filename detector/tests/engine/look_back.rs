@@ -207,11 +207,11 @@ impl Course {
     }
 }
 
-/// What a source tells of a window, in an order of its own.
+/// The content of a window, sorted.
 async fn told(inputs: &EvaluationInputs) -> Vec<String> {
     let models = &inputs.models;
     if models.is_empty() {
-        // An evaluation asks for no more.
+        // An evaluation reads no more.
         return Vec::new();
     }
     let mut windows = inputs.windows(models).await.unwrap();
@@ -238,7 +238,7 @@ async fn told(inputs: &EvaluationInputs) -> Vec<String> {
             let votes = cohort.votes.iter();
             let proven = votes.filter(|vote| vote.is_proven).count();
             told.push(format!("{:?} {} {proven}", cohort.key, cohort.votes.len()));
-            told.push(format!("{:?}", cohort.reported));
+            told.push(format!("{:?}", cohort.device_events));
         }
     }
     told
@@ -321,7 +321,7 @@ async fn answered(store: &TestStore, span: &Span) -> Census {
     answered
 }
 
-/// One course of everything that can happen to a store, asked after each step.
+/// Everything that can happen to a store, one step after another, with a query after each.
 async fn kept_is_asked(seed: u64, bucket_s: i64) {
     let mut course = Course::start(seed, bucket_s).await;
     let kept = Source::new(course.store.client(), 10_000);
@@ -443,7 +443,7 @@ async fn only_buckets_that_are_new_or_changed_are_read_again() {
     store.stop().await;
 }
 
-/// A hundred thousand installations that nobody has, in two buckets.
+/// A hundred thousand made-up installations, in two buckets.
 const FLOOD: &str = "INSERT INTO reports (collector_id, wal_offset, received_at, bucket, installation, \
         stream_id, sequence, app_id, environment, chipset, session_uid, session_model_id, \
         session_model_version, session_directive_id, session_requests_npu, session_graph_kind, \

@@ -135,7 +135,7 @@ async fn a_store_that_dies_in_mid_evaluation_loses_no_page_and_repeats_none() {
     running.stop().await;
     flaky.task.abort();
 
-    // What was lost on the way is neither forgotten nor told again.
+    // Lost deliveries are neither forgotten nor repeated.
     let running = Running::start(&store, &clock, &pager);
     clock.set(after(base, 121));
     running.judged(after(base, 121)).await;

@@ -74,7 +74,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
         previous,
         ..healthy("SM8635")
     };
-    // Nobody knows its past: it comes from what was received before.
+    // Its past comes from reports received before.
     let forgetful = Reports {
         previous: None,
         firmware: "f2",

@@ -1,4 +1,4 @@
-//! Several detectors on one store: one judges and tells, and another takes over where it ends.
+//! Several detectors on one store: one judges and notifies, and another takes over when it ends.
 
 use std::sync::Arc;
 

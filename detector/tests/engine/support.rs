@@ -364,27 +364,19 @@ impl Reports {
     }
 
     fn report(&self, device: u8, at: Timestamp) -> ReportRow {
-        let mut row = self.session_row(device, at);
-        if self.only_failed {
-            row.forget_session();
-        }
-        row
-    }
-
-    fn session_row(&self, device: u8, at: Timestamp) -> ReportRow {
         let golden: Vec<(u8, f64)> = self.golden.into_iter().collect();
         let tests = || golden.iter();
         let failed = (self.failed_starts > 0).then_some(self.failed_starts);
         let starts = || failed.iter();
+        // Without a session there are no rows of its series either.
+        let n = usize::from(!self.only_failed);
         let place = self.place;
         let latency = self.latency(device);
         let (previous_version, previous_us) = self.previous.unwrap_or(("", 0.0));
         let previous_us = previous_us * silicon(device);
-        let previous_n = if self.previous.is_some() { 100 } else { 0 };
-        let absence = if self.previous.is_some() {
-            "unspecified"
-        } else {
-            "first_version"
+        let (previous_n, absence) = match self.previous {
+            Some(_) => (100, "unspecified"),
+            None => (0, "first_version"),
         };
         let mut installation = [0; 16];
         installation[0] = device;
@@ -407,63 +399,63 @@ impl Reports {
             firmware: self.firmware,
             ort_version: "1.31.1",
             ep_version: "2.7.0",
-            session_uid: vec![1],
-            session_model_id: vec!["segmenter"],
-            session_model_version: vec![self.version],
-            session_directive_id: vec![self.directive],
-            session_requests_npu: vec![self.requests_npu],
-            session_graph_kind: vec!["jit"],
-            session_placement_source: vec!["assignment_api"],
-            session_fingerprint_algorithm: vec![1],
-            session_fingerprint_exact: vec![place.fingerprint],
-            session_fingerprint_normalised: vec![place.fingerprint],
-            session_n_nodes: vec![place.npu_nodes + place.cpu_nodes + 1],
-            session_npu_nodes: vec![place.npu_nodes],
-            session_npu_partitions: vec![1],
-            session_cpu_nodes: vec![place.cpu_nodes + 1],
-            session_cpu_benign_nodes: vec![1],
-            session_npu_macs_share: vec![place.npu_macs_share],
-            session_macs_attributed: vec![place.npu_macs_share.map(|_| 1.0)],
-            session_reasons: vec![Vec::new()],
-            series_session: vec![1],
-            series_phase: vec!["warm"],
-            series_thermal: vec!["none"],
-            series_power_save: vec!["off"],
-            series_performance_mode: vec![""],
-            series_shape_key: vec!["static"],
-            series_session_age: vec!["unknown"],
-            series_is_clean: vec![true],
-            series_hist_scheme: vec!["hdr_us_2sd_1_60s"],
-            series_hist_bucket: vec![latency.buckets],
-            series_hist_count: vec![latency.counts],
-            series_n: vec![self.runs],
-            series_sum_us: vec![latency.sum_us],
-            series_m2_us2: vec![latency.m2_us2],
-            series_min_us: vec![latency.min_us],
-            series_max_us: vec![latency.max_us],
-            series_runs_seen: vec![self.runs],
-            series_sampled_one_in: vec![1],
-            series_dropped_runs: vec![0],
-            series_first_runs_us: vec![Vec::new()],
-            series_slow_fast_switches: vec![None],
-            series_longest_slow_streak: vec![None],
-            series_beyond_1_4x: vec![None],
-            series_beyond_2x: vec![None],
-            series_beyond_3x: vec![None],
-            series_previous_version: vec![previous_version],
-            series_previous_n: vec![previous_n],
-            series_previous_p10_us: vec![0.95 * previous_us],
-            series_previous_p50_us: vec![previous_us],
-            series_previous_p95_us: vec![1.1 * previous_us],
-            series_previous_cv: vec![0.05],
-            series_earlier_firmware: vec![""],
-            series_earlier_runtime: vec![""],
-            series_earlier_n: vec![0],
-            series_earlier_p10_us: vec![0.0],
-            series_earlier_p50_us: vec![0.0],
-            series_earlier_p95_us: vec![0.0],
-            series_earlier_cv: vec![0.0],
-            series_baseline_absence: vec![absence],
+            session_uid: vec![1; n],
+            session_model_id: vec!["segmenter"; n],
+            session_model_version: vec![self.version; n],
+            session_directive_id: vec![self.directive; n],
+            session_requests_npu: vec![self.requests_npu; n],
+            session_graph_kind: vec!["jit"; n],
+            session_placement_source: vec!["assignment_api"; n],
+            session_fingerprint_algorithm: vec![1; n],
+            session_fingerprint_exact: vec![place.fingerprint; n],
+            session_fingerprint_normalised: vec![place.fingerprint; n],
+            session_n_nodes: vec![place.npu_nodes + place.cpu_nodes + 1; n],
+            session_npu_nodes: vec![place.npu_nodes; n],
+            session_npu_partitions: vec![1; n],
+            session_cpu_nodes: vec![place.cpu_nodes + 1; n],
+            session_cpu_benign_nodes: vec![1; n],
+            session_npu_macs_share: vec![place.npu_macs_share; n],
+            session_macs_attributed: vec![place.npu_macs_share.map(|_| 1.0); n],
+            session_reasons: vec![Vec::new(); n],
+            series_session: vec![1; n],
+            series_phase: vec!["warm"; n],
+            series_thermal: vec!["none"; n],
+            series_power_save: vec!["off"; n],
+            series_performance_mode: vec![""; n],
+            series_shape_key: vec!["static"; n],
+            series_session_age: vec!["unknown"; n],
+            series_is_clean: vec![true; n],
+            series_hist_scheme: vec!["hdr_us_2sd_1_60s"; n],
+            series_hist_bucket: vec![latency.buckets; n],
+            series_hist_count: vec![latency.counts; n],
+            series_n: vec![self.runs; n],
+            series_sum_us: vec![latency.sum_us; n],
+            series_m2_us2: vec![latency.m2_us2; n],
+            series_min_us: vec![latency.min_us; n],
+            series_max_us: vec![latency.max_us; n],
+            series_runs_seen: vec![self.runs; n],
+            series_sampled_one_in: vec![1; n],
+            series_dropped_runs: vec![0; n],
+            series_first_runs_us: vec![Vec::new(); n],
+            series_slow_fast_switches: vec![None; n],
+            series_longest_slow_streak: vec![None; n],
+            series_beyond_1_4x: vec![None; n],
+            series_beyond_2x: vec![None; n],
+            series_beyond_3x: vec![None; n],
+            series_previous_version: vec![previous_version; n],
+            series_previous_n: vec![previous_n; n],
+            series_previous_p10_us: vec![0.95 * previous_us; n],
+            series_previous_p50_us: vec![previous_us; n],
+            series_previous_p95_us: vec![1.1 * previous_us; n],
+            series_previous_cv: vec![0.05; n],
+            series_earlier_firmware: vec![""; n],
+            series_earlier_runtime: vec![""; n],
+            series_earlier_n: vec![0; n],
+            series_earlier_p10_us: vec![0.0; n],
+            series_earlier_p50_us: vec![0.0; n],
+            series_earlier_p95_us: vec![0.0; n],
+            series_earlier_cv: vec![0.0; n],
+            series_baseline_absence: vec![absence; n],
             self_test_session: tests().map(|_| 1).collect(),
             self_test_input_id: tests().map(|_| "golden").collect(),
             self_test_tolerance: tests().map(|_| Some(0.05)).collect(),
@@ -507,68 +499,6 @@ impl Reports {
             min_us: values[0],
             max_us: values[values.len() - 1],
         }
-    }
-}
-
-impl ReportRow {
-    fn forget_session(&mut self) {
-        self.session_uid.clear();
-        self.session_model_id.clear();
-        self.session_model_version.clear();
-        self.session_directive_id.clear();
-        self.session_requests_npu.clear();
-        self.session_graph_kind.clear();
-        self.session_placement_source.clear();
-        self.session_fingerprint_algorithm.clear();
-        self.session_fingerprint_exact.clear();
-        self.session_fingerprint_normalised.clear();
-        self.session_n_nodes.clear();
-        self.session_npu_nodes.clear();
-        self.session_npu_partitions.clear();
-        self.session_cpu_nodes.clear();
-        self.session_cpu_benign_nodes.clear();
-        self.session_npu_macs_share.clear();
-        self.session_macs_attributed.clear();
-        self.session_reasons.clear();
-        self.series_session.clear();
-        self.series_phase.clear();
-        self.series_thermal.clear();
-        self.series_power_save.clear();
-        self.series_performance_mode.clear();
-        self.series_shape_key.clear();
-        self.series_session_age.clear();
-        self.series_is_clean.clear();
-        self.series_hist_scheme.clear();
-        self.series_hist_bucket.clear();
-        self.series_hist_count.clear();
-        self.series_n.clear();
-        self.series_sum_us.clear();
-        self.series_m2_us2.clear();
-        self.series_min_us.clear();
-        self.series_max_us.clear();
-        self.series_runs_seen.clear();
-        self.series_sampled_one_in.clear();
-        self.series_dropped_runs.clear();
-        self.series_first_runs_us.clear();
-        self.series_slow_fast_switches.clear();
-        self.series_longest_slow_streak.clear();
-        self.series_beyond_1_4x.clear();
-        self.series_beyond_2x.clear();
-        self.series_beyond_3x.clear();
-        self.series_previous_version.clear();
-        self.series_previous_n.clear();
-        self.series_previous_p10_us.clear();
-        self.series_previous_p50_us.clear();
-        self.series_previous_p95_us.clear();
-        self.series_previous_cv.clear();
-        self.series_earlier_firmware.clear();
-        self.series_earlier_runtime.clear();
-        self.series_earlier_n.clear();
-        self.series_earlier_p10_us.clear();
-        self.series_earlier_p50_us.clear();
-        self.series_earlier_p95_us.clear();
-        self.series_earlier_cv.clear();
-        self.series_baseline_absence.clear();
     }
 }
 

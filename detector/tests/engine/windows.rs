@@ -77,7 +77,7 @@ async fn a_version_that_falls_back_on_one_chipset_pages_for_that_chipset_alone()
     let first = evaluate(&store, after(base, 60)).await;
     assert_eq!(first.len(), 2);
     let v1 = of(&first, "1.0.0", "SM8635");
-    // One other chipset is no reference, and no device knows an earlier self.
+    // One other chipset is no reference, and no device has a baseline.
     assert_eq!(v1.class, VerdictClass::NotEnoughData, "{v1:#?}");
 
     let second = evaluate(&store, after(base, 120)).await;
@@ -348,11 +348,11 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         let tally = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
         beyond_2x.push((tally.hits, tally.devices));
     }
-    // The window just before does not speak yet: a fault that grows would be its own past.
+    // The window just before does not count yet: a fault that grows would be its own past.
     assert_eq!(beyond_2x, [(0, 0), (2, 32)]);
     let span = span_to(240);
     let read = read_model(&source, &span).await;
-    // A version's own past says nothing of it while it is young.
+    // A young version has no past of its own.
     assert_eq!(read.history("1.0.0", "SM8635", &span).0.len(), 0);
     let later = epwatch_detector::read::Span {
         end: after(base, 60 + 7 * 60),
@@ -427,7 +427,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     store.stop().await;
 }
 
-/// A first version has nothing before it: the lab's placement tells that all of it fell back.
+/// A first version has nothing before it: the lab's placement shows that all of it fell back.
 #[tokio::test]
 async fn a_certified_placement_is_the_reference_of_a_first_version() {
     let store = TestStore::start().await;

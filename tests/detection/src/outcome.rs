@@ -22,8 +22,8 @@ pub struct Outcome {
     pub faults: Vec<FaultOutcome>,
     /// Cohort windows from the change on, by truth and verdict.
     pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Cohort windows in which a rule could answer and in which it fired, by truth and the rule's number. The last rule
-    /// is ours.
+    /// Cohort windows in which a rule could answer and in which it fired, by truth and the rule's number. The last
+    /// rule is ours.
     pub rules: BTreeMap<String, BTreeMap<usize, (u64, u64)>>,
 }
 

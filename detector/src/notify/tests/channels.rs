@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ring::hmac;
 
-use super::super::{pagerduty, slack, webhook};
+use super::super::{slack, webhook};
 use super::*;
 
 /// A file that holds a secret.
@@ -14,12 +14,13 @@ fn secret(dir: &tempfile::TempDir, text: &str) -> PathBuf {
     path
 }
 
-fn dashboard() -> Option<String> {
-    Some("http://grafana/d/epwatch-model".to_owned())
-}
-
-fn pretty(json: &Value) -> String {
-    format!("{}\n", serde_json::to_string_pretty(json).unwrap())
+fn pagerduty(url: &str, routing_key_file: PathBuf, dashboard: Option<String>) -> HttpNotifier {
+    let config = PagerDutyConfig {
+        routing_key_file,
+        url: format!("{url}/v2/enqueue"),
+        min_severity: Severity::Page,
+    };
+    super::super::pagerduty::notifier("pagerduty", &config, dashboard).unwrap()
 }
 
 #[tokio::test]
@@ -27,12 +28,7 @@ async fn pagerduty_gets_one_alert_an_incident() {
     let accepted = (StatusCode::ACCEPTED, None);
     let (receiver, url) = Receiver::start_at("/v2/enqueue", &[accepted; 3]).await;
     let dir = tempfile::tempdir().unwrap();
-    let config = PagerDutyConfig {
-        routing_key_file: secret(&dir, "R0UT1NGKEY"),
-        url: format!("{url}/v2/enqueue"),
-        min_severity: Severity::Page,
-    };
-    let pagerduty = pagerduty::notifier("pagerduty", &config, dashboard()).unwrap();
+    let pagerduty = pagerduty(&url, secret(&dir, "R0UT1NGKEY"), dashboard());
     assert!(!format!("{pagerduty:?}").contains("R0UT1NGKEY"));
     for incident in [firing(), grown(), resolved()] {
         let news = Notification::news(incident);
@@ -45,7 +41,7 @@ async fn pagerduty_gets_one_alert_an_incident() {
     assert_eq!(keys, [&firing().id, &grown().id, &resolved().id]);
 }
 
-/// PagerDuty answers 202; a 200 is somebody else.
+/// PagerDuty answers 202; a 200 comes from another server.
 #[tokio::test]
 async fn only_the_expected_answer_counts_as_delivered() {
     let answers = [
@@ -55,12 +51,7 @@ async fn only_the_expected_answer_counts_as_delivered() {
     ];
     let (receiver, url) = Receiver::start_at("/v2/enqueue", &answers).await;
     let dir = tempfile::tempdir().unwrap();
-    let config = PagerDutyConfig {
-        routing_key_file: secret(&dir, "key"),
-        url: format!("{url}/v2/enqueue"),
-        min_severity: Severity::Page,
-    };
-    let pagerduty = pagerduty::notifier("pagerduty", &config, None).unwrap();
+    let pagerduty = pagerduty(&url, secret(&dir, "key"), None);
     let mut retries = Vec::new();
     for _ in answers {
         let news = Notification::news(firing());
@@ -133,9 +124,8 @@ fn a_secret_that_is_not_there_is_said_with_its_file() {
         webhook_url_file: dir.path().join("nothing"),
         min_severity: Severity::Ticket,
     };
-    let error = slack::notifier("slack", &config, None)
-        .unwrap_err()
-        .to_string();
+    let refused = |config| slack::notifier("slack", config, None).unwrap_err();
+    let error = refused(&config).to_string();
     assert!(
         error.contains("nothing") && error.contains("slack"),
         "{error}"
@@ -144,16 +134,11 @@ fn a_secret_that_is_not_there_is_said_with_its_file() {
         webhook_url_file: secret(&dir, ""),
         ..config.clone()
     };
-    assert!(matches!(
-        slack::notifier("slack", &empty, None),
-        Err(NotifyError::Secret { .. })
-    ));
+    assert!(matches!(refused(&empty), NotifyError::Secret { .. }));
     let none = SlackConfig {
         webhook_url_file: secret(&dir, "ftp://hidden"),
         ..config
     };
-    let error = slack::notifier("slack", &none, None)
-        .unwrap_err()
-        .to_string();
+    let error = refused(&none).to_string();
     assert!(!error.contains("hidden"), "{error}");
 }

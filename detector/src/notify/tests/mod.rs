@@ -20,10 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::error::Retry;
 use super::http_notifier::HttpNotifier;
 use super::*;
-use crate::device_events::FailedStart;
 use crate::incident::{Incident, IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
-use crate::testing::{Fleet, at, device, golden_tests, judged, reference};
+use crate::testing::{Fleet, at, failed_starts, judged, reference, tested};
 use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;
 
@@ -105,7 +104,7 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     check("slow.txt", &block(&Notification::news(slow)));
 }
 
-/// What is found beside placement and latency reads as well.
+/// Findings other than placement and latency have sentences too.
 #[test]
 fn people_read_of_starts_outputs_and_rules() {
     let read = |window: CohortWindow| {
@@ -113,35 +112,23 @@ fn people_read_of_starts_outputs_and_rules() {
         block(&Notification::news(incident_after(&[&[verdict]])))
     };
     let mut window = Fleet::default().window();
-    window.reported.failed_starts = (0..48)
-        .map(|at| FailedStart {
-            installation: device(at),
-            firmware: "f1".into(),
-            reason: if at < 40 {
-                "backend_setup_failed"
-            } else {
-                "soc_model_unknown"
-            }
-            .into(),
-            count: 1,
-            is_proven: true,
-        })
-        .collect();
+    let unknown = failed_starts(40..48, "f1", "soc_model_unknown");
+    window.device_events.failed_starts = failed_starts(0..40, "f1", "backend_setup_failed");
+    window.device_events.failed_starts.extend(unknown);
     check("npu-start.txt", &read(window));
-    let mut window = Fleet::default().window();
-    window.reported.tests = golden_tests(0..25, "bb", "f1", 0.4);
-    window
-        .reported
-        .tests
-        .extend(golden_tests(25..60, "aa", "f1", 0.01));
-    check("wrong-outputs.txt", &read(window));
-    let mut window = Fleet::default().window();
-    window.reported.tests = golden_tests(0..25, "bb", "f2", 0.01);
-    window
-        .reported
-        .tests
-        .extend(golden_tests(25..60, "aa", "f1", 0.01));
-    check("different-outputs.txt", &read(window));
+    let healthy = || Fleet::default().window();
+    let wrong = tested(healthy(), 0..25, "bb", "f1", 0.4);
+    check("wrong-outputs.txt", &read(wrong));
+    let different = tested(healthy(), 0..25, "bb", "f2", 0.01);
+    check("different-outputs.txt", &read(different));
+}
+
+fn pretty(json: &Value) -> String {
+    format!("{}\n", serde_json::to_string_pretty(json).unwrap())
+}
+
+fn dashboard() -> Option<String> {
+    Some("http://grafana/d/epwatch-model".to_owned())
 }
 
 /// A status and when to come again.
@@ -228,8 +215,11 @@ async fn receive(
 
 fn alertmanager(url: &str) -> HttpNotifier {
     let config = AlertmanagerConfig::new(format!("{url}/"));
-    let dashboard = Some("http://grafana/d/epwatch-model".to_owned());
-    super::alertmanager::notifier("alertmanager", &config, dashboard).unwrap()
+    super::alertmanager::notifier("alertmanager", &config, dashboard()).unwrap()
+}
+
+fn ends_at(alert: &Value) -> Timestamp {
+    alert["endsAt"].as_str().unwrap().parse().unwrap()
 }
 
 const OK: Answer = (StatusCode::OK, None);
@@ -245,25 +235,14 @@ async fn alertmanager_gets_labels_numbers_and_an_end() {
             .unwrap();
     }
     let sent = receiver.alerts();
-    let pretty = |json: &Value| format!("{}\n", serde_json::to_string_pretty(json).unwrap());
     check("alertmanager-firing.json", &pretty(&sent[0]));
     check("alertmanager-resolved.json", &pretty(&sent[2]));
     // The alert with the old labels ends together with the new one.
     let grown = sent[1].as_array().unwrap();
-    let chipsets: Vec<&Value> = grown
-        .iter()
-        .map(|alert| &alert["labels"]["chipset"])
-        .collect();
-    assert_eq!(chipsets, ["SM8635", "SM7550,SM8635"]);
-    let end = |at: usize| {
-        grown[at]["endsAt"]
-            .as_str()
-            .unwrap()
-            .parse::<Timestamp>()
-            .unwrap()
-    };
-    assert_eq!(end(0), at(30));
-    assert!(end(1) > at(30));
+    let chipsets = grown.iter().map(|alert| &alert["labels"]["chipset"]);
+    assert_eq!(chipsets.collect::<Vec<_>>(), ["SM8635", "SM7550,SM8635"]);
+    assert_eq!(ends_at(&grown[0]), at(30));
+    assert!(ends_at(&grown[1]) > at(30));
 }
 
 #[tokio::test]
@@ -292,7 +271,7 @@ async fn each_answer_says_whether_to_come_again() {
     assert!(texts[2].contains("400: said the receiver"), "{texts:?}");
     assert_eq!(receiver.alerts().len(), 4);
 
-    // Nobody there.
+    // No server listens there.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -334,10 +313,12 @@ impl Running {
         }
     }
 
-    async fn stop(self) -> Arc<Metrics> {
+    /// Returns how many attempts were delivered, failed and dead letters.
+    async fn stop(self) -> Vec<u64> {
         self.cancel.cancel();
         self.task.await.unwrap();
-        self.metrics
+        let counted = |result: &Delivery| self.metrics.notifications("alertmanager", *result).get();
+        Delivery::ALL.iter().map(counted).collect()
     }
 }
 
@@ -357,12 +338,7 @@ async fn a_notifier_that_was_down_gets_the_news_when_it_is_back() {
     let delivered = running.delivered.recv().await.unwrap();
     assert_eq!((delivered.incident_id, delivered.news), (firing().id, 1));
     assert_eq!(receiver.alerts().len(), 2);
-    let metrics = running.stop().await;
-    let counted = |result| metrics.notifications("alertmanager", result).get();
-    assert_eq!(
-        (counted(Delivery::Failed), counted(Delivery::Delivered)),
-        (1, 1)
-    );
+    assert_eq!(running.stop().await, [1, 1, 0]);
 }
 
 /// A payload that is refused must not stand in the way of the next incident's.
@@ -376,12 +352,7 @@ async fn a_refused_notification_is_a_dead_letter_and_the_next_goes_through() {
         assert_eq!(running.delivered.recv().await.unwrap().incident_id, id);
     }
     assert_eq!(receiver.alerts().len(), 2);
-    let metrics = running.stop().await;
-    let counted = |result| metrics.notifications("alertmanager", result).get();
-    assert_eq!(
-        (counted(Delivery::DeadLetter), counted(Delivery::Delivered)),
-        (1, 1)
-    );
+    assert_eq!(running.stop().await, [1, 0, 1]);
 }
 
 #[tokio::test]
@@ -397,14 +368,7 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
     );
     eventually("three repeats", || receiver.alerts().len() >= 4).await;
     running.incidents.send_replace(Arc::new(vec![resolved()]));
-    let ended = |json: &Value| {
-        let end = json[0]["endsAt"]
-            .as_str()
-            .unwrap()
-            .parse::<Timestamp>()
-            .unwrap();
-        end == at(3 * 3600)
-    };
+    let ended = |json: &Value| ends_at(&json[0]) == at(3 * 3600);
     eventually("the end", || receiver.alerts().last().is_some_and(ended)).await;
     let ends = receiver.alerts().iter().filter(|json| ended(json)).count();
     running.stop().await;

@@ -104,7 +104,7 @@ impl WindowBuilder {
                 votes,
                 histograms: self.histograms(cohort)?,
                 voteless,
-                reported: DeviceEvents::default(),
+                device_events: DeviceEvents::default(),
                 key: CohortKey {
                     model: self.model.clone(),
                     model_version: self.texts.get(cohort.0).to_string(),

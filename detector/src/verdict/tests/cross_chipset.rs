@@ -24,16 +24,12 @@ fn weighing(seed: u64, weight: f64) -> CohortWindow {
 fn a_model_twice_as_heavy_on_all_chipsets_is_a_ticket() {
     let (least, most) = (weighing(2, 1.3), weighing(3, 2.3));
     let uneven = judged_among(&weighing(1, 1.9), &[&least, &most]);
-    assert_eq!(uneven.severity, Severity::Ticket);
+    assert_eq!(uneven.severity, Ticket);
 
     let own = weighing(1, 2.0);
     let (other, third) = (weighing(2, 2.2), weighing(3, 1.8));
     let verdict = judged_among(&own, &[&other, &third]);
-    check(
-        &verdict,
-        VerdictClass::SlowWithoutPlacement,
-        Severity::Ticket,
-    );
+    check(&verdict, SlowWithoutPlacement, Ticket);
     let why = verdict.reasons[0].to_string();
     assert!(
         why.contains("2 other chipsets") && why.contains("heavier"),
@@ -48,7 +44,7 @@ fn a_chipset_that_slows_down_more_than_the_others_pages() {
     for (own, others) in [(3.0, [1.7, 1.8]), (2.0, [1.0, 2.1]), (2.0, [1.0, 1.0])] {
         let others = [weighing(2, others[0]), weighing(3, others[1])];
         let verdict = judged_among(&weighing(1, own), &[&others[0], &others[1]]);
-        check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+        check(&verdict, SlowWithoutPlacement, Page);
     }
 }
 
@@ -63,14 +59,14 @@ fn some_devices_slower_than_the_heavier_model_makes_all_page() {
     };
     let others = [weighing(2, 1.2), weighing(3, 1.2)];
     let verdict = judged_among(&some.window(), &[&others[0], &others[1]]);
-    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    check(&verdict, SlowWithoutPlacement, Page);
 }
 
 /// No model gets so heavy by a new version.
 #[test]
 fn all_chipsets_four_times_slower_page() {
     let verdict = judged_among(&weighing(1, 4.0), &[&weighing(2, 4.0), &weighing(3, 5.0)]);
-    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    check(&verdict, SlowWithoutPlacement, Page);
 }
 
 /// Where placements show it, it is a fallback on whatever chipsets.
@@ -83,10 +79,10 @@ fn a_fallback_on_all_chipsets_pages_with_its_placement() {
     };
     let (own, other) = (fallen(1, 2.0).window(), fallen(2, 2.1).window());
     let verdict = judged_among(&own, &[&other]);
-    check(&verdict, VerdictClass::PartialFallback, Severity::Page);
+    check(&verdict, PartialFallback, Page);
 }
 
-/// Larger inputs that nobody tells of, on some devices of every chipset.
+/// Larger inputs without an input shape, on some devices of every chipset.
 #[test]
 fn some_devices_of_all_chipsets_that_slow_down_as_inputs_do_are_a_ticket() {
     let shifted = |seed, hit_share| {
@@ -103,13 +99,9 @@ fn some_devices_of_all_chipsets_that_slow_down_as_inputs_do_are_a_ticket() {
         window
     };
     let verdict = judged_among(&shifted(1, 0.4), &[&shifted(2, 0.3), &shifted(3, 0.5)]);
-    check(
-        &verdict,
-        VerdictClass::SlowWithoutPlacement,
-        Severity::Ticket,
-    );
+    check(&verdict, SlowWithoutPlacement, Ticket);
     let verdict = judged_among(&shifted(1, 0.4), &[&shifted(2, 0.0), &shifted(3, 0.02)]);
-    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    check(&verdict, SlowWithoutPlacement, Page);
 }
 
 #[test]
@@ -117,13 +109,9 @@ fn runs_that_are_slow_at_times_page_unless_all_chipsets_have_them() {
     let (own, other) = (noisy(0.5), noisy(0.4));
     let quiet = Fleet::default().window();
     let verdict = judged_among(&own, &[&quiet, &quiet]);
-    check(&verdict, VerdictClass::IntermittentFallback, Severity::Page);
+    check(&verdict, IntermittentFallback, Page);
     let verdict = judged_among(&own, &[&other, &other]);
-    check(
-        &verdict,
-        VerdictClass::IntermittentFallback,
-        Severity::Ticket,
-    );
+    check(&verdict, IntermittentFallback, Ticket);
     // The version before, in the same window, has none of it: it is this version, wherever it runs.
     let controls = Controls {
         previous: Some(&quiet),
@@ -131,7 +119,7 @@ fn runs_that_are_slow_at_times_page_unless_all_chipsets_have_them() {
         chipsets: &[&other],
     };
     let verdict = judged_with_controls(&own, controls, &reference());
-    check(&verdict, VerdictClass::IntermittentFallback, Severity::Page);
+    check(&verdict, IntermittentFallback, Page);
 }
 
 /// Made-up devices on other chipsets argue no page away.
@@ -142,5 +130,5 @@ fn other_chipsets_answer_with_devices_that_were_known_before() {
         vote.is_proven = false;
     }
     let verdict = judged_among(&weighing(1, 2.0), &[&forged]);
-    check(&verdict, VerdictClass::SlowWithoutPlacement, Severity::Page);
+    check(&verdict, SlowWithoutPlacement, Page);
 }

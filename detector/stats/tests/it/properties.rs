@@ -2,7 +2,6 @@
 //! stay in their bounds.
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, upper_tail};
-use epwatch_stats::multiple_testing::benjamini_hochberg;
 use epwatch_stats::{Bucket, Moments, SparseHistogram, VarianceSplit, Weighting};
 use epwatch_stats::{dip, mixture, order_stat, valley};
 use proptest::collection::vec;
@@ -160,17 +159,6 @@ proptest! {
             prop_assert!(valley.fast_mode_us < valley.at_us && valley.at_us < valley.slow_mode_us);
             prop_assert!(valley.depth > 0.0 && valley.depth <= 1.0);
             prop_assert!(valley.prominence > 0.0 && valley.prominence <= 1.0);
-        }
-    }
-
-    #[test]
-    fn adjusted_p_values_are_no_smaller_and_keep_their_order(p in vec(0.0..=1.0f64, 0..60)) {
-        let adjusted = benjamini_hochberg(&p).unwrap();
-        for i in 0..p.len() {
-            prop_assert!(adjusted[i] >= p[i] && adjusted[i] <= 1.0);
-            for j in 0..p.len() {
-                prop_assert!(p[i] > p[j] || adjusted[i] <= adjusted[j]);
-            }
         }
     }
 }

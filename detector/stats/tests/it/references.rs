@@ -2,7 +2,6 @@
 //! in it).
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, ln_upper_tail};
-use epwatch_stats::multiple_testing::benjamini_hochberg;
 use epwatch_stats::order_stat::median_bound_rank;
 use epwatch_stats::{Bucket, Moments, SparseHistogram, dip, mixture, valley};
 use hdrhistogram::Histogram;
@@ -23,7 +22,6 @@ struct References {
     sample_dips: Vec<SampleDip>,
     histogram_dips: Vec<HistogramDip>,
     beta_binomial: Vec<BetaBinomial>,
-    benjamini_hochberg: Vec<Adjusted>,
     median_ranks: Vec<MedianRank>,
     mixtures: Vec<MixtureFit>,
 }
@@ -48,12 +46,6 @@ struct BetaBinomial {
     beta: f64,
     ln_pmf: f64,
     ln_tail: f64,
-}
-
-#[derive(Deserialize)]
-struct Adjusted {
-    p: Vec<f64>,
-    adjusted: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -194,16 +186,6 @@ fn beta_binomial_agrees_with_sixty_digits() {
     }
 }
 
-#[test]
-fn adjusted_p_values_agree_with_scipy() {
-    for case in references().benjamini_hochberg {
-        let adjusted = benjamini_hochberg(&case.p).unwrap();
-        for (got, expected) in adjusted.iter().zip(&case.adjusted) {
-            close("adjusted p", *got, *expected, 1e-15);
-        }
-    }
-}
-
 /// Exact up to 1,000 devices; the approximation beyond may be one rank off, never more.
 #[test]
 fn median_ranks_agree_with_the_binomial() {
@@ -288,8 +270,7 @@ fn old_faithful_has_its_known_valley() {
     assert!(valley.depth > 0.6, "{valley:?}");
 }
 
-/// Every bucket edge of the recorder's histogram is taken over, and its quantiles agree within one
-/// bucket.
+/// Every bucket edge of the recorder's histogram is taken over, and its quantiles agree within one bucket.
 #[test]
 fn quantiles_agree_with_the_hdr_histogram_within_a_bucket() {
     let values = (1..4000u64).map(|i| 1 + (i * i * 7919) % 50_000_000);

@@ -6,10 +6,9 @@ use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::histogram::bucket_of_us;
 use epwatch_proto::placement::{CPU_EP, QNN_EP};
 use epwatch_proto::{
-    App, BaselineAbsence, Baselines, Chipset, CpuNode, Device, EpBackend, EpLinkage, EpShare,
-    ExceedCounts, Fingerprint, GraphKind, HistScheme, LatencySeries, Model, Placement,
-    PlacementSource, RamClass, ReasonCode, Runtime, Sdk, SdkHealth, SelfBaseline, Session,
-    SessionOptions, SessionUid, SparseHistogram,
+    App, BaselineAbsence, Baselines, Chipset, CpuNode, Device, EpShare, ExceedCounts, Fingerprint,
+    GraphKind, HistScheme, LatencySeries, Placement, PlacementSource, ReasonCode, SelfBaseline,
+    Session, SessionOptions, SessionUid, SparseHistogram, samples,
 };
 
 use super::PlacementView;
@@ -101,20 +100,13 @@ pub(super) fn placement(at: Where, view: PlacementView) -> Placement {
 
 pub(super) fn session(
     uid: u64,
-    model_id: &str,
-    version: &str,
+    (model_id, version): (&str, &str),
     placement: Placement,
     created_ms: i64,
 ) -> Session {
     Session {
         uid: SessionUid::new(uid.max(1)).expect("not zero"),
-        model: Model {
-            id: model_id.into(),
-            version: version.into(),
-            sha256: None,
-            source_sha256: None,
-            ep_compatibility: String::new(),
-        },
+        model: samples::model(model_id, version),
         requested_eps: vec![QNN_EP.into()],
         directive_id: String::new(),
         options: SessionOptions::default(),
@@ -226,34 +218,11 @@ pub(super) fn baseline(version: &str, mut runs: Vec<f64>, firmware: &str) -> Bas
 
 pub(super) fn device(chipset: &str, model: &str, firmware: &str) -> Device {
     Device {
-        chipset_raw: chipset.into(),
         chipset: Chipset::normalise(chipset, "QTI", ""),
         soc_manufacturer: "QTI".into(),
-        soc_id: None,
-        board: String::new(),
-        abi: "arm64-v8a".into(),
-        manufacturer: "Acme".into(),
         model: model.into(),
-        os: "android".into(),
-        os_version: "15".into(),
-        api_level: Some(35),
         vendor_fingerprint_hash: vendor_fingerprint_hash(firmware),
-        security_patch: "2026-05-01".into(),
-        hexagon_arch: None,
-        ram_class: RamClass::Unknown,
-        reportable_contexts: Vec::new(),
-    }
-}
-
-pub(super) fn runtime(ort_version: &str) -> Runtime {
-    Runtime {
-        ort_version: ort_version.into(),
-        ep_package: "onnxruntime-qnn".into(),
-        ep_version: "2.7.0".into(),
-        ep_linkage: EpLinkage::Plugin,
-        backend: EpBackend::Htp,
-        qnn_sdk_version: "2.51".into(),
-        backend_build_id: String::new(),
+        ..samples::device(chipset)
     }
 }
 
@@ -264,28 +233,5 @@ pub(super) fn app(id: &str) -> App {
         build: String::new(),
         environment: "production".into(),
         rollout_labels: Vec::new(),
-    }
-}
-
-pub(super) fn sdk() -> Sdk {
-    Sdk {
-        name: "epwatch".into(),
-        version: "0.1.0".into(),
-        language: "rust".into(),
-    }
-}
-
-pub(super) fn health() -> SdkHealth {
-    SdkHealth {
-        runs_observed: 0,
-        runs_recorded: 0,
-        dropped: BTreeMap::new(),
-        overflowed_keys: 0,
-        upload_failures: BTreeMap::new(),
-        spool_bytes: 0,
-        spool_oldest_ms: None,
-        directives_applied: 0,
-        directives_refused: BTreeMap::new(),
-        consent_changes: 0,
     }
 }

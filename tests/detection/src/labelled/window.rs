@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use epwatch_proto::{BaselineAbsence, Baselines, Report, ReportKey, SendClock, Sequence, StreamId};
+use epwatch_proto::{
+    BaselineAbsence, Baselines, LatencySeries, Report, ReportKey, Runtime, SdkHealth, SendClock,
+    Sequence, Session, StreamId, samples,
+};
 
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
 use super::noise::{self, CALM_SESSIONS, Runs, Work};
@@ -328,35 +331,23 @@ impl Family {
             #[expect(clippy::cast_possible_truncation, reason = "within a day")]
             #[expect(clippy::cast_precision_loss, reason = "within a day")]
             let received_ms = window_start + (share * WINDOW_MS as f64) as i64;
-            let mut sessions: Vec<epwatch_proto::Session> = Vec::new();
-            let mut series: Vec<epwatch_proto::LatencySeries> = Vec::new();
+            let mut sessions: Vec<Session> = Vec::new();
+            let mut series: Vec<LatencySeries> = Vec::new();
             for part in &parts {
                 // The same runs, dealt out: splitting must change nothing.
                 let values = dealt(&part.runs.values, at, n);
                 let uid = part.session + u64::from(window) * 10_000;
-                if !sessions
-                    .iter()
-                    .any(|session| session.uid.get() == uid.max(1))
-                {
+                let is_known = |session: &Session| session.uid.get() == uid.max(1);
+                if !sessions.iter().any(is_known) {
                     let placement = reports::placement(part.place, spec.view);
-                    sessions.push(reports::session(
-                        uid,
-                        part.model,
-                        part.version,
-                        placement,
-                        window_start,
-                    ));
+                    let model = (part.model, part.version);
+                    sessions.push(reports::session(uid, model, placement, window_start));
                 }
                 if values.is_empty() {
                     continue;
                 }
-                series.push(reports::series(
-                    uid,
-                    &part.runs,
-                    &values,
-                    &part.shape,
-                    &part.baselines,
-                ));
+                let (shape, baselines) = (&part.shape, &part.baselines);
+                series.push(reports::series(uid, &part.runs, &values, shape, baselines));
             }
             let report = Report {
                 key: ReportKey {
@@ -372,14 +363,17 @@ impl Family {
                 uptime_at_end_ms: None,
                 app: reports::app(&self.app_id()),
                 device: phone.device.clone(),
-                runtime: reports::runtime(ort),
-                sdk: reports::sdk(),
+                runtime: Runtime {
+                    ort_version: ort.into(),
+                    ..samples::runtime()
+                },
+                sdk: samples::sdk(),
                 sessions,
                 series,
                 self_tests: Vec::new(),
                 start_failures: Vec::new(),
                 run_errors: Vec::new(),
-                health: reports::health(),
+                health: SdkHealth::default(),
             };
             out.push(FamilyReport {
                 received_ms,

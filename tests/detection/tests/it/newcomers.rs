@@ -156,8 +156,8 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     assert_eq!(new, [VerdictClass::DataQuality; 3]);
 }
 
-/// A firmware that few known devices have. Forged installations are its majority, and report that the NPU does not
-/// start.
+/// A firmware that few known devices have. Forged installations are its majority, and report that the NPU
+/// does not start.
 #[tokio::test]
 async fn a_firmware_of_strangers_does_not_page() {
     let mut received = reports(spec(23, PLAIN, PlacementView::Full));

@@ -14,8 +14,8 @@ use super::{
     spec, verdicts,
 };
 
-/// 2.0.0 is the first version; it is healthy for four windows, and on one chipset `truth` holds for `faulty` windows
-/// after them.
+/// 2.0.0 is the first version; it is healthy for four windows, and on one chipset `truth` holds for `faulty`
+/// windows after them.
 fn only_version(truth: Truth, view: PlacementView, faulty: i64) -> Vec<FamilyReport> {
     let spec = FamilySpec {
         windows: (3, 9),
