@@ -218,7 +218,8 @@ impl Watch {
     /// about to go to the background. Blocks at most `timeout`.
     ///
     /// # Errors
-    /// The reason why a report did not reach the collector. The report stays in the spool and is sent by schedule.
+    /// The reason why a report did not reach the collector; it stays in the spool and is sent by schedule. Or
+    /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.shared

@@ -65,4 +65,4 @@ pub use crate::session::{ObservedSession, SessionRequest};
 pub use crate::spool::Limits;
 pub use crate::time::Now;
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
-pub use crate::upload::{FlushError, RequestKind, Retry, UploadBatch, UploadError};
+pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};

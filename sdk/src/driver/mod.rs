@@ -24,6 +24,7 @@ use crate::{
     self_test,
     spool::{Found, Loss, Spool},
     time::{Clock, Now},
+    upload::Refusal,
 };
 
 mod baseline_file;
@@ -60,6 +61,8 @@ pub(crate) struct Driver {
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
+    /// Refused since the last flush.
+    refused: Option<Refusal>,
     directives: DirectiveFile,
     opened: Arc<OpenedSignal>,
 }
@@ -89,6 +92,7 @@ impl Driver {
             has_baselines: false,
             boot_id: String::new(),
             last_error: None,
+            refused: None,
         }
     }
 

@@ -119,11 +119,11 @@ impl Driver {
     }
 
     /// Begins a new installation because the collector has deleted this one. The wipe asks for the deletion once
-    /// more, which the collector acknowledges, and then nothing of the old one is left.
-    pub(super) fn begin_after_deletion(&mut self) {
+    /// more, which the collector acknowledges, and then nothing of the old one is left. Returns whether it began one.
+    pub(super) fn begin_after_deletion(&mut self) -> bool {
         let privacy = &mut self.privacy;
         if privacy.began_after_deletion || !privacy.consent.state().is_given {
-            return;
+            return false;
         }
         privacy.began_after_deletion = true;
         privacy.consent.forget();
@@ -132,6 +132,7 @@ impl Driver {
         let _ = std::panic::catch_unwind(|| {
             tracing::warn!("the collector had deleted this installation; a new one was begun");
         });
+        true
     }
 
     fn forget(&mut self) {

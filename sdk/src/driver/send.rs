@@ -17,7 +17,8 @@ use crate::{
     spool::{Pending, Spool},
     time::Now,
     upload::{
-        Answer, Disposition, Payload, Retry, Schedule, UploadBatch, UploadError, bad_answer,
+        Answer, Disposition, Payload, Refusal, Retry, Schedule, UploadBatch, UploadError,
+        bad_answer,
         budget::{Budget, BudgetRefusal, NetworkKind},
         settle,
     },
@@ -299,10 +300,18 @@ impl Driver {
         let received = directives::take_from(&mut response);
         let ours = lock(&self.core).installation();
         let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
-        let deleted = Disposition::Refused(Some(Outcome::RefusedDeleted));
-        let is_deleted =
-            |(key, how): &(ReportKey, _)| *how == deleted && Some(key.installation) == ours;
-        let is_deleted = settled.iter().any(is_deleted);
+        let is_deleted = settled.iter().any(|(key, how)| {
+            let says_so = matches!(how, Disposition::Refused(r) if r.outcome == Some(Outcome::RefusedDeleted));
+            says_so && Some(key.installation) == ours
+        });
+        let refusals = settled.iter().filter_map(|(_, how)| match how {
+            Disposition::Refused(refusal) => Some(refusal),
+            _ => None,
+        });
+        let refused = refusals.clone().next().map(|first| Refusal {
+            reports: refusals.count(),
+            ..first.clone()
+        });
         let made_progress = settled.iter().any(|(_, how)| *how != Disposition::Kept);
         let schedule = &mut self.sender.reports;
         schedule.answered(now.mono, advice, made_progress, random_u64());
@@ -335,10 +344,20 @@ impl Driver {
         let named: Vec<_> = core.streams_to_name().collect();
         drop(core);
         spool.retire_ended(|stream| named.contains(&stream));
-        if is_deleted {
-            self.begin_after_deletion();
+        let has_begun_anew = is_deleted && self.begin_after_deletion();
+        if let Some(refusal) = refused.filter(|_| !has_begun_anew) {
+            self.last_error = Some(refusal.to_string());
+            match &mut self.refused {
+                Some(earlier) => earlier.reports += refusal.reports,
+                none => *none = Some(refusal),
+            }
         }
         Ok(())
+    }
+
+    /// Takes what was refused since the last call.
+    pub(crate) fn take_refused(&mut self) -> Option<Refusal> {
+        self.refused.take()
     }
 
     /// Sets the network that uploads would take.

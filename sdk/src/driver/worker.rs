@@ -140,7 +140,10 @@ impl Worker {
         lock(&self.driver).seal();
         self.upload(UploadTrigger::Flush)
             .map_err(FlushError::Upload)?;
-        let driver = lock(&self.driver);
+        let mut driver = lock(&self.driver);
+        if let Some(refusal) = driver.take_refused() {
+            return Err(FlushError::Refused(refusal));
+        }
         match (driver.n_pending(), driver.last_error()) {
             (0, None) => Ok(()),
             (0, Some(error)) => Err(FlushError::Spool(error.to_owned())),

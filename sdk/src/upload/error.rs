@@ -1,8 +1,8 @@
 //! Errors of uploads and flushes.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use epwatch_proto::UploadFailureKind;
+use epwatch_proto::{Outcome, UploadFailureKind};
 
 /// Why an upload brought no answer.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,31 @@ pub enum Retry {
     After(Duration),
 }
 
+/// Reports that the collector refused for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// Outcome of the first; `None` if this version does not have it.
+    pub outcome: Option<Outcome>,
+    /// Number of refused reports.
+    pub reports: usize,
+    /// The collector's sentence about the first, for example the app that the key is for.
+    pub detail: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.reports == 1 { "" } else { "s" };
+        let outcome = self.outcome.map_or("unknown outcome", Outcome::as_str);
+        let outcome = outcome.trim_start_matches("refused_");
+        write!(f, "{} report{plural} refused: {outcome}", self.reports)?;
+        match self.detail.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", self.detail),
+        }
+    }
+}
+
 /// Why a flush did not bring everything to the collector.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,6 +93,9 @@ pub enum FlushError {
     /// The folder cannot be used.
     #[error("failed to flush: {0}")]
     Spool(String),
+    /// The collector refused reports for good. They are counted, and not sent again.
+    #[error("failed to flush: {0}")]
+    Refused(Refusal),
     /// The collector cannot be reached, or answers with an error.
     #[error("failed to flush")]
     Upload(#[source] UploadError),

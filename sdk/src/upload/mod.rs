@@ -20,7 +20,7 @@ use prost::Message;
 
 use crate::{installation::Secret, upload::budget::NetworkKind};
 
-pub use error::{FlushError, Retry, UploadError};
+pub use error::{FlushError, Refusal, Retry, UploadError};
 pub(crate) use schedule::{Advice, Schedule};
 
 /// The call of `epwatch.v1.CollectorService` that a request is for.
@@ -165,12 +165,12 @@ pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
 }
 
 /// Fate of one report by an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Disposition {
     /// The collector has it, from this request or an earlier one.
     Acked,
-    /// The collector will never accept it. The outcome is `None` if this version does not have it.
-    Refused(Option<Outcome>),
+    /// The collector will never accept it.
+    Refused(Refusal),
     /// The collector may accept the same bytes later.
     Kept,
 }
@@ -195,7 +195,11 @@ pub(crate) fn settle(
         *how = match result.outcome {
             Some(outcome) if outcome == Outcome::Stored || outcome.is_ack() => Disposition::Acked,
             _ if result.keep() => Disposition::Kept,
-            refused => Disposition::Refused(refused),
+            outcome => Disposition::Refused(Refusal {
+                outcome,
+                reports: 1,
+                detail: result.detail.clone(),
+            }),
         };
     }
     let ms = |ms: Option<u64>| ms.map(Duration::from_millis);
@@ -255,10 +259,14 @@ mod tests {
             ..Default::default()
         };
         let (settled, advice) = settle(&keys(), response).unwrap();
-        let how: Vec<_> = settled.iter().map(|(_, how)| *how).collect();
+        let how: Vec<_> = settled.into_iter().map(|(_, how)| how).collect();
         use Disposition::{Acked, Kept, Refused};
-        let refused = Refused(Some(Outcome::RefusedMalformed));
-        assert_eq!(how, [Acked, refused, Kept, Acked]);
+        let refusal = Refusal {
+            outcome: Some(Outcome::RefusedMalformed),
+            reports: 1,
+            detail: String::new(),
+        };
+        assert_eq!(how, [Acked, Refused(refusal), Kept, Acked]);
         assert_eq!(advice.retry_after, Some(Duration::from_millis(1_500)));
     }
 

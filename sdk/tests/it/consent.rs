@@ -98,7 +98,8 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
     // If the collector refuses this one too, the SDK keeps it and counts the refused reports.
     collector.delete(new);
     run(&session, 6);
-    watch.flush(PATIENCE).unwrap();
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Refused(_)), "{error}");
     assert_eq!(secret(dir.path()), new);
     let health = watch.health();
     assert_eq!(health.dropped[&DropReason::Refused].runs, 6, "{health:?}");

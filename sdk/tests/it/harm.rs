@@ -176,11 +176,15 @@ fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
             );
             watch.flush(PATIENCE).unwrap();
         } else {
-            flushed.unwrap();
             refused += u64::from(!is_ack);
             if outcome == i32::from(v1::Outcome::RefusedDeleted) {
                 // The SDK continues as a new installation, which has lost nothing.
                 refused = 0;
+            }
+            match flushed {
+                Ok(()) => assert!(is_ack || refused == 0, "{outcome}"),
+                Err(FlushError::Refused(refusal)) => assert_eq!(refusal.reports, 1, "{outcome}"),
+                Err(error) => panic!("{outcome}: {error}"),
             }
         }
         let dropped = watch.health().dropped.get(&DropReason::Refused).copied();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use epwatch_proto::{DropReason, Thermal, UploadFailureKind, v1};
+use epwatch_proto::{DropReason, Outcome, Thermal, UploadFailureKind, v1};
 use epwatch_sdk::{Conditions, FlushError, RequestKind, UploadError, Watch};
 use tonic::Status;
 
@@ -108,12 +108,13 @@ fn the_next_process_sends_the_reports_left_by_the_last_one() {
     assert_eq!(left, 0);
 }
 
-fn answer(outcome: v1::Outcome, retryable: bool) -> Answer {
+fn answer(outcome: v1::Outcome, retryable: bool, detail: &str) -> Answer {
     Answer::Ok(v1::UploadResponse {
         results: vec![v1::ReportResult {
             index: 0,
             outcome: outcome.into(),
             retryable,
+            detail: detail.to_owned(),
             ..Default::default()
         }],
         ..Default::default()
@@ -121,14 +122,24 @@ fn answer(outcome: v1::Outcome, retryable: bool) -> Answer {
 }
 
 #[test]
-fn a_refused_report_is_given_up_and_counted() {
+fn a_refused_report_is_an_error_of_the_flush_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
-    collector.answer([answer(v1::Outcome::RefusedMalformed, false)]);
+    let detail = "the key is for com.example.camera";
+    collector.answer([answer(v1::Outcome::RefusedWrongApp, false, detail)]);
     let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 10);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    let problem = format!("1 report refused: wrong_app: {detail}");
+    assert_eq!(error.to_string(), format!("failed to flush: {problem}"));
+    let FlushError::Refused(refusal) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(refusal.outcome, Some(Outcome::RefusedWrongApp));
+    let text = watch.explain();
+    assert!(text.contains(&format!("last problem: {problem}")), "{text}");
     watch.flush(PATIENCE).unwrap();
-    watch.flush(PATIENCE).unwrap();
+    assert!(!watch.explain().contains("last problem"));
     let reports = collector.reports();
     assert_eq!(reports.len(), 2);
     let dropped = reports[1].health.dropped[&DropReason::Refused];
@@ -139,7 +150,7 @@ fn a_refused_report_is_given_up_and_counted() {
 fn a_report_over_quota_waits() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
-    collector.answer([answer(v1::Outcome::RefusedQuota, true)]);
+    collector.answer([answer(v1::Outcome::RefusedQuota, true, "")]);
     let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
