@@ -192,6 +192,7 @@ GROUP BY
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     shape_key, fingerprint_normalised, context, hist_scheme;
 
+-- The summary of a bucket's sessions, as `cohort_buckets_fresh_v1` is of its latency.
 CREATE OR REPLACE VIEW cohort_sessions_fresh_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, epwatch_slice(installation) AS slice,
@@ -230,6 +231,7 @@ SELECT
 FROM cohort_buckets_fresh_v1
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 
+-- A cohort's sessions and placements in a bucket, closed or open.
 CREATE OR REPLACE VIEW cohort_sessions_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,

@@ -77,6 +77,7 @@ CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
 ORDER BY (app_id, environment, model_id, model_version, manifest_sha256)
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
+-- The latest manifest of each model file.
 CREATE OR REPLACE VIEW model_manifests_v1 ${on_cluster} AS
 SELECT * FROM model_manifests FINAL;
 

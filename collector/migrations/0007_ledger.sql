@@ -106,7 +106,7 @@ FROM report_outcomes
 WHERE bucket >= toDateTime(toDate(now('UTC')) - ${raw_ttl_days}, 'UTC')
 GROUP BY app_id, environment, day, kind, reason;
 
--- In reports. An empty app stands for refused calls without a valid key.
+-- The ledger by day, in reports. An empty app stands for refused calls without a valid key.
 CREATE OR REPLACE VIEW loss_ledger_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, day,
@@ -122,7 +122,7 @@ SELECT
 FROM loss_ledger_entries_v1
 GROUP BY app_id, environment, day;
 
--- In runs that devices counted: the sampled ones, not all runs of the app.
+-- The ledger by day, in runs that devices counted: the sampled ones, not all runs of the app.
 CREATE OR REPLACE VIEW loss_ledger_runs_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, day,

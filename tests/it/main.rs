@@ -21,3 +21,4 @@ mod store_away;
 mod store_tls;
 mod structure;
 mod support;
+mod views;
