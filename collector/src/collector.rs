@@ -25,7 +25,7 @@ use crate::ingest::auth::AppKeys;
 use crate::ingest::dedup::SeenKeys;
 use crate::ingest::limits::ReportLimits;
 use crate::loss_ledger_gauges;
-use crate::metrics::{KeyRequests, Metrics};
+use crate::metrics::{KeyMetrics, Metrics};
 use crate::parts::Parts;
 use crate::refusal_counts::RefusalCounts;
 use crate::rollup::RollUp;
@@ -109,7 +109,7 @@ impl Collector {
             config.validate().map_err(StartError::Config)?;
             config.connections.max = open_files::room_for_connections(config.connections.max);
             let mut metrics = Metrics::new();
-            let access = AccessControl::new(&config, metrics.key_requests.clone())?;
+            let access = AccessControl::new(&config, metrics.keys.clone())?;
             // A drop of this collector must not stop others.
             let stop = stop.child_token();
             let (listener, listen) = bind(config.listen, "collector.listen").await?;
@@ -177,6 +177,7 @@ impl Collector {
                 admin.stopped().await;
                 finish.cancel();
             });
+            warn_of_plain_keys(&parts.config, listen);
             tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
             Ok(Self {
                 listen,
@@ -250,6 +251,22 @@ impl Drop for Collector {
     }
 }
 
+/// True if app keys and reports cross a network without TLS.
+fn is_in_the_clear(config: &CollectorConfig, listen: SocketAddr) -> bool {
+    let has_keys = !config.keys.is_empty() || config.keys_file.is_some();
+    has_keys && config.tls.is_none() && !listen.ip().is_loopback()
+}
+
+fn warn_of_plain_keys(config: &CollectorConfig, listen: SocketAddr) {
+    if is_in_the_clear(config, listen) {
+        tracing::warn!(
+            %listen,
+            "app keys and reports cross the network in the clear: set [collector.tls], or listen on loopback behind a \
+             proxy that ends TLS"
+        );
+    }
+}
+
 async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
     let wal = &config.wal;
     let options = WalOptions {
@@ -265,7 +282,14 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         .await
         .unwrap_or(Err(WalError::Closed))?;
     let recovery = opened.recovery;
-    tracing::info!(?recovery, checkpoint = %opened.checkpoint.offset, "wal opened");
+    tracing::info!(
+        segments = recovery.segments,
+        bytes = recovery.bytes,
+        is_tail_torn = recovery.is_tail_torn,
+        damaged_headers = recovery.damaged_headers,
+        checkpoint = %opened.checkpoint.offset,
+        "wal opened"
+    );
     Ok(opened)
 }
 
@@ -380,6 +404,7 @@ fn device_server(
         directives: services.directives.clone(),
         calls: Calls::new(parts.clone(), services.deletions.clone()),
         seen: Arc::new(SeenKeys::new(config.seen_keys)),
+        warnings: Arc::default(),
         limits: ReportLimits::new(&config.limits),
         admission: services.admission.clone(),
     };
@@ -461,8 +486,8 @@ struct AccessControl {
 }
 
 impl AccessControl {
-    fn new(config: &CollectorConfig, key_requests: KeyRequests) -> Result<Self, StartError> {
-        let keys = AppKeys::new(config, key_requests).map_err(StartError::Config)?;
+    fn new(config: &CollectorConfig, metrics: KeyMetrics) -> Result<Self, StartError> {
+        let keys = AppKeys::new(config, metrics).map_err(StartError::Config)?;
         let tls = config.tls.as_ref();
         let tls = tls
             .map(|files| Tls::new(&files.cert_file, &files.key_file))
@@ -487,13 +512,38 @@ fn admin_pages(metrics: &Arc<Metrics>, wal: &Wal) -> AdminPages {
         metrics: Box::new(move || of_metrics.encode()),
         not_ready: Box::new(move || {
             let mut reasons = Vec::new();
-            if !wal.stats().is_some_and(|(_, is_writable)| is_writable) {
-                reasons.push("wal is full or cannot be written");
-            }
+            reasons.extend(
+                wal.stats()
+                    .map_or(Some("wal is closed"), |(_, refusal)| refusal),
+            );
             if of_ready.store_up.get() != 1 {
                 reasons.push("store does not answer");
             }
             reasons
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TlsConfig;
+
+    #[test]
+    fn keys_without_tls_beyond_loopback_are_in_the_clear() {
+        let mut config = CollectorConfig::default();
+        let is_in_the_clear = |config: &CollectorConfig, ip: [u8; 4]| {
+            super::is_in_the_clear(config, (ip, 4717).into())
+        };
+        assert!(!is_in_the_clear(&config, [0, 0, 0, 0]), "there is no key");
+        config.keys_file = Some("keys.toml".into());
+        assert!(is_in_the_clear(&config, [0, 0, 0, 0]));
+        assert!(is_in_the_clear(&config, [192, 168, 1, 7]));
+        assert!(!is_in_the_clear(&config, [127, 0, 0, 1]));
+        config.tls = Some(TlsConfig {
+            cert_file: "tls.pem".into(),
+            key_file: "tls.key".into(),
+        });
+        assert!(!is_in_the_clear(&config, [0, 0, 0, 0]));
     }
 }

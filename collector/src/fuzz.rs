@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::config::CollectorConfig;
 use crate::encode::{CardinalityLimiter, EncodedBatch, Encoder};
 use crate::ingest::auth::AppKeys;
-use crate::metrics::{KeyRequests, Metrics};
+use crate::metrics::{KeyMetrics, Metrics};
 use crate::server::DeviceServer;
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
 use crate::{ingest::validate::validate_report, wal_record};
@@ -148,7 +148,7 @@ thread_local! {
     static FRONT: (tokio::runtime::Runtime, Arc<DeviceServer<Nobody>>) = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let config = CollectorConfig::default();
-        let keys = Arc::new(AppKeys::new(&config, KeyRequests::default()).expect("a config without keys"));
+        let keys = Arc::new(AppKeys::new(&config, KeyMetrics::default()).expect("a config without keys"));
         let front = DeviceServer::new(&config, Nobody, keys, None, Arc::new(Metrics::new()));
         (runtime.expect("a runtime"), Arc::new(front))
     };

@@ -37,8 +37,16 @@ const STORE_CALLS: [&str; 9] = [
     "tombstones",
 ];
 
-/// Calls by the name of their app key. The operator chooses the names, so they are few.
-pub(crate) type KeyRequests = Family<[(&'static str, String); 1], Counter>;
+/// Calls by the name of their app key, and whether the key was accepted. The operator chooses the names, so they are few.
+pub(crate) type KeyRequests = Family<[(&'static str, String); 2], Counter>;
+
+/// The metrics of app keys.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyMetrics {
+    pub(crate) requests: KeyRequests,
+    /// Keys that are not revoked.
+    pub(crate) n_keys: Gauge,
+}
 
 /// `app`, `environment`, `day` and `entry`; with reasons, `reason` too.
 pub(crate) type LedgerLabels = Vec<(&'static str, String)>;
@@ -60,10 +68,13 @@ pub struct Metrics {
     outcomes: Vec<Counter>,
     requests_refused: Family<Label, Counter>,
     pub(crate) requests: Counter,
-    pub(crate) key_requests: KeyRequests,
+    pub(crate) keys: KeyMetrics,
+    /// By key and outcome.
+    key_refused_reports: KeyRequests,
     pub(crate) connections: Gauge,
     pub(crate) connections_closed: Family<Label, Counter>,
     pub(crate) reloads: Family<Label, Counter>,
+    pub(crate) files_current: Family<Label, Gauge>,
     pub(crate) deletions: Counter,
     pub(crate) deletions_pending: Gauge,
     pub(crate) directives_live: Gauge,
@@ -125,7 +136,17 @@ impl Metrics {
                 "reason",
                 RejectReason::LABELS,
             ),
-            key_requests: table.add("key_requests", "Requests by the configured name of the app key they proved"),
+            keys: KeyMetrics {
+                requests: table.add(
+                    "key_requests",
+                    "Requests by the configured name of their app key, and whether it was accepted",
+                ),
+                n_keys: table.add("app_keys", "App keys in force, without revoked ones"),
+            },
+            key_refused_reports: table.add(
+                "key_refused_reports",
+                "Refused reports by the configured name of their app key",
+            ),
             connections: table.add("connections", "Open connections of devices"),
             connections_closed: table.add_counters(
                 "connections_closed",
@@ -138,6 +159,10 @@ impl Metrics {
                 "Key and certificate files read again",
                 "result",
                 ["done", "failed"],
+            ),
+            files_current: table.add(
+                "files_current",
+                "1 while the files on disk are in use: keys_file, or tls for certificate and key",
             ),
             deletions: table.add("deletions", "Installations hidden from every view"),
             deletions_pending: table.add(
@@ -213,7 +238,8 @@ impl Metrics {
         let (wal, progress) = (wal.downgrade(), self.progress.clone());
         let read = move || {
             let stats = wal.stats();
-            stats.map(|(stats, is_writable)| wal_readings(&stats, is_writable, &progress, &*clock))
+            stats
+                .map(|(stats, refusal)| wal_readings(&stats, refusal.is_none(), &progress, &*clock))
         };
         let read = move || read().into_iter().flatten();
         self.registry.register_collector(Box::new(Scraped(read)));
@@ -251,6 +277,17 @@ impl Metrics {
 
     pub(crate) fn count(&self, outcome: Outcome) {
         self.count_many(outcome, 1);
+    }
+
+    /// Counts refused reports of one app key.
+    pub(crate) fn count_refused(&self, key: &str, outcome: Outcome, n_reports: u64) {
+        self.count_many(outcome, n_reports);
+        let labels = [
+            ("key", key.to_owned()),
+            ("outcome", outcome.label().to_owned()),
+        ];
+        let counter = self.key_refused_reports.get_or_create(&labels);
+        counter.inc_by(n_reports);
     }
 
     pub(crate) fn count_many(&self, outcome: Outcome, n_reports: u64) {

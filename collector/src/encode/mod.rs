@@ -4,6 +4,7 @@
 mod cardinality;
 mod column;
 mod copy;
+mod first_reports;
 mod placement;
 mod report;
 mod stored;
@@ -25,6 +26,8 @@ pub(crate) use self::cardinality::{CardinalityLimiter, Dimension, Limited};
 use self::column::FillReport;
 pub(crate) use self::column::{TIME, U32S, WORD, WORDS};
 use self::copy::COPIES;
+pub(crate) use self::first_reports::FirstReport;
+use self::first_reports::FirstReports;
 use self::placement::{FillPlacement, KnownPlacements, PLACEMENTS};
 use self::report::REPORTS;
 use self::stored::Stored;
@@ -46,6 +49,7 @@ pub(crate) struct Encoder {
     bucket: Duration,
     known: KnownPlacements,
     names: CardinalityLimiter,
+    first_reports: FirstReports,
     copies: BlockBuilder<FillReport>,
     placements: BlockBuilder<FillPlacement>,
     reports: BlockBuilder<FillReport>,
@@ -68,6 +72,8 @@ pub(crate) struct EncodedBatch {
     pub(crate) unreadable: Vec<String>,
     /// Names that the limiter replaced.
     pub(crate) limited: Limited,
+    /// Of a batch that may be inserted.
+    pub(crate) first_reports: Vec<FirstReport>,
 }
 
 impl Encoder {
@@ -77,6 +83,7 @@ impl Encoder {
             bucket,
             known: KnownPlacements::default(),
             names,
+            first_reports: FirstReports::default(),
             copies: BlockBuilder::new(&COPIES),
             placements: BlockBuilder::new(&PLACEMENTS),
             reports: BlockBuilder::new(&REPORTS),
@@ -90,11 +97,12 @@ impl Encoder {
         &mut self,
         records: &[Record],
     ) -> io::Result<EncodedBatch> {
-        let rows = self.encode(records);
+        let mut rows = self.encode(records);
         if let Err(error) = self.names.save() {
             self.known = KnownPlacements::default();
             return Err(error);
         }
+        rows.first_reports = self.first_reports.take();
         Ok(rows)
     }
 
@@ -106,6 +114,7 @@ impl Encoder {
             bucket,
             known,
             names,
+            first_reports,
             copies,
             placements,
             reports,
@@ -124,6 +133,7 @@ impl Encoder {
                 match one {
                     Ok(mut stored) => {
                         names.apply(&mut stored, &mut limited);
+                        first_reports.add(&stored);
                         buckets.insert(stored.bucket);
                         sound.push(stored);
                     }
@@ -144,6 +154,7 @@ impl Encoder {
             buckets,
             unreadable,
             limited,
+            first_reports: Vec::new(),
         }
     }
 }

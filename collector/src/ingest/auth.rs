@@ -17,7 +17,8 @@ use tonic::{Request, Status};
 
 use crate::admission::Network;
 use crate::config::{CollectorConfig, KeyEntry, KeyHash, hash_of, inline_keys, read_keys_file};
-use crate::metrics::KeyRequests;
+use crate::ingest::refusal_warnings::RefusalWarnings;
+use crate::metrics::{KeyMetrics, KeyRequests};
 
 const ANY: &str = "*";
 const SCHEME: &str = "Bearer";
@@ -29,13 +30,15 @@ pub(crate) struct AppKeys {
     inline: Vec<KeyEntry>,
     file: Option<PathBuf>,
     table: RwLock<Arc<KeyTable>>,
-    requests: KeyRequests,
+    metrics: KeyMetrics,
+    warnings: RefusalWarnings,
 }
 
 #[derive(Debug, Default)]
 struct KeyTable {
     /// No key is configured: a collector on a loopback address.
     is_open: bool,
+    n_valid: usize,
     by_prefix: HashMap<u32, Vec<Entry>>,
 }
 
@@ -44,13 +47,15 @@ struct Entry {
     hash: KeyHash,
     scope: Arc<Scope>,
     is_revoked: bool,
-    /// Calls with a key of this name.
+    /// Calls with a key of this name and state.
     requests: Counter,
 }
 
 /// Permissions of a key; `None` is any app, any environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
+    /// The configured name of the key.
+    name: String,
     app: Option<String>,
     environment: Option<String>,
     upload_only: bool,
@@ -69,6 +74,12 @@ impl Scope {
     pub(crate) fn proven(&self) -> (&str, &str) {
         let (app, environment) = (self.app.as_deref(), self.environment.as_deref());
         (app.unwrap_or_default(), environment.unwrap_or_default())
+    }
+
+    /// The key's name in metrics and logs; empty without keys.
+    #[must_use]
+    pub(crate) fn key_name(&self) -> &str {
+        &self.name
     }
 
     /// App and environment, for error messages.
@@ -124,35 +135,46 @@ impl Caller {
 }
 
 impl AppKeys {
-    /// Loads the keys of a valid config; `requests` counts their calls.
+    /// Loads the keys of a valid config; `metrics` count their calls.
     ///
     /// # Errors
     /// The keys file changed since the validation and is invalid now.
-    pub(crate) fn new(config: &CollectorConfig, requests: KeyRequests) -> Result<Self, Problems> {
+    pub(crate) fn new(config: &CollectorConfig, metrics: KeyMetrics) -> Result<Self, Problems> {
         let keys = Self {
             inline: inline_keys(&config.keys),
             file: config.keys_file.clone(),
             table: RwLock::default(),
-            requests,
+            metrics,
+            warnings: RefusalWarnings::default(),
         };
         keys.reload()?;
         Ok(keys)
     }
 
-    /// Reloads the keys file. On an error the keys stay.
+    /// Reloads the keys file. On an error the keys stay. A file without any key is an error if there were keys before:
+    /// an editor or a full disk may have emptied it, and every device would be locked out.
     ///
     /// # Errors
     /// Every problem of the file.
-    pub(crate) fn reload(&self) -> Result<usize, Problems> {
+    pub(crate) fn reload(&self) -> Result<(), Problems> {
         let mut entries = self.inline.clone();
         if let Some(file) = &self.file {
             entries.extend(read_keys_file(file)?);
         }
-        let n_keys = entries.len();
+        let mut table = self.table.write();
+        if let Some(file) = self.file.as_ref().filter(|_| entries.is_empty())
+            && !table.by_prefix.is_empty()
+        {
+            let text = "holds no key, and the keys before stay in force; to lock every device out, give each \
+                        key `revoked = true`";
+            let key = format!("keys_file {}", file.display());
+            return Err(Problems::one(key, text));
+        }
         let is_open = self.inline.is_empty() && self.file.is_none();
-        let table = Arc::new(KeyTable::new(is_open, entries, &self.requests));
-        *self.table.write() = table;
-        Ok(n_keys)
+        *table = Arc::new(KeyTable::new(is_open, entries, &self.metrics.requests));
+        let n_valid = i64::try_from(table.n_valid).unwrap_or(i64::MAX);
+        self.metrics.n_keys.set(n_valid);
+        Ok(())
     }
 
     /// Returns the scope of the call's key. Without configured keys, which only a loopback address allows, any call has
@@ -166,24 +188,40 @@ impl AppKeys {
             return Ok(Arc::default());
         }
         let Some(header) = headers.get(AUTHORIZATION) else {
+            self.refuse("missing");
             return Err(Status::unauthenticated(
                 "expected metadata `authorization: Bearer <app key>`",
             ));
         };
         let key = header.to_str().ok().and_then(bearer);
         let Some(key) = key else {
+            self.refuse("missing");
             return Err(Status::unauthenticated(
                 "expected `Bearer <app key>` in `authorization`",
             ));
         };
         match table.find(&hash_of(key)) {
-            Some(entry) if entry.is_revoked => Err(Status::unauthenticated("app key was revoked")),
+            Some(entry) if entry.is_revoked => {
+                entry.requests.inc();
+                self.warnings.call(entry.scope.key_name(), "revoked");
+                Err(Status::unauthenticated("app key was revoked"))
+            }
             Some(entry) => {
                 entry.requests.inc();
                 Ok(entry.scope.clone())
             }
-            None => Err(Status::unauthenticated("app key is not known here")),
+            None => {
+                self.refuse("unknown");
+                Err(Status::unauthenticated("app key is not known here"))
+            }
         }
+    }
+
+    /// Counts a call without a known key.
+    fn refuse(&self, result: &'static str) {
+        let labels = [("key", String::new()), ("result", result.to_owned())];
+        self.metrics.requests.get_or_create(&labels).inc();
+        self.warnings.call("", result);
     }
 }
 
@@ -199,12 +237,21 @@ impl KeyTable {
     fn new(is_open: bool, entries: Vec<KeyEntry>, requests: &KeyRequests) -> Self {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
+        let mut n_valid = 0;
         for KeyEntry { config, hash } in entries {
+            n_valid += usize::from(!config.revoked);
             // Created here, so that an unused key shows zero.
-            let requests = requests.get_or_create(&[("key", config.name)]).clone();
+            let result = if config.revoked {
+                "revoked"
+            } else {
+                "accepted"
+            };
+            let labels = [("key", config.name.clone()), ("result", result.to_owned())];
+            let requests = requests.get_or_create(&labels).clone();
             let entry = Entry {
                 hash,
                 scope: Arc::new(Scope {
+                    name: config.name,
                     app: restrict(config.app),
                     environment: restrict(config.environment),
                     upload_only: config.upload_only,
@@ -214,7 +261,11 @@ impl KeyTable {
             };
             by_prefix.entry(prefix(&hash)).or_default().push(entry);
         }
-        Self { is_open, by_prefix }
+        Self {
+            is_open,
+            n_valid,
+            by_prefix,
+        }
     }
 
     /// A key in both config and file is revoked if either entry is.
@@ -271,20 +322,20 @@ mod tests {
 
     #[test]
     fn a_known_key_proves_its_app_and_no_other_key_does() {
-        let keys = AppKeys::new(&config(), KeyRequests::default()).unwrap();
+        let keys = AppKeys::new(&config(), KeyMetrics::default()).unwrap();
         check(&keys, Some("Bearer abc"), Ok("com.example.camera/*"));
         check(&keys, Some("bearer  abc"), Ok("com.example.camera/*"));
         check(&keys, Some("Bearer abd"), Err("not known"));
         check(&keys, Some("Bearer "), Err("not known"));
         check(&keys, Some("abc"), Err("expected `Bearer"));
         check(&keys, None, Err("expected metadata"));
-        let open = AppKeys::new(&CollectorConfig::default(), KeyRequests::default()).unwrap();
+        let open = AppKeys::new(&CollectorConfig::default(), KeyMetrics::default()).unwrap();
         check(&open, None, Ok("*/*"));
     }
 
     #[test]
     fn a_scope_admits_its_own_app_only() {
-        let keys = AppKeys::new(&config(), KeyRequests::default()).unwrap();
+        let keys = AppKeys::new(&config(), KeyMetrics::default()).unwrap();
         let scope = prove(&keys, Some("Bearer abc")).unwrap();
         assert!(scope.admits("com.example.camera", "staging"));
         assert!(!scope.admits("com.example.other", "staging"));
@@ -302,9 +353,14 @@ mod tests {
             keys_file: Some(path.clone()),
             ..CollectorConfig::default()
         };
-        let requests = KeyRequests::default();
-        let keys = AppKeys::new(&config, requests.clone()).unwrap();
-        let used = || requests.get_or_create(&[("key", "old".to_owned())]).get();
+        let metrics = KeyMetrics::default();
+        let keys = AppKeys::new(&config, metrics.clone()).unwrap();
+        let counted = |key: &str, result: &str| {
+            let labels = [("key", key.to_owned()), ("result", result.to_owned())];
+            metrics.requests.get_or_create(&labels).get()
+        };
+        let used = || counted("old", "accepted");
+        assert_eq!(metrics.n_keys.get(), 1);
         assert_eq!(used(), 0);
         check(&keys, Some("Bearer abc"), Ok("a/*"));
         assert_eq!(used(), 1);
@@ -317,19 +373,46 @@ mod tests {
         write(&format!("{entry}revoked = true\n"));
         keys.reload().unwrap();
         check(&keys, Some("Bearer abc"), Err("revoked"));
-        assert_eq!(used(), 2, "only what is taken counts");
+        assert_eq!((used(), counted("old", "revoked")), (2, 1));
+        assert_eq!(metrics.n_keys.get(), 0);
 
-        write("");
+        write(&entry.replace(ABC, &ABC.replace('b', "c")));
         keys.reload().unwrap();
         check(&keys, Some("Bearer abc"), Err("not known"));
         check(&keys, None, Err("expected metadata"));
+        assert_eq!((counted("", "unknown"), counted("", "missing")), (1, 1));
+    }
+
+    /// An editor, or a full disk, truncated it.
+    #[test]
+    fn an_emptied_keys_file_takes_no_key_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        std::fs::write(&path, "").unwrap();
+        let config = CollectorConfig {
+            keys_file: Some(path.clone()),
+            ..CollectorConfig::default()
+        };
+        let metrics = KeyMetrics::default();
+        let keys = AppKeys::new(&config, metrics.clone()).unwrap();
+        assert_eq!(metrics.n_keys.get(), 0, "none from the start is no change");
+        let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
+        std::fs::write(&path, entry).unwrap();
+        keys.reload().unwrap();
+        for emptied in ["", "# keys = []\n", "keys = []\n"] {
+            std::fs::write(&path, emptied).unwrap();
+            let problems = keys.reload().unwrap_err().to_string();
+            assert!(problems.contains("keys.toml: holds no key"), "{problems}");
+            check(&keys, Some("Bearer abc"), Ok("a/*"));
+            assert_eq!(metrics.n_keys.get(), 1);
+        }
     }
 
     #[test]
     fn a_key_certifies_nothing_unless_it_is_said_to() {
         let mut config = config();
         let may = |config: &CollectorConfig| {
-            let keys = AppKeys::new(config, KeyRequests::default()).unwrap();
+            let keys = AppKeys::new(config, KeyMetrics::default()).unwrap();
             prove(&keys, Some("Bearer abc")).unwrap().may_certify()
         };
         assert_eq!(

@@ -7,6 +7,7 @@
 pub(crate) mod auth;
 pub(crate) mod dedup;
 pub(crate) mod limits;
+mod refusal_warnings;
 pub(crate) mod validate;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use epwatch_proto::{FastValidator, Outcome, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
+use self::refusal_warnings::RefusalWarnings;
 use self::validate::{RefusedReport, ValidReport, validate_report};
 use crate::admission::{Admission, Network};
 use crate::deletions::Deletions;
@@ -43,6 +45,7 @@ const QUOTA_RETRY_MS: u64 = 15_000;
 pub(crate) struct Ingest {
     pub(crate) parts: Arc<Parts>,
     pub(crate) seen: Arc<SeenKeys>,
+    pub(crate) warnings: Arc<RefusalWarnings>,
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) directives: Arc<DirectiveBook>,
     pub(crate) calls: Calls,
@@ -66,6 +69,7 @@ struct SortedReports {
 /// apps were not read or differ.
 struct CallCounts {
     parts: Arc<Parts>,
+    warnings: Arc<RefusalWarnings>,
     scope: Arc<Scope>,
     n_reports: u64,
     now_us: u64,
@@ -76,8 +80,12 @@ impl CallCounts {
         let Parts {
             metrics, refusals, ..
         } = &*self.parts;
-        metrics.count_many(outcome, self.n_reports);
-        refusals.count(self.now_us, self.scope.proven(), outcome, self.n_reports);
+        let (scope, n) = (&self.scope, self.n_reports);
+        metrics.count_refused(scope.key_name(), outcome, n);
+        refusals.count(self.now_us, scope.proven(), outcome, n);
+        let (key, app) = (scope.key_name(), scope.proven().0);
+        self.warnings
+            .reports(key, || scope.describe(), outcome.label(), (app, n));
     }
 }
 
@@ -215,7 +223,7 @@ impl Ingest {
     }
 
     /// Counts a refused report and returns its result for the device.
-    fn answer(&self, index: usize, refusal: RefusedReport) -> v1::ReportResult {
+    fn answer(&self, scope: &Scope, index: usize, refusal: RefusedReport) -> v1::ReportResult {
         let RefusedReport {
             outcome,
             detail,
@@ -223,7 +231,15 @@ impl Ingest {
             app,
         } = refusal;
         let parts = &self.parts;
-        parts.metrics.count(outcome);
+        if outcome == Outcome::Duplicate {
+            parts.metrics.count(outcome);
+        } else {
+            let app = app.as_ref().map_or("", |(app, _)| app);
+            let key = scope.key_name();
+            parts.metrics.count_refused(key, outcome, 1);
+            self.warnings
+                .reports(key, || scope.describe(), outcome.label(), (app, 1));
+        }
         // The app is not proven here: a label of the sender's choice.
         let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
         let named = named.map_or(("", ""), |(app, env)| (app, env));
@@ -242,6 +258,7 @@ impl Ingest {
     fn call_counts(&self, scope: &Arc<Scope>, n_reports: usize) -> CallCounts {
         CallCounts {
             parts: self.parts.clone(),
+            warnings: self.warnings.clone(),
             scope: scope.clone(),
             n_reports: n_reports as u64,
             now_us: self.parts.clock.now_us(),
@@ -372,7 +389,7 @@ impl CollectorService for Ingest {
         }
         let refused = refused.into_iter();
         let results: Vec<v1::ReportResult> = refused
-            .map(|(index, refusal)| self.answer(index, refusal))
+            .map(|(index, refusal)| self.answer(&scope, index, refusal))
             .collect();
         metrics.ack_seconds.observe(started.elapsed().as_secs_f64());
         let server_time_unix_ms = self.parts.now_ms();

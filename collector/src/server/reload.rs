@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,8 @@ use crate::parts::Parts;
 use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// Time for a renewal that writes certificate and key one after the other.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Inode, size and modification time of each file; `None` while it cannot be read.
 type FileStamps = Vec<Option<(u64, u64, i64, i64)>>;
@@ -34,9 +36,21 @@ fn stamp(files: &[PathBuf]) -> FileStamps {
 struct Watched {
     name: &'static str,
     files: Vec<PathBuf>,
-    seen: FileStamps,
+    /// `None` before the first poll.
+    seen: Option<FileStamps>,
+    state: State,
     /// `Err` is the reason why nothing changed.
     reload: Box<dyn Fn() -> Result<(), String> + Send>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The files are in use.
+    Current,
+    /// The files are not usable since then; they may be half of a renewal.
+    Trying(Instant),
+    /// The files stayed unusable, which was logged.
+    Failed,
 }
 
 impl Watched {
@@ -45,37 +59,49 @@ impl Watched {
         files: Vec<PathBuf>,
         reload: impl Fn() -> Result<(), String> + Send + 'static,
     ) -> Self {
-        let reload = Box::new(reload);
         Self {
             name,
             files,
-            // The files may have changed since they were first read, so the first poll reloads them.
-            seen: FileStamps::new(),
-            reload,
+            seen: None,
+            state: State::Current,
+            reload: Box::new(reload),
         }
     }
 
-    fn poll(&mut self, is_forced: bool, metrics: &Metrics) {
-        let now = stamp(&self.files);
-        if now == self.seen && !is_forced {
+    fn poll(&mut self, is_forced: bool, now: Instant, metrics: &Metrics) {
+        let stamps = stamp(&self.files);
+        // The files may have changed since they were read at the start, so the first poll reads them, and says nothing.
+        let is_first = self.seen.is_none();
+        let is_changed = self.seen.as_ref() != Some(&stamps);
+        if !is_changed && !is_forced && !matches!(self.state, State::Trying(_)) {
             return;
         }
         // Taken before the reload: a later write is found by the next poll.
-        self.seen = now;
-        let result = match (self.reload)() {
-            Ok(()) => {
+        self.seen = Some(stamps);
+        let result = match ((self.reload)(), self.state) {
+            (Ok(()), _) => {
+                self.state = State::Current;
+                if is_first {
+                    return;
+                }
                 tracing::info!(what = self.name, "read again");
                 "done"
             }
-            Err(why) => {
-                tracing::error!(
-                    what = self.name,
-                    why,
-                    "failed to read again, nothing changed"
-                );
+            (Err(_), State::Current) if !is_forced => {
+                self.state = State::Trying(now);
+                return;
+            }
+            (Err(_), State::Trying(since)) if !is_forced && now - since < GRACE => return,
+            (Err(why), _) => {
+                self.state = State::Failed;
+                let text = "failed to read again, nothing changed";
+                tracing::error!(what = self.name, why, "{text}");
                 "failed"
             }
         };
+        let is_current = i64::from(self.state == State::Current);
+        let gauge = metrics.files_current.get_or_create(&[("files", self.name)]);
+        gauge.set(is_current);
         metrics.reloads.get_or_create(&[("result", result)]).inc();
     }
 }
@@ -92,9 +118,7 @@ pub(crate) fn watch(
     let mut watched = Vec::new();
     if let Some(file) = &config.keys_file {
         watched.push(Watched::new("keys_file", vec![file.clone()], move || {
-            keys.reload()
-                .map(|_| ())
-                .map_err(|problems| problems.to_string())
+            keys.reload().map_err(|problems| problems.to_string())
         }));
     }
     if let (Some(files), Some(tls)) = (&config.tls, tls) {
@@ -103,8 +127,9 @@ pub(crate) fn watch(
             tls.reload().map_err(|error| error.to_string())
         }));
     }
-    if watched.is_empty() {
-        return;
+    for some in &watched {
+        let gauge = metrics.files_current.get_or_create(&[("files", some.name)]);
+        gauge.set(1);
     }
     tokio::spawn(async move {
         let mut hangup = signal(SignalKind::hangup())
@@ -123,8 +148,60 @@ pub(crate) fn watch(
                 () = stop.cancelled() => return,
             };
             for some in &mut watched {
-                some.poll(is_forced, &metrics);
+                some.poll(is_forced, Instant::now(), &metrics);
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    #[test]
+    fn files_that_are_right_again_within_the_grace_are_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tls.pem");
+        let (metrics, start) = (Metrics::new(), Instant::now());
+        let is_sound = Arc::new(AtomicBool::new(true));
+        let reads = is_sound.clone();
+        let mut watched = Watched::new("tls", vec![file.clone()], move || {
+            reads.load(Relaxed).then_some(()).ok_or("half".to_owned())
+        });
+        let mut poll = |seconds, is_forced| {
+            watched.poll(is_forced, start + Duration::from_secs(seconds), &metrics);
+            let n = |result| metrics.reloads.get_or_create(&[("result", result)]).get();
+            let is_current = metrics
+                .files_current
+                .get_or_create(&[("files", "tls")])
+                .get();
+            (n("done"), n("failed"), is_current)
+        };
+        fs::write(&file, "one").unwrap();
+        assert_eq!(poll(0, false), (0, 0, 0), "the first poll is no reload");
+        // Half of a renewal, then the other half.
+        is_sound.store(false, Relaxed);
+        fs::write(&file, "two").unwrap();
+        assert_eq!(poll(1, false), (0, 0, 0));
+        assert_eq!(poll(10, false), (0, 0, 0));
+        is_sound.store(true, Relaxed);
+        assert_eq!(poll(11, false), (1, 0, 1), "without a change of this file");
+        // Files that stay wrong are reported once, and a renewal ends it.
+        is_sound.store(false, Relaxed);
+        fs::write(&file, "three").unwrap();
+        assert_eq!(poll(12, false), (1, 0, 1));
+        assert_eq!(poll(21, false), (1, 0, 1));
+        assert_eq!(poll(22, false), (1, 1, 0));
+        assert_eq!(poll(60, false), (1, 1, 0));
+        assert_eq!(
+            poll(61, true),
+            (1, 2, 0),
+            "SIGHUP asks for the answer at once"
+        );
+        is_sound.store(true, Relaxed);
+        fs::write(&file, "fours").unwrap();
+        assert_eq!(poll(62, false), (2, 2, 1));
+    }
 }

@@ -9,14 +9,14 @@ use http::Request;
 
 use super::*;
 use crate::fuzz::Nobody;
-use crate::metrics::KeyRequests;
+use crate::metrics::KeyMetrics;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server(set: impl FnOnce(&mut CollectorConfig)) -> DeviceServer<Nobody> {
     let mut config = CollectorConfig::default();
     set(&mut config);
-    let keys = Arc::new(AppKeys::new(&config, KeyRequests::default()).unwrap());
+    let keys = Arc::new(AppKeys::new(&config, KeyMetrics::default()).unwrap());
     DeviceServer::new(&config, Nobody, keys, None, Arc::new(Metrics::new()))
 }
 

@@ -84,4 +84,6 @@ pub struct WalStats {
     pub sync_us: u64,
     /// Lead of receive times over the clock in microseconds, after the clock was set back: receive times never fall.
     pub ahead_us: u64,
+    /// Free bytes on the WAL's volume; `u64::MAX` if unknown.
+    pub free_bytes: u64,
 }

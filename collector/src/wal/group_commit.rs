@@ -3,6 +3,7 @@
 //! [`super::Wal`] is the handle; the bytes are [`super::log`]'s.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     max_in_flight_bytes: usize,
     gather: Duration,
     min_free_bytes: u64,
+    /// For log lines.
+    path: PathBuf,
     /// A batch was refused for `max_bytes` since the last check.
     was_full: AtomicBool,
     fill: Mutex<FillLevel>,
@@ -153,6 +156,7 @@ pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalErr
         max_in_flight_bytes: options.max_in_flight_bytes,
         gather: options.gather,
         min_free_bytes: options.min_free_bytes,
+        path: options.dir.clone(),
         was_full: AtomicBool::new(false),
         fill: Mutex::new(FillLevel::Low),
         free_bytes: AtomicU64::new(u64::MAX),
@@ -248,8 +252,18 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) fn is_writable(&self) -> bool {
-        !self.is_failing.load(Ordering::Relaxed) && self.check_room(0).is_ok()
+    /// Returns why appends are refused, if they are.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        if self.is_failing.load(Ordering::Relaxed) {
+            return Some("wal cannot be written: its disk fails");
+        }
+        match self.check_room(0) {
+            Ok(()) => None,
+            Err(WalError::DiskLow { .. }) => Some(
+                "wal refuses reports: less than collector.wal.min_free_bytes is free on its volume",
+            ),
+            Err(_) => Some("wal is full: collector.wal.max_bytes wait for the store"),
+        }
     }
 
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
@@ -275,6 +289,7 @@ impl Shared {
             held_bytes: self.log.held_bytes(),
             in_flight_bytes: self.queue.lock().in_flight_bytes as u64,
             ahead_us: self.ahead_us(),
+            free_bytes: self.free_bytes.load(Ordering::Relaxed),
             ..counts
         }
     }
@@ -320,9 +335,19 @@ impl Shared {
         let least = self.min_free_bytes;
         match (before < least, free < least) {
             (false, true) => {
-                tracing::error!(free, least, "wal refuses reports: its disk is filling up")
+                tracing::error!(
+                    path = %self.path.display(),
+                    free,
+                    least,
+                    key = "collector.wal.min_free_bytes",
+                    "wal refuses reports: too little space is free on its volume; free some, or lower the key"
+                )
             }
-            (true, false) => tracing::info!(free, "wal takes reports again: its disk has space"),
+            (true, false) => tracing::info!(
+                path = %self.path.display(),
+                free,
+                "wal takes reports again: its volume has space"
+            ),
             _ => {}
         }
     }

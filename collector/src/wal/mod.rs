@@ -67,10 +67,10 @@ pub struct Wal {
 pub(crate) struct WeakWal(std::sync::Weak<group_commit::Shared>);
 
 impl WeakWal {
-    /// Statistics, and whether appends are accepted; `None` once the WAL is closed.
-    pub(crate) fn stats(&self) -> Option<(WalStats, bool)> {
+    /// Statistics, and why appends are refused if they are; `None` once the WAL is closed.
+    pub(crate) fn stats(&self) -> Option<(WalStats, Option<&'static str>)> {
         let shared = self.0.upgrade()?;
-        Some((shared.stats(), shared.is_writable()))
+        Some((shared.stats(), shared.refusal()))
     }
 }
 

@@ -7,6 +7,7 @@
 //! takes a full batch, the next one is read and encoded. If the store is away, the writer retries without end, and the
 //! WAL fills.
 
+mod arrivals;
 mod batch;
 mod progress;
 
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::arrivals::ArrivalLog;
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
 use self::progress::{PublishedProgress, RefusalCountRow};
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder};
@@ -42,6 +44,7 @@ pub(crate) struct Writer {
     /// The next batch, read, with its end saved.
     begun: Option<RowBatch>,
     published: Option<PublishedProgress>,
+    arrivals: ArrivalLog,
     pending_refusals: Option<(String, Vec<RefusalCountRow>)>,
 }
 
@@ -62,6 +65,7 @@ impl Writer {
             ahead: None,
             begun: None,
             published: None,
+            arrivals: ArrivalLog::default(),
             pending_refusals: None,
             parts,
         }
@@ -111,6 +115,7 @@ impl Writer {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
             self.show_progress();
+            self.arrivals.write(&[]);
             // Decided once, before the publication: a report acknowledged in between, followed by the stop, still has
             // to be drained. After the stop no report arrives.
             let is_leaving =
@@ -243,6 +248,7 @@ impl Writer {
         }
         if let Some(newest_us) = batch.newest_us {
             self.insert(&batch, may_be_stored).await;
+            self.arrivals.write(&batch.rows.first_reports);
             for (dimension, n) in Dimension::ALL.iter().zip(batch.rows.limited) {
                 self.parts.metrics.limited(*dimension).inc_by(n);
             }

@@ -19,6 +19,7 @@ mod identity;
 mod interleaved;
 mod ledger;
 mod limits;
+mod log_lines;
 mod model;
 mod names;
 mod protocols;

@@ -120,7 +120,7 @@ async fn append_once_accepted(wal: &Wal, payload: &[u8]) {
 }
 
 fn is_writable(wal: &Wal) -> bool {
-    wal.downgrade().stats().unwrap().1
+    wal.downgrade().stats().unwrap().1.is_none()
 }
 
 async fn wait_until_writable(wal: &Wal) {
