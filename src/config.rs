@@ -10,9 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-/// Environment variables under this prefix override the file: `EPWATCH_COLLECTOR__WAL__MAX_BYTES`
-/// is `collector.wal.max_bytes`.
-const ENV_PREFIX: &str = "EPWATCH_";
+use crate::environment::PREFIX;
 
 /// A config that cannot be used. The text names file or variable, key and the expected value.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +107,7 @@ pub(crate) fn load<T: DeserializeOwned>(
     };
     let mut problems = Vec::new();
     for (name, text) in env {
-        let Some(key) = name.strip_prefix(ENV_PREFIX) else {
+        let Some(key) = name.strip_prefix(PREFIX) else {
             continue;
         };
         let key: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();

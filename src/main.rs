@@ -11,6 +11,7 @@ mod demo;
 mod detector;
 mod directive;
 mod engines;
+mod environment;
 mod inspect;
 mod ledger;
 mod load;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use shutdown::until_interrupted;
+use tracing::level_filters::LevelFilter;
 
 /// Parsing a report allocates many small texts and lists; mimalloc does this faster than the system's allocator.
 #[global_allocator]
@@ -49,7 +51,7 @@ const BLOCKED_THREADS_TIMEOUT: Duration = Duration::from_secs(3);
     version,
     propagate_version = true,
     after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out, 130 interrupted.\n\
-                  Logs go to stderr. EPWATCH_LOG says which (such as warn), EPWATCH_LOG_FORMAT=json how."
+                  Logs go to stderr. EPWATCH_LOG says which (warn; or info,epwatch_collector=debug), EPWATCH_LOG_FORMAT=json how."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -82,6 +84,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    if let Err(error) = environment::check(names) {
+        return output::failure(&error.into());
+    }
     if let Err(error) = telemetry::init(default_logs(&command)) {
         return output::wrong_use(&error);
     }
@@ -92,14 +98,14 @@ fn main() -> ExitCode {
 }
 
 /// Commands that draw on the terminal log only warnings and errors.
-fn default_logs(command: &Command) -> &'static str {
+fn default_logs(command: &Command) -> LevelFilter {
     match command {
         Command::Demo(_)
         | Command::DemoDevice
         | Command::Inspect(_)
         | Command::InspectSession(_)
-        | Command::Load(_) => "warn",
-        _ => "info",
+        | Command::Load(_) => LevelFilter::WARN,
+        _ => LevelFilter::INFO,
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     config::{self, ConfigError, Sources},
+    environment::SECTIONS,
     shutdown::Hangup,
     store_config::StoreConfig,
 };
@@ -53,9 +54,6 @@ impl Default for ServerConfig {
         }
     }
 }
-
-/// The sections that environment variables may name.
-const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
 /// The components that a command runs, whose sections must be valid. One file serves several machines, and the keys and
 /// certificates of one are not on the others.

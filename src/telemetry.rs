@@ -8,13 +8,16 @@ use anyhow::bail;
 use epwatch_server::MetricTable;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Levels by target, such as `info,epwatch_collector=debug`.
+/// A level for all, and levels by part of this program: `info,epwatch_collector=debug`.
 const FILTER_ENV: &str = "EPWATCH_LOG";
+/// Parts of this program have names that begin so.
+const OWN_TARGETS: &str = "epwatch";
 /// Format of the lines: `text` or `json`.
 const FORMAT_ENV: &str = "EPWATCH_LOG_FORMAT";
 
@@ -26,12 +29,12 @@ enum Format {
     Json,
 }
 
-/// Starts logging; `default` has the levels if the environment has none.
+/// Starts logging; `default` holds where the environment names no level for all.
 ///
 /// # Errors
 /// A variable of the environment has a wrong value. Nothing is logged then.
-pub(crate) fn init(default: &str) -> anyhow::Result<()> {
-    let filter = filter(variable(FILTER_ENV)?.as_deref().unwrap_or(default))?;
+pub(crate) fn init(default: LevelFilter) -> anyhow::Result<()> {
+    let filter = filter(&variable(FILTER_ENV)?.unwrap_or_default(), default)?;
     let format = format(variable(FORMAT_ENV)?.as_deref().unwrap_or_default())?;
     let logs = tracing_subscriber::registry().with(filter);
     // The layer would report a failed write on stderr, and panic there.
@@ -85,22 +88,30 @@ fn variable(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn filter(text: &str) -> anyhow::Result<Targets> {
-    let items: Vec<&str> = text.split(',').filter(|item| !item.is_empty()).collect();
-    // `Targets` would parse these as names of targets, or as the level `error`.
-    let is_wrong = |item: &&str| {
-        item.ends_with('=') || item.contains('[') || item.starts_with(|c: char| !is_of_name(c))
-    };
-    match items.join(",").parse() {
-        Ok(filter) if !items.iter().any(is_wrong) => Ok(filter),
-        _ => bail!(
-            "{FILTER_ENV}: expected a level or `target=level,...` such as `debug`, got {text:?}"
-        ),
+/// Reads levels strictly: a word that is no level would name a target, and mute everything else.
+fn filter(text: &str, default: LevelFilter) -> anyhow::Result<Targets> {
+    let mut filter = Targets::new().with_default(default);
+    for item in text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+    {
+        let (target, level) = item.split_once('=').unwrap_or(("", item));
+        let is_for_all = item == level;
+        // `LevelFilter` would parse numbers and nothing too.
+        let is_word = level.starts_with(|c: char| c.is_ascii_alphabetic());
+        let is_sound = is_word && (is_for_all || target.starts_with(OWN_TARGETS));
+        let level = level.parse::<LevelFilter>().ok().filter(|_| is_sound);
+        filter = match level {
+            Some(level) if target.is_empty() => filter.with_default(level),
+            Some(level) => filter.with_target(target, level),
+            None => bail!(
+                "{FILTER_ENV}: expected off, error, warn, info, debug or trace, for all or as \
+                 `epwatch_collector=debug`, separated by commas; got {item:?}"
+            ),
+        };
     }
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_alphanumeric() || "-:_".contains(c)
+    Ok(filter)
 }
 
 fn format(text: &str) -> anyhow::Result<Format> {
@@ -128,26 +139,41 @@ mod tests {
 
     #[test]
     fn filters_are_levels_by_target() {
-        let shows = |text, target, level| filter(text).unwrap().would_enable(target, &level);
+        let shows = |text, target, level| {
+            let filter = filter(text, LevelFilter::INFO).unwrap();
+            filter.would_enable(target, &level)
+        };
         assert!(shows("warn", "hyper", Level::WARN));
         assert!(!shows("warn", "hyper", Level::INFO));
-        let two = "info,,epwatch_collector=trace,";
+        let two = "debug, epwatch_collector=trace,";
         assert!(shows(two, "epwatch_collector::wal", Level::TRACE));
-        assert!(!shows(two, "hyper", Level::DEBUG));
-        assert!(shows("5,hyper=off", "epwatch", Level::TRACE));
-        assert!(!shows("5,hyper=off", "hyper", Level::ERROR));
-        assert!(shows("hyper", "hyper", Level::TRACE));
-        assert!(!shows("hyper", "epwatch", Level::ERROR));
+        assert!(shows(two, "hyper", Level::DEBUG));
+        assert!(!shows(two, "hyper", Level::TRACE));
+        assert!(!shows("off", "epwatch", Level::ERROR));
+        // Without a level for all the command's own holds, so that no error is muted.
+        for text in ["", "epwatch_collector=trace"] {
+            assert!(shows(text, "hyper", Level::INFO), "{text}");
+            assert!(!shows(text, "hyper", Level::DEBUG), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused() {
         for wrong in [
+            "warning",
+            "debgu",
+            "5",
+            "hyper",
+            "hyper=off",
             "loud=very",
-            "info,a=b=c",
-            "a=",
+            "epwatch=loud",
+            "info,epwatch=a=info",
+            "epwatch=",
             "=info",
-            "a[b]=info",
-            "warn, a=info",
+            "epwatch_collector",
         ] {
-            let error = filter(wrong).unwrap_err().to_string();
-            assert!(error.starts_with("EPWATCH_LOG: "), "{error}");
+            let error = filter(wrong, LevelFilter::INFO).unwrap_err().to_string();
+            assert!(error.starts_with("EPWATCH_LOG: expected off,"), "{error}");
         }
     }
 }

@@ -341,7 +341,9 @@ fn logs_are_json_where_that_is_asked_for() {
 #[test]
 fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
     for (variable, value) in [
+        ("EPWATCH_LOG", "warning"),
         ("EPWATCH_LOG", "loud=very"),
+        ("EPWATCH_COLLECTOR_LISTEN", "127.0.0.1:0"),
         ("EPWATCH_LOG_FORMAT", "JSON lines"),
     ] {
         check_fails(
