@@ -6,7 +6,9 @@ use anyhow::{Context, bail};
 use clap::ArgGroup;
 use epwatch_collector::directives::store::action_name;
 use epwatch_proto::{
-    Directive, DirectiveAction, DirectiveScope, SignedDirective, directive, hex, unhex,
+    Chipset, Directive, DirectiveAction, DirectiveScope, SignedDirective,
+    chipset::{SOCS, Soc},
+    directive, hex, unhex,
 };
 use epwatch_server::Period;
 use jiff::Timestamp;
@@ -15,6 +17,7 @@ use ring::{
     signature::{ED25519, UnparsedPublicKey},
 };
 use serde::Serialize;
+use strsim::damerau_levenshtein;
 
 use super::{
     file::{self, Content},
@@ -43,6 +46,12 @@ pub(super) struct MakeArgs {
     revoke: Option<String>,
     #[command(flatten)]
     scope: ScopeArgs,
+    /// Make it for every device of every app on the collectors, with no field of a scope.
+    #[arg(long, conflicts_with_all = ["app", "model", "model_version", "chipset", "firmware"])]
+    everyone: bool,
+    /// Take --chipset as it is, also if no Qualcomm chipset has the name.
+    #[arg(long, requires = "chipset")]
+    unlisted_chipset: bool,
     /// Unique for ever [default: made up].
     #[arg(long)]
     id: Option<String>,
@@ -129,6 +138,18 @@ pub(super) struct DirectiveDocument {
     signature: Option<String>,
 }
 
+impl ScopeArgs {
+    fn fields(&self) -> [(&'static str, &String); 5] {
+        [
+            ("app", &self.app),
+            ("model", &self.model),
+            ("version", &self.model_version),
+            ("chipset", &self.chipset),
+            ("firmware", &self.firmware),
+        ]
+    }
+}
+
 impl DirectiveDocument {
     pub(super) fn of(directive: &Directive, signed: Option<&SignedDirective>) -> Self {
         let scope = directive.scope.clone();
@@ -158,15 +179,9 @@ impl DirectiveDocument {
 
     /// Returns it as a line of text.
     pub(super) fn line(&self) -> String {
-        let scope = &self.scope;
-        let fields = [
-            ("app", &scope.app),
-            ("model", &scope.model),
-            ("version", &scope.model_version),
-            ("chipset", &scope.chipset),
-            ("firmware", &scope.firmware),
-        ];
-        let named: Vec<String> = fields
+        let named: Vec<String> = self
+            .scope
+            .fields()
             .iter()
             .filter(|(_, value)| !value.is_empty())
             .map(|(name, value)| format!("{name} {value}"))
@@ -210,6 +225,24 @@ pub(super) fn made_up_id(action: &DirectiveAction) -> anyhow::Result<String> {
 }
 
 impl MakeArgs {
+    /// Returns the chipset as devices report it. One that no device has would be obeyed by nobody.
+    fn chipset(&self) -> anyhow::Result<String> {
+        let asked = &self.scope.chipset;
+        if asked.is_empty() || self.unlisted_chipset {
+            return Ok(asked.clone());
+        }
+        let chipset = Chipset::normalise(asked, "", "");
+        if chipset.soc().is_some() {
+            return Ok(chipset.as_str().to_owned());
+        }
+        let distance = |soc: &&Soc| damerau_levenshtein(&asked.to_ascii_uppercase(), soc.soc);
+        let nearest = SOCS.iter().min_by_key(distance);
+        let nearest = nearest.map_or("", |soc| soc.soc);
+        bail!(
+            "--chipset {asked}: is no Qualcomm chipset; did you mean {nearest}? --unlisted-chipset takes it as it is"
+        )
+    }
+
     fn directive(&self) -> anyhow::Result<Directive> {
         let action = if self.npu_off {
             DirectiveAction::NpuOff
@@ -236,6 +269,14 @@ impl MakeArgs {
             None => begin.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)),
         };
         let scope = &self.scope;
+        let is_for_everyone = scope.fields().iter().all(|(_, value)| value.is_empty());
+        // A revocation has no effect beyond the directive that it names.
+        if is_for_everyone && !self.everyone && self.revoke.is_none() {
+            bail!(
+                "no scope is named: give --app, --model and --chipset, or --everyone for every device of every \
+                 app on the collectors"
+            );
+        }
         checked(Directive {
             id: match &self.id {
                 Some(id) => id.clone(),
@@ -245,7 +286,7 @@ impl MakeArgs {
                 app_id: scope.app.clone(),
                 model_id: scope.model.clone(),
                 model_version: scope.model_version.clone(),
-                chipset: scope.chipset.clone(),
+                chipset: self.chipset()?,
                 vendor_fingerprint_hash: scope.firmware.clone(),
             },
             action,

@@ -5,6 +5,7 @@ mod file;
 mod key;
 mod make;
 mod published;
+mod reach;
 
 use std::process::ExitCode;
 

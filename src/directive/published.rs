@@ -4,14 +4,15 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
-use epwatch_collector::directives::store::{self, PublishedDirective};
-use epwatch_proto::{Directive, DirectiveAction};
+use epwatch_collector::directives::store::{self, DirectiveError, PublishedDirective};
+use epwatch_proto::{Directive, DirectiveAction, SignedDirective};
 use serde::Serialize;
 
 use super::{
     file,
     key::SigningKey,
     make::{DirectiveDocument, checked, latest_end, made_up_id, now_unix_ms},
+    reach,
 };
 use crate::{
     output::{self, No},
@@ -21,12 +22,15 @@ use crate::{
 /// Publishes signed directives; collectors hand them out within seconds.
 ///
 /// Publishing the same file again changes nothing. Exit code 1: the store does not take it, because its
-/// id is taken, it has expired, or there are too many.
+/// id is taken, it has expired, or there are too many; or no device of the last day would obey it.
 #[derive(Debug, clap::Args)]
 pub(super) struct PublishArgs {
     /// Signed directives, as `make --key` or `sign` wrote them.
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    /// Publish also what fits no device that reported in the last day.
+    #[arg(long)]
+    anyway: bool,
     #[command(flatten)]
     store: StoreArgs,
     /// Print one JSON document.
@@ -34,7 +38,7 @@ pub(super) struct PublishArgs {
     json: bool,
 }
 
-/// Lists published directives, the latest first.
+/// Lists published directives, the latest first, with the devices that each fits.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -67,7 +71,15 @@ pub(super) struct RevokeArgs {
 
 #[derive(Debug, Serialize)]
 struct PublishDocument {
-    published: Vec<DirectiveDocument>,
+    published: Vec<PublishedDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct PublishedDocument {
+    #[serde(flatten)]
+    document: DirectiveDocument,
+    /// Devices of the last day with a session in its scope.
+    devices: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,6 +94,10 @@ struct ListedDocument {
     /// `waiting`, `live`, `over` or `revoked`.
     state: &'static str,
     published_at: String,
+    /// Devices of the last day with a session in its scope.
+    devices: u64,
+    /// Those of them with a session that it changed; `null` for sampling and intervals, which change none.
+    obeyed: Option<u64>,
 }
 
 fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
@@ -93,20 +109,46 @@ pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     let signed = args.files.iter().map(|path| file::read_signed(path));
     let signed = signed.collect::<anyhow::Result<Vec<_>>>()?;
     let client = client(&args.store)?;
-    let mut documents = Vec::with_capacity(signed.len());
+    let mut reached = Vec::with_capacity(signed.len());
     for signed in &signed {
-        let directive = store::publish(&client, signed, now_unix_ms()).await?;
-        documents.push(DirectiveDocument::of(&directive, Some(signed)));
+        reached.push(refuse_useless(&client, signed, args.anyway).await?);
     }
-    say(args.json, documents)
+    let mut published = Vec::with_capacity(signed.len());
+    for (signed, devices) in signed.iter().zip(reached) {
+        let directive = store::publish(&client, signed, now_unix_ms()).await?;
+        let document = DirectiveDocument::of(&directive, Some(signed));
+        published.push(PublishedDocument { document, devices });
+    }
+    say(args.json, published)
 }
 
-fn say(json: bool, published: Vec<DirectiveDocument>) -> anyhow::Result<ExitCode> {
+/// Returns how many devices it fits. A typo in its scope makes it fit none, and nobody would notice.
+async fn refuse_useless(
+    client: &epwatch_collector::Client,
+    signed: &SignedDirective,
+    anyway: bool,
+) -> anyhow::Result<u64> {
+    let directive = signed.parse_directive().map_err(DirectiveError::Unsound)?;
+    let devices = reach::fitting(client, &directive.scope).await?;
+    if devices == 0 && !anyway && !matches!(directive.action, DirectiveAction::Revoke(_)) {
+        bail!(No(format!(
+            "{:?} fits no device that reported in the last day; compare its scope with `epwatch directive \
+             show`, or publish it with --anyway",
+            directive.id
+        )));
+    }
+    Ok(devices)
+}
+
+fn say(json: bool, published: Vec<PublishedDocument>) -> anyhow::Result<ExitCode> {
     if json {
         output::json(&PublishDocument { published })?;
     } else {
-        for document in &published {
-            output::line(format_args!("published  {}", document.line()))?;
+        for PublishedDocument { document, devices } in &published {
+            let line = document.line();
+            output::line(format_args!(
+                "published  {line}; fits {devices} devices of the last day"
+            ))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -128,16 +170,26 @@ fn state(published: &PublishedDirective, now_ms: i64) -> &'static str {
 pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let client = client(&args.store)?;
     let now_ms = now_unix_ms();
-    let published = store::list(&client).await?;
-    let documents = published.iter().map(|published| ListedDocument {
-        document: DirectiveDocument::of(&published.directive, Some(&published.signed)),
-        state: state(published, now_ms),
-        published_at: jiff::Timestamp::from_millisecond(published.published_at_unix_ms)
-            .map_or_else(|_| String::new(), |at| at.to_string()),
-    });
-    let directives: Vec<ListedDocument> = documents
-        .filter(|listed| args.all || matches!(listed.state, "live" | "waiting"))
-        .collect();
+    let obeyed = reach::obeyed(&client).await?;
+    let mut directives = Vec::new();
+    for published in &store::list(&client).await? {
+        let (directive, state) = (&published.directive, state(published, now_ms));
+        if !args.all && !matches!(state, "live" | "waiting") {
+            continue;
+        }
+        let changes_sessions = matches!(
+            directive.action,
+            DirectiveAction::NpuOff | DirectiveAction::PreferredVariant(_)
+        );
+        directives.push(ListedDocument {
+            document: DirectiveDocument::of(directive, Some(&published.signed)),
+            state,
+            published_at: jiff::Timestamp::from_millisecond(published.published_at_unix_ms)
+                .map_or_else(|_| String::new(), |at| at.to_string()),
+            devices: reach::fitting(&client, &directive.scope).await?,
+            obeyed: changes_sessions.then(|| obeyed.get(&directive.id).copied().unwrap_or(0)),
+        });
+    }
     if args.json {
         output::json(&ListDocument { directives })?;
         return Ok(ExitCode::SUCCESS);
@@ -146,10 +198,15 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         output::line("no directive is live")?;
     }
     for listed in &directives {
+        let obeyed = listed
+            .obeyed
+            .map(|devices| format!(", obeyed by {devices}"));
         output::line(format_args!(
-            "{:8} {}",
+            "{:8} {}; fits {} devices of the last day{}",
             listed.state,
-            listed.document.line()
+            listed.document.line(),
+            listed.devices,
+            obeyed.unwrap_or_default()
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -184,9 +241,8 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
             .clamp(now_ms + 1, latest_end(now_ms)),
     })?;
     let signed = key.sign(revocation.to_bytes());
+    let devices = reach::fitting(&client, &revocation.scope).await?;
     let directive = store::publish(&client, &signed, now_ms).await?;
-    say(
-        args.json,
-        vec![DirectiveDocument::of(&directive, Some(&signed))],
-    )
+    let document = DirectiveDocument::of(&directive, Some(&signed));
+    say(args.json, vec![PublishedDocument { document, devices }])
 }

@@ -29,7 +29,8 @@ use stored::{LedgerBefore, StoreLedger, Stored};
 ///
 /// Without --endpoint it starts a server in a temporary folder and ends it afterwards.
 /// Latency counts from the moment that a request was due, so a server that stalls cannot hide it.
-/// Exit codes: 0 all that was acknowledged is in the store once and its loss ledger closes, 1 not so,
+/// Exit codes: 0 all that was acknowledged is in the store once and its loss ledger closes, 1 not so
+/// or nothing was acknowledged,
 /// 2 wrong use, 3 could not find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -281,9 +282,14 @@ impl LoadDocument {
         }
     }
 
-    /// Whether the store, if one was read, holds every acknowledged report once.
+    /// Whether anything was acknowledged, and the store, if one was read, holds every acknowledged report once.
     fn is_kept(&self) -> bool {
-        self.is_stored_once() && self.ledger_closes()
+        self.is_acknowledged() && self.is_stored_once() && self.ledger_closes()
+    }
+
+    /// Whether the collector took any of the reports.
+    fn is_acknowledged(&self) -> bool {
+        self.acked > 0 || self.sent == 0
     }
 
     /// Whether the store's loss ledger agrees with the reports sent.
@@ -311,6 +317,12 @@ impl std::fmt::Display for LoadDocument {
             "{} reports sent, {} acknowledged in {:.1} s: {:.0} a second",
             self.sent, self.acked, self.seconds, self.reports_per_second
         )?;
+        if !self.is_acknowledged() {
+            writeln!(
+                f,
+                "NOTHING was acknowledged: the collector's log and its /readyz say why"
+            )?;
+        }
         if let Some(ack) = &self.ack_ms {
             writeln!(
                 f,

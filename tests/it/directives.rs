@@ -85,11 +85,11 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     assert_eq!(json(&mut run(&show(public_key)))["verified"], true);
     check_fails(&mut run(&show(&"0".repeat(64))), 1, "");
     // A directive that lasts longer than the contract allows is not made.
-    let too_long = "directive make --npu-off --out x --not-before 2026-01-01T00:00:00Z --expires 2027-01-01T00:00:00Z";
+    let too_long = "directive make --npu-off --everyone --out x --not-before 2026-01-01T00:00:00Z --expires 2027-01-01T00:00:00Z";
     check_fails(&mut run(too_long), 2, "expires");
     check_fails(&mut run("directive make --out x"), 2, "--npu-off");
 
-    let publish = |file: &str| run(&format!("directive publish {file} {at}"));
+    let publish = |file: &str| run(&format!("directive publish {file} --anyway {at}"));
     for _ in 0..2 {
         let published = json(&mut publish("off.signed"));
         assert_eq!(published["published"][0]["id"], "off");
@@ -144,5 +144,72 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
         .collect();
     assert_eq!(states, ["live", "revoked"]);
     collector.stop().await;
+    store.engine.stop().await;
+}
+
+/// At night a wrong chipset would be signed, published, and obeyed by no device.
+#[test]
+fn a_directive_names_whom_it_is_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let make = |words: &str| {
+        let mut command = epwatch(&format!("directive make --npu-off --out x {words}"));
+        command.current_dir(dir.path());
+        command
+    };
+    check_fails(&mut make(""), 2, "--everyone");
+    check_fails(&mut make("--everyone --app a"), 2, "--everyone");
+    check_fails(&mut make("--chipset SM8365"), 2, "mean SM8635?");
+    check_fails(&mut make("--chipset SM9999"), 2, "--unlisted-chipset");
+    check_fails(
+        &mut make("--chipset other:unknown"),
+        2,
+        "--unlisted-chipset",
+    );
+    assert!(!dir.path().join("x").exists());
+    let chipset = |words: &str| json(&mut make(words))["scope"]["chipset"].clone();
+    assert_eq!(chipset("--everyone"), "");
+    assert_eq!(chipset("--chipset sm8635"), "SM8635");
+    assert_eq!(chipset("--chipset SM9999 --unlisted-chipset"), "SM9999");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publish_and_list_count_the_devices() {
+    let store = Store::start().await;
+    let dir = store.dir.path().to_owned();
+    let run = |words: &str| {
+        let mut command = epwatch(words);
+        command.current_dir(&dir);
+        command
+    };
+    let at = format!("--clickhouse {}", store.address());
+    json(&mut run("directive keygen --out ops.pem"));
+    json(&mut run(&format!(
+        "{MAKE} --id off --key ops.pem --out off.signed"
+    )));
+    let publish = format!("directive publish off.signed {at}");
+    check_fails(&mut run(&publish), 1, "fits no device");
+    let listed = || json(&mut run(&format!("directive list {at}")))["directives"].clone();
+    assert_eq!(listed(), serde_json::json!([]));
+
+    // Three devices with the model, one of them on the chipset and obeying, and one that reported two days ago.
+    for (device, chipset, directive, age) in [
+        (1, "SM8650", "off", 0),
+        (2, "SM8550", "", 0),
+        (3, "SM8650", "", 48),
+    ] {
+        let insert = format!(
+            "INSERT INTO reports (installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket, \
+             app_id, environment, chipset, session_uid, session_model_id, session_model_version, \
+             session_directive_id) SELECT unhex(repeat('0{device}', 16)), 1, 1, now() - INTERVAL {age} HOUR AS at, 1, \
+             {device}, toStartOfHour(at), '{APP}', 'production', '{chipset}', [1], ['detector'], ['7'], ['{directive}']"
+        );
+        store.client().query_raw(&insert).execute().await.unwrap();
+    }
+    assert_eq!(json(&mut run(&publish))["published"][0]["devices"], 1);
+    let listed = listed();
+    assert_eq!(
+        (&listed[0]["devices"], &listed[0]["obeyed"]),
+        (&1.into(), &1.into())
+    );
     store.engine.stop().await;
 }

@@ -167,3 +167,12 @@ async fn a_store_that_counts_one_report_twice_or_lacks_one_is_told() {
     collector.stop().await;
     store.engine.stop().await;
 }
+
+/// A collector that refuses everything is not fine, though it loses nothing.
+#[test]
+fn a_load_of_which_nothing_is_acknowledged_is_answered_with_no() {
+    let mut command = load("--rate=20 --duration=1s --drain=1s");
+    command.env("EPWATCH_COLLECTOR__WAL__MIN_FREE_BYTES", "8000000GiB");
+    let (stdout, _) = check_ends(&mut command, 1);
+    assert!(stdout.contains("NOTHING was acknowledged"), "{stdout}");
+}
