@@ -15,7 +15,7 @@ use crate::{
     server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
     store::Store,
-    telemetry,
+    telemetry, version,
 };
 
 /// Takes reports from devices and writes them to a ClickHouse server.
@@ -77,6 +77,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut shutdown = Shutdown::listen(config.at_hangup())?;
     let drain = config.collector.batch.drain_timeout.0;
+    version::log("collector");
     let starting = async {
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();

@@ -11,7 +11,7 @@ use crate::{
     server_config::{Runs, ServerArgs},
     shutdown::{Hangup, Shutdown},
     store::Store,
-    telemetry,
+    telemetry, version,
 };
 
 /// Judges the reports that collectors wrote to a ClickHouse server, and pages.
@@ -38,6 +38,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::bail!(output::no_server_is_named());
     }
     let mut shutdown = Shutdown::listen(Hangup::NothingToRead)?;
+    version::log("detector");
     let notifiers = all_in_one::notifiers(&config.detector)?;
     let opening = Store::open(&config.store, &config.data_dir);
     let Ok(store) = shutdown.unless_requested(opening).await else {

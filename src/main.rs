@@ -26,6 +26,7 @@ mod store_args;
 mod store_config;
 mod telemetry;
 mod temp_folder;
+mod version;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ const BLOCKED_THREADS_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Parser)]
 #[command(
     version,
+    long_version = version::LONG.as_str(),
     propagate_version = true,
     after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out, 130 interrupted.\n\
                   Logs go to stderr. EPWATCH_LOG says which (warn; or info,epwatch_collector=debug), EPWATCH_LOG_FORMAT=json how."

@@ -8,6 +8,7 @@ use crate::{
     output,
     server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
+    version,
 };
 
 /// Runs collector, detector and store in one process.
@@ -30,6 +31,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Standard output holds one document then.
     config.detector.stdout &= !args.json;
     let notifiers = all_in_one::notifiers(&config.detector)?;
+    version::log("serve");
     let data_dir = config.data_dir.display().to_string();
     let starting = AllInOne::start(config, notifiers);
     let Ok(stack) = shutdown.unless_requested(starting).await else {

@@ -14,6 +14,8 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::version;
+
 /// A level for all, and levels by part of this program: `info,epwatch_collector=debug`.
 const FILTER_ENV: &str = "EPWATCH_LOG";
 /// Parts of this program have names that begin so.
@@ -71,11 +73,12 @@ impl Write for Stderr {
     }
 }
 
-/// Returns the metrics of the log, for the page of a server.
+/// Returns the metrics of the process, for the page of a server.
 pub(crate) fn metrics() -> Registry {
-    let mut table = MetricTable::new("epwatch_log");
+    let mut table = MetricTable::new("epwatch");
+    version::add_to(&mut table);
     let help = "Lines of log that were dropped because their reader is gone or the disk is full";
-    table.add_metric("lines_dropped", help, DROPPED.clone());
+    table.add_metric("log_lines_dropped", help, DROPPED.clone());
     table.into_registry()
 }
 

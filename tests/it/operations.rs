@@ -21,7 +21,12 @@ fn docs(name: &str) -> String {
 }
 
 /// Prefixes of this product's metrics.
-const PREFIXES: [&str; 3] = ["epwatch_collector_", "epwatch_detector_", "epwatch_log_"];
+const PREFIXES: [&str; 4] = [
+    "epwatch_build_",
+    "epwatch_collector_",
+    "epwatch_detector_",
+    "epwatch_log_",
+];
 
 fn is_ours(word: &str) -> bool {
     PREFIXES.iter().any(|prefix| word.starts_with(prefix))
@@ -484,5 +489,38 @@ fn the_commands_of_the_examples_exist() {
         for option in line.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(option.as_str()), "{option} of {line:?}");
         }
+    }
+}
+
+/// An operator tells from a log, a page or the program itself what runs where.
+#[test]
+fn the_version_is_on_the_command_line_and_first_in_the_log() {
+    let text = check_succeeds(&mut epwatch("--version"));
+    for part in ["epwatch 0.1.0\n", "\ncommit ", "\nruntimes libchdb 26"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!(check_succeeds(&mut epwatch("-V")), "epwatch 0.1.0\n");
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = epwatch("collector --clickhouse http://127.0.0.1:9 --data-dir");
+    command
+        .arg(dir.path())
+        .env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+    command.env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    let mut running = Running(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let first = stderr.lines().next().unwrap().unwrap();
+    for part in [
+        "epwatch collector",
+        "version=\"0.1.0\"",
+        "commit=",
+        "libchdb 26",
+    ] {
+        assert!(first.contains(part), "{part} in {first}");
     }
 }
