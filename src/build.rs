@@ -23,11 +23,11 @@ fn main() {
         None => (None, None),
     };
     println!(
-        "cargo:rustc-env=EPWATCH_REVISION={}",
+        "cargo:rustc-env=BUILD_REVISION={}",
         revision.as_deref().unwrap_or("unknown")
     );
     println!(
-        "cargo:rustc-env=EPWATCH_REVISION_DATE={}",
+        "cargo:rustc-env=BUILD_REVISION_DATE={}",
         date.as_deref().unwrap_or("unknown")
     );
 }

@@ -27,9 +27,10 @@ const OWN: &[&str] = &[
     "EPWATCH_CLICKHOUSE_PASSWORD",
     "EPWATCH_CLICKHOUSE_PORT",
     "EPWATCH_CLICKHOUSE_USER",
-    // Of this repository's tests, which start the command.
+    // Of this repository's build and its tests, which start the command.
     "EPWATCH_BLESS",
     "EPWATCH_NIGHTLY",
+    "EPWATCH_REVISION",
     "EPWATCH_SKIP",
 ];
 const OWN_PREFIXES: &[&str] = &["EPWATCH_BENCH_", "EPWATCH_TEST_"];

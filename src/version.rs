@@ -8,9 +8,9 @@ use prometheus_client::metrics::{family::Family, gauge::Gauge};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit; `unknown` in development builds.
-const REVISION: &str = env!("EPWATCH_REVISION");
+const REVISION: &str = env!("BUILD_REVISION");
 /// Date of the commit.
-const DATE: &str = env!("EPWATCH_REVISION_DATE");
+const DATE: &str = env!("BUILD_REVISION_DATE");
 
 /// The text of `--version` after the program's name.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
