@@ -43,10 +43,10 @@ pub(super) enum Story {
 impl Story {
     /// Both versions, the first one first.
     pub(super) fn models(self) -> [ModelFile; 2] {
-        let first = model!("1", "mixed_v1.int8", RecordedModel::Int8);
+        let first = model!("1", "mixed_v1.int8", RecordedModel::INT8);
         let second = match self {
-            Self::FloatHead => model!("2", "mixed_v2.head32", RecordedModel::FloatHead),
-            Self::Healthy => model!("2", "mixed_v1.int8", RecordedModel::Int8),
+            Self::FloatHead => model!("2", "mixed_v2.head32", RecordedModel::FLOAT_HEAD),
+            Self::Healthy => model!("2", "mixed_v1.int8", RecordedModel::INT8),
         };
         [first, second]
     }

@@ -52,7 +52,7 @@ impl WatchedFleet {
         )
         .unwrap();
         let placements =
-            Placements::recorded(&[("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)]);
+            Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)]);
         let now = jiff::Timestamp::now().as_millisecond();
         let fleet = Fleet::new(scenario(), placements, now).unwrap();
         let endpoint = format!("http://{}", collector.listen());

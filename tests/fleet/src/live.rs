@@ -12,7 +12,7 @@ use crate::chance::Chance;
 use crate::client::{Client, ClientError, endpoint, kind_of};
 use crate::device::{Advance, Device};
 use crate::fleet::Fleet;
-use crate::outbox::{Answer, Outbox, Wants};
+use crate::outbox::Outbox;
 
 /// A call that takes longer has failed: the collector answers in milliseconds.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
@@ -147,15 +147,14 @@ impl LiveDevice {
                     self.keep(sealed);
                 }
             }
-            let wake = match self.outbox.wants(now) {
-                Wants::Upload => {
-                    self.upload(&mut order).await;
-                    continue;
-                }
-                Wants::Nothing if self.is_finished => return,
-                Wants::Nothing => self.device.due(),
-                Wants::Wait(until) if self.is_finished => until,
-                Wants::Wait(until) => until.min(self.device.due()),
+            let next_call = self.outbox.due();
+            if next_call.is_some_and(|due| due <= now) {
+                self.upload(&mut order).await;
+                continue;
+            }
+            let next_report = (!self.is_finished).then(|| self.device.due());
+            let Some(wake) = next_call.into_iter().chain(next_report).min() else {
+                return;
             };
             tokio::select! {
                 () = sleep_until(self.shared.began + wake) => {}
@@ -186,13 +185,10 @@ impl LiveDevice {
                 }
             }
         };
-        let answer = match answer {
-            Ok(response) => Answer::Response(response),
-            Err(status) => {
-                tracing::debug!(code = ?status.code(), message = status.message(), "upload failed");
-                Answer::Failed(kind_of(&status))
-            }
-        };
+        let answer = answer.map_err(|status| {
+            tracing::debug!(code = ?status.code(), message = status.message(), "upload failed");
+            kind_of(&status)
+        });
         let ended = self.outbox.settle(answer, shared.began.elapsed());
         self.device.recording.settle(&ended);
         let mut progress = shared.progress();

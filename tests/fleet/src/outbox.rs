@@ -20,25 +20,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(8);
 /// absence at the demo's pace, and half a gigabyte for a fleet of 500.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The end of a call.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// The collector answered.
-    Response(UploadResponse),
-    /// No answer, or not with OK: nothing is known of the reports.
-    Failed(UploadFailureKind),
-}
-
-/// The next step of an outbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// It has nothing to send.
-    Nothing,
-    Upload,
-    /// A call, from that moment on.
-    Wait(Duration),
-}
-
 /// The reports of one call by their end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CallResult {
@@ -94,14 +75,9 @@ impl Outbox {
         lost
     }
 
-    pub(crate) fn wants(&self, now: Duration) -> Wants {
-        if self.reports.is_empty() {
-            Wants::Nothing
-        } else if self.not_before > now {
-            Wants::Wait(self.not_before)
-        } else {
-            Wants::Upload
-        }
+    /// Returns the time of its next call; `None` without reports.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        (!self.reports.is_empty()).then_some(self.not_before)
     }
 
     /// The oldest reports that fit into one call; at least one.
@@ -121,11 +97,15 @@ impl Outbox {
     }
 
     /// Removes the reports that ended and keeps the rest for another call.
-    pub(crate) fn settle(&mut self, answer: Answer, now: Duration) -> CallResult {
+    pub(crate) fn settle(
+        &mut self,
+        answer: Result<UploadResponse, UploadFailureKind>,
+        now: Duration,
+    ) -> CallResult {
         let n_in_flight = std::mem::take(&mut self.n_in_flight);
         let response = match answer {
-            Answer::Response(response) => response,
-            Answer::Failed(kind) => {
+            Ok(response) => response,
+            Err(kind) => {
                 self.back_off(now, Duration::ZERO);
                 return CallResult {
                     failure: Some(kind),
@@ -205,8 +185,8 @@ mod tests {
         outbox
     }
 
-    fn response(results: Vec<ReportResult>) -> Answer {
-        Answer::Response(UploadResponse {
+    fn response(results: Vec<ReportResult>) -> Result<UploadResponse, UploadFailureKind> {
+        Ok(UploadResponse {
             results,
             server_time_unix_ms: 1,
             retry_after_ms: None,
@@ -220,14 +200,12 @@ mod tests {
     fn a_failed_call_sends_the_same_bytes_again_later() {
         let mut outbox = outbox(3);
         let first = outbox.next_call();
-        let failed = Answer::Failed(UploadFailureKind::Timeout);
+        let failed = Err(UploadFailureKind::Timeout);
         assert!(outbox.settle(failed, Duration::ZERO).sends_again);
-        let Wants::Wait(until) = outbox.wants(Duration::ZERO) else {
-            panic!("no back-off");
-        };
+        let until = outbox.due().unwrap();
         assert!(until >= FIRST_WAIT / 2);
         outbox.push(sealed(3));
-        assert_eq!(outbox.wants(until), Wants::Upload);
+        assert_eq!(outbox.due(), Some(until));
         let second = outbox.next_call();
         assert_eq!(first, second[..3]);
     }

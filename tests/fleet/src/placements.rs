@@ -13,15 +13,16 @@ use crate::chipsets::Chipset;
 use crate::fallback::CpuWork;
 use crate::scenario::{Placed, ScenarioError};
 
-/// Recorded placements and the side-car of one model file.
-struct Fixture {
+/// A recorded model: its side-car, and the placement on each chipset.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordedModel {
     manifest: &'static str,
     placements: [(Chipset, &'static str); 5],
 }
 
 macro_rules! recorded {
     ($model:literal, $version:literal) => {
-        Fixture {
+        RecordedModel {
             manifest: include_str!(concat!("../../fixtures/models/", $model, ".macs.json")),
             placements: [
                 (Chipset::Sm8550, recorded!(@ $version, "SM8550")),
@@ -37,18 +38,31 @@ macro_rules! recorded {
     };
 }
 
-/// A first version: int8 throughout, and wholly on every NPU.
-const INT8: Fixture = recorded!("mixed_v1.int8", "mixed_v1");
-/// A version with a float head, which runs on the CPU of chipsets without FP16.
-const FLOAT_HEAD: Fixture = recorded!("mixed_v2.head32", "mixed_v2");
-
-/// One of the recorded models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordedModel {
+impl RecordedModel {
     /// `mixed_v1.int8`: on the NPU of every chipset.
-    Int8,
-    /// `mixed_v2.head32`: SM8635 and SM7550 leave its head to the CPU, 26 % of the MACs.
-    FloatHead,
+    pub const INT8: Self = recorded!("mixed_v1.int8", "mixed_v1");
+    /// `mixed_v2.head32`: SM8635 and SM7550, without FP16, leave its head to the CPU, 26 % of the MACs.
+    pub const FLOAT_HEAD: Self = recorded!("mixed_v2.head32", "mixed_v2");
+
+    fn load(&self) -> Version {
+        let side_car: SideCar =
+            serde_json::from_str(self.manifest).expect("the fixture is in the repository");
+        let model_sha256 = side_car
+            .model_hash()
+            .expect("the fixture is in the repository");
+        let manifest = ModelManifest::try_from(side_car).expect("the fixture is in the repository");
+        let mut version = Version {
+            model_sha256: Some(model_sha256),
+            ..Version::default()
+        };
+        for (chipset, json) in &self.placements {
+            let recorded: Recorded =
+                serde_json::from_str(json).expect("the fixture is in the repository");
+            version.on.insert(*chipset, recorded.placement(&manifest));
+            version.on_cpu = Some(recorded.on_cpu(&manifest));
+        }
+        version
+    }
 }
 
 /// The placement of each version on each chipset.
@@ -65,27 +79,15 @@ struct Version {
 }
 
 impl Placements {
-    #[must_use]
-    pub fn empty() -> Self {
-        Self {
-            by_version: HashMap::new(),
-        }
-    }
-
     /// Returns the recorded placements of `models`, each under its version in the fleet.
     #[must_use]
     pub fn recorded(models: &[(&str, RecordedModel)]) -> Self {
-        let mut placements = Self::empty();
-        for (version, model) in models {
-            let fixture = match model {
-                RecordedModel::Int8 => &INT8,
-                RecordedModel::FloatHead => &FLOAT_HEAD,
-            };
-            placements
-                .by_version
-                .insert((*version).to_owned(), fixture.load());
+        let versions = models
+            .iter()
+            .map(|(version, model)| ((*version).to_owned(), model.load()));
+        Self {
+            by_version: versions.collect(),
         }
-        placements
     }
 
     /// Replaces a recorded placement by that of a real session.
@@ -144,28 +146,6 @@ pub(crate) fn cpu_work(placement: &Placement) -> CpuWork {
     }
 }
 
-impl Fixture {
-    fn load(&self) -> Version {
-        let side_car: SideCar =
-            serde_json::from_str(self.manifest).expect("the fixture is in the repository");
-        let model_sha256 = side_car
-            .model_hash()
-            .expect("the fixture is in the repository");
-        let manifest = ModelManifest::try_from(side_car).expect("the fixture is in the repository");
-        let mut version = Version {
-            model_sha256: Some(model_sha256),
-            ..Version::default()
-        };
-        for (chipset, json) in &self.placements {
-            let recorded: Recorded =
-                serde_json::from_str(json).expect("the fixture is in the repository");
-            version.on.insert(*chipset, recorded.placement(&manifest));
-            version.on_cpu = Some(recorded.on_cpu(&manifest));
-        }
-        version
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,13 +153,17 @@ mod tests {
     use epwatch_proto::placement::QNN_EP;
 
     fn recorded() -> Placements {
-        Placements::recorded(&[("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)])
+        Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)])
     }
 
     /// `Recorded` relies on it, since the files do not have each node's partition.
     #[test]
     fn every_recorded_assignment_has_one_npu_partition() {
-        for (_, json) in INT8.placements.iter().chain(&FLOAT_HEAD.placements) {
+        for (_, json) in RecordedModel::INT8
+            .placements
+            .iter()
+            .chain(&RecordedModel::FLOAT_HEAD.placements)
+        {
             let recorded: serde_json::Value = serde_json::from_str(json).unwrap();
             assert_eq!(recorded["eps"][QNN_EP]["partitions"], 1);
         }

@@ -59,7 +59,7 @@ impl Requests {
         scenario.seed = options.seed;
         scenario.report_interval = Duration::from_secs_f64(interval).max(SHORTEST_INTERVAL);
         scenario.runs_per_second = RUNS_PER_REPORT / scenario.report_interval.as_secs_f64();
-        let placements = Placements::recorded(&[("1", RecordedModel::Int8)]);
+        let placements = Placements::recorded(&[("1", RecordedModel::INT8)]);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ms = now.map_or(0, |now| now.as_millis());
         let start = i64::try_from(now_ms).unwrap_or(i64::MAX);

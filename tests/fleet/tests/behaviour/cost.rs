@@ -34,7 +34,7 @@ fn five_hundred_devices_leave_most_of_a_core() {
         .build()
         .unwrap();
     let scenario = Scenario::new("app.test", "mixed", "1", 500);
-    let placements = Placements::recorded(&[("1", RecordedModel::Int8)]);
+    let placements = Placements::recorded(&[("1", RecordedModel::INT8)]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let fleet = Fleet::new(
         scenario,

@@ -24,7 +24,7 @@ fn start(collector: &Collector, n_devices: usize) -> Live {
     let mut scenario = Scenario::new("app.test", "mixed", "1", n_devices);
     scenario.report_interval = Duration::from_millis(100);
     scenario.runs_per_second = 40.0;
-    let placements = Placements::recorded(&[("1", RecordedModel::Int8)]);
+    let placements = Placements::recorded(&[("1", RecordedModel::INT8)]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = i64::try_from(now.as_millis()).unwrap();
     let fleet = Fleet::new(scenario, placements, now).unwrap();

@@ -26,7 +26,7 @@ fn scenario() -> Scenario {
 }
 
 fn run(scenario: Scenario) -> (Vec<RecordedReport>, u64) {
-    let models = [("1", RecordedModel::Int8), ("2", RecordedModel::FloatHead)];
+    let models = [("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)];
     let fleet = Fleet::new(scenario, Placements::recorded(&models), START_UNIX_MS).unwrap();
     let mut virtual_time = VirtualTime::new(fleet, START_UNIX_MS, Duration::from_secs(120));
     let records: Vec<_> = virtual_time.by_ref().collect();
