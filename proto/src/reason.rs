@@ -69,7 +69,7 @@ impl ReasonCode {
         match self {
             Self::Unknown => (
                 "The reason is not known.",
-                "Create the session with log capture once: the validator's sentences are in the verbose log.",
+                "Create the session with SessionRequest::with_log_capture once: QNN's validator gives its reasons in the verbose log.",
             ),
             Self::EpNotRequested => (
                 "The session did not ask for the QNN EP.",
@@ -165,7 +165,7 @@ impl ReasonCode {
             ),
             Self::AssignmentApiUnavailable => (
                 "This ONNX Runtime is older than 1.24 and does not tell where nodes run.",
-                "Update ONNX Runtime to 1.24 or later, or create the session with log capture.",
+                "Update ONNX Runtime to 1.24 or later, or use SessionRequest::with_log_capture.",
             ),
             Self::AssignmentNotRecorded => (
                 "The session was created without session.record_ep_graph_assignment_info=1.",

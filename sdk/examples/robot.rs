@@ -131,10 +131,7 @@ fn session(
         },
     )?;
     let session = watch
-        .session(info, asked.builder)
-        .requesting(asked.requested_eps)
-        .with_options(asked.options)
-        .with_reasons(asked.reasons)
+        .htp_session(info, asked)
         .with_plan(&plan)
         .commit_from_file(model)?;
     Ok(session)

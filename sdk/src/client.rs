@@ -14,12 +14,14 @@ use epwatch_proto::{
 };
 use ort::session::builder::SessionBuilder;
 
+#[cfg(feature = "qnn")]
+use crate::host::qnn::HtpBuilder;
 use crate::{
     config::{ModelInfo, SdkConfig},
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
     driver::{UploadTrigger, worker::Command},
-    explain::{ExplainedSession, Explanation},
+    explain::Explanation,
     host::preflight::{self, Check, PreflightFacts},
     placement,
     recorder::conditions::Conditions,
@@ -39,9 +41,12 @@ pub struct StartError(#[source] io::Error);
 /// ends right after.
 ///
 /// ```no_run
-/// # use std::time::Duration;
+/// # use std::{path::Path, time::Duration};
+/// # #[cfg(feature = "qnn")]
+/// # use epwatch_sdk::qnn::{HtpOptions, Plugin};
 /// # use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
-/// # use ort::{inputs, session::Session, value::TensorRef};
+/// # use ort::{inputs, value::TensorRef};
+/// # #[cfg(feature = "qnn")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let config = SdkConfig::builder(
 ///     "com.example.camera",
@@ -53,9 +58,13 @@ pub struct StartError(#[source] io::Error);
 /// let watch = Watch::start(config)?;
 ///
 /// let env = ort::init_from("libonnxruntime.so")?.build()?;
+/// let plugin = Plugin::register(&env, Path::new("libonnxruntime_providers_qnn.so"))?;
+/// let htp = plugin.session_builder(&HtpOptions {
+///     backend_path: "libQnnHtp.so".into(),
+///     ..HtpOptions::default()
+/// })?;
 /// let mut session = watch
-///     .session(ModelInfo::new("segmenter", "3")?, Session::builder(&env)?)
-///     .requesting(["QNNExecutionProvider"])
+///     .htp_session(ModelInfo::new("segmenter", "3")?, htp)
 ///     .commit_from_file("segmenter.onnx")?;
 /// # let input = ([1_usize, 3, 32, 32], vec![0.0_f32; 3 * 32 * 32]);
 /// let outputs = session.run(inputs![TensorRef::from_array_view((input.0, &*input.1))?])?;
@@ -63,6 +72,8 @@ pub struct StartError(#[source] io::Error);
 /// watch.stop(Duration::from_secs(5));
 /// # Ok(())
 /// # }
+/// # #[cfg(not(feature = "qnn"))]
+/// # fn main() {}
 /// ```
 #[derive(Debug, Clone)]
 pub struct Watch {
@@ -111,10 +122,7 @@ impl Watch {
     /// let htp = qnn.session_builder_for(&plan, &htp)?;
     /// let variant = plan.preferred_variant().filter(|v| *v == "small").unwrap_or("full");
     /// let session = watch
-    ///     .session(model, htp.builder)
-    ///     .requesting(htp.requested_eps)
-    ///     .with_options(htp.options)
-    ///     .with_reasons(htp.reasons)
+    ///     .htp_session(model, htp)
     ///     .with_plan(&plan)
     ///     .with_variant(variant)
     ///     .commit_from_file(format!("segmenter.{variant}.onnx"))?;
@@ -170,6 +178,15 @@ impl Watch {
     pub fn set_network(&self, network: NetworkKind) {
         self.shared.consent.set_network(network);
         self.shared.send_command(Command::Wake);
+    }
+
+    /// Prepares a session on the HTP, or one for the CPU that is reported with the reason.
+    #[cfg(feature = "qnn")]
+    pub fn htp_session(&self, model: ModelInfo, htp: HtpBuilder) -> SessionRequest {
+        self.session(model, htp.builder)
+            .requesting(htp.requested_eps)
+            .with_options(htp.options)
+            .with_reasons(htp.reasons)
     }
 
     /// Prepares a session made from the host's own builder, with the builder's options, EPs and environment.
@@ -314,7 +331,7 @@ impl Watch {
         self.shared.driver().upload_result(batch, answer, None)
     }
 
-    /// Finds what keeps the NPU from starting on this device, and keeps the result for [`Self::explanation`]. Touches
+    /// Finds what keeps the NPU from starting on this device, and keeps the result for [`Self::explain`]. Touches
     /// the disk: call it from a background thread. If the session then runs on the CPU, pass the reasons to
     /// [`SessionRequest::with_reasons`].
     ///
@@ -341,53 +358,26 @@ impl Watch {
         facts
     }
 
-    /// Returns the text of [`Self::explanation`], for people.
-    pub fn explain(&self) -> String {
-        self.explanation().to_string()
-    }
-
-    /// Returns where each session runs and why, which directives apply, and when the next upload is due. Waits while
-    /// the SDK's thread works on its files, so it does not belong on the inference path.
+    /// Returns where each session runs and why, which directives apply, and what was sent last. It prints as text, and
+    /// [`Explanation::to_json`] is for programs. Waits while the SDK's thread works on its files, so it does not belong
+    /// on the inference path.
     ///
     /// ```no_run
     /// # fn example(watch: epwatch_sdk::Watch) {
-    /// let explanation = watch.explanation();
+    /// let explanation = watch.explain();
+    /// println!("{explanation}");
     /// for session in &explanation.sessions {
     ///     for reason in &session.reasons {
     ///         println!("{}: {} {}", session.model, reason.meaning, reason.fix);
     ///     }
     /// }
-    /// println!("{}", explanation.to_json());
     /// # }
     /// ```
-    pub fn explanation(&self) -> Explanation {
-        let (ort_version, chipset, sessions, directives) = {
-            let core = self.shared.core();
-            let directives = core.directives.explained(self.shared.clock.now());
-            let ort_version = core.runtime().ort_version.clone();
-            let sessions = core.sessions().map(ExplainedSession::of).collect();
-            let chipset = core.device().chipset.as_str().to_owned();
-            (ort_version, chipset, sessions, directives)
-        };
-        let driver = self.shared.driver();
-        let (wait, spool_bytes) = driver.outlook();
-        let (network, (unmetered, metered)) = driver.spent();
-        Explanation {
-            ort_version,
-            chipset,
-            sessions,
-            failed_checks: self.shared.checks().iter().map(Into::into).collect(),
-            directives,
-            spool_reports: driver.n_pending(),
-            spool_bytes,
-            next_upload_seconds: wait.as_secs_f64(),
-            network: format!("{network:?}").to_lowercase(),
-            sent_unmetered_bytes: unmetered,
-            sent_metered_bytes: metered,
-            consent: driver.consent_note().to_owned(),
-            deletions_waiting: driver.n_deletions(),
-            last_problem: driver.last_error().map(str::to_owned),
-            internal_errors: self.shared.n_panics(),
-        }
+    pub fn explain(&self) -> Explanation {
+        let mut explanation = self.shared.core().explanation(self.shared.clock.now());
+        self.shared.driver().explain(&mut explanation);
+        explanation.failed_checks = self.shared.checks().iter().map(Into::into).collect();
+        explanation.internal_errors = self.shared.n_panics();
+        explanation
     }
 }

@@ -1,9 +1,11 @@
-//! A snapshot of the SDK for people and programs: where each session runs and why, which directives apply, what is
-//! sent when. The JSON has the names of `epwatch inspect --json`.
+//! A snapshot of the SDK for people and programs: where each session runs and why, how fast, which directives apply,
+//! what is sent when and to whom. The JSON has the names of `epwatch inspect --json`.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use epwatch_proto::{CpuNode, Placement, ReasonCode, Session};
+use epwatch_proto::{
+    CpuNode, Placement, ReasonCode, Session, SparseHistogram, chipset::soc_by_soc_model,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{
@@ -11,20 +13,27 @@ use crate::host::{
     runtime::{self, RuntimeError},
 };
 
+/// Most CPU nodes of a session in the text.
+const SHOWN_NODES: usize = 10;
+
 /// Everything that a host, or a person with one of its devices, may want to know about the SDK.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
     /// Empty until a session has been made.
     pub ort_version: String,
-    /// Normalised, for example `SM8650`.
+    /// The device's, normalised, for example `SM8650`.
     pub chipset: String,
+    /// The collector's address.
+    pub endpoint: String,
     /// Sessions observed now.
     pub sessions: Vec<ExplainedSession>,
     /// Findings of the latest [`Watch::preflight`](crate::Watch::preflight).
     pub failed_checks: Vec<FailedCheck>,
     /// Held directives, one or more lines each, and counts of refused ones.
     pub directives: Vec<String>,
+    /// `None` before the first.
+    pub last_upload: Option<ExplainedUpload>,
     /// Reports on disk.
     pub spool_reports: usize,
     /// Bytes of the reports on disk.
@@ -47,6 +56,16 @@ pub struct Explanation {
     pub internal_errors: u64,
 }
 
+/// The latest request to the collector.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ExplainedUpload {
+    /// Seconds since its end.
+    pub seconds_ago: f64,
+    /// What the collector answered, or why there is no answer, in words.
+    pub answer: String,
+}
+
 /// Where one session runs, and why.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -55,6 +74,12 @@ pub struct ExplainedSession {
     pub model: String,
     /// Version of the model.
     pub version: String,
+    /// The chipset that QNN was given, if it is known: on a desk, the emulator's.
+    pub soc_model: Option<&'static str>,
+    /// Runs that were sealed.
+    pub runs: u64,
+    /// Median of these runs in microseconds; `None` without runs.
+    pub p50_us: Option<f64>,
     /// EPs that the app asked for, without the CPU EP.
     pub requested: Vec<String>,
     /// EPs in effect, after directives.
@@ -140,11 +165,14 @@ impl Explanation {
 }
 
 impl ExplainedSession {
-    pub(crate) fn of(session: &Session) -> Self {
+    pub(crate) fn of(session: &Session, sealed: &SparseHistogram) -> Self {
         let placement = &session.placement;
         Self {
             model: session.model.id.clone(),
             version: session.model.version.clone(),
+            soc_model: soc_by_soc_model(&session.options.soc_model).map(|soc| soc.soc),
+            runs: sealed.total(),
+            p50_us: sealed.quantile_us(0.5),
             requested: session.requested_eps.clone(),
             requested_in_effect: placement.requested_eps.clone(),
             directive: Some(session.directive_id.clone()).filter(|id| !id.is_empty()),
@@ -218,7 +246,7 @@ impl fmt::Display for Explanation {
             "" => "(version not known)",
             version => version,
         };
-        writeln!(f, "ONNX Runtime {version}")?;
+        writeln!(f, "ONNX Runtime {version} on {}", self.chipset)?;
         if !runtime::has_assignment_api(&self.ort_version) {
             let found = self.ort_version.clone();
             writeln!(f, "  {}", RuntimeError::NoAssignmentApi { found })?;
@@ -234,6 +262,14 @@ impl fmt::Display for Explanation {
             writeln!(f, "{line}")?;
         }
         let wait = Duration::try_from_secs_f64(self.next_upload_seconds).unwrap_or(Duration::MAX);
+        writeln!(f, "collector: {}", self.endpoint)?;
+        if let Some(ExplainedUpload {
+            seconds_ago,
+            answer,
+        }) = &self.last_upload
+        {
+            writeln!(f, "last upload, {seconds_ago:.0} s ago: {answer}")?;
+        }
         writeln!(
             f,
             "spool: {} reports, {} bytes; next upload in {wait:.0?}",
@@ -260,12 +296,23 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for ExplainedSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "model {} version {}", self.model, self.version)?;
+        write!(f, "model {} version {}: ", self.model, self.version)?;
+        match self.p50_us {
+            Some(p50_us) => writeln!(f, "{} runs, p50 {:.1} ms", self.runs, p50_us / 1000.0)?,
+            None => writeln!(f, "no run is sealed yet")?,
+        }
         let requested = match self.requested_in_effect.is_empty() {
             true => "nothing but the CPU".to_owned(),
             false => self.requested_in_effect.join(", "),
         };
-        writeln!(f, "  asked for {requested}; placement from {}", self.source)?;
+        let on = self
+            .soc_model
+            .map_or(String::new(), |soc| format!(" on {soc}"));
+        writeln!(
+            f,
+            "  asked for {requested}{on}; placement from {}",
+            self.source
+        )?;
         for (name, ep) in &self.eps {
             write!(f, "  {name}: {} nodes", ep.nodes)?;
             if let Some(partitions) = ep.partitions {
@@ -276,12 +323,24 @@ impl fmt::Display for ExplainedSession {
             }
             writeln!(f)?;
         }
-        for node in self.cpu_nodes.iter().filter(|node| !node.benign) {
+        let mut on_cpu = self.cpu_nodes.iter().filter(|node| !node.benign);
+        for node in on_cpu.by_ref().take(SHOWN_NODES) {
             write!(f, "    on the CPU: {} ({})", node.name, node.op_type)?;
             if node.reason != ReasonCode::Unknown.as_str() {
                 write!(f, ": {}", node.reason)?;
             }
             writeln!(f)?;
+        }
+        let (more, plus) = (
+            on_cpu.count(),
+            if self.cpu_nodes_truncated {
+                "at least "
+            } else {
+                ""
+            },
+        );
+        if more > 0 {
+            writeln!(f, "    and {plus}{more} more nodes on the CPU")?;
         }
         for reason in &self.reasons {
             writeln!(f, "  {}: {} {}", reason.code, reason.meaning, reason.fix)?;
@@ -290,5 +349,92 @@ impl fmt::Display for ExplainedSession {
             writeln!(f, "  changed by directive {directive}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::{
+        EpShare, PlacementSource, SessionOptions,
+        placement::{CPU_EP, QNN_EP},
+    };
+
+    use super::*;
+    use crate::{config::ModelInfo, random_session_uid};
+
+    fn session(n_cpu: usize) -> ExplainedSession {
+        let share = |ep: &str, n_nodes, n_partitions, macs_share| EpShare {
+            ep: ep.to_owned(),
+            n_nodes,
+            n_partitions,
+            op_types: BTreeMap::new(),
+            macs_share,
+        };
+        let on_cpu = |at| CpuNode {
+            name: format!("fc{at}"),
+            op_type: "Gemm".to_owned(),
+            domain: String::new(),
+            reason: ReasonCode::Fp16NotSupported,
+            reason_text: String::new(),
+            macs_share: None,
+            benign: at == n_cpu,
+        };
+        let requested = vec![QNN_EP.to_owned()];
+        let placement = Placement {
+            eps: vec![
+                share(QNN_EP, 30, Some(2), Some(0.746)),
+                share(CPU_EP, 12, None, None),
+            ],
+            cpu_nodes: (0..=n_cpu).map(on_cpu).collect(),
+            source: PlacementSource::AssignmentApi,
+            reasons: vec![ReasonCode::Fp16NotSupported],
+            ..Placement::unavailable(requested.clone(), ReasonCode::Unknown)
+        };
+        let session = Session {
+            uid: random_session_uid(),
+            model: ModelInfo::new("segmenter", "3").unwrap().into(),
+            requested_eps: requested,
+            directive_id: String::new(),
+            options: SessionOptions {
+                soc_model: "68".to_owned(),
+                ..SessionOptions::default()
+            },
+            placement,
+            creation_us: None,
+            created_at_unix_ms: 0,
+        };
+        let mut sealed = SparseHistogram::default();
+        sealed.record_n(12_200, 100);
+        ExplainedSession::of(&session, &sealed)
+    }
+
+    #[test]
+    fn the_text_of_a_session_has_its_runs_its_chipset_and_ten_nodes() {
+        let text = session(12).to_string();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "model segmenter version 3: 100 runs, p50 12.2 ms");
+        assert_eq!(
+            lines[1],
+            "  asked for QNNExecutionProvider on SM8635; placement from assignment_api"
+        );
+        assert!(
+            text.contains("  QNNExecutionProvider: 30 nodes in 2 partitions, 74.6 % of the MACs\n")
+        );
+        assert_eq!(text.matches("    on the CPU: fc").count(), 10);
+        assert!(text.contains("    and 2 more nodes on the CPU\n"), "{text}");
+        assert!(!session(10).to_string().contains("more nodes"));
+    }
+
+    #[test]
+    fn programs_read_names_and_numbers() {
+        let json = serde_json::to_value(session(1)).unwrap();
+        assert_eq!(json["eps"][QNN_EP]["partitions"], 2);
+        assert_eq!(json["eps"][CPU_EP]["partitions"], serde_json::Value::Null);
+        assert_eq!(json["source"], "assignment_api");
+        assert_eq!(json["cpu_nodes"][0]["reason"], "fp16_not_supported");
+        assert_eq!(
+            (&json["runs"], &json["soc_model"]),
+            (&100.into(), &"SM8635".into())
+        );
     }
 }

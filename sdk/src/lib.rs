@@ -54,7 +54,8 @@ pub use crate::config::{
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::directives::SessionPlan;
 pub use crate::explain::{
-    ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, Explanation, FailedCheck,
+    ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, ExplainedUpload, Explanation,
+    FailedCheck,
 };
 pub use crate::host::device::simulated_device;
 pub use crate::random::{random_session_uid, random_stream, random_u64};

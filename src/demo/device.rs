@@ -174,10 +174,7 @@ fn open(
     let side_car = std::fs::read(path.with_extension("macs.json"))?;
     let side_car: SideCar = serde_json::from_slice(&side_car)?;
     let session = watch
-        .session(ModelInfo::new(MODEL, version)?, htp.builder)
-        .requesting(htp.requested_eps)
-        .with_options(htp.options)
-        .with_reasons(htp.reasons)
+        .htp_session(ModelInfo::new(MODEL, version)?, htp)
         .with_manifest(ModelManifest::try_from(side_car)?)
         .commit_from_file(path)?;
     Ok(session)

@@ -1,6 +1,6 @@
 //! The core without consent: recording stops, and recorded data is forgotten.
 
-use epwatch_proto::{DropReason, SdkHealth, StreamId};
+use epwatch_proto::{DropReason, SdkHealth, SparseHistogram, StreamId};
 
 use super::{Core, ended_streams::EndedStreams, self_tests::SelfTestsInProcess};
 use crate::{baselines::BaselineSet, random_session_uid, time::Now};
@@ -47,6 +47,7 @@ impl Core {
             state.session.creation_us = None;
             state.is_reported = false;
             state.self_tests.clear();
+            state.sealed = SparseHistogram::default();
             !drained.is_closed
         });
         self.start_failures.clear();

@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use epwatch_proto::{
     DropReason, Model, ModelHash, Placement, SelfTest, Session, SessionOptions, SessionUid,
+    SparseHistogram,
 };
 
 use super::{Core, report::SessionPart};
 use crate::{
     baselines::{BaselineKey, BaselineUpdate, MeasuredOn, ShapeBaselines, is_clean},
+    explain::{ExplainedSession, Explanation},
     policy, random_session_uid,
     recorder::{Drained, SeriesSnapshot, SessionRecorder},
     time::Now,
@@ -56,6 +58,8 @@ pub(super) struct SessionState {
     pub(super) session: Session,
     pub(super) is_reported: bool,
     pub(super) self_tests: Vec<SelfTest>,
+    /// Latencies of all sealed runs.
+    pub(super) sealed: SparseHistogram,
 }
 
 impl Core {
@@ -86,6 +90,7 @@ impl Core {
             session,
             is_reported: false,
             self_tests: Vec::new(),
+            sealed: SparseHistogram::default(),
         });
         self.drain_closed_sessions();
         recorder
@@ -155,6 +160,20 @@ impl Core {
         self.sessions.iter().map(|state| &state.session)
     }
 
+    /// Returns what the core knows of an explanation; the rest is empty.
+    pub(crate) fn explanation(&self, now: Now) -> Explanation {
+        let sessions = self.sessions.iter();
+        Explanation {
+            ort_version: self.runtime.ort_version.clone(),
+            chipset: self.device.chipset.as_str().to_owned(),
+            sessions: sessions
+                .map(|s| ExplainedSession::of(&s.session, &s.sealed))
+                .collect(),
+            directives: self.directives.explained(now),
+            ..Explanation::default()
+        }
+    }
+
     /// Takes the interval of every session, and forgets closed sessions.
     pub(super) fn drain(&mut self) -> Vec<SessionPart> {
         let mut parts: Vec<_> = std::mem::take(&mut self.closed).into();
@@ -174,6 +193,9 @@ impl Core {
         let drained = state.recorder.drain();
         let is_closed = drained.is_closed;
         self.update_baselines(&state.session, &drained);
+        for series in &drained.series {
+            state.sealed.merge(&series.histogram);
+        }
         let mut part = self.part(&state.session, drained);
         part.self_tests = std::mem::take(&mut state.self_tests);
         let has_news = !part.is_empty() || !state.is_reported;

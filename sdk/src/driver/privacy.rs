@@ -411,7 +411,7 @@ mod tests {
         let batch = UploadBatch::deletion(secret);
         let answer = Ok(Answer::Deleted);
         process.driver.upload_result(&batch, answer, None).unwrap();
-        assert_eq!(process.driver.n_deletions(), 0);
+        assert_eq!(process.driver.sender.deletion_at(), None);
 
         let dir = process.folder.path();
         std::fs::remove_dir(&stuck).unwrap();

@@ -11,6 +11,7 @@ use crate::{
     core::Core,
     directives,
     error_text::chain,
+    explain::{ExplainedUpload, Explanation},
     installation::{Secret, deletion},
     lock::lock,
     policy, random_u64,
@@ -43,6 +44,8 @@ pub(super) struct Sender {
     deletions: Vec<Secret>,
     budget: Budget,
     network: NetworkKind,
+    /// When the latest request ended, and how.
+    last: Option<(Duration, String)>,
 }
 
 impl Sender {
@@ -53,6 +56,7 @@ impl Sender {
             deletions: Vec::new(),
             budget: Budget::default(),
             network: NetworkKind::default(),
+            last: None,
         }
     }
 
@@ -210,7 +214,7 @@ impl Driver {
             (Payload::Deletion(secret), Ok(Answer::Deleted)) => {
                 self.last_error = None;
                 self.deleted(&secret.installation(), now);
-                Ok(())
+                Ok("deletion confirmed".to_owned())
             }
             (_, Ok(_)) => Err(UploadError::new(
                 UploadFailureKind::Server,
@@ -218,10 +222,15 @@ impl Driver {
             )),
             (_, Err(error)) => Err(error),
         };
-        if let Err(error) = &settled {
-            self.upload_failed(batch, error, now);
-        }
-        settled
+        let answer = match &settled {
+            Ok(answer) => answer.clone(),
+            Err(error) => {
+                self.upload_failed(batch, error, now);
+                error.to_string()
+            }
+        };
+        self.sender.last = Some((now.mono, answer));
+        settled.map(|_| ())
     }
 
     fn charge(
@@ -262,6 +271,11 @@ impl Driver {
                  one to SdkConfig::builder",
             );
         }
+        if let Some(wait) = wait {
+            let minutes = wait.as_secs().div_ceil(60);
+            let again = format!("; it is tried again in {minutes} min, or at once by Watch::flush");
+            note.push_str(&again);
+        }
         let schedule = match batch.payload() {
             Payload::Reports { .. } => &mut self.sender.reports,
             Payload::Deletion(_) => &mut self.sender.deletion,
@@ -296,7 +310,7 @@ impl Driver {
         keys: &[ReportKey],
         mut response: v1::UploadResponse,
         now: Now,
-    ) -> Result<(), UploadError> {
+    ) -> Result<String, UploadError> {
         let received = directives::take_from(&mut response);
         let ours = lock(&self.core).installation();
         let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
@@ -308,6 +322,15 @@ impl Driver {
             Disposition::Refused(refusal) => Some(refusal),
             _ => None,
         });
+        let answer = format!(
+            "{} reports, {} of them refused and {} to be sent again",
+            settled.len(),
+            refusals.clone().count(),
+            settled
+                .iter()
+                .filter(|(_, how)| *how == Disposition::Kept)
+                .count(),
+        );
         let refused = refusals.clone().next().map(|first| Refusal {
             reports: refusals.count(),
             ..first.clone()
@@ -320,7 +343,7 @@ impl Driver {
             self.receive_directives(received, now);
         }
         let Some(spool) = &mut self.spool else {
-            return Ok(());
+            return Ok(answer);
         };
         // Files are deleted without the core's lock, because sessions wait for it.
         let mut finished = Vec::new();
@@ -332,7 +355,7 @@ impl Driver {
             }
         }
         let Some(mut core) = Core::lock_in(&self.core, spool.stream()) else {
-            return Ok(());
+            return Ok(answer);
         };
         for (key, how, runs) in finished {
             match how {
@@ -352,7 +375,7 @@ impl Driver {
                 none => *none = Some(refusal),
             }
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// Takes what was refused since the last call.
@@ -387,24 +410,29 @@ impl Driver {
         }
     }
 
-    /// Time until the next upload, and bytes waiting.
-    pub(crate) fn outlook(&self) -> (Duration, u64) {
+    /// Adds what the driver knows to the core's explanation.
+    pub(crate) fn explain(&self, explanation: &mut Explanation) {
         let now = self.clock.now();
         let usage = self
             .spool
             .as_ref()
             .map(|s: &Spool| s.usage(now.wall_unix_ms));
+        let (unmetered, metered) = self.sender.budget.spent();
+        let last = self.sender.last.as_ref();
+        explanation.endpoint.clone_from(&self.config.endpoint);
+        explanation.last_upload = last.map(|(at, answer)| ExplainedUpload {
+            seconds_ago: now.mono.saturating_sub(*at).as_secs_f64(),
+            answer: answer.clone(),
+        });
+        explanation.spool_reports = self.n_pending();
+        explanation.spool_bytes = usage.map_or(0, |(bytes, _)| bytes);
         let wait = self.sender.reports_at().saturating_sub(now.mono);
-        (wait, usage.map_or(0, |(bytes, _)| bytes))
-    }
-
-    /// Installations whose deletion the collector has not acknowledged.
-    pub(crate) fn n_deletions(&self) -> usize {
-        self.sender.deletions.len()
-    }
-
-    /// The network as set by the host, and the bytes sent today: unmetered, metered.
-    pub(crate) fn spent(&self) -> (NetworkKind, (u64, u64)) {
-        (self.sender.network, self.sender.budget.spent())
+        explanation.next_upload_seconds = wait.as_secs_f64();
+        explanation.network = format!("{:?}", self.sender.network).to_lowercase();
+        explanation.sent_unmetered_bytes = unmetered;
+        explanation.sent_metered_bytes = metered;
+        self.consent_note().clone_into(&mut explanation.consent);
+        explanation.deletions_waiting = self.sender.deletions.len();
+        explanation.last_problem.clone_from(&self.last_error);
     }
 }

@@ -13,7 +13,7 @@ use epwatch_proto::{
 };
 use ort::{environment::Environment, ep::ExecutionProvider, session::builder::SessionBuilder};
 
-use crate::placement;
+use crate::placement::has_ep_device;
 
 /// The plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub struct HtpOptions {
     pub performance_mode: Option<String>,
 }
 
-/// A builder for the HTP, with everything that [`SessionRequest`](crate::SessionRequest) needs about it.
+/// A builder for the HTP, with everything that [`Watch::htp_session`](crate::Watch::htp_session) needs about it.
 pub struct HtpBuilder {
     /// The builder; the host may add its own options.
     pub builder: SessionBuilder,
@@ -74,26 +74,12 @@ impl std::fmt::Debug for HtpBuilder {
     }
 }
 
-/// Returns why a session of this environment cannot use the QNN EP: it is not built in, and no registered plugin has
-/// a device. `None` if it can.
-///
-/// For hosts that make their builders themselves and pass the reason to
-/// [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons). ORT ignores such a request without an
-/// error.
-pub fn missing(environment: &Environment) -> Option<ReasonCode> {
+/// Returns why no session of this process can use the QNN EP: it is not built in, and no registered plugin has a
+/// device. `None` if one can. ORT ignores a request without the EP, and gives no error.
+pub(crate) fn missing() -> Option<ReasonCode> {
     let is_built_in = BuiltIn::is_available().unwrap_or(false);
-    let has_device = has_device(environment);
     // A registered plugin without a device looks the same; `Plugin` distinguishes them.
-    (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
-}
-
-/// ORT 1.22 lists devices on Windows only. Elsewhere its list is a null pointer, which `ort` turns into a slice.
-fn has_device(environment: &Environment) -> bool {
-    let lists_devices = placement::ort_minor().is_some_and(|minor| minor >= 23);
-    lists_devices
-        && environment
-            .devices()
-            .any(|d| d.ep().is_ok_and(|ep| ep == QNN_EP))
+    (!is_built_in && !has_ep_device(QNN_EP)).then_some(ReasonCode::EpNotAvailable)
 }
 
 /// The EP by name only. `ort` has a type for it only in builds with its feature `qnn`, and asks ORT by type.
@@ -133,7 +119,7 @@ impl Plugin {
 
     /// Whether the plugin has a device here.
     pub fn has_device(&self) -> bool {
-        has_device(&self.environment)
+        has_ep_device(QNN_EP)
     }
 
     /// Returns a builder for a session on the HTP. If the plugin has no device the session will run on the CPU, and

@@ -24,6 +24,6 @@ pub(crate) use self::failure::{scrubbed, start_failure_reason, status_code};
 pub(crate) use self::log_capture::capture_log;
 pub(crate) use self::of_session::of_session;
 #[cfg(feature = "qnn")]
-pub(crate) use self::ort::ort_minor;
+pub(crate) use self::ort::has_ep_device;
 pub(crate) use self::ort::{FIRST_MINOR, record_assignment};
 pub(crate) use self::summary::requested;

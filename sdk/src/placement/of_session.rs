@@ -1,22 +1,29 @@
 //! Placement of a session that exists.
 
-use epwatch_proto::{Placement, chipset::soc_by_soc_model, placement::MAX_REASONS};
+use epwatch_proto::{
+    Placement, ReasonCode,
+    chipset::{Fp16, Soc, soc_by_soc_model},
+    placement::{CPU_EP, MAX_REASONS},
+};
 use ort::session::Session;
 
 use super::{PlacementInput, log::SessionLog, read, summarise};
 
-/// Reads a placement from ORT's assignment API, or else from a captured log. Never guesses.
+/// Reads a placement from ORT's assignment API, or else from a captured log. The chipset explains refusals: the one
+/// given to the EP, the log's, or else the device's own.
 pub(crate) fn of_session(
     session: &Session,
     captured: Option<&SessionLog>,
     input: PlacementInput<'_>,
+    device: Option<&'static Soc>,
 ) -> Placement {
+    let given = soc_by_soc_model(input.soc_model);
     match (read(session), captured) {
         (Ok(assignment), captured) => {
             let mut placement = summarise(&assignment, input);
-            if let Some(captured) = captured {
-                let soc = soc_by_soc_model(input.soc_model).or_else(|| captured.soc());
-                captured.explain(&mut placement, soc);
+            match captured {
+                Some(log) => log.explain(&mut placement, given.or_else(|| log.soc())),
+                None => infer_fp16(&mut placement, given.or(device)),
             }
             placement
         }
@@ -26,6 +33,130 @@ pub(crate) fn of_session(
             placement.reasons.extend(input.known_reasons);
             placement.reasons.truncate(MAX_REASONS);
             placement
+        }
+    }
+}
+
+/// Ops that compute with floats only; quantised, they have other names or stand between QuantizeLinear and
+/// DequantizeLinear.
+const FLOAT_OPS: [&str; 25] = [
+    "AveragePool",
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "Elu",
+    "Erf",
+    "Exp",
+    "FusedConv",
+    "FusedGemm",
+    "FusedMatMul",
+    "Gelu",
+    "Gemm",
+    "GlobalAveragePool",
+    "HardSigmoid",
+    "HardSwish",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LeakyRelu",
+    "MatMul",
+    "PRelu",
+    "Relu",
+    "Sigmoid",
+    "Softmax",
+    "Sqrt",
+    "Tanh",
+];
+
+/// Gives float nodes on the CPU their reason if the chipset has no FP16: whatever else a log would tell, the HTP
+/// cannot run them. A quantised node would have its DequantizeLinear next to it on the CPU.
+fn infer_fp16(placement: &mut Placement, soc: Option<&Soc>) {
+    let lacks_fp16 = soc.is_some_and(|soc| soc.fp16 == Fp16::No);
+    let is_unknown = placement.reasons.contains(&ReasonCode::Unknown);
+    let has_quantised = placement
+        .ep(CPU_EP)
+        .is_none_or(|cpu| cpu.op_types.contains_key("DequantizeLinear"));
+    if !lacks_fp16 || !is_unknown || has_quantised {
+        return;
+    }
+    let mut left = 0;
+    for node in &mut placement.cpu_nodes {
+        match node.reason {
+            ReasonCode::Unknown if FLOAT_OPS.contains(&node.op_type.as_str()) => {
+                node.reason = ReasonCode::Fp16NotSupported;
+            }
+            ReasonCode::Unknown => left += 1,
+            _ => {}
+        }
+    }
+    let mut nodes = placement.cpu_nodes.iter();
+    if !nodes.any(|node| node.reason == ReasonCode::Fp16NotSupported) {
+        return;
+    }
+    let reasons = &mut placement.reasons;
+    let at = reasons.iter().position(|r| *r == ReasonCode::Unknown);
+    let at = at.unwrap_or(reasons.len());
+    // A graph wholly on the CPU has one reason; of a divided one, each node has its own.
+    if left > 0 && placement.eps.len() > 1 {
+        reasons.insert(at, ReasonCode::Fp16NotSupported);
+        reasons.truncate(MAX_REASONS);
+    } else {
+        reasons[at] = ReasonCode::Fp16NotSupported;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::placement::QNN_EP;
+
+    use super::*;
+    use crate::placement::{AssignedNode, Assignment, Subgraph};
+
+    fn reasons_on(soc_model: &str, npu: &[&str], cpu: &[&str]) -> Vec<ReasonCode> {
+        let subgraph = |ep: &str, ops: &[&str]| Subgraph {
+            ep: ep.to_owned(),
+            nodes: ops
+                .iter()
+                .map(|op| AssignedNode {
+                    name: (*op).to_owned(),
+                    op_type: (*op).to_owned(),
+                    domain: String::new(),
+                })
+                .collect(),
+        };
+        let mut subgraphs = vec![subgraph(CPU_EP, cpu)];
+        if !npu.is_empty() {
+            subgraphs.push(subgraph(QNN_EP, npu));
+        }
+        let requested = [QNN_EP.to_owned()];
+        let input = PlacementInput {
+            requested_eps: &requested,
+            ..PlacementInput::default()
+        };
+        let mut placement = summarise(&Assignment { subgraphs }, input);
+        infer_fp16(&mut placement, soc_by_soc_model(soc_model));
+        placement.reasons
+    }
+
+    #[test]
+    fn a_float_node_on_a_chipset_without_fp16_needs_no_log() {
+        use ReasonCode::{EdgeQuantization, Fp16NotSupported, Unknown};
+        let (conv, edge) = (&["Conv"][..], "QuantizeLinear");
+        for soc in ["68", "SM8635"] {
+            assert_eq!(
+                reasons_on(soc, &[], &["Gemm", "Reshape"]),
+                [Fp16NotSupported]
+            );
+            let divided = reasons_on(soc, conv, &[edge, "Gemm"]);
+            assert_eq!(divided, [EdgeQuantization, Fp16NotSupported]);
+            let divided = reasons_on(soc, conv, &[edge, "Gemm", "TopK"]);
+            assert_eq!(divided, [EdgeQuantization, Fp16NotSupported, Unknown]);
+            // A quantised node may be refused for another reason.
+            let quantised = reasons_on(soc, conv, &["DequantizeLinear", "Gemm"]);
+            assert_eq!(quantised, [EdgeQuantization, Unknown]);
+            assert_eq!(reasons_on(soc, &[], &["TopK"]), [Unknown]);
+        }
+        for soc in ["57", "", "30"] {
+            assert_eq!(reasons_on(soc, &[], &["Gemm"]), [Unknown], "{soc}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Safe wrapper of ONNX Runtime's graph assignment API, with the only unsafe code of this crate.
+//! Safe wrapper of ONNX Runtime's graph assignment API and of its list of devices, with the only unsafe code of this
+//! crate.
 //!
 //! The API exists since ORT 1.24. This crate is built for an older one, so that a host may bring ORT 1.17 or later:
 //! the version is read first, and the newer table of functions is used only from 1.24 on. ORT promises to append to
@@ -78,8 +79,40 @@ pub fn ort_version() -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-pub(crate) fn ort_minor() -> Option<u32> {
+fn ort_minor() -> Option<u32> {
     ort_version()?.split('.').nth(1)?.parse().ok()
+}
+
+/// Whether a registered plugin offers a device of this EP. Call it once a session builder exists.
+#[cfg(feature = "qnn")]
+pub(crate) fn has_ep_device(ep: &str) -> bool {
+    // ORT 1.22 lists devices on Windows only.
+    if ort_minor().is_none_or(|minor| minor < 23) {
+        return false;
+    }
+    let (api, mut environment) = (ort::api(), ptr::null_mut());
+    let level = sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
+    // SAFETY: ORT has one environment and counts its users; as one exists, this returns it. The place is ours.
+    let made = unsafe { (api.CreateEnv)(level, c"epwatch".as_ptr(), &mut environment) };
+    // SAFETY: it is ORT's own status, and ownership passes to `ort`.
+    if unsafe { ort::Error::result_from_status(made) }.is_err() {
+        return false;
+    }
+    let (mut array, mut len) = (ptr::null(), 0);
+    // SAFETY: the environment is alive until it is released below, and both places are ours.
+    let listed = unsafe {
+        ort::Error::result_from_status((api.GetEpDevices)(environment, &mut array, &mut len))
+    };
+    // SAFETY: ORT reported success, so `array` holds `len` devices of the environment, each with a NUL-terminated name.
+    let has_one = listed.is_ok()
+        && unsafe {
+            entries(array.cast(), len).iter().any(|device| {
+                CStr::from_ptr((api.EpDevice_EpName)(device.cast())).to_bytes() == ep.as_bytes()
+            })
+        };
+    // SAFETY: it ends the use that began above, once.
+    unsafe { (api.ReleaseEnv)(environment) };
+    has_one
 }
 
 /// Reads the assignment of a session made with `session.record_ep_graph_assignment_info=1`, node by node.

@@ -9,6 +9,7 @@ use std::{
 
 use epwatch_proto::{
     GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, StartFailure, StartPhase,
+    placement::is_npu_ep,
 };
 use ort::session::{Session, builder::SessionBuilder};
 
@@ -183,7 +184,12 @@ impl SessionRequest {
                 return Err(error);
             }
         };
+        #[cfg(feature = "qnn")]
+        if reasons.is_empty() && in_effect.requested_eps.iter().any(|ep| is_npu_ep(ep)) {
+            reasons.extend(crate::host::qnn::missing());
+        }
         // The host has its session even if reading the placement fails.
+        let device = self.shared.core().device().chipset.soc();
         let read = catch_unwind(AssertUnwindSafe(|| {
             let input = PlacementInput {
                 requested_eps: &in_effect.requested_eps,
@@ -191,7 +197,7 @@ impl SessionRequest {
                 manifest: self.manifest.as_ref(),
                 known_reasons: &reasons,
             };
-            placement::of_session(&session, captured.as_ref(), input)
+            placement::of_session(&session, captured.as_ref(), input, device)
         }));
         let mut placement = read.unwrap_or_else(|_panic| {
             Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)

@@ -28,11 +28,7 @@ fn withheld_consent_leaves_no_trace_and_giving_it_begins() {
     watch.set_consent(false);
     watch.flush(PATIENCE).unwrap();
     assert!(watch.next_upload().is_none());
-    assert!(
-        watch.explain().contains("consent: withheld"),
-        "{}",
-        watch.explain()
-    );
+    crate::support::check_explains(&watch, "consent: withheld");
     assert!(!never.exists());
     assert_eq!(watch.health().runs_observed, 0);
 
@@ -171,11 +167,7 @@ fn a_deletion_outlives_the_process_and_goes_also_without_consent() {
     watch.flush(PATIENCE).unwrap_err();
     let waiting = Path::new("deletions").join(old.to_hex());
     assert_eq!(files(dir.path()), ["lock".into(), waiting].into());
-    assert!(
-        watch.explain().contains("deletions that wait: 1"),
-        "{}",
-        watch.explain()
-    );
+    crate::support::check_explains(&watch, "deletions that wait: 1");
     assert!(watch.stop(PATIENCE));
 
     let collector = Collector::start(KEY);
@@ -287,11 +279,7 @@ fn another_process_notices_a_withdrawal() {
     until("the deletion", || collector.deleted().len() == 1);
     // The folder's installation is gone. No report is kept, and no new installation is made.
     let _ = other.flush(PATIENCE);
-    assert!(
-        other.explain().contains("withdrawn by another process"),
-        "{}",
-        other.explain()
-    );
+    crate::support::check_explains(&other, "withdrawn by another process");
     assert!(!dir.path().join("secret").exists());
     assert_eq!(collector.reports().len(), 1);
 
@@ -366,9 +354,7 @@ fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
     watch.set_network(NetworkKind::Metered);
     run(&session(&watch), 10);
     watch.flush(PATIENCE).unwrap();
-    let text = watch.explain();
-    let metered = text.split("unmetered, ").nth(1).unwrap();
-    let metered: u64 = metered.split(' ').next().unwrap().parse().unwrap();
+    let metered = watch.explain().sent_metered_bytes;
     let payload = collector.calls().last().unwrap()[0].len() as u64;
     // The message and HTTP/2's overhead of a first call.
     assert!(

@@ -3,7 +3,7 @@
 use std::fs;
 
 use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
-use epwatch_sdk::{ModelInfo, SessionRequest, Watch, qnn};
+use epwatch_sdk::{ModelInfo, SessionRequest, Watch};
 use ort::{
     inputs,
     session::{RunOptions, Session, builder::SessionBuilder},
@@ -119,17 +119,12 @@ fn a_session_without_an_npu_has_the_reason_for_the_cpu() {
     assert_eq!(placement.reasons, [ReasonCode::EpNotRequested]);
     // Without NPU nodes there is no edge.
     assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
-    assert!(
-        app.watch
-            .explain()
-            .contains("asked for nothing but the CPU")
-    );
+    crate::support::check_explains(&app.watch, "asked for nothing but the CPU");
 
     // Requested but absent. ORT reports no error; the placement has the reason.
     let session = app
         .request(builder())
         .requesting([QNN_EP])
-        .with_reasons(qnn::missing(environment()))
         .commit_from_memory(&model)
         .unwrap();
     assert_eq!(session.placement().requested_eps, [QNN_EP]);

@@ -61,7 +61,7 @@ fn an_unknown_ca_is_refused_and_counted_as_that() {
         let failures = watch.health().upload_failures;
         let expected = [(UploadFailureKind::Tls, 1)].into();
         assert_eq!(failures, expected, "{}", watch.explain());
-        assert!(watch.explain().contains("spool: 1 reports"));
+        crate::support::check_explains(&watch, "spool: 1 reports");
     }
     assert!(collector.calls().is_empty());
 }
@@ -79,4 +79,16 @@ fn a_certificate_that_cannot_be_parsed_is_named_where_it_is_used() {
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Tls], 1, "{failures:?}");
     assert!(collector.calls().is_empty());
+}
+
+#[test]
+fn plaintext_to_a_port_with_tls_names_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = collector();
+    let endpoint = collector.endpoint().replace("https://", "http://");
+    let watch = start_and_run(config(dir.path(), &endpoint));
+    watch.flush(PATIENCE).unwrap_err();
+    support::check_explains(&watch, "its address begins with https://");
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures, [(UploadFailureKind::Unreachable, 1)].into());
 }

@@ -261,7 +261,8 @@ fn a_watch_adds_its_device_and_keeps_the_findings() {
         .iter()
         .find(|check| check.reason == ReasonCode::NativeLibrariesNotExtracted);
     assert!(skeleton.unwrap().seen.ends_with("libQnnHtpV75Skel.so"));
-    assert!(watch.explain().contains("native_libraries_not_extracted"));
+    let explained = watch.explain().to_string();
+    assert!(explained.contains("native_libraries_not_extracted"));
     assert!(watch.stop(std::time::Duration::from_secs(30)));
 }
 

@@ -9,7 +9,7 @@ use super::{
     MAX_LOG_NODES, MAX_LOG_SESSIONS,
     line::{Line, split_line},
     reason::setup_reason,
-    session::{Capability, PlacedEp, PlacedNode, Refusal, SessionLog, ValidatedNode},
+    session::{Capability, NodeRefusal, PlacedEp, PlacedNode, SessionLog, ValidatedNode},
 };
 
 /// Longest node name. Longer than a placement's, so that clipped names still differ.
@@ -207,7 +207,7 @@ impl LogReader {
             let name = rest
                 .rsplit_once(" Node index: ")
                 .map_or(rest, |(name, _)| name);
-            let refusal = (!unit.is_taken).then(|| Refusal {
+            let refusal = (!unit.is_taken).then(|| NodeRefusal {
                 text: String::new(),
                 by_backend: unit.by_backend,
                 has_float_input: unit.has_float_input,
@@ -250,7 +250,7 @@ impl LogReader {
             Some((of, sentence)) if of == name => sentence,
             _ => String::new(),
         };
-        let refusal = (taken.trim() == "0").then(|| Refusal {
+        let refusal = (taken.trim() == "0").then(|| NodeRefusal {
             text,
             by_backend: rejected.is_some(),
             has_float_input: rejected.unwrap_or(false),
@@ -258,7 +258,7 @@ impl LogReader {
         self.validated(op_type, name, refusal);
     }
 
-    fn validated(&mut self, op_type: &str, name: &str, refusal: Option<Refusal>) {
+    fn validated(&mut self, op_type: &str, name: &str, refusal: Option<NodeRefusal>) {
         if self.has_room() {
             self.now.validated.push(ValidatedNode {
                 op_type: clipped(op_type, MAX_EP_NAME_BYTES),

@@ -59,12 +59,12 @@ pub(crate) struct ValidatedNode {
     pub(crate) op_type: String,
     pub(crate) name: String,
     /// `None` if it was accepted.
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<NodeRefusal>,
 }
 
 /// Why the validator refused a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct NodeRefusal {
     /// The validator's sentence.
     pub(crate) text: String,
     /// Refused by the back end's op check (error 3110), not by the EP.
@@ -81,7 +81,7 @@ pub(crate) struct Capability {
     pub(crate) nodes: Option<(u32, u32)>,
 }
 
-impl Refusal {
+impl NodeRefusal {
     /// Returns the code on this chipset. Without a known chipset FP16 is no reason.
     pub(crate) fn reason(&self, soc: Option<&Soc>) -> ReasonCode {
         let lacks_fp16 = soc.is_some_and(|soc| soc.fp16 == Fp16::No);
@@ -253,12 +253,12 @@ fn subgraph(ep: &str, nodes: Vec<AssignedNode>) -> Subgraph {
 /// Refusals by node.
 #[derive(Debug)]
 pub(crate) struct Refusals<'a> {
-    by_node: HashMap<(String, String), VecDeque<&'a Refusal>>,
+    by_node: HashMap<(String, String), VecDeque<&'a NodeRefusal>>,
 }
 
 impl<'a> Refusals<'a> {
     /// Returns the next refusal of a node with this name and op type; the last one is kept.
-    pub(crate) fn next(&mut self, name: &str, op_type: &str) -> Option<&'a Refusal> {
+    pub(crate) fn next(&mut self, name: &str, op_type: &str) -> Option<&'a NodeRefusal> {
         let refusals = self.by_node.get_mut(&key(name, op_type))?;
         match refusals.len() {
             1 => refusals.front().copied(),

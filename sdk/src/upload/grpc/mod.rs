@@ -11,7 +11,7 @@ use epwatch_proto::{UploadFailureKind, v1::collector_service_client::CollectorSe
 use tonic::{
     Code, Request, Status,
     metadata::{Ascii, MetadataValue},
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Uri},
 };
 
 use self::counted::{CountingConnector, SentBytes};
@@ -130,7 +130,7 @@ impl GrpcTransport {
         self.used_at = self.clock.now();
         match answer {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(status)) => Err(error_of(&status)),
+            Ok(Err(status)) => Err(error_of(&status, endpoint.uri())),
             Err(_elapsed) => {
                 // A connection without answers is dropped.
                 self.client = None;
@@ -168,18 +168,24 @@ fn tls_of(config: &SdkConfig) -> ClientTlsConfig {
 }
 
 /// The only mapping from a status to the kind of failure.
-fn error_of(status: &Status) -> UploadError {
+fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
+    // A failure of the transport has a cause, a server's answer has none.
+    let cause = std::error::Error::source(status);
     // The status' own text repeats its causes in debug form.
-    let text = format!("{:?}: {}", status.code(), status.message());
+    let words = cause.map_or(status.message().to_owned(), chain);
+    let mut text = format!("{:?}: {words}", status.code());
+    let is_plaintext = endpoint.scheme_str() == Some("http");
+    let is_broken = matches!(status.code(), Code::Unknown | Code::Internal) && cause.is_some();
+    if is_plaintext && is_broken {
+        text.push_str("; if the collector has TLS, its address begins with https://");
+    }
     let kind = match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,
         Code::ResourceExhausted => UploadFailureKind::PushedBack,
         Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
         Code::Unavailable if is_tls(status) => UploadFailureKind::Tls,
-        // A failure of the transport has a cause, a server's answer has none.
-        Code::Unavailable if std::error::Error::source(status).is_some() => {
-            UploadFailureKind::Unreachable
-        }
+        Code::Unavailable if cause.is_some() => UploadFailureKind::Unreachable,
+        _ if is_broken => UploadFailureKind::Unreachable,
         _ => UploadFailureKind::Server,
     };
     let error = UploadError::new(kind, epwatch_proto::clipped(&text, 256));

@@ -152,7 +152,8 @@ fn each_way_to_lose_the_npu_has_its_reason() {
         &[ReasonCode::SocModelUnknown, edges],
     );
     made("dynamic batch", 0, &unknown, &[ReasonCode::DynamicShape]);
-    made("no fp16", 0, &unknown, &[ReasonCode::Fp16NotSupported]);
+    let no_fp16 = [ReasonCode::Fp16NotSupported];
+    made("no fp16", 0, &no_fp16, &no_fp16);
     not_made("no fp16 with conv", "NHWC", ReasonCode::LayoutNotSelected);
     not_made("prepare", "1002", ReasonCode::PrepareFailed);
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{PlacementSource, ReasonCode, placement::QNN_EP};
-use epwatch_sdk::{ModelInfo, placement, qnn, runtime};
+use epwatch_sdk::{ModelInfo, placement, runtime};
 use ort::{
     AsPointer,
     session::{Session, builder::SessionBuilder},
@@ -50,8 +50,7 @@ fn tell_placements(version: &str) {
         add_azure_ep(&mut builder);
         let request = watch
             .session(ModelInfo::new("m", "1").unwrap(), builder)
-            .requesting([QNN_EP])
-            .with_reasons(qnn::missing(&environment));
+            .requesting([QNN_EP]);
         let request = match captures_log {
             true => request.with_log_capture(),
             false => request,
@@ -70,7 +69,7 @@ fn tell_placements(version: &str) {
         "without_log": facts(&without_log),
         "with_log": facts(&with_log),
         "limit": runtime::check().err().map(|error| error.to_string()),
-        "explained": watch.explain(),
+        "explained": watch.explain().to_string(),
     });
     emit(document);
 }

@@ -76,6 +76,13 @@ pub(crate) fn files(dir: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
+/// Checks that the explanation contains the text.
+#[track_caller]
+pub(crate) fn check_explains(watch: &Watch, part: &str) {
+    let text = watch.explain().to_string();
+    assert!(text.contains(part), "{text}");
+}
+
 /// Polls until the condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -28,9 +28,5 @@ pub(crate) fn htp(soc_model: &str) -> HtpOptions {
 
 /// Requests a session with an HTP builder.
 pub(crate) fn request(watch: &Watch, model: &str, asked: HtpBuilder) -> SessionRequest {
-    watch
-        .session(ModelInfo::new(model, "1").unwrap(), asked.builder)
-        .requesting(asked.requested_eps)
-        .with_options(asked.options)
-        .with_reasons(asked.reasons)
+    watch.htp_session(ModelInfo::new(model, "1").unwrap(), asked)
 }
