@@ -123,6 +123,7 @@ impl Collector {
             metrics.watch_wal(&wal, clock.clone());
             let n_torn = u64::from(recovery.is_tail_torn);
             metrics.wal_torn_tails.inc_by(n_torn);
+            metrics.show_limits(&config);
             let metrics = Arc::new(metrics);
             let parts = Arc::new(Parts {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),

@@ -33,6 +33,7 @@ mod rpc;
 pub mod schema;
 mod server;
 mod store;
+mod store_size;
 mod wal;
 mod wal_dump;
 mod wal_record;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges};
 use crate::parts::Parts;
 use crate::store::{SinkError, note_failure};
+use crate::store_size;
 
 /// Apps and environments with gauges. With keys they are few; without keys a sender can name any.
 const MAX_APPS: usize = 200;
@@ -45,6 +46,12 @@ pub(crate) async fn keep_fresh(parts: Arc<Parts>, period: Duration, stop: Cancel
         tokio::select! {
             read = refresh(&parts, &mut shown) => if let Err(error) = read {
                 note_failure(&parts.metrics, "loss_ledger", &error);
+            },
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            read = store_size::refresh(&parts) => if let Err(error) = read {
+                note_failure(&parts.metrics, "store_size", &error);
             },
             () = stop.cancelled() => return,
         }

@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::config::CollectorConfig;
 use crate::encode::Dimension;
 use crate::server::reject_reason::RejectReason;
 use crate::wal::{Wal, WalStats};
@@ -25,7 +26,7 @@ const PREFIX: &str = "epwatch_collector";
 const UNPROVEN: [&str; 2] = ["app", "network"];
 
 /// Periodic calls to the store.
-const STORE_CALLS: [&str; 9] = [
+const STORE_CALLS: [&str; 10] = [
     "batch",
     "collector_checkpoints",
     "directives",
@@ -34,6 +35,7 @@ const STORE_CALLS: [&str; 9] = [
     "report_outcomes",
     "rollup",
     "rollup_check",
+    "store_size",
     "tombstones",
 ];
 
@@ -44,6 +46,8 @@ pub(crate) type KeyRequests = Family<[(&'static str, String); 2], Counter>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyMetrics {
     pub(crate) requests: KeyRequests,
+    /// By key and outcome.
+    pub(crate) refused_reports: KeyRequests,
     /// Keys that are not revoked.
     pub(crate) n_keys: Gauge,
 }
@@ -69,12 +73,16 @@ pub struct Metrics {
     requests_refused: Family<Label, Counter>,
     pub(crate) requests: Counter,
     pub(crate) keys: KeyMetrics,
-    /// By key and outcome.
-    key_refused_reports: KeyRequests,
     pub(crate) connections: Gauge,
     pub(crate) connections_closed: Family<Label, Counter>,
     pub(crate) reloads: Family<Label, Counter>,
     pub(crate) files_current: Family<Label, Gauge>,
+    pub(crate) tls_not_after: Gauge,
+    pub(crate) connections_max: Gauge,
+    pub(crate) wal_max_bytes: Gauge,
+    pub(crate) wal_min_free_bytes: Gauge,
+    pub(crate) store_disk_bytes: Gauge,
+    pub(crate) store_disk_free_bytes: Gauge,
     pub(crate) deletions: Counter,
     pub(crate) deletions_pending: Gauge,
     pub(crate) directives_live: Gauge,
@@ -141,12 +149,12 @@ impl Metrics {
                     "key_requests",
                     "Requests by the configured name of their app key, and whether it was accepted",
                 ),
+                refused_reports: table.add(
+                    "key_refused_reports",
+                    "Refused reports by the configured name of their app key",
+                ),
                 n_keys: table.add("app_keys", "App keys in force, without revoked ones"),
             },
-            key_refused_reports: table.add(
-                "key_refused_reports",
-                "Refused reports by the configured name of their app key",
-            ),
             connections: table.add("connections", "Open connections of devices"),
             connections_closed: table.add_counters(
                 "connections_closed",
@@ -164,6 +172,18 @@ impl Metrics {
                 "files_current",
                 "1 while the files on disk are in use: keys_file, or tls for certificate and key",
             ),
+            tls_not_after: table.add(
+                "tls_not_after_timestamp_seconds",
+                "End of the certificate in use, since 1970; 0 without one",
+            ),
+            connections_max: table.add("connections_max", "Limit of open connections"),
+            wal_max_bytes: table.add("wal_max_bytes", "Limit of the bytes in the WAL"),
+            wal_min_free_bytes: table.add(
+                "wal_min_free_bytes",
+                "Free bytes on the WAL's volume below which reports are refused",
+            ),
+            store_disk_bytes: table.add("store_disk_bytes", "Bytes of the database on the store's disk"),
+            store_disk_free_bytes: table.add("store_disk_free_bytes", "Free bytes on the store's disk"),
             deletions: table.add("deletions", "Installations hidden from every view"),
             deletions_pending: table.add(
                 "deletions_pending",
@@ -233,6 +253,18 @@ impl Metrics {
         }
     }
 
+    /// Shows the limits of the config next to the values that they bound.
+    pub(crate) fn show_limits(&self, config: &CollectorConfig) {
+        let max_connections = config.connections.max as u64;
+        for (gauge, limit) in [
+            (&self.connections_max, max_connections),
+            (&self.wal_max_bytes, config.wal.max_bytes.0),
+            (&self.wal_min_free_bytes, config.wal.min_free_bytes.0),
+        ] {
+            gauge.set(i64::try_from(limit).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Adds the WAL's own metrics, which end with the WAL.
     pub(crate) fn watch_wal(&mut self, wal: &Wal, clock: Arc<dyn Clock>) {
         let (wal, progress) = (wal.downgrade(), self.progress.clone());
@@ -286,7 +318,7 @@ impl Metrics {
             ("key", key.to_owned()),
             ("outcome", outcome.label().to_owned()),
         ];
-        let counter = self.key_refused_reports.get_or_create(&labels);
+        let counter = self.keys.refused_reports.get_or_create(&labels);
         counter.inc_by(n_reports);
     }
 
@@ -325,7 +357,7 @@ fn wal_readings(
     is_writable: bool,
     progress: &Progress,
     clock: &dyn Clock,
-) -> [Reading; 9] {
+) -> [Reading; 10] {
     let stored = progress.checkpoint.load(Relaxed);
     let lag_us = match progress.complete_until_us.load(Relaxed) {
         0 => 0,
@@ -336,6 +368,11 @@ fn wal_readings(
             "wal_held_bytes",
             "Bytes in the WAL, stored ones that are not yet removed included",
             ReadValue::Gauge(stats.held_bytes),
+        ),
+        (
+            "wal_free_bytes",
+            "Free bytes on the WAL's volume",
+            ReadValue::Gauge(stats.free_bytes),
         ),
         (
             "wal_in_flight_bytes",

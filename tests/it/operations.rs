@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
 };
@@ -21,11 +21,12 @@ fn docs(name: &str) -> String {
 }
 
 /// Prefixes of this product's metrics.
-const PREFIXES: [&str; 4] = [
+const PREFIXES: [&str; 5] = [
     "epwatch_build_",
     "epwatch_collector_",
     "epwatch_detector_",
     "epwatch_log_",
+    "process_",
 ];
 
 fn is_ours(word: &str) -> bool {
@@ -44,7 +45,7 @@ fn metrics_named(text: &str) -> Vec<String> {
 fn families(page: &str) -> BTreeSet<String> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
-        .filter_map(|line| line.split(' ').next().map(str::to_owned))
+        .filter_map(|line| line.split(' ').next().map(family))
         .collect()
 }
 
@@ -164,12 +165,14 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     let dir = tempfile::tempdir().unwrap();
     // A key and a channel, for their metrics. No notification is sent.
     let config = dir.path().join("epwatch.toml");
+    let keys = dir.path().join("keys.toml");
     let text = format!(
-        "[collector]\nrefresh = \"10ms\"\n\
-         [[collector.keys]]\nname = \"old\"\nsha256 = \"{}\"\napp = \"a\"\n\
-         [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n",
-        "0".repeat(64)
+        "[collector]\nrefresh = \"10ms\"\nkeys_file = {keys:?}\n\
+         [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n"
     );
+    let sha256 = "0".repeat(64);
+    let entry = format!("[[keys]]\nname = \"old\"\nsha256 = \"{sha256}\"\napp = \"a\"\n");
+    std::fs::write(&keys, entry).unwrap();
     std::fs::write(&config, text).unwrap();
     let words = format!("serve --config {}", config.display());
     let mut serve = server(&words, &dir.path().join("data"));
@@ -194,6 +197,7 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
         .map(|metric| family(metric))
         .collect();
     assert_eq!(families(&page), listed, "page and docs/metrics.md");
+    promtool(&["check", "metrics"], &page);
     let named = metrics_named(&docs("operations.md"));
     assert!(named.len() > 10, "{named:?}");
     for metric in named {
@@ -202,6 +206,40 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
             "{metric} is not on the page"
         );
     }
+}
+
+#[test]
+fn prometheus_accepts_the_rules() {
+    let rules = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/dashboards/prometheus/alerts.yml"
+    );
+    promtool(&["check", "rules", rules], "");
+}
+
+/// Runs Prometheus' own check, which must have nothing to say. `.ci/run` installs it (Debian's `prometheus`) and
+/// requires it; elsewhere a machine may lack it.
+fn promtool(args: &[&str], input: &str) {
+    let mut command = Command::new("promtool");
+    command.args(args).stdin(Stdio::piped());
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if std::env::var_os("REQUIRE_PROMTOOL").is_none() => {
+            println!("left out: {args:?} of promtool: {error}");
+            return;
+        }
+        Err(error) => panic!("promtool: {error}"),
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
 /// One process of the examples, with its exact settings.

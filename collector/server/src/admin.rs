@@ -1,4 +1,5 @@
-//! The admin endpoint of a server: `/metrics`, `/healthz` and `/readyz`, for Prometheus and load balancers.
+//! The admin endpoint of a server: `/metrics`, `/healthz` and `/readyz`, for Prometheus and load balancers; `/` links to
+//! them.
 //!
 //! `/healthz` answers while the process lives. `/readyz` answers the component's reasons for not being ready.
 //! Nothing can be changed through it.
@@ -10,15 +11,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::page::plain_text;
+
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An address cannot be listened on.
@@ -76,6 +80,7 @@ impl AdminServer {
     /// Serves the pages on a listener that [`bind`] returned.
     pub fn start(listener: TcpListener, pages: AdminPages, stop: CancellationToken) -> Self {
         let router = Router::new()
+            .route("/", get(|| async { Html(LINKS) }))
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
@@ -101,9 +106,24 @@ impl AdminServer {
     }
 }
 
-async fn metrics(State(pages): State<Arc<AdminPages>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], (pages.metrics)())
+/// The OpenMetrics format if the request names it, as Prometheus does; otherwise the older one, as other programs do.
+async fn metrics(State(pages): State<Arc<AdminPages>>, headers: HeaderMap) -> impl IntoResponse {
+    let page = (pages.metrics)();
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    let (format, page) = match accepted.any(|value| value.contains("application/openmetrics-text"))
+    {
+        true => (OPEN_METRICS, page),
+        false => (PLAIN_TEXT, plain_text(&page)),
+    };
+    ([(header::CONTENT_TYPE, format)], page)
 }
+
+const LINKS: &str = concat!(
+    "<!doctype html><title>epwatch</title><h1>epwatch ",
+    env!("CARGO_PKG_VERSION"),
+    "</h1><ul><li><a href=/metrics>/metrics</a><li><a href=/healthz>/healthz</a><li><a href=/readyz>/readyz</a></ul>\n"
+);
 
 async fn ready(State(pages): State<Arc<AdminPages>>) -> (StatusCode, String) {
     let reasons = (pages.not_ready)();
@@ -124,8 +144,14 @@ mod tests {
     use super::*;
 
     async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+        get_as(address, path, "*/*").await
+    }
+
+    async fn get_as(address: SocketAddr, path: &str, accept: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: h\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -139,7 +165,7 @@ mod tests {
         let is_ready = Arc::new(AtomicBool::new(false));
         let ready = is_ready.clone();
         let pages = AdminPages {
-            metrics: Box::new(|| "events_total 0\n# EOF\n".to_owned()),
+            metrics: Box::new(|| "# TYPE events counter\nevents_total 0\n# EOF\n".to_owned()),
             not_ready: Box::new(move || {
                 let reasons = if ready.load(Ordering::SeqCst) { 0 } else { 2 };
                 vec!["the WAL is full"; reasons]
@@ -158,8 +184,14 @@ mod tests {
         is_ready.store(true, Ordering::SeqCst);
         assert_eq!(get(address, "/readyz").await, (200, "ready\n".to_owned()));
 
-        let metrics = get(address, "/metrics").await;
-        assert_eq!(metrics, (200, "events_total 0\n# EOF\n".to_owned()));
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.4,*/*;q=0.1";
+        let (_, open) = get_as(address, "/metrics", prometheus).await;
+        assert_eq!(open, "# TYPE events counter\nevents_total 0\n# EOF\n");
+        let (_, plain) = get(address, "/metrics").await;
+        assert_eq!(plain, "# TYPE events_total counter\nevents_total 0\n");
+        let (status, links) = get(address, "/").await;
+        assert!(status == 200 && links.contains("href=/metrics"), "{links}");
 
         let taken = bind(address, "http_listen").await.unwrap_err();
         assert!(taken.to_string().contains("(http_listen)"), "{taken}");

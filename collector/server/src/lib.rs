@@ -10,16 +10,19 @@ mod clock;
 mod files;
 mod metrics;
 mod new_installations;
+mod page;
 mod problems;
+mod process;
 mod units;
 
 pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::files::replace_file;
-pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped, open_metrics};
+pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::new_installations::{
     USUAL_DAYS, new_installation_limit, usual_new_installations, usual_number,
 };
+pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};
 pub use crate::units::{ByteSize, Period, UnitError};

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use epwatch_proto::Outcome;
 use epwatch_server::Problems;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use parking_lot::RwLock;
@@ -18,7 +19,7 @@ use tonic::{Request, Status};
 use crate::admission::Network;
 use crate::config::{CollectorConfig, KeyEntry, KeyHash, hash_of, inline_keys, read_keys_file};
 use crate::ingest::refusal_warnings::RefusalWarnings;
-use crate::metrics::{KeyMetrics, KeyRequests};
+use crate::metrics::KeyMetrics;
 
 const ANY: &str = "*";
 const SCHEME: &str = "Bearer";
@@ -171,7 +172,7 @@ impl AppKeys {
             return Err(Problems::one(key, text));
         }
         let is_open = self.inline.is_empty() && self.file.is_none();
-        *table = Arc::new(KeyTable::new(is_open, entries, &self.metrics.requests));
+        *table = Arc::new(KeyTable::new(is_open, entries, &self.metrics));
         let n_valid = i64::try_from(table.n_valid).unwrap_or(i64::MAX);
         self.metrics.n_keys.set(n_valid);
         Ok(())
@@ -234,7 +235,7 @@ fn bearer(header: &str) -> Option<&str> {
 }
 
 impl KeyTable {
-    fn new(is_open: bool, entries: Vec<KeyEntry>, requests: &KeyRequests) -> Self {
+    fn new(is_open: bool, entries: Vec<KeyEntry>, metrics: &KeyMetrics) -> Self {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
         let mut n_valid = 0;
@@ -247,7 +248,11 @@ impl KeyTable {
                 "accepted"
             };
             let labels = [("key", config.name.clone()), ("result", result.to_owned())];
-            let requests = requests.get_or_create(&labels).clone();
+            let requests = metrics.requests.get_or_create(&labels).clone();
+            // The usual mistake; the other outcomes follow with their first report.
+            let wrong_app = Outcome::RefusedWrongApp.label().to_owned();
+            let labels = [("key", config.name.clone()), ("outcome", wrong_app)];
+            drop(metrics.refused_reports.get_or_create(&labels));
             let entry = Entry {
                 hash,
                 scope: Arc::new(Scope {

@@ -6,6 +6,7 @@
 //! bounded too. Nothing here looks into a message.
 
 mod body;
+mod certificate_expiry;
 mod connect_protocol;
 mod connections;
 mod decompress;

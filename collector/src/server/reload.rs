@@ -123,8 +123,12 @@ pub(crate) fn watch(
     }
     if let (Some(files), Some(tls)) = (&config.tls, tls) {
         let paths = vec![files.cert_file.clone(), files.key_file.clone()];
+        let gauge = metrics.tls_not_after.clone();
+        gauge.set(tls.not_after());
         watched.push(Watched::new("tls", paths, move || {
-            tls.reload().map_err(|error| error.to_string())
+            tls.reload().map_err(|error| error.to_string())?;
+            gauge.set(tls.not_after());
+            Ok(())
         }));
     }
     for some in &watched {

@@ -13,6 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::certificate_expiry::not_after;
+
 /// The config key of the unusable file, and why it is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("failed to use {key}: {text}")]
@@ -57,6 +59,13 @@ impl Tls {
             current,
             config: Arc::new(config),
         })
+    }
+
+    /// The end of the certificate's validity, in seconds since 1970; 0 if it cannot be read.
+    pub(crate) fn not_after(&self) -> i64 {
+        let current = self.current.0.read();
+        let leaf = current.cert.first();
+        leaf.and_then(|leaf| not_after(leaf)).unwrap_or(0)
     }
 
     /// Reloads the files. On an error the certificate stays.
