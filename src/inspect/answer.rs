@@ -11,7 +11,14 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Placed(Placed),
-    Failed { error: String, reason: String },
+    Failed {
+        error: String,
+        reason: String,
+    },
+    /// The file is no ONNX model, for whatever chipset.
+    NoModel(String),
+    /// Given by the parent alone.
+    TimedOut(String),
 }
 
 impl Answer {

@@ -2,17 +2,24 @@
 
 use std::fmt;
 
-use epwatch_proto::{ReasonCode, placement::QNN_EP};
+use epwatch_proto::{
+    ReasonCode,
+    placement::{CPU_EP, QNN_EP},
+};
 use epwatch_sdk::{ExplainedNode, ExplainedReason};
 use serde::Serialize;
 
 use super::{
     answer::{Answer, Placed},
     chipset::SocModel,
+    fail_on::FailOn,
 };
 
 /// Most CPU nodes of a chipset in the text; `--json` has all.
 const SHOWN_NODES: usize = 20;
+
+/// A session that took longer than `--timeout`.
+const TIMED_OUT: &str = "timed_out";
 
 /// The one document of `inspect --json`.
 #[derive(Debug, Serialize)]
@@ -31,7 +38,7 @@ pub(super) struct OnChipset {
     soc_model: String,
     name: Option<&'static str>,
     hexagon_arch: Option<u32>,
-    /// `ok`, or `failed`.
+    /// `ok`, `failed`, or `timed_out`.
     session: &'static str,
     /// The error; `null` for `ok`.
     error: Option<String>,
@@ -49,33 +56,63 @@ fn why(code: &str) -> ExplainedReason {
 impl OnChipset {
     pub(super) fn new(soc: &SocModel, answer: Answer) -> Self {
         let known = soc.soc();
-        let (error, placed) = match answer {
-            Answer::Placed(placed) => (None, placed),
-            Answer::Failed { error, reason } => {
-                let placed = Placed {
-                    source: "unavailable".to_owned(),
-                    reasons: vec![why(&reason)],
-                    ..Placed::default()
-                };
-                (Some(error), placed)
-            }
+        let without = |code: &str| Placed {
+            source: "unavailable".to_owned(),
+            reasons: vec![why(code)],
+            ..Placed::default()
+        };
+        let (session, error, placed) = match answer {
+            Answer::Placed(placed) => ("ok", None, placed),
+            Answer::Failed { error, reason } => ("failed", Some(error), without(&reason)),
+            Answer::NoModel(error) => ("failed", Some(error), without("unknown")),
+            Answer::TimedOut(error) => (TIMED_OUT, Some(error), without("unknown")),
         };
         Self {
             chipset: soc.chipset(),
             soc_model: soc.asked.clone(),
             name: known.map(|soc| soc.name),
             hexagon_arch: known.map(|soc| soc.hexagon_arch),
-            session: if error.is_none() { "ok" } else { "failed" },
+            session,
             error,
             requested: vec![QNN_EP.to_owned()],
             placed,
         }
     }
 
+    /// The error if it took too long.
+    pub(super) fn timed_out(&self) -> Option<String> {
+        let error = self.error.as_ref().filter(|_| self.session == TIMED_OUT)?;
+        Some(format!("{}: {error}", self.chipset))
+    }
+
+    /// How this chipset breaks a rule, if it does.
+    pub(super) fn broken(&self, rule: FailOn) -> Option<String> {
+        let cpu = self.placed.eps.get(CPU_EP);
+        let how = match rule {
+            _ if self.error.is_some() => "the session cannot be made".to_owned(),
+            FailOn::Failed => return None,
+            FailOn::Cpu => {
+                let nodes = self.placed.cpu_nodes.iter().filter(|n| !n.benign);
+                match nodes.count() {
+                    0 => return None,
+                    n => format!("{n} nodes that compute are on the CPU"),
+                }
+            }
+            FailOn::Macs(most) => {
+                let share = cpu.and_then(|cpu| cpu.macs_share).unwrap_or(0.0);
+                if share <= most {
+                    return None;
+                }
+                format!("{:.1} % of the MACs are on the CPU", 100.0 * share)
+            }
+        };
+        Some(format!("{}: {how}", self.chipset))
+    }
+
     /// Nodes, partitions and share of the MACs on the NPU, nodes on the CPU.
     fn cells(&self) -> [String; 4] {
         if self.error.is_some() {
-            return ["failed", "", "", ""].map(str::to_owned);
+            return [self.session, "", "", ""].map(str::to_owned);
         }
         let share =
             |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{:.1} %", 100.0 * s));

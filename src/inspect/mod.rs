@@ -5,6 +5,7 @@
 mod answer;
 mod chipset;
 mod document;
+mod fail_on;
 pub(crate) mod session;
 
 use std::{
@@ -20,9 +21,14 @@ use epwatch_engines::Engine;
 use epwatch_server::Period;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use crate::{engines, output};
+use crate::{
+    engines,
+    output::{self, No, WrongUse},
+};
+use answer::Answer;
 use chipset::SocModel;
 use document::{InspectDocument, OnChipset};
+use fail_on::FailOn;
 use session::{Runtimes, read_manifest};
 
 /// The default chipsets: one of each HTP generation in the field, with FP16 and without.
@@ -35,7 +41,8 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 /// shown. The first call fetches ONNX Runtime and QNN.
 ///
 /// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0
-/// there is an answer for each chipset, 2 wrong use, 3 the runtimes are not to be had.
+/// there is an answer for each chipset, 1 it breaks a rule of --fail-on, 2 wrong use or MODEL is no
+/// ONNX model, 3 the runtimes are not to be had or a chipset took too long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
@@ -50,16 +57,17 @@ pub(crate) struct Args {
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
+    /// Exit with 1 if a chipset breaks a rule: cpu (a node that computes is on the CPU), failed (no
+    /// session), macs=2% (more than 2 % of the MACs on the CPU). A failed session breaks each rule.
+    #[arg(long, value_name = "RULES", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let inputs = match Inputs::check(&args) {
-        Ok(inputs) => inputs,
-        Err(problem) => return Ok(output::wrong_use(&anyhow::anyhow!(problem))),
-    };
+    let inputs = Inputs::check(&args).map_err(WrongUse)?;
     let ort = engines::ensure(Engine::OnnxRuntime).await?;
     let qnn = engines::ensure(Engine::OnnxRuntimeQnn)
         .await
@@ -75,7 +83,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         output::line(&document)?;
     }
-    Ok(ExitCode::SUCCESS)
+    let each = document.chipsets.iter();
+    let late: Vec<_> = each.clone().filter_map(OnChipset::timed_out).collect();
+    if !late.is_empty() {
+        anyhow::bail!("{}", late.join("\n"));
+    }
+    let broken: Vec<_> = each
+        .flat_map(|on| args.fail_on.iter().filter_map(|rule| on.broken(*rule)))
+        .collect();
+    match broken.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(No(broken.join("\n")).into()),
+    }
 }
 
 /// Inputs of each process, checked once.
@@ -110,6 +129,9 @@ impl Inputs {
                 )
             })?;
         }
+        if manifest.is_none() && args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_))) {
+            return Err("--fail-on macs needs --manifest, the model's MACs per node".to_owned());
+        }
         Ok(Self { model, manifest })
     }
 }
@@ -139,12 +161,17 @@ async fn on_each(
         running.spawn(async move {
             let _turn = turns.acquire().await.expect("it is never closed");
             let answer = session::ask(&runtimes, &soc, &model, manifest.as_deref(), timeout).await;
-            (index, OnChipset::new(&soc, answer))
+            (index, soc, answer)
         });
     }
     let mut answers = Vec::new();
     while let Some(answer) = running.join_next().await {
-        answers.push(answer?);
+        let (index, soc, answer) = answer?;
+        if let Answer::NoModel(error) = answer {
+            let path = args.model.display();
+            return Err(WrongUse(format!("MODEL {path} is no ONNX model: {error}")).into());
+        }
+        answers.push((index, OnChipset::new(&soc, answer)));
         progress(answers.len(), args.soc.len());
     }
     answers.sort_by_key(|(index, _)| *index);

@@ -26,6 +26,9 @@ use crate::output;
 /// Precedes the answer, since QNN's libraries also write to standard output.
 const MARK: &str = "epwatch-inspect ";
 
+/// ONNX Runtime's status of a file that it cannot parse.
+const INVALID_PROTOBUF: i32 = 7;
+
 /// Longest output that is read of a process.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
@@ -61,9 +64,8 @@ pub(super) async fn ask(
     match timeout(patience, asked(runtimes, soc, model, manifest)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => Answer::without_reason(format!("{error:#}")),
-        Err(_) => Answer::without_reason(format!(
-            "no session after {} s; --timeout gives it more",
-            patience.as_secs()
+        Err(_) => Answer::TimedOut(format!(
+            "no session after {patience:?}; --timeout gives it more"
         )),
     }
 }
@@ -177,6 +179,11 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
     };
     Ok(match inspect_file(htp.builder, &args.model, input) {
         Inspection::Placed(placement) => Answer::Placed(Placed::of(&placement)),
+        Inspection::Failed {
+            error,
+            status_code: INVALID_PROTOBUF,
+            ..
+        } => Answer::NoModel(error),
         Inspection::Failed { error, reason, .. } => Answer::Failed {
             error,
             reason: reason.as_str().to_owned(),

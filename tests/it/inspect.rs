@@ -151,3 +151,35 @@ fn wrong_use_is_said_before_anything_runs() {
     let broken = format!("--manifest {FIXTURES}/models/a_cnn.qu8.onnx");
     check_fails(&mut inspect("a_cnn.qu8", &broken), 2, "--manifest");
 }
+
+/// Exit codes that a pipeline acts on. The document is printed whatever they are.
+#[test]
+fn a_pipeline_fails_on_what_it_names() {
+    let model = "mixed_v2.head32";
+    let on = |soc: &str, rule: &str| inspect(model, &format!("--soc {soc} --fail-on {rule}"));
+    check_succeeds(&mut on("SM8650", "cpu,failed,macs=2%"));
+    check_succeeds(&mut on("SM8635", "failed,macs=30%"));
+    for (rule, words) in [
+        ("cpu", "SM8635: 5 nodes that compute are on the CPU"),
+        (
+            "failed,macs=2.5%",
+            "SM8635: 26.1 % of the MACs are on the CPU",
+        ),
+    ] {
+        let (stdout, stderr) = check_ends(&mut on("SM8650,SM8635", rule), 1);
+        assert!(stderr.contains(words), "{stderr}");
+        assert!(stdout.contains("SM8635"), "{stdout}");
+    }
+    let mut failing = inspect("c_cnn_hardmax.fp32", "--soc SM8635 --fail-on cpu");
+    check_fails(&mut failing, 1, "SM8635: the session cannot be made");
+
+    for rule in ["", "gpu", "macs=2", "macs=101%", "macs=-1%"] {
+        check_ends(&mut on("SM8635", &format!("={rule}")), 2);
+    }
+    let mut without = inspect("a_cnn.qu8", "--fail-on macs=2%");
+    check_fails(&mut without, 2, "--manifest");
+    let mut readme = epwatch(&format!("inspect {FIXTURES}/../../README.md"));
+    check_fails(&mut readme, 2, "is no ONNX model");
+    let late = check_ends(&mut inspect(model, "--soc SM8635 --timeout 1ms"), 3);
+    assert!(late.1.contains("no session after 1ms"), "{late:?}");
+}
