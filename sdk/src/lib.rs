@@ -43,6 +43,9 @@ mod spool;
 mod time;
 mod upload;
 
+/// The types of the wire contract, for hosts without a dependency of their own.
+pub use epwatch_proto as proto;
+
 #[cfg(feature = "qnn")]
 pub use crate::host::qnn;
 pub use crate::host::{preflight, runtime};
@@ -67,3 +70,13 @@ pub use crate::spool::Limits;
 pub use crate::time::Now;
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};
+
+/// Compiles the program of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeTests;
+
+/// Compiles the programs of the guide, and runs those without a device.
+#[cfg(all(doctest, feature = "qnn"))]
+#[doc = include_str!("../../docs/sdk.md")]
+struct GuideTests;
