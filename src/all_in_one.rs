@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use epwatch_collector::Collector;
 use epwatch_detector::{Detector, notify::Notifier};
-use epwatch_server::SystemClock;
+use epwatch_server::{SystemClock, bind};
 use tokio_util::sync::CancellationToken;
 
 use crate::{output, server_config::ServerConfig, store::Store, telemetry};
@@ -24,6 +24,7 @@ impl AllInOne {
         mut config: ServerConfig,
         notifiers: Vec<Arc<dyn Notifier>>,
     ) -> anyhow::Result<Self> {
+        check_addresses(&config).await?;
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();
         let collector =
@@ -68,6 +69,14 @@ impl AllInOne {
             () = self.collector.stopped() => anyhow::anyhow!("the collector ended; its log says why"),
         }
     }
+}
+
+/// Refuses addresses that are taken before an engine starts and a folder is made. The collector binds them afterwards.
+pub(crate) async fn check_addresses(config: &ServerConfig) -> anyhow::Result<()> {
+    let collector = &config.collector;
+    let (_devices, _) = bind(collector.listen, "collector.listen, --listen").await?;
+    let (_admin, _) = bind(collector.http_listen, "collector.http_listen").await?;
+    Ok(())
 }
 
 /// Returns the notifiers of the config.

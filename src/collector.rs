@@ -2,7 +2,7 @@
 
 mod key;
 
-use std::process::ExitCode;
+use std::{net::SocketAddr, process::ExitCode};
 
 use clap::Subcommand;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    output,
+    all_in_one, output,
     server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
     store::Store,
@@ -52,6 +52,8 @@ impl CollectorCommand {
 pub(crate) struct Addresses {
     /// Devices send here.
     pub(crate) collector: std::net::SocketAddr,
+    /// The address as devices would be given it.
+    pub(crate) endpoint: String,
     /// `/metrics`, `/healthz`, `/readyz`.
     pub(crate) http: std::net::SocketAddr,
     /// The embedded store, for `--clickhouse` of other commands.
@@ -60,13 +62,28 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    pub(crate) fn of(collector: &Collector, store: &Store) -> Self {
+    pub(crate) fn of(collector: &Collector, store: &Store, has_tls: bool) -> Self {
         let embedded = store.embedded.as_ref();
         Self {
             collector: collector.listen(),
+            endpoint: endpoint(collector.listen(), has_tls),
             http: collector.http_listen(),
             store: embedded.map(|engine| format!("unix:{}", engine.socket().display())),
         }
+    }
+}
+
+/// Returns the URL of the device port. Of an address that stands for all of the machine it has the machine's name, since
+/// nothing can be sent to 0.0.0.0.
+fn endpoint(listen: SocketAddr, has_tls: bool) -> String {
+    let scheme = if has_tls { "https" } else { "http" };
+    // Of Linux; elsewhere the address stays as it is.
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        name if listen.ip().is_unspecified() && !name.is_empty() => {
+            format!("{scheme}://{name}:{}", listen.port())
+        }
+        _ => format!("{scheme}://{listen}"),
     }
 }
 
@@ -77,8 +94,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut shutdown = Shutdown::listen(config.at_hangup())?;
     let drain = config.collector.batch.drain_timeout.0;
+    let has_tls = config.collector.tls.is_some();
     version::log("collector");
     let starting = async {
+        all_in_one::check_addresses(&config).await?;
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();
         let stop = CancellationToken::new();
@@ -90,14 +109,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let (store, collector) = started?;
     collector.metrics().show_also(telemetry::metrics());
-    let addresses = Addresses::of(&collector, &store);
+    let addresses = Addresses::of(&collector, &store, has_tls);
     if args.json {
         output::json(&addresses)?;
     } else {
-        output::notice(format_args!(
-            "devices send to http://{}",
-            addresses.collector
-        ));
+        output::notice(format_args!("devices send to {}", addresses.endpoint));
         output::notice(format_args!(
             "metrics and health on http://{}",
             addresses.http

@@ -144,7 +144,16 @@ fn parse<T: DeserializeOwned>(
         // A missing key that was removed before is no problem of its own.
         let is_left_over = taken_out.iter().any(|taken| is_within(taken, &key));
         if !is_left_over {
-            problems.push(sources.name(&key, error.inner().message()));
+            let text = match value_at(&value, error.path()) {
+                // The parser of addresses neither shows the value nor an example.
+                Some(Value::String(found)) if error.inner().message().contains(NO_ADDRESS) => {
+                    format!(
+                        "expected an address such as 127.0.0.1:4717 or 0.0.0.0:4717, got {found:?}"
+                    )
+                }
+                _ => error.inner().message().to_owned(),
+            };
+            problems.push(sources.name(&key, &text));
         }
         if !take_out(&mut value, error.path()) {
             return None;
@@ -173,6 +182,17 @@ fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) ->
         }
     }
     text
+}
+
+/// The error of `std::net::SocketAddr`.
+const NO_ADDRESS: &str = "invalid socket address syntax";
+
+fn value_at<'v>(value: &'v Value, path: &serde_path_to_error::Path) -> Option<&'v Value> {
+    path.iter().try_fold(value, |at, segment| match segment {
+        Segment::Map { key } => at.get(key.as_str()),
+        Segment::Seq { index } => at.get(*index),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    })
 }
 
 /// Removes the value at `path`; `false` if there is none.

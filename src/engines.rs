@@ -1,10 +1,12 @@
 //! `epwatch engines`: the runtimes that epwatch runs but does not ship.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use epwatch_engines::{Engine, Installed, State};
 
-use crate::output;
+use crate::output::{self, WrongUse};
 
 /// Shows or fetches the runtimes: libchdb, onnxruntime, onnxruntime-qnn.
 ///
@@ -23,10 +25,22 @@ pub(crate) struct Args {
 enum Action {
     /// Show what is in the cache (the default).
     List,
-    /// Fetch what is missing, all or the named ones.
+    /// Fetch what this machine can use and lacks, or the named ones.
     Fetch {
         /// libchdb, onnxruntime or onnxruntime-qnn.
         engines: Vec<Engine>,
+    },
+    /// Write fetched runtimes into one archive, for a machine without internet.
+    Export {
+        /// Archive to write; `.tar.gz` is compressed, `.tar` is not.
+        file: PathBuf,
+        /// Only these, for example libchdb, which is all that `serve` needs [default: all that are fetched].
+        engines: Vec<Engine>,
+    },
+    /// Take the runtimes of such an archive into the cache, with their hashes verified.
+    Import {
+        /// Archive that `epwatch engines export` wrote.
+        file: PathBuf,
     },
 }
 
@@ -35,23 +49,46 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(Action::Fetch { engines }) = args.action {
-        let wanted = if engines.is_empty() {
-            Engine::ALL.to_vec()
-        } else {
-            engines
-        };
-        for engine in wanted {
-            match epwatch_engines::ensure(engine) {
-                // The list below shows that it does not exist on this platform.
-                Err(error) if error.is_unavailable() => {}
-                other => {
-                    other?;
-                }
+    match args.action {
+        Some(Action::Export { file, engines }) => {
+            let engines = if engines.is_empty() { ready() } else { engines };
+            if engines.is_empty() {
+                bail!(WrongUse(
+                    "nothing is fetched yet; `epwatch engines fetch` does that".to_owned()
+                ));
+            }
+            epwatch_engines::export(&engines, &file)?;
+        }
+        Some(Action::Import { file }) => drop(epwatch_engines::import(&file)?),
+        Some(Action::Fetch { engines }) => fetch(engines)?,
+        Some(Action::List) | None => {}
+    }
+    show(args.json)
+}
+
+/// Returns the engines in the cache.
+fn ready() -> Vec<Engine> {
+    let statuses = epwatch_engines::list().into_iter();
+    let ready = statuses.filter(|status| status.state == State::Ready);
+    ready.map(|status| status.engine).collect()
+}
+
+fn fetch(engines: Vec<Engine>) -> anyhow::Result<()> {
+    let wanted = if engines.is_empty() {
+        Engine::ALL.to_vec()
+    } else {
+        engines
+    };
+    for engine in wanted {
+        match epwatch_engines::ensure(engine) {
+            // The list below shows that it does not exist on this platform.
+            Err(error) if error.is_unavailable() => {}
+            other => {
+                other?;
             }
         }
     }
-    show(args.json)
+    Ok(())
 }
 
 fn show(json: bool) -> anyhow::Result<ExitCode> {

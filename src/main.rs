@@ -12,6 +12,7 @@ mod detector;
 mod directive;
 mod engines;
 mod environment;
+mod folder_lock;
 mod inspect;
 mod ledger;
 mod load;

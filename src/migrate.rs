@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use epwatch_collector::schema::{
     self, Retention,
     retention::{self, Days},
@@ -83,7 +83,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let database = config.store.database.clone();
     let server = config.store.server()?.filter(|_| !args.from_nothing);
     let kept = match &server {
-        Some(target) => retention::kept(target, values).await?,
+        Some(target) => retention::kept(target, values)
+            .await
+            .with_context(|| format!("failed to use the store {target}"))?,
         None => Days::default(),
     };
     // Applies the schema with the days that the store has, and then changes them to those of the config.

@@ -28,6 +28,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.server.load(Runs::Both)?;
     let mut shutdown = Shutdown::listen(config.at_hangup())?;
     let drain = config.collector.batch.drain_timeout.0;
+    let has_tls = config.collector.tls.is_some();
     // Standard output holds one document then.
     config.detector.stdout &= !args.json;
     let notifiers = all_in_one::notifiers(&config.detector)?;
@@ -39,13 +40,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let stack = stack?;
-    let addresses = Addresses::of(&stack.collector, &stack.store);
+    let addresses = Addresses::of(&stack.collector, &stack.store, has_tls);
     if args.json {
         output::json(&addresses)?;
     } else {
         output::notice(format_args!(
-            "devices send to        http://{}",
-            addresses.collector
+            "devices send to        {}",
+            addresses.endpoint
         ));
         output::notice(format_args!(
             "metrics and health on  http://{}",

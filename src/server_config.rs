@@ -120,6 +120,11 @@ impl ServerConfig {
         if matches!(runs, Runs::Both | Runs::Collector) {
             add("collector", self.collector.validate());
         }
+        let collector = &self.collector;
+        if collector.listen == collector.http_listen && collector.listen.port() != 0 {
+            let text = "must be another address than collector.listen";
+            add("collector", Err(Problems::one("http_listen", text)));
+        }
         if matches!(runs, Runs::Both | Runs::Detector) {
             add("detector", self.detector.validate());
         }
@@ -209,12 +214,27 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_none_is_shown_with_one_that_is() {
+        let env = (
+            "EPWATCH_COLLECTOR__LISTEN".to_owned(),
+            "localhost:4717".to_owned(),
+        );
+        let error = config::load::<ServerConfig>(None, [env].into_iter(), SECTIONS).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("127.0.0.1:4717") && text.contains("got \"localhost:4717\""),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn every_problem_is_reported_at_once() {
         let env = [
             ("EPWATCH_STORE__RAW_DAYS", "1"),
             ("EPWATCH_STORE__READER__LISTEN", "0.0.0.0:8123"),
             ("EPWATCH_COLLECTOR__LISTEN", "0.0.0.0:4717"),
             ("EPWATCH_DETECTOR__STEP", "7s"),
+            ("EPWATCH_COLLECTOR__HTTP_LISTEN", "0.0.0.0:4717"),
         ];
         let env = env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
         let (config, sources): (ServerConfig, _) = config::load(None, env, SECTIONS).unwrap();
@@ -226,6 +246,7 @@ mod tests {
             "default: store.reader.password_file",
             "default: collector.keys",
             "EPWATCH_DETECTOR__STEP: detector.step",
+            "EPWATCH_COLLECTOR__HTTP_LISTEN: collector.http_listen: must be another address",
         ] {
             assert!(text.contains(key), "{text}");
         }

@@ -18,7 +18,7 @@ use epwatch_store::{
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{engines, store_config::StoreConfig};
+use crate::{engines, folder_lock::FolderLock, store_config::StoreConfig};
 
 /// Pauses between tries to migrate a server that is away.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -29,6 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 pub(crate) struct Store {
     /// The engine, if it is ours.
     pub(crate) embedded: Option<EmbeddedStore>,
+    /// Released after the engine has ended.
+    _folder: Option<FolderLock>,
     pub(crate) target: StoreTarget,
     /// The configured retention; a server that is away may keep rows longer.
     retention: Retention,
@@ -87,15 +89,21 @@ impl Store {
     }
 
     async fn connect(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<Self> {
-        let (target, embedded) = match config.server()? {
-            Some(target) => (target, None),
+        let (target, embedded, folder) = match config.server()? {
+            Some(target) => (target, None, None),
             None => {
+                let folder = FolderLock::take(data_dir)?;
                 let embedded = start_engine(config, data_dir).await?;
-                (embedded.target(&config.database), Some(embedded))
+                (
+                    embedded.target(&config.database),
+                    Some(embedded),
+                    Some(folder),
+                )
             }
         };
         Ok(Self {
             embedded,
+            _folder: folder,
             target,
             retention: config.days().over(Days::default()),
             late: None,

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::support::{
-    Running, check_ends, check_fails, check_succeeds, epwatch, get, server, until,
+    Running, check_ends, check_fails, check_succeeds, epwatch, get, server, tls, until,
 };
 
 fn docs(name: &str) -> String {
@@ -561,4 +561,57 @@ fn the_version_is_on_the_command_line_and_first_in_the_log() {
     ] {
         assert!(first.contains(part), "{part} in {first}");
     }
+}
+
+/// A port or a folder that is taken is the commonest mistake of a start, so it is found first and said at once.
+#[test]
+fn what_another_process_has_is_named_at_once_and_nothing_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, addresses) = Running::start(&mut server("serve", &dir.path().join("a")));
+    let taken = addresses["collector"].as_str().unwrap();
+    let new = dir.path().join("b");
+    let mut second = epwatch(&format!("serve --listen {taken} --data-dir"));
+    second
+        .arg(&new)
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    check_fails(&mut second, 3, "collector.listen");
+    assert!(!new.exists());
+
+    let began = std::time::Instant::now();
+    let mut second = server("serve", &dir.path().join("a"));
+    check_fails(
+        &mut second,
+        3,
+        &format!("process {} (epwatch serve)", running.0.id()),
+    );
+    // The wait for the engine of an ended process takes 10 s.
+    assert!(began.elapsed() < std::time::Duration::from_secs(8));
+}
+
+/// 0.0.0.0 is no address to send to, and a phone must not be given http where TLS is.
+#[test]
+fn devices_are_given_an_address_that_they_can_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_running, addresses) = Running::start(&mut server("serve", dir.path()));
+    let plain = addresses["endpoint"].as_str().unwrap();
+    assert_eq!(
+        plain,
+        format!("http://{}", addresses["collector"].as_str().unwrap())
+    );
+    let mut command =
+        epwatch("collector --clickhouse http://127.0.0.1:9 --json --listen 0.0.0.0:0 --data-dir");
+    command
+        .arg(dir.path().join("collector"))
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_COLLECTOR__KEYS_FILE", dir.path().join("keys.toml"))
+        .env("EPWATCH_COLLECTOR__TLS__CERT_FILE", tls("server.pem"))
+        .env("EPWATCH_COLLECTOR__TLS__KEY_FILE", tls("server.key"));
+    let key = format!("[[keys]]\nsha256 = \"{}\"\napp = \"a\"\n", "0".repeat(64));
+    std::fs::write(dir.path().join("keys.toml"), key).unwrap();
+    let (_collector, addresses) = Running::start(&mut command);
+    let with_tls = addresses["endpoint"].as_str().unwrap();
+    assert!(
+        with_tls.starts_with("https://") && !with_tls.contains("0.0.0.0"),
+        "{with_tls}"
+    );
 }

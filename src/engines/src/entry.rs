@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::{EngineError, cache::Say, lock, pins::Plan};
 
 /// The record inside an entry.
-const RECORD_FILE: &str = "engine.json";
+pub(crate) const RECORD_FILE: &str = "engine.json";
 /// A record lists a few dozen files; a larger file is none.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 

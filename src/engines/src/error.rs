@@ -47,6 +47,22 @@ pub enum EngineError {
         way_out: String,
     },
 
+    /// An engine that was to be exported is not in the cache.
+    #[error("failed to export {name}: it is not in the cache; `epwatch engines fetch` gets it")]
+    NotFetched {
+        /// The entry that is missing.
+        name: String,
+    },
+
+    /// An archive holds no engine of this version and platform.
+    #[error("failed to import {}: it holds none of {expected}; export it with this version of epwatch", file.display())]
+    NothingToImport {
+        /// The archive.
+        file: PathBuf,
+        /// The entries that this program uses, as text.
+        expected: String,
+    },
+
     /// A fetched file is not the one that this version of epwatch was tested with.
     #[error(
         "failed to verify {name}: {file} has sha256 {found}, expected {expected}; \

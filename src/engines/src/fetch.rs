@@ -133,11 +133,11 @@ const REACH_NPM: &str = "check that npm reaches its registry (`npm ping`)";
 const REACH_PIP: &str = "check that pip reaches its index (`pip index versions pip`)";
 const DAMAGED: &str = "the archive is damaged or the disk is full; try again";
 
-/// Every failure has one more way out: a cache filled elsewhere.
+/// Every failure has one more way out: an engine that was fetched elsewhere.
 fn purpose(name: &str, install: &str, way_out: &str) -> Purpose {
     let filled = format!(
-        "set EPWATCH_CACHE to a folder that holds {name}/ \
-         (copied from a machine where `epwatch engines fetch` worked)"
+        "bring {name} from a machine where `epwatch engines fetch` works: `epwatch engines export FILE` there, \
+         `epwatch engines import FILE` here"
     );
     Purpose {
         name: name.to_owned(),

@@ -16,8 +16,10 @@ mod pins;
 mod status;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::error::Error as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 pub use cache::cache_dir;
@@ -41,6 +43,33 @@ pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
         |staging: &entry::Staging<'_>, say: &mut cache::Say<'_>| fetch::fetch(&plan, staging, say);
     entry::ensure(&cache, &plan, &mut fetch, &mut |line| cache::print(line))?;
     Ok(Installed::new(engine, &cache, &plan))
+}
+
+/// Writes engines that are in the cache into one archive, for a machine without internet. Blocks for up to a minute.
+///
+/// # Errors
+/// An engine is not in the cache or does not exist here, or the archive cannot be written.
+pub fn export(engines: &[Engine], file: &Path) -> Result<(), EngineError> {
+    let plans = engines.iter().map(|engine| pins::plan_here(*engine));
+    let plans = plans.collect::<Result<Vec<_>, _>>()?;
+    transfer::export(&cache_dir()?, &plans, &absolute(file)?)
+}
+
+/// Takes the engines of an archive that [`export`] wrote into the cache, and verifies each like a fetched one. Returns
+/// the names of their entries. Blocks for up to a minute.
+///
+/// # Errors
+/// The archive is damaged, holds no engine of this version, or a file is not the pinned one.
+pub fn import(file: &Path) -> Result<Vec<String>, EngineError> {
+    let plans = Engine::ALL.into_iter().flat_map(pins::plan_here);
+    let plans: Vec<_> = plans.collect();
+    transfer::import(&cache_dir()?, &plans, &absolute(file)?, &mut |line| {
+        cache::print(line)
+    })
+}
+
+fn absolute(file: &Path) -> Result<PathBuf, EngineError> {
+    std::path::absolute(file).map_err(EngineError::io("resolve", file))
 }
 
 /// Ends all fetches of this process, now and later. They remove what they made so far.

@@ -16,6 +16,7 @@ use crate::{
     entry::{self, Look, Record, Staging},
     lock,
     pins::{Pin, Plan, Source},
+    transfer,
 };
 
 /// sha256 of `hello\n`, from sha256sum.
@@ -281,4 +282,43 @@ fn waiter_says_so_and_goes_on_when_the_holder_is_killed() {
     .unwrap();
     holder.wait().unwrap();
     assert_eq!(waited, 1);
+}
+
+/// A machine without internet gets what another one fetched, and verifies it itself.
+#[test]
+fn an_exported_engine_is_imported_as_it_was() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = there.path().join("engines.tar.gz");
+    let export = || transfer::export(there.path(), &[plan()], &file);
+    let import = || transfer::import(here.path(), &[plan()], &file, &mut |_| ());
+    let error = export().unwrap_err().to_string();
+    assert!(error.contains("engines fetch"), "{error}");
+    let fetched = ensure(there.path(), &mut good_fetch).unwrap();
+    export().unwrap();
+    assert_eq!(import().unwrap(), ["tiny-1"]);
+    assert_eq!(ensure(here.path(), &mut no_fetch).unwrap(), fetched);
+    assert_eq!(entries(here.path()), ["tiny-1"]);
+}
+
+#[test]
+fn an_archive_with_another_build_or_without_one_is_refused() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = there.path().join("engines.tar");
+    ensure(there.path(), &mut good_fetch).unwrap();
+    transfer::export(there.path(), &[plan()], &file).unwrap();
+    let import = |plan: Plan| transfer::import(here.path(), &[plan], &file, &mut |_| ());
+    let other_name = Plan {
+        name: "tiny-2".to_owned(),
+        ..plan()
+    };
+    let error = import(other_name).unwrap_err().to_string();
+    assert!(error.contains("none of tiny-2"), "{error}");
+    let mut other_build = plan();
+    other_build.pins[0].sha256 = Some("0");
+    let error = import(other_build).unwrap_err();
+    assert!(matches!(error, EngineError::HashMismatch { .. }), "{error}");
+    fs::write(&file, "no archive").unwrap();
+    let error = import(plan()).unwrap_err().to_string();
+    assert!(error.contains("archive is whole"), "{error}");
+    assert_eq!(entries(here.path()), [""; 0]);
 }

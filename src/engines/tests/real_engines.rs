@@ -121,7 +121,8 @@ fn offline_npm_is_named_with_its_own_words_and_the_way_out() {
         &[
             command,
             "ECONNREFUSED",
-            "folder that holds libchdb-26.7.3-stable.1/",
+            "bring libchdb-26.7.3-stable.1 from a machine",
+            "`epwatch engines import FILE` here",
         ],
     );
 }
@@ -134,7 +135,7 @@ fn offline_pip_is_named_with_its_own_words_and_the_way_out() {
     let pip = "No matching distribution found for onnxruntime==1.31.1";
     assert_says(
         &text,
-        &[command, pip, "folder that holds onnxruntime-1.31.1/"],
+        &[command, pip, "bring onnxruntime-1.31.1 from a machine"],
     );
 }
 

@@ -214,7 +214,13 @@ impl Supervisor {
                         self.state.send_replace(EngineState::Failed { reason });
                         return;
                     }
-                    if self.was_ready && n_failed == MAX_FAILED_STARTS {
+                    let is_locked = matches!(reason, EngineFailure::Locked { .. });
+                    if is_locked && n_failed > 1 {
+                        tracing::debug!(%reason, ?backoff, "embedded engine did not start");
+                    } else if is_locked {
+                        let limit = self.config.stop_timeout;
+                        tracing::warn!(%reason, ?limit, "waiting for the engine of an ended process");
+                    } else if self.was_ready && n_failed == MAX_FAILED_STARTS {
                         tracing::error!(%reason, "embedded engine does not come back; trying on");
                     } else {
                         tracing::warn!(%reason, ?backoff, "embedded engine did not start");
