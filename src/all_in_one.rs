@@ -8,7 +8,7 @@ use epwatch_detector::{Detector, notify::Notifier};
 use epwatch_server::{SystemClock, bind};
 use tokio_util::sync::CancellationToken;
 
-use crate::{output, server_config::ServerConfig, store::Store, telemetry};
+use crate::{backup, output, server_config::ServerConfig, store::Store, telemetry};
 
 /// The running components.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ impl AllInOne {
         )?;
         collector.metrics().show_also(detector.metrics().registry());
         collector.metrics().show_also(telemetry::metrics());
+        if store.embedded.is_some() {
+            collector
+                .metrics()
+                .show_also(backup::metrics(&config.data_dir));
+        }
         Ok(Self {
             store,
             collector,

@@ -7,6 +7,7 @@ mod backup;
 mod calibrate;
 mod collector;
 mod config;
+mod config_command;
 mod demo;
 mod detector;
 mod directive;
@@ -66,6 +67,7 @@ enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
     Collector(collector::Args),
+    Config(config_command::Args),
     Detector(detector::Args),
     Migrate(migrate::Args),
     Directive(directive::Args),
@@ -120,6 +122,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Some(command) => return command.run(),
             None => Box::pin(collector::run(args)),
         },
+        Command::Config(args) => return config_command::run(args),
         Command::Detector(args) => Box::pin(detector::run(args)),
         Command::Directive(args) => Box::pin(directive::run(args)),
         Command::Migrate(args) => Box::pin(migrate::run(args)),

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use epwatch_collector::config::CollectorConfig;
 use epwatch_detector::DetectorConfig;
 use epwatch_server::Problems;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, ConfigError, Sources},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Options of every server command; they override the config file.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct ServerArgs {
     /// Config file (TOML). Environment variables such as EPWATCH_COLLECTOR__WAL__MAX_BYTES override it.
     #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
@@ -34,7 +34,7 @@ pub(crate) struct ServerArgs {
 }
 
 /// The config file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
     /// Folder of the WAL and the embedded store.
@@ -149,6 +149,24 @@ mod tests {
         assert_eq!(example.detector, defaults.detector);
         assert_eq!(example.store, defaults.store);
         assert_eq!(example.data_dir, defaults.data_dir);
+    }
+
+    /// Removes empty lists, which the file has as comments or not at all.
+    fn without_empty_lists(table: toml::Table) -> toml::Table {
+        let kept = table.into_iter().filter_map(|(key, value)| match value {
+            toml::Value::Array(list) if list.is_empty() => None,
+            toml::Value::Table(table) => Some((key, without_empty_lists(table).into())),
+            value => Some((key, value)),
+        });
+        kept.collect()
+    }
+
+    /// A default that is left out of the file, or another spelling of it, would be found here.
+    #[test]
+    fn the_example_is_the_serialised_defaults() {
+        let example: toml::Table = include_str!("../epwatch.example.toml").parse().unwrap();
+        let defaults = toml::Table::try_from(ServerConfig::default()).unwrap();
+        assert_eq!(without_empty_lists(example), without_empty_lists(defaults));
     }
 
     /// The keys below a section, as the error of an unknown one lists them.

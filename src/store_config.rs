@@ -7,12 +7,12 @@ use anyhow::{Context, bail};
 use epwatch_collector::schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention, retention::Days};
 use epwatch_server::Problems;
 use epwatch_store::{Cluster, StoreTarget, TargetError, TemplateValues, embedded::ReaderAccess};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::output::WrongUse;
 
 /// `[store]` of the config file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct StoreConfig {
     /// `http://host:8123`, `https://host:8443` or `unix:/path`; without it the embedded engine.
@@ -32,7 +32,7 @@ pub(crate) struct StoreConfig {
 }
 
 /// `[store.reader]`: the port on which third parties read the embedded store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ReaderConfig {
     /// A loopback address; without it there is no port.

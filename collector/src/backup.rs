@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clickhouse::Client;
 use futures::future::BoxFuture;
 
+use crate::deletions::{RECORD_BYTES, add_tombstones, tombstones_of};
 use crate::store::{Sink, SinkError};
 use crate::wal::{self, WalError, WalFiles};
 
@@ -63,6 +64,41 @@ pub struct WalCopy {
     pub checkpoint: u64,
     /// Names of the files that were copied.
     pub files: Vec<String>,
+}
+
+/// Deletions of a copy of the WAL's file `deletions` that is later than a backup.
+#[derive(Debug)]
+pub struct SavedDeletions(Vec<u8>);
+
+impl SavedDeletions {
+    /// Reads the copy.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds no deletion though it is not empty.
+    pub fn read(file: &Path) -> io::Result<Self> {
+        let bytes = fs::read(file)?;
+        let records = tombstones_of(&bytes);
+        if records.is_empty() && !bytes.is_empty() {
+            let text =
+                "it holds no deletion; expected a copy of `deletions` in a collector's WAL folder";
+            return Err(io::Error::other(text));
+        }
+        Ok(Self(records))
+    }
+
+    /// Returns the number of deletions.
+    #[must_use]
+    pub fn n_deletions(&self) -> usize {
+        self.0.len() / RECORD_BYTES
+    }
+
+    /// Adds them to the WAL in `dir`, durably. The next collector on it refuses and deletes those installations.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add_to(&self, dir: &Path) -> io::Result<()> {
+        add_tombstones(dir, &self.0)
+    }
 }
 
 /// Copies the WAL in `dir` to the empty directory `to`, durably, whether or not a collector runs. Blocks on the disk.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::output::No;
 
-const NAME: &str = "backup.json";
+pub(super) const NAME: &str = "backup.json";
 /// A longer manifest is not read further.
 const MAX_BYTES: u64 = 16 << 20;
 /// The only format that this version writes and reads.

@@ -3,12 +3,15 @@
 //! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the WAL just before it),
 //! and `backup.json`, which names every file with its SHA-256 and is written last.
 
+mod kept;
 mod manifest;
 mod restore;
 mod save;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+pub(crate) use kept::metrics;
 
 use crate::store_args::{FolderArgs, StoreArgs};
 
@@ -32,8 +35,14 @@ enum StoreCommand {
 #[derive(Debug, clap::Args)]
 struct BackupArgs {
     /// Folder to make; it must not exist yet.
-    #[arg(value_name = "FOLDER")]
-    to: PathBuf,
+    #[arg(value_name = "FOLDER", required_unless_present = "into")]
+    to: Option<PathBuf>,
+    /// Make the backup in this folder, under the time as its name.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "to")]
+    into: Option<PathBuf>,
+    /// Afterwards remove all but the latest N backups that were made with --into.
+    #[arg(long, value_name = "N", requires = "into", value_parser = clap::value_parser!(u16).range(1..))]
+    keep: Option<u16>,
     #[command(flatten)]
     store: StoreArgs,
     /// Print one JSON document.
@@ -50,6 +59,9 @@ struct RestoreArgs {
     /// Folder that `epwatch store backup` made.
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
+    /// A copy of the file `deletions` of the WAL that is later than the backup: its deletions are carried out too.
+    #[arg(long, value_name = "FILE")]
+    deletions: Option<PathBuf>,
     #[command(flatten)]
     folder: FolderArgs,
     /// Print one JSON document.
@@ -59,9 +71,19 @@ struct RestoreArgs {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        StoreCommand::Backup(args) => save::backup(&args.to, &args.store, args.json).await?,
+        StoreCommand::Backup(args) => {
+            let by_time = || {
+                args.into
+                    .as_ref()
+                    .map(|folder| folder.join(kept::name_now()))
+            };
+            let to = args.to.clone().or_else(by_time).unwrap_or_default();
+            let keep = args.into.as_deref().zip(args.keep.map(usize::from));
+            save::backup(&to, keep, &args.store, args.json).await?;
+        }
         StoreCommand::Restore(args) => {
-            restore::restore(&args.from, &args.folder, args.json).await?;
+            let deletions = args.deletions.as_deref();
+            restore::restore(&args.from, deletions, &args.folder, args.json).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

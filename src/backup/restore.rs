@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use epwatch_collector::backup::{WalCopy, cut_back};
+use epwatch_collector::backup::{SavedDeletions, WalCopy, cut_back};
 use epwatch_collector::schema;
 use epwatch_store::embedded::backup::{TableSize, backups_dir, bring_back, tables};
 use epwatch_store::{MADE_IN_DEVELOPMENT, Migrations};
@@ -30,20 +30,39 @@ struct RestoreDocument {
     wal: Option<SavedWal>,
     /// Rows of `reports` that the archive had beyond the WAL's checkpoint; the WAL replays them.
     left_to_the_log: u64,
+    /// Deletions of `--deletions`, which the next `serve` carries out.
+    deletions: usize,
     seconds: f64,
 }
 
-pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> anyhow::Result<()> {
+pub(super) async fn restore(
+    from: &Path,
+    deletions: Option<&Path>,
+    folder: &FolderArgs,
+    json: bool,
+) -> anyhow::Result<()> {
     let started = Instant::now();
     let config = folder.load()?;
     refuse_a_used_place(&config)?;
     let dir = from.to_owned();
     let manifest = tokio::task::spawn_blocking(move || Manifest::read(&dir)).await??;
     refuse_what_does_not_fit(&manifest, &config)?;
+    let deletions = deletions.map(|file| {
+        let saved = SavedDeletions::read(file);
+        saved.with_context(|| format!("failed to use --deletions {}", file.display()))
+    });
+    let deletions = deletions.transpose()?;
 
     let mut made = Made(Vec::new());
     let done = put_back(from, &manifest, &config, &mut made).await;
     let (tables, left_to_the_log) = done?;
+    let wal_dir = &config.collector.wal.dir;
+    if let Some(deletions) = &deletions {
+        private_dir(wal_dir)?;
+        deletions
+            .add_to(wal_dir)
+            .context("failed to add the deletions to the WAL")?;
+    }
     made.0.clear();
 
     let done = RestoreDocument {
@@ -54,6 +73,7 @@ pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> any
         tables,
         wal: manifest.wal,
         left_to_the_log,
+        deletions: deletions.as_ref().map_or(0, SavedDeletions::n_deletions),
         seconds: started.elapsed().as_secs_f64(),
     };
     if json {
@@ -72,10 +92,15 @@ pub(super) async fn restore(from: &Path, folder: &FolderArgs, json: bool) -> any
             wal.checkpoint
         ))?;
     }
-    output::line(
-        "deletions that devices asked for after the backup was made are not in it: see \
-         docs/operations.md",
-    )?;
+    match deletions {
+        Some(_) => output::line(format_args!(
+            "it then carries out {} deletions",
+            done.deletions
+        ))?,
+        None => output::line(
+            "deletions that devices asked for after the backup was made are not in it: see --deletions",
+        )?,
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use epwatch_store::embedded::backup::{self, backups_dir};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use super::kept;
 use super::manifest::{ARCHIVE, Manifest, SavedFile, SavedWal, WAL, private_dir};
 use crate::output::WrongUse;
 use crate::server_config::ServerConfig;
@@ -24,11 +25,19 @@ struct BackupDocument<'a> {
     backup: PathBuf,
     bytes: u64,
     seconds: f64,
+    /// Earlier backups that were removed.
+    removed: Vec<PathBuf>,
     #[serde(flatten)]
     manifest: &'a Manifest,
 }
 
-pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::Result<()> {
+/// Makes the backup `to`; `keep` is the folder of backups by time with the number of them that stay.
+pub(super) async fn backup(
+    to: &Path,
+    keep: Option<(&Path, usize)>,
+    args: &StoreArgs,
+    json: bool,
+) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut config = args.load()?;
     let data_dir = embedded_data_dir(&config)?;
@@ -49,12 +58,18 @@ pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::R
     let manifest = made?;
     fs::rename(unfinished.path(), to)
         .with_context(|| format!("failed to name the backup {}", to.display()))?;
+    kept::note(&data_dir, manifest.taken_at_ms);
+    let removed = match keep {
+        Some((folder, keep)) => kept::prune(folder, keep)?,
+        None => Vec::new(),
+    };
 
     let bytes = manifest.files.iter().map(|file| file.bytes).sum();
     let done = BackupDocument {
         backup: to.to_owned(),
         bytes,
         seconds: started.elapsed().as_secs_f64(),
+        removed,
         manifest: &manifest,
     };
     if json {
@@ -67,6 +82,9 @@ pub(super) async fn backup(to: &Path, args: &StoreArgs, json: bool) -> anyhow::R
         manifest.tables.len(),
         done.seconds
     ))?;
+    for path in &done.removed {
+        output::line(format_args!("removed {}", path.display()))?;
+    }
     output::line(format_args!(
         "restore with: epwatch store restore {} --data-dir NEW-FOLDER",
         to.display()

@@ -12,7 +12,7 @@ use epwatch_collector::schema;
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 
-use crate::support::{Running, check_fails, epwatch, json, server, until};
+use crate::support::{Running, check_fails, epwatch, get, json, server, until};
 
 /// A `serve` with buckets of a second.
 struct Serve {
@@ -223,10 +223,61 @@ fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
             1,
             "no whole backup",
         ),
+        (
+            format!("backup {backup} --keep 3 --data-dir {none}"),
+            2,
+            "--into",
+        ),
+        (format!("backup {backup} --into {there}"), 2, "--into"),
     ] {
         check_fails(&mut store(&words), code, expected);
     }
     assert!(!dir.path().join("new").exists());
     assert!(!dir.path().join("b").exists());
     assert_eq!(std::fs::read_to_string(at("there/file")).unwrap(), "mine");
+}
+
+/// Backups of a timer: each under its time, only the latest kept, their age on the page of metrics.
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_of_a_timer_replace_each_other_and_their_age_is_watched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, backups) = (dir.path().join("data"), dir.path().join("backups"));
+    std::fs::create_dir(&backups).unwrap();
+    let (_running, addresses) = Running::start(&mut server("serve", &data));
+    let page = format!("http://{}/metrics", addresses["http"].as_str().unwrap());
+    let latest = async || {
+        let text = get(&page).await.unwrap().text;
+        let name = "epwatch_store_last_backup_timestamp_seconds ";
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(name));
+        values.next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(latest().await, 0);
+    let words = format!(
+        "backup --into {} --keep 1 --data-dir {}",
+        backups.display(),
+        data.display()
+    );
+    let first = json(&mut store(&words));
+    // Names have seconds.
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let second = json(&mut store(&words));
+    assert_eq!(second["removed"], serde_json::json!([first["backup"]]));
+    let left: Vec<_> = std::fs::read_dir(&backups)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    assert_eq!(left, [Path::new(second["backup"].as_str().unwrap())]);
+    let taken_at = second["taken_at_ms"].as_u64().unwrap() / 1_000;
+    assert_eq!(latest().await, taken_at);
+
+    let wrong = dir.path().join("wrong");
+    std::fs::write(&wrong, "no deletions").unwrap();
+    let (from, new) = (left[0].display(), dir.path().join("new"));
+    let restore = format!("restore {from} --data-dir {} --deletions", new.display());
+    check_fails(store(&restore).arg(&wrong), 3, "holds no deletion");
+    assert!(!new.exists());
+    let saved = data.join("epwatch-wal/deletions");
+    let restored = json(store(&restore).arg(&saved));
+    assert_eq!(restored["deletions"], 0);
 }

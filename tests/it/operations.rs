@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::support::{
-    Running, check_ends, check_fails, check_succeeds, epwatch, get, server, tls, until,
+    Running, check_ends, check_fails, check_succeeds, epwatch, get, json, server, tls, until,
 };
 
 fn docs(name: &str) -> String {
@@ -21,11 +21,12 @@ fn docs(name: &str) -> String {
 }
 
 /// Prefixes of this product's metrics.
-const PREFIXES: [&str; 5] = [
+const PREFIXES: [&str; 6] = [
     "epwatch_build_",
     "epwatch_collector_",
     "epwatch_detector_",
     "epwatch_log_",
+    "epwatch_store_last_",
     "process_",
 ];
 
@@ -614,4 +615,38 @@ fn devices_are_given_an_address_that_they_can_use() {
         with_tls.starts_with("https://") && !with_tls.contains("0.0.0.0"),
         "{with_tls}"
     );
+}
+
+#[test]
+fn a_config_is_checked_and_shown_without_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("epwatch.toml");
+    let run = |words: &str| {
+        let mut command = epwatch(&format!("config {words}"));
+        command.arg(&file).current_dir(dir.path());
+        command
+    };
+    let text = "data_dir = \"d\"\n[store]\nclickhouse = \"https://me:secret@ch.example\"\n\
+                [collector]\nlisten = \"0.0.0.0:4717\"\n";
+    std::fs::write(&file, text).unwrap();
+    check_fails(&mut run("check"), 2, "collector.keys");
+    check_succeeds(&mut run("check --for detector"));
+    let shown = check_succeeds(run("show").env("EPWATCH_COLLECTOR__BATCH__PERIOD", "3s"));
+    for line in [
+        "listen = \"0.0.0.0:4717\"",
+        "period = \"3s\"",
+        "max_bytes = \"8GiB\"",
+        "clickhouse = \"https://***@ch.example\"",
+    ] {
+        assert!(
+            shown.lines().any(|found| found == line),
+            "{line} in {shown}"
+        );
+    }
+    assert!(!shown.contains("secret"), "{shown}");
+    assert_eq!(json(&mut run("show"))["collector"]["batch"]["period"], "1s");
+    std::fs::write(&file, "[collector]\nlitsen = \"127.0.0.1:0\"\n").unwrap();
+    check_fails(&mut run("show"), 2, "collector.litsen");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

@@ -23,7 +23,7 @@ use epwatch_proto::InstallationId;
 use epwatch_server::replace_file;
 
 const NAME: &str = "deletions";
-const RECORD_BYTES: usize = 32;
+pub(crate) const RECORD_BYTES: usize = 32;
 /// A million records. A rewrite drops tombstones that the store has, since they are read from there at start.
 const MAX_BYTES: u64 = 32 << 20;
 /// At this size a running collector rewrites the file without hidden tombstones. If they are too few,
@@ -189,6 +189,18 @@ fn read(bytes: &[u8]) -> Found {
     Found { all, pending }
 }
 
+/// Returns the tombstones of another copy of the file as records.
+pub(crate) fn tombstones_of(bytes: &[u8]) -> Vec<u8> {
+    let tombstones = read(bytes).all;
+    tombstones.iter().flat_map(|t| encode(BURIED, t)).collect()
+}
+
+/// Adds such records to the file in `dir`, durably. A tombstone that is there twice counts once.
+pub(crate) fn add_tombstones(dir: &Path, records: &[u8]) -> io::Result<()> {
+    let (mut log, _) = DeletionLog::open(dir)?;
+    log.append(records)
+}
+
 /// Durable with the file's name: a tombstone of the new file must not be missing after a crash.
 fn rewrite(path: &Path, pending: &[Tombstone]) -> io::Result<()> {
     let records = pending.iter().flat_map(|t| encode(BURIED, t));
@@ -234,6 +246,23 @@ mod tests {
             let (_, found) = DeletionLog::open(dir.path()).unwrap();
             assert_eq!(found.all, [tombstone(1), tombstone(3)], "byte {at}");
         }
+    }
+
+    /// `store restore --deletions` brings the deletions of a later copy to an older WAL.
+    #[test]
+    fn tombstones_of_another_copy_are_added_once_more() {
+        let (old, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut log, _) = DeletionLog::open(old.path()).unwrap();
+        log.bury(&tombstone(1)).unwrap();
+        let (mut log, _) = DeletionLog::open(later.path()).unwrap();
+        log.bury(&tombstone(1)).unwrap();
+        log.note_hidden(&[tombstone(1)]).unwrap();
+        log.bury(&tombstone(2)).unwrap();
+        let records = tombstones_of(&fs::read(later.path().join(NAME)).unwrap());
+        add_tombstones(old.path(), &records).unwrap();
+        let (_, found) = DeletionLog::open(old.path()).unwrap();
+        assert_eq!(found.pending, [tombstone(1), tombstone(2)]);
+        assert_eq!(tombstones_of(b"no deletions"), [0; 0]);
     }
 
     /// As `docs/operations.md` repeats deletions in a store that was restored from before them.

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tonic::{Code, Status};
 
 use self::log::{DeletionLog, Tombstone};
+pub(crate) use self::log::{RECORD_BYTES, add_tombstones, tombstones_of};
 pub(crate) use self::worker::Worker;
 use crate::ingest::limits::Buckets;
 use crate::server::retry;
