@@ -49,6 +49,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
+    let is_question = matches!(args.action, None | Some(Action::List));
     match args.action {
         Some(Action::Export { file, engines }) => {
             let engines = if engines.is_empty() { ready() } else { engines };
@@ -63,7 +64,8 @@ fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
         Some(Action::Fetch { engines }) => fetch(engines)?,
         Some(Action::List) | None => {}
     }
-    show(args.json)
+    let is_missing = show(args.json)?;
+    Ok(ExitCode::from(u8::from(is_question && is_missing)))
 }
 
 /// Returns the engines in the cache.
@@ -91,7 +93,8 @@ fn fetch(engines: Vec<Engine>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(json: bool) -> anyhow::Result<ExitCode> {
+/// Prints all engines; returns whether one is missing.
+fn show(json: bool) -> anyhow::Result<bool> {
     let statuses = epwatch_engines::list();
     if json {
         output::json(&statuses)?;
@@ -100,10 +103,9 @@ fn show(json: bool) -> anyhow::Result<ExitCode> {
             output::line(status)?;
         }
     }
-    let is_missing = statuses
+    Ok(statuses
         .iter()
-        .any(|s| matches!(s.state, State::Missing | State::Damaged));
-    Ok(ExitCode::from(u8::from(is_missing)))
+        .any(|s| matches!(s.state, State::Missing | State::Damaged)))
 }
 
 /// Makes a runtime available, with progress on stderr.

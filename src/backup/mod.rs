@@ -41,7 +41,7 @@ struct BackupArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with = "to")]
     into: Option<PathBuf>,
     /// Afterwards remove all but the latest N backups that were made with --into.
-    #[arg(long, value_name = "N", requires = "into", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", requires = "into", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
     #[command(flatten)]
     store: StoreArgs,

@@ -226,7 +226,7 @@ fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
         (
             format!("backup {backup} --keep 3 --data-dir {none}"),
             2,
-            "--into",
+            "--keep",
         ),
         (format!("backup {backup} --into {there}"), 2, "--into"),
     ] {

@@ -313,6 +313,9 @@ impl Example {
     fn command(&self, root: &Path) -> Command {
         for path in &self.files {
             let text = match path.rsplit('/').next().unwrap() {
+                "serve.toml" => {
+                    docs("examples/serve.toml").replace("\"/", &format!("\"{}/", root.display()))
+                }
                 "epwatch.toml" => docs("examples/epwatch.toml")
                     .replace("\"/", &format!("\"{}/", root.display()))
                     .replace("http://clickhouse:8123", "http://127.0.0.1:9"),
@@ -522,9 +525,17 @@ fn the_commands_of_the_examples_exist() {
         service("detector"),
         unit("epwatch-collector"),
         unit("epwatch-detector"),
+        unit("epwatch-serve"),
+        unit("epwatch-backup"),
     ] {
         let line = example.args;
-        let help = check_succeeds(&mut epwatch(&format!("{} --help", line[0])));
+        let is_option = |word: &&String| !word.starts_with("--");
+        let command: Vec<&str> = line
+            .iter()
+            .take_while(is_option)
+            .map(String::as_str)
+            .collect();
+        let help = check_succeeds(&mut epwatch(&format!("{} --help", command.join(" "))));
         for option in line.iter().filter(|word| word.starts_with("--")) {
             assert!(help.contains(option.as_str()), "{option} of {line:?}");
         }
@@ -649,4 +660,29 @@ fn a_config_is_checked_and_shown_without_a_start() {
     check_fails(&mut run("show"), 2, "collector.litsen");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// The simplest deployment, as its unit starts it.
+#[test]
+fn the_serve_of_the_examples_starts_with_what_it_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let mut command = unit("epwatch-serve").command(root.path());
+    command.env("EPWATCH_CACHE", epwatch_engines::cache_dir().unwrap());
+    let (_running, addresses) = Running::start(command.arg("--json"));
+    assert!(
+        addresses["endpoint"]
+            .as_str()
+            .unwrap()
+            .starts_with("https://"),
+        "{addresses}"
+    );
+    let image = docs("examples/Containerfile.serve");
+    for part in [
+        "FROM epwatch",
+        "epwatch engines import",
+        "EPWATCH_CACHE=",
+        "\"serve\"",
+    ] {
+        assert!(image.contains(part), "{part} in {image}");
+    }
 }

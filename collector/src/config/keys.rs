@@ -224,7 +224,7 @@ pub(super) fn check(
 ) {
     let is_open = keys.is_empty() && keys_file.is_none();
     problems.check("keys", !is_open || listen.ip().is_loopback(), || {
-        format!("without an app key only a loopback address may listen, not {listen}")
+        format!("without an app key only a loopback address may listen, not {listen}; `epwatch collector key` makes one")
     });
     check_entries("keys", keys, problems);
     if let Some(path) = keys_file
