@@ -10,7 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use crate::environment::PREFIX;
+/// Prefix of this product's variables. `EPWATCH_COLLECTOR__WAL__MAX_BYTES` is the config key `collector.wal.max_bytes`.
+pub(crate) const PREFIX: &str = "EPWATCH_";
+
+/// Sections of the config file and its keys outside of sections, which variables may set.
+pub(crate) const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
 /// A config that cannot be used. The text names file or variable, key and the expected value.
 #[derive(Debug, thiserror::Error)]

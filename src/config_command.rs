@@ -21,15 +21,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum ConfigCommand {
-    Check(CheckArgs),
-    Show(ShowArgs),
+    Check(ConfigCheckArgs),
+    Show(ConfigShowArgs),
 }
 
 /// Checks a config as a server would at its start, files that it names included. Starts nothing.
 ///
 /// Exit code 2: it cannot be used; each problem is named with its key and source.
 #[derive(Debug, clap::Args)]
-struct CheckArgs {
+struct ConfigCheckArgs {
     /// Config file (TOML) [default: none].
     #[arg(value_name = "FILE", env = "EPWATCH_CONFIG")]
     file: Option<PathBuf>,
@@ -40,7 +40,7 @@ struct CheckArgs {
 
 /// Prints each key with its value in effect, as TOML. Secrets are hidden.
 #[derive(Debug, clap::Args)]
-struct ShowArgs {
+struct ConfigShowArgs {
     /// Config file (TOML) [default: none].
     #[arg(value_name = "FILE", env = "EPWATCH_CONFIG")]
     file: Option<PathBuf>,

@@ -4,13 +4,8 @@ use std::collections::BTreeSet;
 
 use strsim::damerau_levenshtein;
 
+use crate::config::{PREFIX, SECTIONS};
 use crate::output::WrongUse;
-
-/// Prefix of this product's variables. `EPWATCH_COLLECTOR__WAL__MAX_BYTES` is the config key `collector.wal.max_bytes`.
-pub(crate) const PREFIX: &str = "EPWATCH_";
-
-/// Sections of the config file and its keys outside of sections, which variables may set.
-pub(crate) const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
 
 /// Variables outside of the config. docs/operations.md lists those that a user may set.
 const OWN: &[&str] = &[

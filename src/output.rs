@@ -73,7 +73,7 @@ fn say(error: &anyhow::Error) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Standard output. Bytes for a reader that is gone are dropped, since nobody needs them and a server must not end.
+/// Standard output. Drops bytes whose reader is gone: they are of no use, and a server must not end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stdout;
 

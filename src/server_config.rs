@@ -9,8 +9,7 @@ use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{self, ConfigError, Sources},
-    environment::SECTIONS,
+    config::{self, ConfigError, SECTIONS, Sources},
     shutdown::Hangup,
     store_config::StoreConfig,
 };

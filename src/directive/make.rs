@@ -225,7 +225,7 @@ pub(super) fn made_up_id(action: &DirectiveAction) -> anyhow::Result<String> {
 }
 
 impl MakeArgs {
-    /// Returns the chipset as devices report it. One that no device has would be obeyed by nobody.
+    /// Returns the chipset as devices report it. No device would obey a name that none of them has.
     fn chipset(&self) -> anyhow::Result<String> {
         let asked = &self.scope.chipset;
         if asked.is_empty() || self.unlisted_chipset {

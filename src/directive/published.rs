@@ -122,7 +122,7 @@ pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     say(args.json, published)
 }
 
-/// Returns how many devices it fits. A typo in its scope makes it fit none, and nobody would notice.
+/// Returns how many devices it fits, and refuses zero: that is mostly a typo in the scope, which has no other sign.
 async fn refuse_useless(
     client: &epwatch_collector::Client,
     signed: &SignedDirective,

@@ -116,6 +116,8 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
             .number("SELECT uniqExact(installation, stream_id, sequence) FROM report_copies")
             .await
             >= 400 + sent
+            && serve.number("SELECT count() FROM report_copies").await
+                == serve.number("SELECT count() FROM reports").await
     })
     .await;
     let all: HashSet<String> = serve.keys().await.into_iter().collect();

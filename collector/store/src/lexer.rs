@@ -1,4 +1,4 @@
-//! Tokens of ClickHouse SQL, just enough to tell code from quoted text and comments.
+//! Tokens of ClickHouse SQL, just enough to separate code from quoted text and comments.
 //!
 //! The checks of the engine's socket and the migrations runner use it. It never fails: an unclosed quote or comment
 //! runs to the end, and the engine then refuses the text.

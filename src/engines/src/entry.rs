@@ -26,7 +26,7 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
-    /// The entry's folder name, which tells a folder that was renamed by hand.
+    /// The entry's folder name. It shows that a folder was renamed by hand.
     pub(crate) name: String,
     pub(crate) version: String,
     /// Relative path with `/` -> size and hash.

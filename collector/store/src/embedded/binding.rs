@@ -311,7 +311,7 @@ impl Connection {
         let name_lengths: Vec<usize> = params.iter().map(|p| p.0.len()).collect();
         let values: Vec<*const c_char> = params.iter().map(|p| p.1.as_ptr().cast()).collect();
         let value_lengths: Vec<usize> = params.iter().map(|p| p.1.len()).collect();
-        // SAFETY: every pointer is valid for the length beside it for the whole call, and the
+        // SAFETY: every pointer is valid for the length next to it for the whole call, and the
         // engine copies what it keeps.
         unsafe {
             function(
@@ -531,7 +531,7 @@ pub(crate) fn exit_now(code: u8) -> ! {
     unsafe { libc::_exit(c_int::from(code)) }
 }
 
-/// Asks the kernel for SIGTERM when the thread that spawned this process ends.
+/// Makes the kernel send SIGTERM when the thread that spawned this process ends.
 ///
 /// Linux only. Elsewhere the end of the control channel has the same effect a little later.
 pub(crate) fn end_with_parent() {

@@ -305,7 +305,7 @@ fn socket_path(
         return Ok(wanted);
     }
     if let (None, Some(runtime_dir)) = (chosen, runtime_dir) {
-        // The runtime folder is this user's alone; the name tells two engines apart.
+        // The runtime folder belongs to this user alone; the name separates two engines.
         let short = runtime_dir.join(format!("epwatch-{}.sock", short_hash(home)));
         if fits(&short) {
             return Ok(short);

@@ -144,13 +144,13 @@ impl RunningEngine {
             )
         });
         if let Err(text) = result {
-            // Both ends gone means the client left; then nobody wants the text.
+            // If both ends are gone, the client left and needs no text.
             match head.take() {
                 Some(head) => drop(head.send(Err(text))),
                 None => drop(channels.rest.blocking_send(Err(text))),
             }
         }
-        // Before the channel closes: a reader tells an end from a thread that died by this.
+        // Set before the channel closes. By it a reader separates an end from a thread that died.
         ticket.finished.store(true, Ordering::Release);
         drop(channels.rest);
     }

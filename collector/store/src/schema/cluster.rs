@@ -76,7 +76,7 @@ impl Cluster {
         if self.is_replicated { "Replicated" } else { "" }
     }
 
-    /// The table setting that says how many inserts a shard remembers to know a repeated one.
+    /// Returns the table setting for the number of inserts that a shard remembers, so that it recognises a repeated one.
     #[must_use]
     pub fn deduplication_window(&self) -> &'static str {
         if self.is_replicated {

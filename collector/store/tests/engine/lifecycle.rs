@@ -346,7 +346,7 @@ async fn the_child_outlives_the_thread_that_asked_for_it() {
     store.stop().await;
 }
 
-/// Ctrl-C in a terminal goes to the whole process group; the engine ends when it is told to.
+/// Ctrl-C in a terminal goes to the whole process group; the engine ends at the order of its parent.
 #[tokio::test]
 async fn a_terminal_s_ctrl_c_does_not_reach_the_child() {
     let test = TestStore::start().await;

@@ -1,4 +1,4 @@
-//! What the `clickhouse` crate asks and what it must get.
+//! Requests of the `clickhouse` crate, and the answers that it needs.
 
 use clickhouse::{Compression, Row};
 use epwatch_store::embedded::EmbeddedStore;

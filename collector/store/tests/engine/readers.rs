@@ -1,4 +1,4 @@
-//! What third parties get on the port for readers, asked as they ask.
+//! Answers on the port for readers, to requests as third parties send them.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -164,6 +164,6 @@ async fn watch_control(mut control: UnixStream) {
 
 fn report(mut control: &UnixStream, report: &Report) {
     let line = serde_json::to_string(report).expect("plain strings serialise");
-    // Nobody reads the report if the parent is gone.
+    // A parent that is gone needs no report.
     let _ = control.write_all(format!("{line}\n").as_bytes());
 }
