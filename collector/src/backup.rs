@@ -234,19 +234,11 @@ impl From<SinkError> for CutError {
 mod tests {
     use super::*;
     use crate::wal::{Batch, Checkpoint, Wal, WalOptions, WalRecords};
-    use epwatch_server::SystemClock;
-    use std::sync::Arc;
-    use std::time::Duration;
 
     fn options(dir: &Path) -> WalOptions {
         WalOptions {
-            dir: dir.to_owned(),
-            segment_bytes: 64 << 10,
             max_bytes: 64 << 20,
-            max_in_flight_bytes: 1 << 20,
-            min_free_bytes: 0,
-            gather: Duration::ZERO,
-            clock: Arc::new(SystemClock),
+            ..wal::tests::options(dir)
         }
     }
 

@@ -143,13 +143,10 @@ fn sent(n: u64) -> SendClock {
 /// Records of these reports as the WAL gives them back.
 pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Record> {
     let options = WalOptions {
-        dir: dir.join("wal"),
         segment_bytes: 1 << 20,
         max_bytes: 8 << 20,
-        max_in_flight_bytes: 1 << 20,
-        min_free_bytes: 0,
-        gather: Duration::ZERO,
         clock: Arc::new(ManualClock::at_us(RECEIVED_US)),
+        ..crate::wal::tests::options(&dir.join("wal"))
     };
     let wal = Wal::open(&options).unwrap().wal;
     let mut batch = Batch::default();

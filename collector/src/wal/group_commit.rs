@@ -105,7 +105,8 @@ enum Chore {
 /// Closes the WAL with its last handle.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) durable: watch::Receiver<WalOffset>,
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -125,16 +126,11 @@ impl Drop for Threads {
     }
 }
 
-/// An open WAL with running threads.
-pub(crate) struct Started {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) durable: watch::Receiver<WalOffset>,
-    pub(crate) threads: Arc<Threads>,
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) recovery: Recovery,
-}
-
-pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalError> {
+/// Opens the WAL of a directory and starts its threads.
+pub(crate) fn start(
+    options: &WalOptions,
+    dir: WalDir,
+) -> Result<(Arc<Threads>, Checkpoint, Recovery), WalError> {
     let id = dir.collector_id;
     let checkpoint = checkpoint::load(&*dir.storage, &id.0)
         .map_err(WalError::io("read wal checkpoint"))?
@@ -185,16 +181,11 @@ pub(crate) fn start(options: &WalOptions, dir: WalDir) -> Result<Started, WalErr
     })?;
     let running = Mutex::new(vec![writer, housekeeper]);
     let threads = Arc::new(Threads {
-        shared: shared.clone(),
-        running,
-    });
-    Ok(Started {
         shared,
         durable,
-        threads,
-        checkpoint,
-        recovery,
-    })
+        running,
+    });
+    Ok((threads, checkpoint, recovery))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, WalError> {

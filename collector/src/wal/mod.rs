@@ -33,7 +33,7 @@ mod reader;
 mod segment;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +58,7 @@ pub(crate) use self::reader::{Chunk, Record};
 #[derive(Debug, Clone)]
 pub struct Wal {
     shared: Arc<group_commit::Shared>,
-    durable: watch::Receiver<WalOffset>,
-    _threads: Arc<group_commit::Threads>,
+    threads: Arc<group_commit::Threads>,
 }
 
 /// A handle that does not keep the WAL open.
@@ -95,15 +94,12 @@ impl Wal {
     }
 
     fn open_in(dir: dir::WalDir, options: &WalOptions) -> Result<Opened, WalError> {
-        let started = group_commit::start(options, dir)?;
+        let (threads, checkpoint, recovery) = group_commit::start(options, dir)?;
+        let shared = threads.shared.clone();
         Ok(Opened {
-            wal: Wal {
-                shared: started.shared,
-                durable: started.durable,
-                _threads: started.threads,
-            },
-            checkpoint: started.checkpoint,
-            recovery: started.recovery,
+            wal: Wal { shared, threads },
+            checkpoint,
+            recovery,
         })
     }
 
@@ -170,7 +166,7 @@ impl Wal {
     /// The durable end, with one change per group.
     #[must_use]
     pub fn durable(&self) -> watch::Receiver<WalOffset> {
-        self.durable.clone()
+        self.threads.durable.clone()
     }
 
     /// The random id that identifies this WAL's records.
@@ -204,6 +200,6 @@ impl Wal {
     /// Refuses further appends, finishes those under way, and stops the threads. Blocks.
     pub fn close(&self) {
         self.shared.close();
-        self._threads.join();
+        self.threads.join();
     }
 }

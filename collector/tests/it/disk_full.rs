@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use epwatch_collector::{Wal, WalOffset, WalOptions};
+use epwatch_collector::{Wal, WalOffset};
 use epwatch_server::ByteSize;
-use epwatch_server::SystemClock;
 use epwatch_store::StoreTarget;
 use tonic::{Code, Status};
 
@@ -99,16 +98,7 @@ async fn upload(device: &mut Device, call: u64) -> Result<(), Status> {
 }
 
 fn n_records(wal: &Path) -> u64 {
-    let options = WalOptions {
-        dir: wal.to_owned(),
-        segment_bytes: 256 << 10,
-        max_bytes: 1 << 30,
-        max_in_flight_bytes: 1 << 20,
-        min_free_bytes: 0,
-        gather: Duration::ZERO,
-        clock: std::sync::Arc::new(SystemClock),
-    };
-    let opened = Wal::open(&options).unwrap();
+    let opened = Wal::open(&crate::wal_crash::options(wal)).unwrap();
     let all = opened
         .wal
         .read(WalOffset(0), WalOffset(u64::MAX), usize::MAX, usize::MAX);

@@ -391,6 +391,8 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
         &[
             "epwatch_collector_reloads_total{result=\"failed\"} 0",
             "epwatch_collector_files_current{files=\"tls\"} 1",
+            // By `openssl x509 -enddate`.
+            "epwatch_collector_tls_not_after_timestamp_seconds 4948846930",
         ],
     );
     // The connection that was there before goes on.

@@ -15,7 +15,8 @@ const LINE: &str = "acknowledged ";
 const N_TASKS: u64 = 8;
 const N_KILLS: u64 = 12;
 
-fn options(dir: &Path) -> WalOptions {
+/// Without a limit of the disk.
+pub(crate) fn options(dir: &Path) -> WalOptions {
     WalOptions {
         gather: std::time::Duration::ZERO,
         min_free_bytes: 0,

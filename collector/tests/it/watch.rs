@@ -132,3 +132,20 @@ async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
         .expect("it ends by itself");
     collector.stop().await;
 }
+
+/// Values next to their limits, so that the time left is a division.
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_limits_and_free_space_are_on_the_page() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.refresh = Period(Duration::from_millis(10));
+    let collector = crate::support::start_with(&store, config).await;
+    let of = |name: &str| metric(&collector, &format!("epwatch_collector_{name}"));
+    eventually("the store's size is read", || of("store_disk_bytes ") > 0.0).await;
+    assert!(of("store_disk_free_bytes ") > of("store_disk_bytes "));
+    assert!(of("wal_free_bytes ") > of("wal_min_free_bytes "));
+    assert_eq!(of("wal_max_bytes "), f64::from(64 << 20));
+    assert!(of("connections_max ") >= 100.0);
+    assert_eq!(of("tls_not_after_timestamp_seconds "), 0.0);
+    store.end(collector).await;
+}

@@ -64,7 +64,8 @@ fn payloads(log: &Log, from: WalOffset) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn options(dir: &Path) -> WalOptions {
+/// A small WAL without limits of the disk.
+pub(crate) fn options(dir: &Path) -> WalOptions {
     WalOptions {
         gather: Duration::ZERO,
         min_free_bytes: 0,
