@@ -92,13 +92,15 @@ pub(crate) struct Shared {
     stamp: Mutex<ReceiveTime>,
     /// Of groups and records; [`Shared::stats`] fills the other fields.
     counts: Mutex<WalStats>,
+    /// Segments below are freed. An atomic, because a chore is dropped while the queue of them is full.
+    free_below: AtomicU64,
     chores: std_mpsc::SyncSender<Chore>,
 }
 
 #[derive(Debug)]
 enum Chore {
     PrepareSpare,
-    RemoveBelow(u64),
+    FreeSegments,
     Stop,
 }
 
@@ -141,7 +143,7 @@ pub(crate) fn start(
     let (chores, chores_received) = std_mpsc::sync_channel(16);
     // Segments that the previous process did not remove. If no record waits for the store, no later checkpoint would
     // remove them, and they could fill the WAL.
-    let _ = chores.try_send(Chore::RemoveBelow(checkpoint.offset.0));
+    let _ = chores.try_send(Chore::FreeSegments);
     let shared = Arc::new(Shared {
         log,
         collector_id: id,
@@ -164,6 +166,7 @@ pub(crate) fn start(
             end,
         }),
         counts: Mutex::default(),
+        free_below: AtomicU64::new(checkpoint.offset.0),
         chores,
     });
     shared.check_disk();
@@ -260,10 +263,10 @@ impl Shared {
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
         checkpoint::save(&*self.dir.storage, &self.collector_id.0, checkpoint)
             .map_err(WalError::io("save wal checkpoint"))?;
-        // If the housekeeper is behind, the next checkpoint repeats this.
-        let _ = self
-            .chores
-            .try_send(Chore::RemoveBelow(checkpoint.offset.0));
+        let offset = checkpoint.offset.0;
+        self.free_below.store(offset, Ordering::Relaxed);
+        // If the housekeeper is behind, it frees them once it is idle.
+        let _ = self.chores.try_send(Chore::FreeSegments);
         Ok(())
     }
 
@@ -465,7 +468,6 @@ async fn complete_groups(
 
 fn housekeep(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
     let mut checked = Instant::now();
-    let mut checkpoint = 0;
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
         if checked.elapsed() >= PROBE_PERIOD {
@@ -480,13 +482,10 @@ fn housekeep(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
         let done = match chore {
             Ok(Chore::PrepareSpare) if shared.log.wants_spare() => shared.log.prepare_spare(),
             Ok(Chore::PrepareSpare) => Ok(()),
-            Ok(Chore::RemoveBelow(offset)) => {
-                checkpoint = offset;
-                shared.log.remove_below(checkpoint).map(|_| ())
-            }
-            // Retries a removal that failed.
-            Err(std_mpsc::RecvTimeoutError::Timeout) => {
-                shared.log.remove_below(checkpoint).map(|_| ())
+            // The timeout retries a removal that failed.
+            Ok(Chore::FreeSegments) | Err(std_mpsc::RecvTimeoutError::Timeout) => {
+                let below = shared.free_below.load(Ordering::Relaxed);
+                shared.log.remove_below(below).map(|_| ())
             }
             Ok(Chore::Stop) | Err(std_mpsc::RecvTimeoutError::Disconnected) => return,
         };
