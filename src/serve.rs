@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "store                  {data_dir} (other commands: --clickhouse {store})"
             )),
             None => output::notice(format_args!(
-                "store                  {:?}",
+                "store                  {}",
                 stack.store.target
             )),
         }

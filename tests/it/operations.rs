@@ -230,7 +230,7 @@ fn promtool(args: &[&str], input: &str) {
     let mut child = match child {
         Ok(child) => child,
         Err(error) if std::env::var_os("REQUIRE_PROMTOOL").is_none() => {
-            println!("left out: {args:?} of promtool: {error}");
+            let _ = writeln!(std::io::stderr(), "left out: {args:?} of promtool: {error}");
             return;
         }
         Err(error) => panic!("promtool: {error}"),

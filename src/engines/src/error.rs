@@ -57,7 +57,7 @@ pub enum EngineError {
     /// An archive holds no engine of this version and platform.
     #[error("failed to import {}: it holds none of {expected}; export it with this version of epwatch", file.display())]
     NothingToImport {
-        /// The archive.
+        /// The archive, as named.
         file: PathBuf,
         /// The entries that this program uses, as text.
         expected: String,
