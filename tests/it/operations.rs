@@ -528,18 +528,54 @@ fn the_commands_of_the_examples_exist() {
         unit("epwatch-serve"),
         unit("epwatch-backup"),
     ] {
-        let line = example.args;
-        let is_option = |word: &&String| !word.starts_with("--");
-        let command: Vec<&str> = line
-            .iter()
-            .take_while(is_option)
-            .map(String::as_str)
-            .collect();
-        let help = check_succeeds(&mut epwatch(&format!("{} --help", command.join(" "))));
-        for option in line.iter().filter(|word| word.starts_with("--")) {
-            assert!(help.contains(option.as_str()), "{option} of {line:?}");
+        check_command(&example.args);
+    }
+}
+
+/// Checks that the help of a command line's command has its options.
+fn check_command(words: &[String]) {
+    let is_plain = |word: &&String| word.starts_with(|c: char| c.is_ascii_lowercase());
+    let command = Vec::from_iter(words.iter().take_while(is_plain).cloned()).join(" ");
+    let help = check_succeeds(&mut epwatch(&format!("{command} --help")));
+    for option in words.iter().filter(|word| word.starts_with("--")) {
+        let option = option.split('=').next().unwrap_or_default();
+        assert!(help.contains(option), "{option} of {words:?}");
+    }
+}
+
+/// Returns the command lines of `epwatch` in code, without the rest of the shell's line.
+fn command_lines(text: &str) -> Vec<Vec<String>> {
+    let text = text.replace("\\\n", " ");
+    let mut found = Vec::new();
+    for (at, block) in text.split("```").enumerate() {
+        let is_shell = at % 2 == 1 && block.starts_with("sh\n");
+        let inline = block.split('`').skip(1).step_by(2).filter(|_| at % 2 == 0);
+        let lines = inline.chain(block.lines().filter(|_| is_shell));
+        for line in lines.flat_map(|line| line.split("&&")) {
+            let line = line.split(" #").next().unwrap_or_default();
+            let is_variable = |word: &String| word.contains('=') && !word.starts_with('-');
+            let words = Vec::from_iter(words(line).into_iter().skip_while(is_variable));
+            if words.len() > 1 && words[0] == "epwatch" {
+                found.push(words[1..].to_vec());
+            }
         }
     }
+    found
+}
+
+#[test]
+fn the_commands_of_the_documents_exist() {
+    let mut n_commands = 0;
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            for words in command_lines(&std::fs::read_to_string(path).unwrap()) {
+                check_command(&words);
+                n_commands += 1;
+            }
+        }
+    }
+    assert!(n_commands > 20, "{n_commands}");
 }
 
 /// An operator tells from a log, a page or the program itself what runs where.

@@ -1,6 +1,6 @@
 //! `docs/views.md` is the schema's: views, columns and types of the migrated engine, sentences of the migrations.
 //!
-//! Meanings of columns are written by hand in the document and kept. `EPWATCH_WRITE_DOCS=1` writes the rest again.
+//! Meanings of columns are written by hand in the document and kept. `EPWATCH_BLESS=1` writes the rest again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,14 +116,14 @@ async fn the_dictionary_has_each_column_of_each_view() {
     run.unwrap();
     store.engine.stop().await;
     let expected = rendered(&document, &columns);
-    let must_write = env::var_os("EPWATCH_WRITE_DOCS").is_some();
+    let must_write = env::var_os("EPWATCH_BLESS").is_some();
     if must_write {
         fs::write(DOCUMENT, &expected).unwrap();
     }
     let is_same = must_write || document == expected;
     assert!(
         is_same,
-        "docs/views.md is of another schema: EPWATCH_WRITE_DOCS=1 with this test writes it"
+        "docs/views.md is of another schema: EPWATCH_BLESS=1 with this test writes it"
     );
     let meanings = meanings(&expected);
     let without = meanings.keys().filter(|name| meanings[*name].is_empty());
