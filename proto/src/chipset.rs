@@ -26,7 +26,7 @@ pub struct Chipset(String);
 pub struct Soc {
     /// Code, for example `SM8650`.
     pub soc: &'static str,
-    /// Trade name.
+    /// Trade name, for example `Snapdragon 8 Gen 3`.
     pub name: &'static str,
     /// Hexagon architecture version of its HTP, for example 75.
     pub hexagon_arch: u32,
@@ -39,7 +39,7 @@ pub struct Soc {
 /// Whether an HTP computes in FP16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fp16 {
-    /// Yes.
+    /// It does, for every op.
     Yes,
     /// Yes, but many ops fail when the session is created.
     ManyOpsFail,

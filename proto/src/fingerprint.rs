@@ -24,7 +24,7 @@ pub const FINGERPRINT_ALGORITHM: u32 = 1;
 pub struct Fingerprint {
     /// Version of the rules, 1 or more.
     pub algorithm: u32,
-    /// The hash.
+    /// The first 8 bytes of the SHA-256.
     pub value: u64,
 }
 

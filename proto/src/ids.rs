@@ -103,7 +103,7 @@ impl Sequence {
         NonZeroU64::new(value).map(Self)
     }
 
-    /// The number.
+    /// Returns the number on the wire.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
@@ -130,7 +130,7 @@ impl SessionUid {
         NonZeroU64::new(value).map(Self)
     }
 
-    /// The number.
+    /// Returns the number on the wire.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
@@ -162,7 +162,7 @@ impl ModelHash {
         unhex(text)?.try_into().ok().map(Self)
     }
 
-    /// The bytes.
+    /// Returns the 32 bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -49,7 +49,7 @@ pub enum RecordedError {
     Io {
         /// Where the record begins.
         offset: u64,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

@@ -92,7 +92,7 @@ message! {
 }
 
 impl CheckedMessage for Session {
-    /// The uid.
+    /// The uid, for the check of references.
     type Kept<'a> = u64;
 
     #[inline]

@@ -346,14 +346,14 @@ impl Watch {
     fn completed(&self, facts: &PreflightFacts) -> PreflightFacts {
         let mut facts = facts.clone();
         let core = self.shared.core();
-        let device = core.device();
+        let device = &core.device;
         let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
         let of_device = device.hexagon_arch.or_else(of_chipset);
         facts.hexagon_arch = facts.hexagon_arch.or(of_device);
         if facts.runtime_qairt.is_empty() {
             facts
                 .runtime_qairt
-                .clone_from(&core.runtime().qnn_sdk_version);
+                .clone_from(&core.runtime.qnn_sdk_version);
         }
         facts
     }

@@ -135,7 +135,7 @@ pub struct ExplainedNode {
     pub op_type: String,
     /// Empty for ONNX's own domain.
     pub domain: String,
-    /// Reason code.
+    /// Reason code, as in `epwatch inspect --json`.
     pub reason: String,
     /// The validator's sentence, if the log was captured.
     pub reason_text: Option<String>,
@@ -149,11 +149,11 @@ pub struct ExplainedNode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExplainedReason {
-    /// The reason code.
+    /// The code's name in SQL and JSON.
     pub code: String,
-    /// One sentence.
+    /// What happened, in one sentence.
     pub meaning: String,
-    /// One sentence on what to do.
+    /// The way out, in one sentence.
     pub fix: String,
 }
 

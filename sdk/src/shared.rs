@@ -56,7 +56,7 @@ impl Shared {
     pub(crate) fn start(config: SdkConfig) -> io::Result<Self> {
         let clock = Clock::start();
         let core = Core::new(config.core.clone(), random_stream(), clock.now());
-        let conditions = core.conditions();
+        let conditions = Arc::clone(&core.conditions);
         let zones = config.thermal_zones.clone();
         let is_thermal_read = zones.is_some();
         let thermal = zones.map(|zones| ThermalReader::new(Arc::clone(&conditions), zones));
@@ -167,13 +167,13 @@ impl Shared {
 
     /// Takes ORT's version from the loaded library, once.
     pub(crate) fn note_ort_version(&self) {
-        let is_known = !self.core().runtime().ort_version.is_empty();
+        let is_known = !self.core().runtime.ort_version.is_empty();
         if is_known {
             return;
         }
         if let Some(version) = placement::ort_version() {
             let mut core = self.core();
-            let mut runtime = core.runtime().clone();
+            let mut runtime = core.runtime.clone();
             runtime.ort_version = version;
             core.set_runtime(runtime);
         }

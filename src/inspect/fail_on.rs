@@ -7,7 +7,7 @@ use std::str::FromStr;
 pub(super) enum FailOn {
     /// A computing node on the CPU.
     Cpu,
-    /// No session.
+    /// A session that cannot be made.
     Failed,
     /// More than this share of the MACs on the CPU.
     Macs(f64),

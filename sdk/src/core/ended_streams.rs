@@ -10,7 +10,7 @@ struct Named {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct EndedStreams(Vec<Named>);
+pub(crate) struct EndedStreams(Vec<Named>);
 
 impl EndedStreams {
     pub(super) fn add(&mut self, stream: EndedStream) {
@@ -22,7 +22,7 @@ impl EndedStreams {
         }
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = StreamId> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = StreamId> {
         self.0.iter().map(|named| named.stream.stream)
     }
 

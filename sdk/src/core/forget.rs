@@ -57,11 +57,6 @@ impl Core {
         self.refresh_baselines();
     }
 
-    /// Sets how often consent was given or withdrawn in this process.
-    pub(crate) fn set_consent_changes(&mut self, n: u64) {
-        self.health.consent_changes = n;
-    }
-
     /// Drops closed sessions while consent is missing, because no seal does it then.
     pub(super) fn drop_unrecorded_closed(&mut self) {
         if !self.conditions.is_recording() {

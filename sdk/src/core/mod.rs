@@ -67,13 +67,16 @@ pub use session::SessionInfo;
 #[derive(Debug)]
 pub struct Core {
     app: App,
-    device: Device,
-    runtime: Runtime,
+    /// Normalised.
+    pub(crate) device: Device,
+    /// Normalised; set by [`Self::set_runtime`].
+    pub(crate) runtime: Runtime,
     sdk: Sdk,
     boot_id: String,
-    installation: Option<InstallationId>,
+    /// Nothing is sealed without it.
+    pub(crate) installation: Option<InstallationId>,
     stream: StreamId,
-    next_sequence: u64,
+    pub(crate) next_sequence: u64,
     interval_start: Now,
     sessions: Vec<SessionState>,
     /// Last intervals of closed sessions, until the next seal.
@@ -81,15 +84,17 @@ pub struct Core {
     /// Number of closed sessions at which the core wants a seal.
     seal_wanted_at: usize,
     start_failures: Vec<StartFailure>,
-    ended: EndedStreams,
-    health: SdkHealth,
+    /// Ended streams that no acknowledged report has named.
+    pub(crate) ended: EndedStreams,
+    /// Cumulative since the stream began; runs as of the last seal.
+    pub(crate) health: SdkHealth,
     sealed_health: SdkHealth,
     baselines: BaselineSet,
     settled_runs: u64,
     /// Updates that the file of baselines lacks.
-    baseline_updates: Vec<BaselineUpdate>,
+    pub(crate) baseline_updates: Vec<BaselineUpdate>,
     keeps_baseline_updates: bool,
-    conditions: Arc<CurrentConditions>,
+    pub(crate) conditions: Arc<CurrentConditions>,
     pub(crate) directives: Directives,
     pub(crate) self_tests: SelfTestsInProcess,
 }
@@ -137,11 +142,6 @@ impl Core {
         self.installation = Some(installation);
     }
 
-    /// Returns the installation, if it is set.
-    pub(crate) fn installation(&self) -> Option<InstallationId> {
-        self.installation
-    }
-
     /// Returns the stream that reports are numbered in.
     pub fn stream(&self) -> StreamId {
         self.stream
@@ -156,19 +156,10 @@ impl Core {
         self.refresh_baselines();
     }
 
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
     /// Sets the inference runtime. Long texts are clipped.
     pub(crate) fn set_runtime(&mut self, runtime: Runtime) {
         self.runtime = runtime.normalised();
         self.refresh_baselines();
-    }
-
-    /// Returns the inference runtime as it is reported.
-    pub(crate) fn runtime(&self) -> &Runtime {
-        &self.runtime
     }
 
     /// Sets the conditions of later runs that are recorded without their own.
@@ -176,20 +167,11 @@ impl Core {
         self.conditions.set(conditions, false);
     }
 
-    pub(crate) fn conditions(&self) -> Arc<CurrentConditions> {
-        Arc::clone(&self.conditions)
-    }
-
     /// Adds streams of this installation that ended. Every report names them until one is acknowledged.
     pub(crate) fn add_ended_streams(&mut self, streams: impl IntoIterator<Item = EndedStream>) {
         for stream in streams.into_iter().filter(|s| s.stream != self.stream) {
             self.ended.add(stream);
         }
-    }
-
-    /// Ended streams that no acknowledged report has named.
-    pub(crate) fn streams_to_name(&self) -> impl Iterator<Item = StreamId> {
-        self.ended.ids()
     }
 
     /// Counts a session that could not be made. Equal failures of an interval are counted together.
@@ -277,21 +259,9 @@ impl Core {
         *self.health.upload_failures.entry(kind).or_default() += 1;
     }
 
-    /// Sets size and age of the spool for the next report.
-    pub(crate) fn set_spool(&mut self, bytes: u64, oldest: Option<Duration>) {
-        let ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-        self.health.spool_bytes = bytes;
-        self.health.spool_oldest_ms = ms;
-    }
-
     /// Returns the SDK's own counters, cumulative since the stream began; runs as of the last seal.
     pub fn health(&self) -> &SdkHealth {
         &self.health
-    }
-
-    /// Returns the highest sealed sequence, 0 before the first.
-    pub(crate) fn last_sequence(&self) -> u64 {
-        self.next_sequence - 1
     }
 
     pub(crate) fn load_baselines(&mut self, baselines: BaselineSet) {
@@ -301,10 +271,6 @@ impl Core {
         }
         self.keeps_baseline_updates = true;
         self.refresh_baselines();
-    }
-
-    pub(crate) fn take_baseline_updates(&mut self) -> Vec<BaselineUpdate> {
-        std::mem::take(&mut self.baseline_updates)
     }
 
     /// Keeps updates that could not be written for the next attempt. Beyond the limit the oldest go.

@@ -33,6 +33,13 @@ fn device() -> Directives {
     directives
 }
 
+/// The same device before its first answer.
+fn core() -> std::sync::Mutex<Core> {
+    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
+    let config = config.with_directive_key("ops", public_key(&operator()));
+    std::sync::Mutex::new(Core::new(config.unwrap(), crate::random_stream(), at(0)))
+}
+
 fn at(seconds: u64) -> Now {
     // The wall clock is always wrong.
     Now::simulated(Duration::from_secs(seconds), 1_000)
@@ -430,10 +437,7 @@ fn public_keys_that_anyone_can_sign_for_are_none() {
 #[test]
 fn directives_are_kept_only_with_an_installation() {
     let dir = tempfile::tempdir().unwrap();
-    let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
-    let config = config.with_directive_key("ops", public_key(&operator()));
-    let core = Core::new(config.unwrap(), crate::random_stream(), at(0));
-    let core = std::sync::Mutex::new(core);
+    let core = core();
     let mut file = DirectiveFile::new(dir.path().to_owned());
     let off = directive("off", DirectiveAction::NpuOff);
     file.receive(&core, answer([sign(&off)]), at(0)).unwrap();
@@ -450,13 +454,7 @@ fn directives_are_kept_only_with_an_installation() {
 fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
     let dir = tempfile::tempdir().unwrap();
     installation::load_or_create(dir.path()).unwrap();
-    let process = || {
-        let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
-        let config = config.with_directive_key("ops", public_key(&operator()));
-        let core = Core::new(config.unwrap(), crate::random_stream(), at(0));
-        let file = DirectiveFile::new(dir.path().to_owned());
-        (std::sync::Mutex::new(core), file)
-    };
+    let process = || (core(), DirectiveFile::new(dir.path().to_owned()));
     let held = |core: &std::sync::Mutex<Core>| core.lock().unwrap().directives.held_ids();
     let (core, mut file) = process();
     let off = directive("off", DirectiveAction::NpuOff);

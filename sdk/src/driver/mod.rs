@@ -168,12 +168,12 @@ impl Driver {
         let now = self.clock.now().mono;
         let mut due = now + LONGEST_WAIT;
         if self.may_keep() {
-            due = due.min(self.next_seal).min(self.sender.reports_at());
+            due = due.min(self.next_seal).min(self.sender.reports.next_at);
         }
         if let Some(at) = self.sender.deletion_at() {
             due = due.min(at);
         }
-        if let Some(at) = self.privacy.retry_at() {
+        if let Some(at) = self.privacy.wipe_at {
             due = due.min(at);
         }
         due.checked_sub(now).filter(|wait| !wait.is_zero())
@@ -205,11 +205,13 @@ impl Driver {
                     self.last_error = Some(format!("failed to look for ended streams: {error}"));
                 }
             }
-            core.set_spool(bytes, oldest);
+            core.health.spool_bytes = bytes;
+            let oldest_ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+            core.health.spool_oldest_ms = oldest_ms;
             let sealed = core.seal(now);
             (
                 sealed,
-                core.take_baseline_updates(),
+                std::mem::take(&mut core.baseline_updates),
                 core.self_tests.take_unsaved(),
             )
         };
@@ -275,7 +277,7 @@ impl Driver {
         self.seal();
         self.has_ended = true;
         self.secret = None;
-        let last = lock(&self.core).last_sequence();
+        let last = lock(&self.core).next_sequence - 1;
         if let Some(spool) = self.spool.take() {
             spool.end(last);
         }

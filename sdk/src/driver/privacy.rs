@@ -40,7 +40,7 @@ pub(super) struct Privacy {
     /// Changes of consent that were applied.
     n_changes: u64,
     /// When to repeat a failed wipe.
-    wipe_at: Option<Duration>,
+    pub(super) wipe_at: Option<Duration>,
     /// The collector had deleted the installation, and a new one was begun.
     began_after_deletion: bool,
     /// Another process withdrew consent; the value is `n_given_calls` at that moment.
@@ -60,10 +60,6 @@ impl Privacy {
             began_after_deletion: false,
             orphaned_at: None,
         }
-    }
-
-    pub(super) fn retry_at(&self) -> Option<Duration> {
-        self.wipe_at
     }
 }
 
@@ -110,7 +106,7 @@ impl Driver {
         {
             privacy.orphaned_at = None;
         }
-        core.set_consent_changes(state.n_changes);
+        core.health.consent_changes = state.n_changes;
         core.set_recording(state.is_given && privacy.orphaned_at.is_none());
         drop(core);
         if self.spool.is_none() && self.last_error.is_none() {
@@ -143,7 +139,7 @@ impl Driver {
         {
             let mut core = lock(&self.core);
             // The caller has forgotten it already, unless the folder was just being opened.
-            if core.installation().is_some() {
+            if core.installation.is_some() {
                 core.forget(random_stream(), 0, now);
             }
         }
@@ -191,7 +187,7 @@ impl Driver {
         let now = self.clock.now();
         {
             let mut core = lock(&self.core);
-            if core.installation().is_some() {
+            if core.installation.is_some() {
                 core.forget(random_stream(), lost_runs, now);
             } else if lost_runs > 0 {
                 // The caller has forgotten it already, and counted unsealed runs.
@@ -374,7 +370,7 @@ mod tests {
         drop(killed);
         let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();
         // The seal sets it back to the real value just before it comes to the folder.
-        lock(&process.core).set_consent_changes(7);
+        lock(&process.core).health.consent_changes = 7;
         let Process {
             clock,
             core,
@@ -390,11 +386,11 @@ mod tests {
             consent.reset(core, clock.now());
             drop(at_files);
         });
-        assert_eq!(lock(core).streams_to_name().count(), 0);
+        assert_eq!(lock(core).ended.ids().count(), 0);
         driver.apply_consent();
         driver.seal();
         assert!(driver.spool.is_some());
-        assert_eq!(lock(core).streams_to_name().count(), 0);
+        assert_eq!(lock(core).ended.ids().count(), 0);
     }
 
     /// The collector answers before the folder can be wiped, and the process is killed.
@@ -407,7 +403,7 @@ mod tests {
         let now = process.clock.now();
         process.consent.set_and_record(false, &process.core, now);
         process.driver.apply_consent();
-        assert!(process.driver.privacy.retry_at().is_some());
+        assert!(process.driver.privacy.wipe_at.is_some());
         let batch = UploadBatch::deletion(secret);
         let answer = Ok(Answer::Deleted);
         process.driver.upload_result(&batch, answer, None).unwrap();
@@ -471,7 +467,7 @@ mod tests {
         let updates = {
             let mut core = lock(&process.core);
             core.seal(process.clock.now());
-            core.take_baseline_updates()
+            std::mem::take(&mut core.baseline_updates)
         };
         assert!(!updates.is_empty());
         let driver = &process.driver;

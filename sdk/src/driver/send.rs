@@ -39,7 +39,7 @@ pub(crate) enum UploadTrigger {
 /// Schedules, budget and waiting deletions.
 #[derive(Debug)]
 pub(super) struct Sender {
-    reports: Schedule,
+    pub(super) reports: Schedule,
     deletion: Schedule,
     deletions: Vec<Secret>,
     budget: Budget,
@@ -60,13 +60,9 @@ impl Sender {
         }
     }
 
-    pub(super) fn reports_at(&self) -> Duration {
-        self.reports.next_at()
-    }
-
     pub(super) fn deletion_at(&self) -> Option<Duration> {
         let is_waiting = !self.deletions.is_empty() && self.network != NetworkKind::Offline;
-        is_waiting.then(|| self.deletion.next_at())
+        is_waiting.then_some(self.deletion.next_at)
     }
 
     pub(super) fn set_deletions(&mut self, secrets: Vec<Secret>, now: Duration) {
@@ -154,7 +150,7 @@ impl Driver {
         let Some(room) = left.checked_sub(policy::REQUEST_OVERHEAD_BYTES) else {
             return Err(used_up);
         };
-        let most = sender.reports.max_request_bytes().min(room);
+        let most = sender.reports.max_request_bytes.min(room);
         let Some(spool) = &mut self.spool else {
             return Ok(None);
         };
@@ -293,7 +289,7 @@ impl Driver {
         sender
             .deletion
             .answered(now.mono, crate::upload::Advice::default(), true, 0);
-        if self.privacy.retry_at().is_some() {
+        if self.privacy.wipe_at.is_some() {
             // The file stays until the wipe is done, so that the next start finishes it after a kill.
             return;
         }
@@ -312,7 +308,7 @@ impl Driver {
         now: Now,
     ) -> Result<String, UploadError> {
         let received = directives::take_from(&mut response);
-        let ours = lock(&self.core).installation();
+        let ours = lock(&self.core).installation;
         let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
         let is_deleted = settled.iter().any(|(key, how)| {
             let says_so = matches!(how, Disposition::Refused(r) if r.outcome == Some(Outcome::RefusedDeleted));
@@ -364,7 +360,7 @@ impl Driver {
             }
         }
         // The streams are chosen under the core's lock; their folders are removed without it.
-        let named: Vec<_> = core.streams_to_name().collect();
+        let named: Vec<_> = core.ended.ids().collect();
         drop(core);
         spool.retire_ended(|stream| named.contains(&stream));
         let has_begun_anew = is_deleted && self.begin_after_deletion();
@@ -426,7 +422,7 @@ impl Driver {
         });
         explanation.spool_reports = self.n_pending();
         explanation.spool_bytes = usage.map_or(0, |(bytes, _)| bytes);
-        let wait = self.sender.reports_at().saturating_sub(now.mono);
+        let wait = self.sender.reports.next_at.saturating_sub(now.mono);
         explanation.next_upload_seconds = wait.as_secs_f64();
         explanation.network = format!("{:?}", self.sender.network).to_lowercase();
         explanation.sent_unmetered_bytes = unmetered;

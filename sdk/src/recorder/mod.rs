@@ -219,7 +219,9 @@ impl SessionRecorder {
             (None, true) => {
                 self.contended.fetch_add(1, Relaxed);
             }
-            (None, false) => self.sampling.pass_over(),
+            (None, false) => {
+                self.sampling.passed_over.fetch_add(1, Relaxed);
+            }
         }
     }
 
@@ -313,7 +315,7 @@ impl SessionRecorder {
         *kept = (!merged.is_empty()).then_some(spare);
         drained.overflowed_keys = self.overflowed.take();
         drained.contended = self.contended.swap(0, Relaxed);
-        drained.passed_over += self.sampling.take_passed_over();
+        drained.passed_over += self.sampling.passed_over.swap(0, Relaxed);
         drained.series = merged.into_values().collect();
         for series in &mut drained.series {
             if series.stratum.phase == Phase::Warm {

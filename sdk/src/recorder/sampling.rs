@@ -15,7 +15,7 @@ pub(crate) struct Sampling {
     /// Grows by one with each draw, from a random start.
     draws: AtomicU64,
     /// Skipped runs that found no free shard.
-    passed_over: AtomicU64,
+    pub(super) passed_over: AtomicU64,
 }
 
 impl Sampling {
@@ -34,14 +34,6 @@ impl Sampling {
     #[inline]
     pub(crate) fn one_in(&self) -> u32 {
         self.one_in.load(Relaxed)
-    }
-
-    pub(crate) fn pass_over(&self) {
-        self.passed_over.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn take_passed_over(&self) -> u64 {
-        self.passed_over.swap(0, Relaxed)
     }
 
     /// Whether to record this run, which is none of the first.

@@ -14,7 +14,7 @@ use crate::{
     policy::{LOW_CREEP, SLOW_FACTOR},
 };
 
-/// One run.
+/// One run with its place among the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) latency: Duration,

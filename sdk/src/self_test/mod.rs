@@ -139,7 +139,7 @@ impl Watch {
 }
 
 fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {
-    if core.installation().is_none() {
+    if core.installation.is_none() {
         return Err(SelfTestSkip::NotReady);
     }
     let session = core.sessions().find(|s| s.uid == uid);
@@ -147,7 +147,7 @@ fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTes
     if !is_on_npu(session) {
         return Err(SelfTestSkip::NotOnNpu);
     }
-    Ok(key(session, core.device(), core.runtime(), input))
+    Ok(key(session, &core.device, &core.runtime, input))
 }
 
 /// Whether the NPU was requested, and has nodes if that is known.

@@ -15,7 +15,7 @@ pub enum GoldenError {
     /// A file cannot be read, or holds no tensor that can be used.
     #[error("failed to read golden input {path}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The cause: the system's error, or a [`GoldenError`].
         #[source]
@@ -30,11 +30,11 @@ pub enum GoldenError {
     /// A field is out of bounds.
     #[error("failed to accept {field} of a golden input: expected {expected}, got {got}")]
     Field {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
         /// What is accepted.
         expected: String,
-        /// What came.
+        /// The refused value, as text.
         got: String,
     },
 }

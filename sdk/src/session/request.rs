@@ -189,7 +189,7 @@ impl SessionRequest {
             reasons.extend(crate::host::qnn::missing());
         }
         // The host has its session even if reading the placement fails.
-        let device = self.shared.core().device().chipset.soc();
+        let device = self.shared.core().device.chipset.soc();
         let read = catch_unwind(AssertUnwindSafe(|| {
             let input = PlacementInput {
                 requested_eps: &in_effect.requested_eps,

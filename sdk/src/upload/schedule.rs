@@ -18,11 +18,12 @@ const MAX_ADVISED: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub(crate) struct Schedule {
     interval: Duration,
-    next_at: Duration,
+    pub(crate) next_at: Duration,
     /// End of the wait that must not be cut short.
     not_before: Duration,
     failures: u32,
-    max_request_bytes: u64,
+    /// Bytes of reports in the next request.
+    pub(crate) max_request_bytes: u64,
 }
 
 impl Schedule {
@@ -49,15 +50,6 @@ impl Schedule {
     /// Makes the upload due as early as allowed, because a cause of delay has gone.
     pub(crate) fn hurry(&mut self, now: Duration) {
         self.next_at = self.not_before.max(now);
-    }
-
-    pub(crate) fn next_at(&self) -> Duration {
-        self.next_at
-    }
-
-    /// Bytes of reports in the next request.
-    pub(crate) fn max_request_bytes(&self) -> u64 {
-        self.max_request_bytes
     }
 
     /// Nothing waits: due again after an interval.
@@ -121,13 +113,13 @@ mod tests {
         let mut last = Duration::ZERO;
         for _ in 0..8 {
             schedule.failed(Duration::ZERO, None, 0);
-            assert!(schedule.next_at() > last);
-            last = schedule.next_at();
+            assert!(schedule.next_at > last);
+            last = schedule.next_at;
         }
         schedule.answered(last, Advice::default(), true, 0);
         assert!(schedule.is_due(last));
         schedule.idle(last);
-        assert_eq!(schedule.next_at(), last + MINUTE);
+        assert_eq!(schedule.next_at, last + MINUTE);
     }
 
     #[test]
@@ -139,12 +131,12 @@ mod tests {
             max_request_bytes: Some(100_000),
         };
         schedule.answered(Duration::ZERO, advice, true, 0);
-        assert_eq!(schedule.next_at(), MINUTE * 3);
-        assert_eq!(schedule.max_request_bytes(), 100_000 - 4096);
+        assert_eq!(schedule.next_at, MINUTE * 3);
+        assert_eq!(schedule.max_request_bytes, 100_000 - 4096);
         schedule.idle(Duration::ZERO);
-        assert_eq!(schedule.next_at(), MINUTE * 7);
+        assert_eq!(schedule.next_at, MINUTE * 7);
         schedule.failed(Duration::ZERO, Some(MINUTE * 2), 0);
-        assert_eq!(schedule.next_at(), MINUTE * 2);
+        assert_eq!(schedule.next_at, MINUTE * 2);
     }
 
     #[test]
@@ -157,7 +149,7 @@ mod tests {
         schedule.failed(Duration::ZERO, Some(MINUTE), 0);
         schedule.hurry(Duration::ZERO);
         assert!(schedule.is_held(MINUTE / 2));
-        assert_eq!(schedule.next_at(), MINUTE);
+        assert_eq!(schedule.next_at, MINUTE);
     }
 
     #[test]
@@ -169,10 +161,10 @@ mod tests {
             };
             let mut schedule = Schedule::new(MINUTE, Duration::ZERO);
             schedule.answered(Duration::ZERO, advice, false, 0);
-            let first = schedule.next_at();
+            let first = schedule.next_at;
             assert!(first >= policy::BACKOFF_FIRST / 2, "{retry_after:?}");
             schedule.answered(Duration::ZERO, advice, false, 0);
-            assert!(schedule.next_at() > first, "{retry_after:?}");
+            assert!(schedule.next_at > first, "{retry_after:?}");
             assert!(schedule.is_held(first), "{retry_after:?}");
         }
     }
@@ -186,7 +178,7 @@ mod tests {
         };
         schedule.answered(Duration::ZERO, advice, true, 0);
         schedule.idle(Duration::ZERO);
-        assert_eq!(schedule.next_at(), policy::MIN_ADVISED_INTERVAL);
+        assert_eq!(schedule.next_at, policy::MIN_ADVISED_INTERVAL);
     }
 
     proptest! {
@@ -201,8 +193,8 @@ mod tests {
             for _ in 0..failures {
                 schedule.failed(Duration::ZERO, asked, jitter);
             }
-            prop_assert!(schedule.next_at() >= policy::BACKOFF_FIRST / 2);
-            prop_assert!(schedule.next_at() <= MAX_ADVISED);
+            prop_assert!(schedule.next_at >= policy::BACKOFF_FIRST / 2);
+            prop_assert!(schedule.next_at <= MAX_ADVISED);
         }
     }
 }

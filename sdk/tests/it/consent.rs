@@ -7,7 +7,7 @@ use epwatch_sdk::{FlushError, NetworkKind, RequestKind, UploadError};
 use tonic::Status;
 
 use crate::support::{
-    KEY, NOWHERE, PATIENCE,
+    KEY, NOWHERE, PATIENCE, app, app_with,
     collector::{Answer, Collector},
     config, files, run, session, start, until,
 };
@@ -60,9 +60,7 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
 /// Support deleted it for the user, or a backup restored the folder. A tombstone is never removed.
 #[test]
 fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(config(dir.path(), &collector.endpoint()));
+    let (dir, collector, watch) = app();
     let session = session(&watch);
     run(&session, 2);
     watch.flush(PATIENCE).unwrap();
@@ -103,9 +101,7 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
 
 #[test]
 fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(config(dir.path(), &collector.endpoint()).with_settled_runs(1));
+    let (dir, collector, watch) = app_with(|config| config.with_settled_runs(1));
     let session = session(&watch);
     run(&session, 10);
     watch.flush(PATIENCE).unwrap();
@@ -213,9 +209,7 @@ fn a_withdrawal_that_a_kill_lost_is_repeated_in_the_next_process() {
 
 #[test]
 fn a_deletion_that_fails_keeps_no_report_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(config(dir.path(), &collector.endpoint()));
+    let (dir, collector, watch) = app();
     let session = session(&watch);
     run(&session, 10);
     watch.flush(PATIENCE).unwrap();
@@ -266,9 +260,7 @@ fn a_host_that_sends_is_handed_the_deletion_under_its_own_path() {
 
 #[test]
 fn another_process_notices_a_withdrawal() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let one = start(config(dir.path(), &collector.endpoint()));
+    let (dir, collector, one) = app();
     let other = start(config(dir.path(), &collector.endpoint()));
     let others = session(&other);
     run(&others, 10);
@@ -332,9 +324,7 @@ fn a_days_budget_ends_the_days_uploads() {
 
 #[test]
 fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(config(dir.path(), &collector.endpoint()));
+    let (dir, collector, watch) = app();
     watch.set_network(NetworkKind::Metered);
     run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use tonic::{Code, Status};
 
 use crate::support::{
-    self, KEY, NOWHERE, PATIENCE,
+    self, KEY, NOWHERE, PATIENCE, app,
     collector::{Answer, Collector},
     command, config, emit, emitted_by, files, is_alone, placement, role, run, session, until,
 };
@@ -140,9 +140,7 @@ fn a_clock_that_jumps_back_a_day_makes_reports_that_are_accepted() {
 
 #[test]
 fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(dir.path(), &collector.endpoint());
+    let (_dir, collector, watch) = app();
     let session = session(&watch);
     let mut refused = 0;
     let unknown = [(99, false), (99, true)];
@@ -194,9 +192,7 @@ fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
 
 #[test]
 fn every_status_keeps_the_reports_and_is_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(dir.path(), &collector.endpoint());
+    let (_dir, collector, watch) = app();
     run(&session(&watch), 10);
     let codes = 1..=16;
     for code in codes.clone() {
@@ -350,9 +346,7 @@ fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
     let missing = "/nowhere/libonnxruntime.so";
     let error = ort::init_from(missing).err().unwrap();
     assert!(error.to_string().contains(missing), "{error}");
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(dir.path(), &collector.endpoint());
+    let (_dir, collector, watch) = app();
     let model = ModelInfo::new("m", "1").unwrap();
     watch.start_failed(
         model,

@@ -10,7 +10,7 @@ use ort::{
     value::TensorRef,
 };
 
-use crate::support::{KEY, PATIENCE, collector::Collector, config, environment, fixture, start};
+use crate::support::{PATIENCE, app, collector::Collector, environment, fixture};
 
 const MODEL: &str = "models/cnn.qu8.onnx";
 
@@ -22,11 +22,9 @@ struct App {
 
 impl App {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let collector = Collector::start(KEY);
-        let watch = start(config(dir.path(), &collector.endpoint()));
+        let (_dir, collector, watch) = app();
         Self {
-            _dir: dir,
+            _dir,
             collector,
             watch,
         }

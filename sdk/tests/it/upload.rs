@@ -14,7 +14,7 @@ use epwatch_sdk::{Conditions, FlushError, RequestKind, UploadError, Watch};
 use tonic::Status;
 
 use crate::support::{
-    self, KEY, NOWHERE, PATIENCE,
+    self, KEY, NOWHERE, PATIENCE, app,
     collector::{Answer, Collector},
     command, config, emit, emitted_line, role, run, session, until,
 };
@@ -30,9 +30,7 @@ fn n_runs(collector: &Collector) -> u64 {
 
 #[test]
 fn runs_arrive_with_their_conditions() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(dir.path(), &collector.endpoint());
+    let (_dir, collector, watch) = app();
     let conditions = Conditions::unknown().with_thermal(Thermal::None);
     let session = session(&watch);
     for _ in 0..10 {
@@ -51,10 +49,8 @@ fn runs_arrive_with_their_conditions() {
 
 #[test]
 fn a_lost_ack_brings_the_same_key_with_the_same_bytes() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
+    let (_dir, collector, watch) = app();
     collector.answer([Answer::StoreAndFail(Status::unavailable("gone"))]);
-    let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
@@ -119,11 +115,9 @@ fn answer(outcome: v1::Outcome, retryable: bool, detail: &str) -> Answer {
 
 #[test]
 fn a_refused_report_is_an_error_of_the_flush_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
+    let (_dir, collector, watch) = app();
     let detail = "the key is for com.example.camera";
     collector.answer([answer(v1::Outcome::RefusedWrongApp, false, detail)]);
-    let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     let problem = format!("1 report refused: wrong_app: {detail}");
@@ -144,10 +138,8 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
 
 #[test]
 fn a_report_over_quota_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
+    let (_dir, collector, watch) = app();
     collector.answer([answer(v1::Outcome::RefusedQuota, true, "")]);
-    let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 10);
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
@@ -166,13 +158,11 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unauthenticated], 1);
 
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
+    let (_dir, collector, watch) = app();
     let mut busy = Status::resource_exhausted("log is full");
     let delay = "600000".parse().unwrap();
     busy.metadata_mut().insert("grpc-retry-pushback-ms", delay);
     collector.answer([Answer::Fail(busy)]);
-    let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
@@ -241,9 +231,7 @@ fn reports_are_sent_on_schedule() {
 
 #[test]
 fn two_processes_of_an_app_share_the_folder() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let one = start(dir.path(), &collector.endpoint());
+    let (dir, collector, one) = app();
     let other = start(dir.path(), &collector.endpoint());
     run(&session(&one), 10);
     run(&session(&other), 20);

@@ -158,7 +158,7 @@ fn core() -> Core {
 #[test]
 fn zones_are_read_every_ten_seconds_and_listed_less_often() {
     let dir = tempfile::tempdir().unwrap();
-    let conditions = core().conditions();
+    let conditions = core().conditions;
     let mut reader = ThermalReader::new(Arc::clone(&conditions), dir.path());
     let start = Instant::now();
     assert_eq!(reader.wait(start), None);
@@ -199,7 +199,7 @@ fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
     let mut config = config.build().unwrap();
     config.thermal_zones = Some(zones.path().to_owned());
     let watch = Watch::start(config).unwrap();
-    let now = || watch.shared.core().conditions().get();
+    let now = || watch.shared.core().conditions.get();
     let until = |thermal| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while now().thermal() != thermal {

@@ -7,10 +7,7 @@ use epwatch_sdk::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{
-    KEY, PATIENCE, collector::Collector, command, config, emit, emitted_by, fixture, qnn, role,
-    start,
-};
+use crate::support::{PATIENCE, app, command, emit, emitted_by, fixture, qnn, role};
 
 /// A way to lose the NPU.
 struct Case {
@@ -75,9 +72,7 @@ fn outcome(
 
 fn tell_outcomes(name: &str) {
     let case = CASES.iter().find(|c| c.name == name).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start(KEY);
-    let watch = start(config(dir.path(), &collector.endpoint()));
+    let (_dir, collector, watch) = app();
     let plugin = qnn::plugin();
     let mut htp = qnn::htp(case.soc_model);
     htp.backend_path.set_file_name(case.backend);

@@ -15,7 +15,9 @@ use epwatch_proto::{Placement, ReasonCode, SessionOptions, placement::QNN_EP};
 use epwatch_sdk::{
     Conditions, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession, Watch, simulated_device,
 };
+use tempfile::TempDir;
 
+use collector::Collector;
 pub(crate) use epwatch_strict_collector as collector;
 pub(crate) use onnx_runtime::{environment, fixture};
 pub(crate) use process::{command, emit, emitted_by, emitted_line, is_alone, role};
@@ -36,6 +38,20 @@ pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
 
 pub(crate) fn start(config: SdkConfigBuilder) -> Watch {
     Watch::start(config.build().unwrap()).unwrap()
+}
+
+/// An app whose reports a collector takes. Its folder goes with the first value.
+pub(crate) fn app() -> (TempDir, Collector, Watch) {
+    app_with(|config| config)
+}
+
+/// As [`app`], with other settings.
+pub(crate) fn app_with(
+    set: impl FnOnce(SdkConfigBuilder) -> SdkConfigBuilder,
+) -> (TempDir, Collector, Watch) {
+    let (dir, collector) = (tempfile::tempdir().unwrap(), Collector::start(KEY));
+    let watch = start(set(config(dir.path(), &collector.endpoint())));
+    (dir, collector, watch)
 }
 
 /// Placement of a session that requested the NPU, on an ORT without the assignment API.
