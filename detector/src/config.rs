@@ -26,6 +26,11 @@ pub struct DetectorConfig {
     pub http_listen: SocketAddr,
     /// Dashboard of a cohort, for links in notifications. App, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
+    /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added as
+    /// the fragment.
+    pub runbook_url: Option<String>,
+    /// Address that is posted to after each evaluation.
+    pub heartbeat: HeartbeatConfig,
     /// File that `epwatch detector calibrate` wrote: the share of healthy devices of this fleet that each
     /// signal hits. Without it the built-in rates apply.
     pub rates_file: Option<PathBuf>,
@@ -53,6 +58,14 @@ pub struct DetectorConfig {
     pub max_votes: usize,
 }
 
+/// A service that pages when the posts stop, as `[detector.heartbeat]`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HeartbeatConfig {
+    /// The address, for example of a check at healthchecks.io; without it nothing is posted.
+    pub url: Option<String>,
+}
+
 impl Default for DetectorConfig {
     fn default() -> Self {
         Self {
@@ -65,6 +78,8 @@ impl Default for DetectorConfig {
             max_votes: 2_000_000,
             http_listen: SocketAddr::from(([127, 0, 0, 1], 4719)),
             dashboard_url: None,
+            runbook_url: None,
+            heartbeat: HeartbeatConfig::default(),
             rates_file: None,
             alertmanager: Vec::new(),
             pagerduty: Vec::new(),
@@ -133,18 +148,16 @@ impl DetectorConfig {
         problems.check("max_votes", self.max_votes > 0, || {
             "must be at least 1".to_owned()
         });
-        if let Some(url) = &self.dashboard_url {
-            check_url(&mut problems, "dashboard_url", url);
+        for (key, url) in [
+            ("dashboard_url", &self.dashboard_url),
+            ("runbook_url", &self.runbook_url),
+            ("heartbeat.url", &self.heartbeat.url),
+        ] {
+            url.iter()
+                .for_each(|url| check_url(&mut problems, key, url));
         }
         for (at, channel) in self.alertmanager.iter().enumerate() {
-            check_url(
-                &mut problems,
-                &format!("alertmanager[{at}].url"),
-                &channel.url,
-            );
-            let repeats = !channel.repeat_every.0.is_zero();
-            let key = format!("alertmanager[{at}].repeat_every");
-            problems.check(&key, repeats, || "must be above 0".to_owned());
+            channel.check(&mut problems, &format!("alertmanager[{at}]"));
         }
         for (at, channel) in self.pagerduty.iter().enumerate() {
             check_url(&mut problems, &format!("pagerduty[{at}].url"), &channel.url);
@@ -177,6 +190,7 @@ mod tests {
             max_votes: 0,
             alertmanager: vec![AlertmanagerConfig {
                 repeat_every: Period(Duration::ZERO),
+                hold_for: Period(Duration::from_secs(14 * 60)),
                 ..AlertmanagerConfig::new("localhost:9093")
             }],
             ..DetectorConfig::default()
@@ -196,6 +210,7 @@ mod tests {
             "max_votes",
             "alertmanager[0].url",
             "alertmanager[0].repeat_every",
+            "alertmanager[0].hold_for",
         ];
         assert_eq!(keys, expected);
     }

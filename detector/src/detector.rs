@@ -14,7 +14,7 @@ use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
 use crate::incident::Incident;
 use crate::metrics::Metrics;
-use crate::notify::Notifier;
+use crate::notify::{Heartbeat, Notifier};
 use crate::read::Source;
 use crate::run_loop::{Leader, Published};
 use crate::verdict::CohortVerdict;
@@ -68,10 +68,24 @@ impl Detector {
             verdicts: verdicts_tx,
             metrics: metrics.clone(),
         };
-        let leader = Leader::new(config, client, evaluator, clock, published, cancel);
+        let heartbeat = config
+            .heartbeat
+            .url
+            .as_deref()
+            .map(Heartbeat::new)
+            .transpose();
+        let heartbeat = heartbeat.map_err(|error| StartError {
+            problems: Problems::one("heartbeat.url", error.to_string()),
+        })?;
+        if heartbeat.is_some() {
+            metrics.begin_notifier(Heartbeat::NAME);
+        }
         for notifier in &notifiers {
             metrics.begin_notifier(notifier.name());
         }
+        let leader = Leader::new(
+            config, client, evaluator, clock, published, heartbeat, cancel,
+        );
         let task = tokio::spawn(leader.run(notifiers));
         Ok(Detector {
             incidents,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::incident::{Incident, IncidentKey, State, advance};
-use crate::verdict::{CohortVerdict, Severity};
+use crate::notify::Audience;
+use crate::verdict::CohortVerdict;
 
 /// Open incidents by key, and those that are over but not yet delivered or stored.
 #[derive(Debug, Default)]
@@ -17,12 +18,12 @@ pub(crate) struct IncidentSet {
     closed: Vec<Incident>,
     /// Changed since they were stored, by id.
     unsaved: BTreeMap<String, Incident>,
-    /// Lowest severity of each notifier, by name.
-    notifiers: BTreeMap<String, Severity>,
+    /// What each notifier delivers, by its name.
+    notifiers: BTreeMap<String, Audience>,
 }
 
 impl IncidentSet {
-    pub(crate) fn new(notifiers: BTreeMap<String, Severity>, stored: Vec<Incident>) -> Self {
+    pub(crate) fn new(notifiers: BTreeMap<String, Audience>, stored: Vec<Incident>) -> Self {
         let mut set = IncidentSet {
             notifiers,
             ..IncidentSet::default()
@@ -99,7 +100,7 @@ impl IncidentSet {
         self.closed.retain(|incident| {
             notifiers
                 .iter()
-                .any(|(name, least)| incident.severity() >= *least && incident.has_news_for(name))
+                .any(|(name, audience)| audience.takes(incident) && incident.has_news_for(name))
         });
     }
 

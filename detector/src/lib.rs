@@ -32,6 +32,7 @@ mod reason;
 pub mod replay;
 mod run_loop;
 pub mod signals;
+mod standing_alerts;
 pub mod summary;
 mod tally;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::verdict::VerdictClass;
 
 /// The next step if all chipsets show the same effect.
 pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the model with those of the \
-    version before, and look at what the app runs beside it; nothing points at one chipset.";
+    version before, and look at what else the app runs; nothing points at one chipset.";
 
 /// Returns the next step for a verdict.
 #[must_use]
@@ -41,8 +41,9 @@ pub(crate) fn next_step(
                 (None, None) => String::new(),
             };
             format!(
-                "Ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` \
-                 gives the reason of each node.{until_fixed}"
+                "{} The model's owner: {}.{until_fixed}",
+                npu_off(key, "On call, if the CPU alone serves users better"),
+                why_refused(key, &ops)
             )
         }
         VerdictClass::NpuStartFailure => {
@@ -55,7 +56,7 @@ pub(crate) fn next_step(
                     "that the app packages the NPU's back-end library"
                 }
                 Some(ReasonCode::SocModelUnknown) => {
-                    "the soc_model option: this runtime does not know it"
+                    "the soc_model option, which this runtime has no entry for"
                 }
                 Some(ReasonCode::EpTooOldForOrt) => {
                     "that the QNN plugin is new enough for ONNX Runtime"
@@ -82,7 +83,9 @@ pub(crate) fn next_step(
             }
             let why = not_the_version.map_or(String::new(), |why| format!(" {why}."));
             format!(
-                "Check {what}; the SDK's explain() on one of these devices names the cause.{why}"
+                "{} The app's owner: check {what}; the SDK's explain() on one of these devices names the \
+                 cause.{why}",
+                npu_off(key, "On call, if sessions that fail cost users")
             )
         }
         VerdictClass::SlowWithoutPlacement => {
@@ -111,19 +114,71 @@ pub(crate) fn next_step(
         }
         VerdictClass::Healthy => String::new(),
         VerdictClass::IntermittentFallback => format!(
-            "Look for sessions that are made again on {chipset} (a DSP restart, memory pressure) and for \
-             inputs that take another path; the devices' placements tell if runs move between them."
+            "The app's owner: look for sessions that are made again on {chipset} (a DSP restart, memory \
+             pressure) and for inputs that take another path; the devices' placements show whether runs \
+             move between them."
         ),
         VerdictClass::WrongOutputs => format!(
-            "Keep the model off the NPU of {chipset} with a directive (`epwatch directive`) if its \
-             answers matter; then run the golden input there with inner outputs exposed to find the \
-             first op that differs."
+            "{} The model's owner: run the golden input there with inner outputs exposed to find the first op \
+             that differs.",
+            npu_off(key, "On call, if its answers matter")
         ),
         VerdictClass::CvSpike => format!(
-            "Look at what else runs on {chipset} at the same time, and at the performance mode the \
-             session asks for; the latency chart by device shows whether all runs spread or some jump."
+            "The app's owner: look at what else runs on {chipset} at the same time, and at the performance \
+             mode that the session requests; the latency chart by device shows whether all runs spread or \
+             some jump."
         ),
     }
+}
+
+/// Whether a chipset has a name that commands take. Others are the platform's own text, or no text at all.
+fn is_named(chipset: &str) -> bool {
+    !chipset.contains(':') && !chipset.starts_with("__")
+}
+
+/// Returns the step that takes the model off the NPU, as commands to paste. The names come from devices.
+fn npu_off(key: &CohortKey, when: &str) -> String {
+    let CohortKey {
+        model,
+        model_version,
+        chipset,
+        ..
+    } = key;
+    if !is_named(chipset) {
+        return format!(
+            "The platform named no chipset (`{chipset}`), so neither a directive nor `epwatch inspect` fits these \
+             devices: have the app set it in the SDK (`with_device`)."
+        );
+    }
+    let [app, name, version] =
+        [&model.app_id, &model.model_id, model_version].map(|name| quoted(name));
+    format!(
+        "{when}: `epwatch directive make --npu-off --app {app} --model {name} --model-version {version} --chipset \
+         {chipset} --for 7d --key KEY --out npu-off.directive && epwatch directive publish npu-off.directive` \
+         (KEY: the private key of directives)."
+    )
+}
+
+/// Returns an argument that a shell takes as it is.
+fn quoted(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
+}
+
+/// Returns the step that finds the reason of each node.
+fn why_refused(key: &CohortKey, ops: &str) -> String {
+    let (chipset, model) = (&key.chipset, &key.model.model_id);
+    if !is_named(chipset) {
+        return format!("ask why the NPU of these devices refuses {ops}");
+    }
+    format!(
+        "ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` with the file of \
+         {model} {} gives the reason of each node",
+        key.model_version
+    )
 }
 
 /// The next step if a rollback to the version before would not help.
@@ -204,6 +259,35 @@ mod tests {
         check(&verdict, VerdictClass::PartialFallback, says);
     }
 
+    /// The person on call pastes it; the names come from devices.
+    #[test]
+    fn the_directive_is_ready_to_paste_and_is_quoted() {
+        let mut window = Fleet::with_fallback(1.0).window();
+        window.key.model.model_id = "it's; rm".into();
+        let next = judged(&window, None, &reference()).next_step;
+        let command = "directive make --npu-off --app camera --model 'it'\\''s; rm' --model-version \
+                       2.0.0 --chipset SM8635 --for 7d";
+        assert!(next.contains(command), "{next}");
+        assert!(
+            next.contains("--soc SM8635` with the file of it's; rm 2.0.0"),
+            "{next}"
+        );
+    }
+
+    #[test]
+    fn a_chipset_without_a_name_is_in_no_command() {
+        for chipset in ["other:unknown", "__other__"] {
+            let mut window = Fleet::with_fallback(1.0).window();
+            window.key.chipset = chipset.into();
+            let next = judged(&window, None, &reference()).next_step;
+            assert!(
+                !next.contains("--soc") && !next.contains("--chipset"),
+                "{next}"
+            );
+            assert!(next.contains("with_device"), "{next}");
+        }
+    }
+
     #[test]
     fn where_all_models_slowed_down_this_one_is_not_compared() {
         let slow = Fleet {
@@ -225,7 +309,7 @@ mod tests {
         let verdict = judged(&window, None, &Baseline::default());
         check(&verdict, VerdictClass::NpuStartFailure, says);
         let known = judged(&window, None, &reference());
-        let says = "Check backend_path";
+        let says = "check backend_path";
         check(&known, VerdictClass::NpuStartFailure, says);
     }
 }

@@ -19,9 +19,10 @@ use crate::incident::Incident;
 use crate::incident_set::IncidentSet;
 use crate::judged::Judged;
 use crate::lease::{Lease, LeaseState, lost};
-use crate::metrics::Metrics;
-use crate::notify::{Deliveries, Notifier, deliver};
+use crate::metrics::{Delivery, Metrics};
+use crate::notify::{Deliveries, Heartbeat, Notifier, deliver};
 use crate::pinned_references::PinnedReferences;
+use crate::standing_alerts;
 use crate::verdict::CohortVerdict;
 use crate::verdict_store::{StoredState, VerdictStore};
 
@@ -46,6 +47,7 @@ pub(crate) struct Leader {
     incident_set: IncidentSet,
     clock: Arc<dyn Clock>,
     published: Published,
+    heartbeat: Option<Arc<Heartbeat>>,
     judged: Judged,
     /// How often the next window was judged in part.
     n_retries: u32,
@@ -69,6 +71,7 @@ impl Leader {
         evaluator: Evaluator,
         clock: Arc<dyn Clock>,
         published: Published,
+        heartbeat: Option<Heartbeat>,
         cancel: CancellationToken,
     ) -> Self {
         Self {
@@ -79,6 +82,7 @@ impl Leader {
             incident_set: IncidentSet::default(),
             clock,
             published,
+            heartbeat: heartbeat.map(Arc::new),
             judged: Judged::default(),
             n_retries: 0,
             changed_at: Timestamp::UNIX_EPOCH,
@@ -103,13 +107,22 @@ impl Leader {
         let mut lease_state = self.lease.watch();
         let names = notifiers
             .iter()
-            .map(|n| (n.name().to_owned(), n.min_severity()));
+            .map(|n| (n.name().to_owned(), n.audience()));
         self.judged = Judged::until(stored.judged_until);
         self.changed_at = stored.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
         let names = names.collect::<BTreeMap<_, _>>();
         self.incident_set = IncidentSet::new(names, stored.incidents);
         self.publish();
 
+        for notifier in &notifiers {
+            tokio::spawn(standing_alerts::keep(
+                notifier.clone(),
+                self.store.clone(),
+                self.published.incidents.subscribe(),
+                self.clock.clone(),
+                term.clone(),
+            ));
+        }
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);
         let channels = self.start_notifiers(notifiers, &deliveries, &term);
         drop(deliveries);
@@ -271,8 +284,27 @@ impl Leader {
             .evaluated(began.elapsed().as_secs_f64(), end.as_second() as f64);
         if is_done {
             self.n_retries = 0;
+            self.beat();
         }
         is_done
+    }
+
+    /// Posts the heartbeat in the background: a slow service must not delay a window.
+    fn beat(&self) {
+        let Some(heartbeat) = self.heartbeat.clone() else {
+            return;
+        };
+        let metrics = self.published.metrics.clone();
+        tokio::spawn(async move {
+            let result = match heartbeat.beat().await {
+                Ok(()) => Delivery::Delivered,
+                Err(error) => {
+                    warn("the heartbeat was not posted", &error);
+                    Delivery::Failed
+                }
+            };
+            metrics.notified(Heartbeat::NAME, result);
+        });
     }
 
     /// Stores the unsaved incidents. What the store refuses is tried again with the next call.

@@ -1,6 +1,8 @@
 //! Tables that the detector writes: a row for each judged window, and one for every state of an incident. A
 //! restart reads the latter, so that no notification is repeated or lost.
 
+use std::collections::BTreeSet;
+
 use clickhouse::{Client, Row};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -166,6 +168,17 @@ impl VerdictStore {
             insert.end().await
         };
         written.await.map_err(failed("store incidents"))
+    }
+
+    /// Returns those of `ids` that the store has an incident for, open or over.
+    pub(crate) async fn known_incidents(
+        &self,
+        ids: &[&str],
+    ) -> Result<BTreeSet<String>, StoreError> {
+        let query = "SELECT DISTINCT incident_id FROM incidents_v1 WHERE has(?, incident_id)";
+        let known = self.client.query(query).bind(ids).fetch_all::<String>();
+        let known = known.await.map_err(failed("read incidents"))?;
+        Ok(known.into_iter().collect())
     }
 
     /// Reads the state that a restart needs. Unreadable documents are skipped and named in the log.

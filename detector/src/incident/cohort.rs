@@ -70,6 +70,15 @@ impl IncidentCohort {
         self.clean_windows >= CLEAN_WINDOWS || pending_over
     }
 
+    /// Returns the end of the window that clears it if all windows from now on are clean.
+    pub(crate) fn earliest_end(&self) -> Timestamp {
+        let left = CLEAN_WINDOWS.saturating_sub(self.clean_windows);
+        let wait = signed(self.verdict.window).saturating_mul(left.cast_signed());
+        self.counted_until
+            .saturating_add(wait)
+            .unwrap_or(Timestamp::MAX)
+    }
+
     pub(super) fn see(&mut self, verdict: &CohortVerdict) {
         let end = verdict.window_end;
         self.verdict = verdict.clone();

@@ -11,7 +11,7 @@ mod mitigation;
 mod model;
 
 pub(crate) use advance::advance;
-pub(crate) use cohort::CLEAN_WINDOWS;
+pub(crate) use cohort::{CLEAN_WINDOWS, IncidentCohort};
 pub use model::State;
 pub(crate) use model::{Cause, Headline, Incident, IncidentKey};
 

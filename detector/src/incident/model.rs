@@ -47,6 +47,17 @@ impl Cause {
         }
     }
 
+    /// Returns the name of its alert.
+    #[must_use]
+    pub fn alert_name(self) -> &'static str {
+        match self {
+            Cause::Slower => "EpwatchFallback",
+            Cause::NpuStartFailure => "EpwatchNpuStartFailure",
+            Cause::WrongOutputs => "EpwatchWrongOutputs",
+            Cause::CvSpike => "EpwatchCvSpike",
+        }
+    }
+
     /// Returns the name used in fingerprints and labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -192,7 +203,10 @@ pub(super) fn evidence(class: VerdictClass) -> EvidenceStrength {
 }
 
 impl Incident {
-    pub(super) fn begin(key: IncidentKey, window_end: Timestamp, now: Timestamp) -> Self {
+    /// App id of a test page; real ones have no blank.
+    pub(crate) const TEST_APP: &'static str = "epwatch test";
+
+    pub(crate) fn begin(key: IncidentKey, window_end: Timestamp, now: Timestamp) -> Self {
         Incident {
             id: format!("{}-{}", key.fingerprint(), window_end.as_millisecond()),
             key,
@@ -223,6 +237,17 @@ impl Incident {
             )
         });
         worst.map(|cohort| &cohort.verdict)
+    }
+
+    /// Whether it is a test page instead of a fault.
+    pub(crate) fn is_test(&self) -> bool {
+        self.key.model.app_id == Self::TEST_APP
+    }
+
+    /// Returns the verdict of the headline, else of the worst cohort.
+    pub(crate) fn class(&self) -> Option<VerdictClass> {
+        let sent = self.headline.as_ref().map(|headline| headline.class);
+        sent.or(self.lead().map(|lead| lead.class))
     }
 
     /// Returns the severity of the headline, else of the worst cohort.

@@ -1,38 +1,59 @@
 //! Prometheus Alertmanager, API v2.
 //!
-//! One alert for each incident, identified by its labels. It is sent again while it fires, with an end a few
-//! repeats ahead, so that Alertmanager resolves it by time-out if the detector dies. When labels change
-//! (another severity, more chipsets), the old alert is ended together with the new one.
+//! One alert for each incident, identified by its labels. It is sent again while it fires, with an end `hold_for`
+//! ahead: a detector that is away for hours must not look like a repair. So the detector ends its alerts itself,
+//! those of an earlier run too. When labels change (another severity, more chipsets), the old alert is ended
+//! together with the new one. The watchdog is an alert that fires as long as a detector runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::HeaderMap;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use url::form_urlencoded;
 
 use crate::incident::{Headline, Incident, State};
 
+use super::audience::Audience;
 use super::config::AlertmanagerConfig;
-use super::document::dashboard_link;
 use super::error::NotifyError;
-use super::http_notifier::{Format, HttpNotifier};
-use super::notifier::Notification;
+use super::http::HttpChannel;
+use super::links::Links;
+use super::notifier::{Notification, Notifier};
 use super::text::{description, summary};
 
-/// Repeats that may fail before Alertmanager resolves the alert.
-const REPEATS_UNTIL_END: i32 = 4;
+/// The alert that always fires.
+const WATCHDOG: &str = "EpwatchWatchdog";
 
+/// The alert of a test page.
+const TEST: &str = "EpwatchTest";
+
+/// How long the watchdog and a test page last without being sent again: five repeats of the watchdog.
+const SHORT: SignedDuration = SignedDuration::from_mins(5);
+
+/// Alerts that have a label `incident`: those of this product.
+const OF_INCIDENTS: &str = r#"incident=~".+""#;
+
+/// Sends incidents to one Alertmanager as alerts.
 #[derive(Debug)]
-struct Alerts {
+pub struct Alertmanager {
+    alerts: HttpChannel,
+    held: HttpChannel,
+    audience: Audience,
     repeat_every: Duration,
-    dashboard_url: Option<String>,
+    hold_for: SignedDuration,
+    links: Links,
 }
+
+type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Alert {
-    labels: BTreeMap<&'static str, String>,
+    labels: Labels,
     annotations: BTreeMap<&'static str, String>,
     starts_at: String,
     ends_at: String,
@@ -40,30 +61,102 @@ struct Alert {
     generator_url: Option<String>,
 }
 
-pub(super) fn notifier(
-    name: &str,
-    config: &AlertmanagerConfig,
-    dashboard_url: Option<String>,
-) -> Result<HttpNotifier, NotifyError> {
-    let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
-    let repeat_every = config.repeat_every.0;
-    let format = Alerts {
-        repeat_every,
-        dashboard_url,
-    };
-    let notifier = HttpNotifier::new(name, &endpoint, config.min_severity, format)?;
-    Ok(notifier.repeated_every(repeat_every))
+/// An alert that Alertmanager holds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HeldAlert {
+    labels: Labels,
+    starts_at: String,
 }
 
-impl Format for Alerts {
-    fn request(&self, notification: &Notification, now: Timestamp) -> (HeaderMap, Vec<u8>) {
-        let alerts = self.alerts(&notification.incident, now);
-        let json = serde_json::to_vec(&alerts).expect("texts and times serialise");
-        (HeaderMap::new(), json)
+impl HeldAlert {
+    /// Returns the id of its incident.
+    pub(crate) fn incident_id(&self) -> &str {
+        self.labels.get("incident").map_or("", String::as_str)
     }
 }
 
-impl Alerts {
+impl Alertmanager {
+    /// Prepares requests; nothing is sent.
+    pub(super) fn new(
+        name: &str,
+        config: &AlertmanagerConfig,
+        links: Links,
+    ) -> Result<Self, NotifyError> {
+        let endpoint = format!("{}/api/v2/alerts", config.url.trim_end_matches('/'));
+        let filter: String = form_urlencoded::byte_serialize(OF_INCIDENTS.as_bytes()).collect();
+        Ok(Self {
+            alerts: HttpChannel::new(name, &endpoint)?,
+            held: HttpChannel::new(name, &format!("{endpoint}?filter={filter}"))?,
+            audience: config.audience(),
+            repeat_every: config.repeat_every.0,
+            hold_for: SignedDuration::try_from(config.hold_for.0).unwrap_or(SignedDuration::MAX),
+            links,
+        })
+    }
+
+    /// Returns the alerts of incidents that Alertmanager holds, of other detectors too.
+    pub(crate) async fn held_alerts(&self) -> Result<Vec<HeldAlert>, NotifyError> {
+        let json = self.held.get().await?;
+        serde_json::from_slice(&json).map_err(|source| NotifyError::Unreachable {
+            channel: self.held.name().to_owned(),
+            source: source.into(),
+        })
+    }
+
+    /// Whether a held alert is the present one of an incident.
+    pub(crate) fn is_of(&self, alert: &HeldAlert, incident: &Incident) -> bool {
+        let present = incident
+            .headline
+            .as_ref()
+            .map(|headline| labels(incident, headline));
+        self.audience.takes(incident) && present.as_ref() == Some(&alert.labels)
+    }
+
+    /// Ends alerts that Alertmanager holds.
+    pub(crate) async fn end(
+        &self,
+        held: Vec<HeldAlert>,
+        now: Timestamp,
+    ) -> Result<(), NotifyError> {
+        let ended = held.into_iter().map(|alert| Alert {
+            labels: alert.labels,
+            annotations: BTreeMap::from([(
+                "summary",
+                "ended: the detector started anew and has no such incident".to_owned(),
+            )]),
+            starts_at: alert.starts_at,
+            ends_at: rfc3339(now),
+            generator_url: None,
+        });
+        self.send(&ended.collect::<Vec<_>>()).await
+    }
+
+    /// Lets the watchdog fire for some minutes more.
+    pub(crate) async fn send_watchdog(&self, now: Timestamp) -> Result<(), NotifyError> {
+        let summary = "A detector of epwatch runs. This alert always fires; page if it stops.";
+        let labels = [("alertname", WATCHDOG), ("severity", "none")];
+        let watchdog = Alert {
+            labels: labels
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            annotations: BTreeMap::from([
+                ("summary", summary.to_owned()),
+                ("runbook_url", self.links.runbook(WATCHDOG)),
+            ]),
+            starts_at: rfc3339(now),
+            ends_at: rfc3339(later(now, SHORT)),
+            generator_url: None,
+        };
+        self.send(&[watchdog]).await
+    }
+
+    async fn send(&self, alerts: &[Alert]) -> Result<(), NotifyError> {
+        let json = serde_json::to_vec(alerts).expect("texts and times serialise");
+        let is_taken = |status| status == StatusCode::OK;
+        self.alerts.post(HeaderMap::new(), json, is_taken).await
+    }
+
     fn alerts(&self, incident: &Incident, now: Timestamp) -> Vec<Alert> {
         let Some(headline) = &incident.headline else {
             return Vec::new();
@@ -71,48 +164,94 @@ impl Alerts {
         let starts_at = incident.fired_at.unwrap_or(incident.started_at);
         let ends_at = match (incident.state, incident.resolved_at) {
             (State::Resolved, Some(resolved_at)) => resolved_at,
-            _ => {
-                let repeat = SignedDuration::try_from(self.repeat_every);
-                let ahead = repeat
-                    .unwrap_or(SignedDuration::MAX)
-                    .saturating_mul(REPEATS_UNTIL_END);
-                now.checked_add(ahead).unwrap_or(Timestamp::MAX)
-            }
+            _ if incident.is_test() => later(now, SHORT),
+            _ => later(now, self.hold_for),
         };
-        let alert = |headline: &Headline, ends_at: Timestamp| Alert {
-            labels: labels(incident, headline),
-            annotations: BTreeMap::from([
-                ("summary", summary(incident)),
-                ("description", description(incident)),
-            ]),
+        let alert = |labels: Labels, ends_at: Timestamp| Alert {
+            labels,
+            annotations: self.annotations(incident, headline),
             starts_at: rfc3339(starts_at),
             ends_at: rfc3339(ends_at),
-            generator_url: dashboard_link(self.dashboard_url.as_deref(), incident),
+            generator_url: self.links.dashboard(incident),
         };
-        let old = incident.superseded.as_ref().filter(|old| *old != headline);
+        let present = labels(incident, headline);
+        let old = incident
+            .superseded
+            .as_ref()
+            .map(|old| labels(incident, old));
+        // A stronger verdict alone changes no label, and ending the old alert would end this one.
+        let old = old.filter(|old| *old != present);
         let ended = old.map(|old| alert(old, now.min(ends_at)));
-        ended
-            .into_iter()
-            .chain([alert(headline, ends_at)])
-            .collect()
+        ended.into_iter().chain([alert(present, ends_at)]).collect()
+    }
+
+    fn annotations(
+        &self,
+        incident: &Incident,
+        headline: &Headline,
+    ) -> BTreeMap<&'static str, String> {
+        BTreeMap::from([
+            ("summary", summary(incident)),
+            ("description", description(incident)),
+            ("verdict", headline.class.to_string()),
+            ("runbook_url", self.links.runbook(headline.class.as_str())),
+        ])
     }
 }
 
-fn labels(incident: &Incident, headline: &Headline) -> BTreeMap<&'static str, String> {
+impl Notifier for Alertmanager {
+    fn name(&self) -> &str {
+        self.alerts.name()
+    }
+
+    fn audience(&self) -> Audience {
+        self.audience.clone()
+    }
+
+    fn repeat_every(&self) -> Option<Duration> {
+        Some(self.repeat_every)
+    }
+
+    fn alertmanager(&self) -> Option<&Alertmanager> {
+        Some(self)
+    }
+
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), NotifyError>> {
+        async move { self.send(&self.alerts(&notification.incident, now)).await }.boxed()
+    }
+}
+
+/// Returns the labels of an incident's alert. They stay the same while the incident lives, but for severity and
+/// chipsets: each other set of labels is another alert, with a notification of its own.
+fn labels(incident: &Incident, headline: &Headline) -> Labels {
     let model = &incident.key.model;
     let chipsets: Vec<&str> = headline.chipsets.iter().map(String::as_str).collect();
-    BTreeMap::from([
-        ("alertname", "epwatch".to_owned()),
-        ("severity", headline.severity.to_string()),
-        ("app", model.app_id.clone()),
-        ("environment", model.environment.clone()),
-        ("model", model.model_id.clone()),
-        ("model_version", incident.key.model_version.clone()),
-        ("chipset", chipsets.join(",")),
-        ("verdict", headline.class.to_string()),
-        ("cause", incident.key.cause.as_str().to_owned()),
-        ("incident", incident.id.clone()),
-    ])
+    let name = match incident.is_test() {
+        true => TEST,
+        false => incident.key.cause.alert_name(),
+    };
+    let labels = [
+        ("alertname", name),
+        ("severity", headline.severity.as_str()),
+        ("app", &model.app_id),
+        ("environment", &model.environment),
+        ("model", &model.model_id),
+        ("model_version", &incident.key.model_version),
+        ("chipset", &chipsets.join(",")),
+        ("cause", incident.key.cause.as_str()),
+        ("incident", &incident.id),
+    ];
+    labels
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn later(now: Timestamp, by: SignedDuration) -> Timestamp {
+    now.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
 fn rfc3339(time: Timestamp) -> String {

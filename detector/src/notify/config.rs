@@ -9,6 +9,8 @@ use url::Url;
 
 use crate::verdict::Severity;
 
+use super::audience::Audience;
+
 /// An Alertmanager, as `[[detector.alertmanager]]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,7 +20,16 @@ pub struct AlertmanagerConfig {
     /// Incidents below this are not sent.
     #[serde(default = "ticket")]
     pub min_severity: Severity,
-    /// How often a firing incident is sent again. No key: Alertmanager's own `resolve_timeout` is longer.
+    /// Limits the channel to these apps.
+    #[serde(default)]
+    pub apps: Vec<String>,
+    /// Limits the channel to these environments.
+    #[serde(default)]
+    pub environments: Vec<String>,
+    /// How long an alert goes on firing at Alertmanager without a detector that sends it again.
+    #[serde(default = "hold_for")]
+    pub hold_for: Period,
+    /// How often a firing incident is sent again. No key, because `hold_for` is hours longer.
     #[serde(skip, default = "repeat_every")]
     pub repeat_every: Period,
 }
@@ -35,6 +46,12 @@ pub struct PagerDutyConfig {
     /// Incidents below this are not sent.
     #[serde(default = "page")]
     pub min_severity: Severity,
+    /// Limits the channel to these apps.
+    #[serde(default)]
+    pub apps: Vec<String>,
+    /// Limits the channel to these environments.
+    #[serde(default)]
+    pub environments: Vec<String>,
 }
 
 /// A Slack channel, as `[[detector.slack]]`.
@@ -46,6 +63,12 @@ pub struct SlackConfig {
     /// Incidents below this are not sent.
     #[serde(default = "ticket")]
     pub min_severity: Severity,
+    /// Limits the channel to these apps.
+    #[serde(default)]
+    pub apps: Vec<String>,
+    /// Limits the channel to these environments.
+    #[serde(default)]
+    pub environments: Vec<String>,
 }
 
 /// A webhook of the operator's, as `[[detector.webhook]]`.
@@ -59,6 +82,12 @@ pub struct WebhookConfig {
     /// Incidents below this are not sent.
     #[serde(default = "ticket")]
     pub min_severity: Severity,
+    /// Limits the channel to these apps.
+    #[serde(default)]
+    pub apps: Vec<String>,
+    /// Limits the channel to these environments.
+    #[serde(default)]
+    pub environments: Vec<String>,
 }
 
 fn ticket() -> Severity {
@@ -67,6 +96,10 @@ fn ticket() -> Severity {
 
 fn page() -> Severity {
     Severity::Page
+}
+
+fn hold_for() -> Period {
+    Period(Duration::from_secs(6 * 3600))
 }
 
 fn repeat_every() -> Period {
@@ -84,10 +117,49 @@ impl AlertmanagerConfig {
         Self {
             url: url.into(),
             min_severity: ticket(),
+            apps: Vec::new(),
+            environments: Vec::new(),
+            hold_for: hold_for(),
             repeat_every: repeat_every(),
         }
     }
+
+    /// Adds the problems of an entry whose key is `key`.
+    pub(crate) fn check(&self, problems: &mut Problems, key: &str) {
+        check_url(problems, &format!("{key}.url"), &self.url);
+        let repeats = !self.repeat_every.0.is_zero();
+        problems.check(&format!("{key}.repeat_every"), repeats, || {
+            "must be above 0".to_owned()
+        });
+        let least = LEAST_HOLD.max(4 * self.repeat_every.0);
+        problems.check(&format!("{key}.hold_for"), self.hold_for.0 >= least, || {
+            let least = Period(least);
+            format!(
+                "{} is shorter than {least}: a restart would end pages",
+                self.hold_for
+            )
+        });
+    }
 }
+
+/// The audience of each channel, from fields that all of them have.
+macro_rules! audiences {
+    ($($channel:ident)+) => { $(
+        impl $channel {
+            pub(super) fn audience(&self) -> Audience {
+                Audience {
+                    min_severity: self.min_severity,
+                    apps: self.apps.clone(),
+                    environments: self.environments.clone(),
+                }
+            }
+        }
+    )+ };
+}
+audiences!(AlertmanagerConfig PagerDutyConfig SlackConfig WebhookConfig);
+
+/// Shortest `hold_for`. A node that is replaced takes minutes.
+const LEAST_HOLD: Duration = Duration::from_secs(15 * 60);
 
 /// Returns the address, if it is one that notifications can be posted to.
 pub(super) fn parse_url(text: &str) -> Option<Url> {

@@ -94,10 +94,10 @@ impl Round {
             .collect();
         self.done.retain(|id, _| open.contains_key(id.as_str()));
         self.repeats.retain(|id, _| open.contains_key(id.as_str()));
-        let least = self.notifier.min_severity();
+        let audience = self.notifier.audience();
         let mine = incidents
             .iter()
-            .filter(|incident| incident.news > 0 && incident.severity() >= least);
+            .filter(|incident| incident.news > 0 && audience.takes(incident));
         for incident in mine {
             let name = self.notifier.name();
             let stored = incident.delivered.get(name).copied().unwrap_or(0);

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::config::DetectorConfig;
 
+use super::alertmanager::Alertmanager;
 use super::error::NotifyError;
+use super::links::Links;
 use super::notifier::Notifier;
 use super::stdout::Stdout;
-use super::{alertmanager, pagerduty, slack, webhook};
+use super::{pagerduty, slack, webhook};
 
 /// Creates the notifiers of a configuration; the one for standard output writes to `text`.
 ///
@@ -20,28 +22,24 @@ pub fn notifiers(
 ) -> Result<Vec<Arc<dyn Notifier>>, NotifyError> {
     let mut notifiers: Vec<Arc<dyn Notifier>> = Vec::new();
     if config.stdout {
-        notifiers.push(Arc::new(Stdout::new(text)));
+        notifiers.push(Arc::new(Stdout::new(text).with_links(Links::of(config))));
     }
-    let dashboard = || config.dashboard_url.clone();
+    let links = || Links::of(config);
     for (at, channel) in config.alertmanager.iter().enumerate() {
         let name = numbered("alertmanager", at);
-        notifiers.push(Arc::new(alertmanager::notifier(
-            &name,
-            channel,
-            dashboard(),
-        )?));
+        notifiers.push(Arc::new(Alertmanager::new(&name, channel, links())?));
     }
     for (at, channel) in config.pagerduty.iter().enumerate() {
         let name = numbered("pagerduty", at);
-        notifiers.push(Arc::new(pagerduty::notifier(&name, channel, dashboard())?));
+        notifiers.push(Arc::new(pagerduty::notifier(&name, channel, links())?));
     }
     for (at, channel) in config.slack.iter().enumerate() {
         let name = numbered("slack", at);
-        notifiers.push(Arc::new(slack::notifier(&name, channel, dashboard())?));
+        notifiers.push(Arc::new(slack::notifier(&name, channel, links())?));
     }
     for (at, channel) in config.webhook.iter().enumerate() {
         let name = numbered("webhook", at);
-        notifiers.push(Arc::new(webhook::notifier(&name, channel, dashboard())?));
+        notifiers.push(Arc::new(webhook::notifier(&name, channel, links())?));
     }
     Ok(notifiers)
 }

@@ -1,4 +1,4 @@
-//! One POST to a channel's address, and the meaning of its answer.
+//! One request to a channel's address, and the meaning of its answer.
 //!
 //! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are obeyed as curl does. Redirects are not followed,
 //! so that a payload reaches no other address. Every notification opens its own connection, since the next
@@ -12,8 +12,8 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Full};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper::rt::{Read, Write};
@@ -40,6 +40,9 @@ const MAX_DETAIL_CHARS: usize = 300;
 
 /// Bytes read of an answer: a character takes four at most.
 const MAX_ANSWER_BYTES: usize = 4 * MAX_DETAIL_CHARS;
+
+/// Largest document that is read: tens of thousands of alerts.
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -130,29 +133,57 @@ impl HttpChannel {
         &self.name
     }
 
-    /// Posts JSON; only the status `taken` means that it was delivered.
+    /// Posts JSON; only a status that `is_taken` means that it was delivered.
     pub(super) async fn post(
         &self,
         headers: HeaderMap,
         json: Vec<u8>,
-        taken: StatusCode,
+        is_taken: fn(StatusCode) -> bool,
     ) -> Result<(), NotifyError> {
-        let mut request = Request::post(self.target.clone())
-            .body(Full::from(json))
-            .expect("method and target are valid");
-        request.headers_mut().extend(self.headers.clone());
+        let mut request = self.request(Method::POST, json);
         request.headers_mut().extend(headers);
-
         let deadline = Instant::now() + self.timeout;
+        self.answer(request, deadline, is_taken).await.map(drop)
+    }
+
+    /// Reads a document of at most some megabytes.
+    pub(super) async fn get(&self) -> Result<Bytes, NotifyError> {
+        let request = self.request(Method::GET, Vec::new());
+        let deadline = Instant::now() + self.timeout;
+        let is_taken = |status: StatusCode| status == StatusCode::OK;
+        let (response, _connection) = self.answer(request, deadline, is_taken).await?;
+        let body = Limited::new(response.into_body(), MAX_DOCUMENT_BYTES);
+        let read = timeout_at(deadline, body.collect()).await;
+        let read = read.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        let read = read.map_err(|source| self.unreachable(source))?;
+        Ok(read.to_bytes())
+    }
+
+    fn request(&self, method: Method, body: Vec<u8>) -> Request<Full<Bytes>> {
+        let request = Request::builder().method(method).uri(self.target.clone());
+        let request = request.body(Full::from(body));
+        let mut request = request.expect("method and target are valid");
+        request.headers_mut().extend(self.headers.clone());
+        request
+    }
+
+    fn unreachable(&self, source: BoxError) -> NotifyError {
+        let channel = self.name.clone();
+        NotifyError::Unreachable { channel, source }
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+        is_taken: fn(StatusCode) -> bool,
+    ) -> Result<OpenResponse, NotifyError> {
         let sent = timeout_at(deadline, self.route.send(request)).await;
         let sent = sent.unwrap_or_else(|elapsed| Err(elapsed.into()));
-        let (response, _connection) = sent.map_err(|source| NotifyError::Unreachable {
-            channel: self.name.clone(),
-            source,
-        })?;
+        let (response, connection) = sent.map_err(|source| self.unreachable(source))?;
         let status = response.status();
-        if status == taken {
-            return Ok(());
+        if is_taken(status) {
+            return Ok((response, connection));
         }
         let channel = self.name.clone();
         let again = status.is_server_error()

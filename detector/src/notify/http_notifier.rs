@@ -1,24 +1,22 @@
 //! The notifier for channels that take each notification as one POST. A channel's file holds its [`Format`].
 
 use std::fmt;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 
-use crate::verdict::Severity;
-
+use super::audience::Audience;
 use super::error::NotifyError;
 use super::http::HttpChannel;
 use super::notifier::{Notification, Notifier};
 
 /// The request of one kind of channel.
 pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
-    /// The status that means it was delivered.
-    fn taken(&self) -> StatusCode {
-        StatusCode::OK
+    /// Returns whether a status means that it was delivered.
+    fn is_taken(&self) -> fn(StatusCode) -> bool {
+        |status| status == StatusCode::OK
     }
 
     /// Returns the channel's own headers, and the JSON to post.
@@ -30,8 +28,7 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct HttpNotifier {
     channel: HttpChannel,
     format: Box<dyn Format>,
-    min_severity: Severity,
-    repeat_every: Option<Duration>,
+    audience: Audience,
 }
 
 impl HttpNotifier {
@@ -39,22 +36,14 @@ impl HttpNotifier {
     pub(super) fn new(
         name: &str,
         url: &str,
-        min_severity: Severity,
+        audience: Audience,
         format: impl Format,
     ) -> Result<Self, NotifyError> {
         Ok(Self {
             channel: HttpChannel::new(name, url)?,
             format: Box::new(format),
-            min_severity,
-            repeat_every: None,
+            audience,
         })
-    }
-
-    pub(super) fn repeated_every(self, period: Duration) -> Self {
-        Self {
-            repeat_every: Some(period),
-            ..self
-        }
     }
 }
 
@@ -63,12 +52,8 @@ impl Notifier for HttpNotifier {
         self.channel.name()
     }
 
-    fn min_severity(&self) -> Severity {
-        self.min_severity
-    }
-
-    fn repeat_every(&self) -> Option<Duration> {
-        self.repeat_every
+    fn audience(&self) -> Audience {
+        self.audience.clone()
     }
 
     fn notify<'a>(
@@ -77,7 +62,7 @@ impl Notifier for HttpNotifier {
         now: Timestamp,
     ) -> BoxFuture<'a, Result<(), NotifyError>> {
         let (headers, json) = self.format.request(notification, now);
-        let taken = self.format.taken();
-        self.channel.post(headers, json, taken).boxed()
+        let is_taken = self.format.is_taken();
+        self.channel.post(headers, json, is_taken).boxed()
     }
 }

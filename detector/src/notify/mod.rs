@@ -4,28 +4,37 @@
 //! here judges, and no payload holds an installation.
 
 mod alertmanager;
+mod audience;
 mod config;
 mod deliver;
 mod document;
 mod error;
 mod from_config;
+mod heartbeat;
 mod http;
 mod http_notifier;
+mod links;
 mod notifier;
 mod pagerduty;
 mod secret;
 mod slack;
 mod stdout;
+mod test_page;
 mod text;
 mod webhook;
 
+pub use alertmanager::Alertmanager;
+pub(crate) use alertmanager::HeldAlert;
+pub use audience::Audience;
 pub(crate) use config::check_url;
 pub use config::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
 pub(crate) use deliver::{Deliveries, deliver};
 pub use error::NotifyError;
 pub use from_config::notifiers;
+pub(crate) use heartbeat::Heartbeat;
 pub use notifier::{Notification, Notifier, Occasion};
 pub use stdout::Stdout;
+pub use test_page::test_page;
 pub use text::block;
 pub(crate) use text::summary;
 

@@ -8,8 +8,9 @@ use jiff::Timestamp;
 
 use crate::incident::{Incident, State};
 use crate::names::named;
-use crate::verdict::Severity;
 
+use super::alertmanager::Alertmanager;
+use super::audience::Audience;
 use super::error::NotifyError;
 
 /// A channel to people.
@@ -17,13 +18,18 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Returns its name: a metric label, and the key of its deliveries in incidents.
     fn name(&self) -> &str;
 
-    /// Returns the lowest severity of incidents that it delivers.
-    fn min_severity(&self) -> Severity {
-        Severity::Ticket
+    /// Returns the incidents that it delivers.
+    fn audience(&self) -> Audience {
+        Audience::default()
     }
 
     /// Returns the interval at which a firing incident is sent again; `None` for channels that keep state.
     fn repeat_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns itself if it is an Alertmanager, which holds alerts by itself.
+    fn alertmanager(&self) -> Option<&Alertmanager> {
         None
     }
 
@@ -62,6 +68,8 @@ named! {
         Repeated = "repeated",
         /// The incident is over.
         Resolved = "resolved",
+        /// It is no incident, but a test of the channel.
+        Test = "test",
     }
 }
 

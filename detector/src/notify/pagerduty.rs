@@ -8,9 +8,10 @@ use serde_json::json;
 use crate::verdict::Severity;
 
 use super::config::PagerDutyConfig;
-use super::document::{dashboard_link, document};
+use super::document::document;
 use super::error::NotifyError;
 use super::http_notifier::{Format, HttpNotifier};
+use super::links::Links;
 use super::notifier::{Notification, Occasion};
 use super::secret::Secret;
 use super::text::summary;
@@ -21,24 +22,24 @@ const MAX_SUMMARY_CHARS: usize = 1024;
 #[derive(Debug)]
 struct Events {
     routing_key: Secret,
-    dashboard_url: Option<String>,
+    links: Links,
 }
 
 pub(super) fn notifier(
     name: &str,
     config: &PagerDutyConfig,
-    dashboard_url: Option<String>,
+    links: Links,
 ) -> Result<HttpNotifier, NotifyError> {
     let format = Events {
         routing_key: Secret::read(name, &config.routing_key_file)?,
-        dashboard_url,
+        links,
     };
-    HttpNotifier::new(name, &config.url, config.min_severity, format)
+    HttpNotifier::new(name, &config.url, config.audience(), format)
 }
 
 impl Format for Events {
-    fn taken(&self) -> StatusCode {
-        StatusCode::ACCEPTED
+    fn is_taken(&self) -> fn(StatusCode) -> bool {
+        |status| status == StatusCode::ACCEPTED
     }
 
     fn request(&self, notification: &Notification, _now: Timestamp) -> (HeaderMap, Vec<u8>) {
@@ -59,12 +60,20 @@ impl Events {
             event["event_action"] = json!("resolve");
             return event;
         }
-        let link = dashboard_link(self.dashboard_url.as_deref(), incident);
+        let link = self.links.dashboard(incident);
         event["event_action"] = json!("trigger");
         event["client"] = json!("epwatch");
+        let runbook = self.links.runbook_of(incident);
+        let mut links = Vec::new();
         if let Some(link) = &link {
             event["client_url"] = json!(link);
-            event["links"] = json!([{"href": link, "text": "dashboard of the cohort"}]);
+            links.push(json!({"href": link, "text": "dashboard of the cohort"}));
+        }
+        if runbook.starts_with("http") {
+            links.push(json!({"href": runbook, "text": "runbook"}));
+        }
+        if !links.is_empty() {
+            event["links"] = json!(links);
         }
         event["payload"] = json!({
             "summary": clipped(&summary(incident), MAX_SUMMARY_CHARS),
@@ -74,7 +83,7 @@ impl Events {
             "component": format!("{} {}", incident.key.model.model_id, incident.key.model_version),
             "group": incident.key.model.app_id,
             "class": incident.headline.as_ref().map(|told| told.class.to_string()),
-            "custom_details": document(incident, link),
+            "custom_details": document(incident, &self.links),
         });
         event
     }

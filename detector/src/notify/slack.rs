@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::config::SlackConfig;
-use super::document::dashboard_link;
 use super::error::NotifyError;
 use super::http_notifier::{Format, HttpNotifier};
+use super::links::Links;
 use super::notifier::Notification;
 use super::secret::Secret;
 use super::text::{facts, summary, title};
@@ -18,21 +18,16 @@ const MAX_SECTION_CHARS: usize = 3000;
 
 #[derive(Debug)]
 struct Messages {
-    dashboard_url: Option<String>,
+    links: Links,
 }
 
 pub(super) fn notifier(
     name: &str,
     config: &SlackConfig,
-    dashboard_url: Option<String>,
+    links: Links,
 ) -> Result<HttpNotifier, NotifyError> {
     let url = Secret::read(name, &config.webhook_url_file)?;
-    HttpNotifier::new(
-        name,
-        url.expose(),
-        config.min_severity,
-        Messages { dashboard_url },
-    )
+    HttpNotifier::new(name, url.expose(), config.audience(), Messages { links })
 }
 
 impl Format for Messages {
@@ -67,15 +62,22 @@ impl Messages {
                 },
             }),
         ];
-        if let Some(link) = dashboard_link(self.dashboard_url.as_deref(), incident) {
-            blocks.push(json!({
-                "type": "actions",
-                "elements": [{
-                    "type": "button",
-                    "text": {"type": "plain_text", "text": "Dashboard"},
-                    "url": link,
-                }],
-            }));
+        let runbook = Some(self.links.runbook_of(incident)).filter(|url| url.starts_with("http"));
+        let links = [
+            ("Dashboard", self.links.dashboard(incident)),
+            ("Runbook", runbook),
+        ];
+        let button = |(text, url): (&str, Option<String>)| {
+            let url = url?;
+            Some(json!({
+                "type": "button",
+                "text": {"type": "plain_text", "text": text},
+                "url": url,
+            }))
+        };
+        let buttons: Vec<Value> = links.into_iter().filter_map(button).collect();
+        if !buttons.is_empty() {
+            blocks.push(json!({"type": "actions", "elements": buttons}));
         }
         // Notifications on the phone show `text` only.
         json!({"text": escaped(&format!("{title}: {summary}")), "blocks": blocks})

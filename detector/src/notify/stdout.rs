@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::error::NotifyError;
+use super::links::Links;
 use super::notifier::{Notification, Notifier};
-use super::text::block;
+use super::text::{at, linked_block};
 
 /// Writes one block for each notification.
 pub struct Stdout {
     writer: Mutex<Box<dyn Write + Send>>,
+    links: Links,
 }
 
 impl fmt::Debug for Stdout {
@@ -32,7 +34,12 @@ impl Stdout {
     pub fn new(writer: impl Write + Send + 'static) -> Self {
         Self {
             writer: Mutex::new(Box::new(writer)),
+            links: Links::default(),
         }
+    }
+
+    pub(super) fn with_links(self, links: Links) -> Self {
+        Self { links, ..self }
     }
 
     fn write(&self, text: &str) -> std::io::Result<()> {
@@ -50,9 +57,10 @@ impl Notifier for Stdout {
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> BoxFuture<'a, Result<(), NotifyError>> {
-        let written = self.write(&format!("{}\n", block(notification)));
+        let (time, block) = (at(now), linked_block(notification, &self.links));
+        let written = self.write(&format!("{time}  {block}\n"));
         let channel = self.name().to_owned();
         let result = written.map_err(|source| NotifyError::Write { channel, source });
         std::future::ready(result).boxed()

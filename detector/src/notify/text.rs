@@ -3,25 +3,24 @@
 
 use std::fmt::Write;
 
+use epwatch_server::Period;
 use jiff::Timestamp;
 
 use crate::describe::Mixture;
-use crate::incident::{CLEAN_WINDOWS, Incident, State};
+use crate::incident::{CLEAN_WINDOWS, Incident, IncidentCohort, State};
 use crate::reason::{chance, latency, percent};
-use crate::verdict::{CohortVerdict, Severity};
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
+use super::links::Links;
 use super::notifier::{Notification, Occasion};
 
 /// Returns one line: the fault and its place.
 #[must_use]
 pub(crate) fn summary(incident: &Incident) -> String {
-    let title = incident
-        .headline
-        .as_ref()
-        .map(|headline| headline.class.title());
-    let title = title
-        .or(incident.lead().map(|lead| lead.class.title()))
-        .unwrap_or("incident");
+    if incident.is_test() {
+        return "a test of this channel; nothing is wrong".to_owned();
+    }
+    let title = incident.class().map_or("incident", VerdictClass::title);
     let key = &incident.key;
     format!(
         "{title}: {} {} on {}",
@@ -45,9 +44,14 @@ pub(crate) fn description(incident: &Incident) -> String {
 /// Returns the notification as a block of text for a terminal or a log.
 #[must_use]
 pub fn block(notification: &Notification) -> String {
+    linked_block(notification, &Links::default())
+}
+
+pub(super) fn linked_block(notification: &Notification, links: &Links) -> String {
     let incident = &notification.incident;
     let mut block = format!("{}  {}\n", title(notification), summary(incident));
-    for (name, fact) in facts(incident) {
+    let runbook = ("runbook", links.runbook_of(incident));
+    for (name, fact) in facts(incident).into_iter().chain([runbook]) {
         // Writing to a String cannot fail.
         let _ = writeln!(block, "  {name:<11} {fact}");
     }
@@ -59,6 +63,7 @@ pub(super) fn title(notification: &Notification) -> &'static str {
     let is_page = notification.incident.severity() == Severity::Page;
     let state = notification.incident.state;
     match (notification.occasion, is_page) {
+        (Occasion::Test, _) => "TEST",
         (Occasion::Resolved, _) => "RESOLVED",
         (_, _) if state == State::Mitigated => "MITIGATED",
         (Occasion::Returned, true) => "PAGE (back again)",
@@ -94,6 +99,7 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         let when = format!("{}, after a directive had mitigated it", at(returned));
         facts.push(("back again", when));
     }
+    facts.extend(ends(incident).map(|ends| ("ends", ends)));
     let (hit, seen) = incident.devices();
     let compared = incident.devices_compared();
     if hit <= compared && compared < seen {
@@ -113,6 +119,29 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     }
     facts.push(("incident", incident.id.clone()));
     facts
+}
+
+/// Returns when and how a firing incident ends.
+fn ends(incident: &Incident) -> Option<String> {
+    if incident.state != State::Firing {
+        return None;
+    }
+    let window = Period(incident.lead()?.window);
+    let clean = incident
+        .cohorts
+        .iter()
+        .map(|cohort| cohort.clean_windows)
+        .min()?;
+    let earliest = incident
+        .cohorts
+        .iter()
+        .map(IncidentCohort::earliest_end)
+        .max()?;
+    Some(format!(
+        "after {CLEAN_WINDOWS} clean windows of {window} that share no reports ({clean} so far): {} at the earliest. \
+         A window with too few reports is not clean",
+        at(earliest)
+    ))
 }
 
 /// Number of chipsets listed in addition to the worst.
@@ -142,14 +171,19 @@ fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, Strin
 fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     let numbers = &verdict.numbers;
     let mut facts = Vec::new();
-    if let (Some(now), Some(before), Some(ratio)) = (
-        numbers.hit_p50_us,
-        numbers.reference_p50_us,
-        numbers.latency_ratio,
-    ) {
+    let medians = numbers.hit_p50_us.zip(numbers.reference_p50_us);
+    if let (Some((now, before)), Some(ratio)) = (medians, numbers.latency_ratio) {
         let (now, before) = (latency(now), latency(before));
-        let effect = format!("median {now} instead of {before} ({ratio:.1} times)");
+        // Not the quotient of the two medians: devices differ.
+        let effect = format!(
+            "median {now} instead of {before}; each device by its own ratio: {ratio:.1} times at the median"
+        );
         facts.push(("latency", effect));
+    } else if verdict.class.is_slower() {
+        facts.push((
+            "latency",
+            "not measured yet: the devices hit have too few runs".to_owned(),
+        ));
     }
     if !verdict.cpu_ops.is_empty() {
         let ops = verdict.cpu_ops.join(", ");
@@ -179,10 +213,10 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
     let told = &verdict.statistics;
     let mut parts = Vec::new();
     if let Some(cv) = told.cv_within {
-        parts.push(format!("CV {} within a device", percent(cv)));
+        parts.push(format!("CV {cv:.3} within a device"));
     }
     if let Some(cv) = told.cv_between {
-        parts.push(format!("CV {} between devices", percent(cv)));
+        parts.push(format!("CV {cv:.3} between devices"));
     }
     if let (Some(dip), Some(p)) = (told.dip, told.dip_p) {
         parts.push(format!(
@@ -205,6 +239,6 @@ fn spread(verdict: &CohortVerdict) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-fn at(time: Timestamp) -> String {
+pub(super) fn at(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }

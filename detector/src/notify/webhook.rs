@@ -11,9 +11,10 @@ use ring::hmac;
 use serde_json::json;
 
 use super::config::WebhookConfig;
-use super::document::{dashboard_link, document};
+use super::document::document;
 use super::error::NotifyError;
 use super::http_notifier::{Format, HttpNotifier};
+use super::links::Links;
 use super::notifier::Notification;
 use super::secret::Secret;
 
@@ -23,30 +24,29 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 struct SignedDocuments {
     key: hmac::Key,
-    dashboard_url: Option<String>,
+    links: Links,
 }
 
 pub(super) fn notifier(
     name: &str,
     config: &WebhookConfig,
-    dashboard_url: Option<String>,
+    links: Links,
 ) -> Result<HttpNotifier, NotifyError> {
     let key = Secret::read(name, &config.key_file)?;
     let format = SignedDocuments {
         key: hmac::Key::new(hmac::HMAC_SHA256, key.expose().as_bytes()),
-        dashboard_url,
+        links,
     };
-    HttpNotifier::new(name, &config.url, config.min_severity, format)
+    HttpNotifier::new(name, &config.url, config.audience(), format)
 }
 
 impl Format for SignedDocuments {
     fn request(&self, notification: &Notification, now: Timestamp) -> (HeaderMap, Vec<u8>) {
         let incident = &notification.incident;
-        let link = dashboard_link(self.dashboard_url.as_deref(), incident);
         let document = json!({
             "version": VERSION,
             "occasion": notification.occasion.as_str(),
-            "incident": document(incident, link),
+            "incident": document(incident, &self.links),
         });
         let body = document.to_string();
         let timestamp = now.as_second().to_string();

@@ -291,8 +291,7 @@ pub enum Reason {
     },
     /// A CV rule of the config fired.
     #[error(
-        "your rule {name}: coefficient of variation {}{}; such rules fire on healthy devices too",
-        percent(*.cv),
+        "your rule {name}: coefficient of variation {cv:.3}{}; such rules fire on healthy devices too",
         text::limits(*.limit, *.baseline)
     )]
     CvRule {

@@ -166,14 +166,13 @@ pub(super) fn firmware_of_hits(firmware: Option<&str>) -> String {
 
 pub(super) fn cvs(now: Option<f64>, before: Option<f64>) -> String {
     now.zip(before).map_or(String::new(), |(now, before)| {
-        let (now, before) = (percent(now), percent(before));
-        format!(": median coefficient of variation {now} instead of {before}")
+        format!(": median coefficient of variation {now:.3} instead of {before:.3}")
     })
 }
 
 pub(super) fn limits(limit: Option<f64>, baseline: Option<f64>) -> String {
-    let limit = limit.map(|limit| format!(", above {}", percent(limit)));
-    let baseline = baseline.map(|cv| format!(", {} in earlier windows", percent(cv)));
+    let limit = limit.map(|limit| format!(", above {limit}"));
+    let baseline = baseline.map(|cv| format!(", {cv:.3} in earlier windows"));
     limit.unwrap_or_default() + &baseline.unwrap_or_default()
 }
 

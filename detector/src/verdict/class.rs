@@ -36,6 +36,17 @@ named! {
 }
 
 impl VerdictClass {
+    /// Whether slower devices, all of their runs, are a part of the verdict.
+    pub(crate) fn is_slower(self) -> bool {
+        matches!(
+            self,
+            Self::TotalFallback
+                | Self::PartialFallback
+                | Self::SomeDevicesFallback
+                | Self::SlowWithoutPlacement
+        )
+    }
+
     /// Returns the class as a title for people.
     #[must_use]
     pub fn title(self) -> &'static str {

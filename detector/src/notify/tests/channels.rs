@@ -14,13 +14,15 @@ fn secret(dir: &tempfile::TempDir, text: &str) -> PathBuf {
     path
 }
 
-fn pagerduty(url: &str, routing_key_file: PathBuf, dashboard: Option<String>) -> HttpNotifier {
+fn pagerduty(url: &str, routing_key_file: PathBuf, links: Links) -> HttpNotifier {
     let config = PagerDutyConfig {
         routing_key_file,
         url: format!("{url}/v2/enqueue"),
         min_severity: Severity::Page,
+        apps: Vec::new(),
+        environments: Vec::new(),
     };
-    super::super::pagerduty::notifier("pagerduty", &config, dashboard).unwrap()
+    super::super::pagerduty::notifier("pagerduty", &config, links).unwrap()
 }
 
 #[tokio::test]
@@ -28,7 +30,7 @@ async fn pagerduty_gets_one_alert_an_incident() {
     let accepted = (StatusCode::ACCEPTED, None);
     let (receiver, url) = Receiver::start_at("/v2/enqueue", &[accepted; 3]).await;
     let dir = tempfile::tempdir().unwrap();
-    let pagerduty = pagerduty(&url, secret(&dir, "R0UT1NGKEY"), dashboard());
+    let pagerduty = pagerduty(&url, secret(&dir, "R0UT1NGKEY"), links());
     assert!(!format!("{pagerduty:?}").contains("R0UT1NGKEY"));
     for incident in [firing(), grown(), resolved()] {
         let news = Notification::news(incident);
@@ -51,7 +53,7 @@ async fn only_the_expected_answer_counts_as_delivered() {
     ];
     let (receiver, url) = Receiver::start_at("/v2/enqueue", &answers).await;
     let dir = tempfile::tempdir().unwrap();
-    let pagerduty = pagerduty(&url, secret(&dir, "key"), None);
+    let pagerduty = pagerduty(&url, secret(&dir, "key"), Links::default());
     let mut retries = Vec::new();
     for _ in answers {
         let news = Notification::news(firing());
@@ -70,8 +72,10 @@ async fn slack_gets_blocks_without_links_of_strangers() {
     let config = SlackConfig {
         webhook_url_file: secret(&dir, &format!("{url}/services/T0/B0/secret")),
         min_severity: Severity::Ticket,
+        apps: Vec::new(),
+        environments: Vec::new(),
     };
-    let slack = slack::notifier("slack", &config, dashboard()).unwrap();
+    let slack = slack::notifier("slack", &config, links()).unwrap();
     assert!(!format!("{slack:?}").contains("secret"));
     let mut hostile = firing();
     hostile.key.model.model_id = format!("<!channel> & {}", "x".repeat(4000));
@@ -96,8 +100,10 @@ async fn a_webhook_is_signed_over_the_bytes_it_carries() {
         url: format!("{url}/hook"),
         key_file: secret(&dir, "shared key"),
         min_severity: Severity::Ticket,
+        apps: Vec::new(),
+        environments: Vec::new(),
     };
-    let webhook = webhook::notifier("webhook", &config, dashboard()).unwrap();
+    let webhook = webhook::notifier("webhook", &config, links()).unwrap();
     for _ in 0..2 {
         let news = Notification::news(firing());
         webhook.notify(&news, at(30)).await.unwrap();
@@ -123,8 +129,11 @@ fn a_secret_that_is_not_there_is_said_with_its_file() {
     let config = SlackConfig {
         webhook_url_file: dir.path().join("nothing"),
         min_severity: Severity::Ticket,
+        apps: Vec::new(),
+        environments: Vec::new(),
     };
-    let refused = |config| slack::notifier("slack", config, None).unwrap_err();
+    let refused =
+        |config: &SlackConfig| slack::notifier("slack", config, Links::default()).unwrap_err();
     let error = refused(&config).to_string();
     assert!(
         error.contains("nothing") && error.contains("slack"),

@@ -19,9 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Retry;
 use super::http_notifier::HttpNotifier;
+use super::links::Links;
 use super::*;
 use crate::incident::{Incident, IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
+use crate::placement::tests::placed;
 use crate::testing::{Fleet, at, failed_starts, judged, reference, tested};
 use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;
@@ -127,8 +129,12 @@ fn pretty(json: &Value) -> String {
     format!("{}\n", serde_json::to_string_pretty(json).unwrap())
 }
 
-fn dashboard() -> Option<String> {
-    Some("http://grafana/d/epwatch-model".to_owned())
+fn links() -> Links {
+    Links::of(&crate::DetectorConfig {
+        dashboard_url: Some("http://grafana/d/epwatch-model".to_owned()),
+        runbook_url: Some("https://git/epwatch/docs/oncall.md".to_owned()),
+        ..crate::DetectorConfig::default()
+    })
 }
 
 /// A status and when to come again.
@@ -213,9 +219,9 @@ async fn receive(
     }
 }
 
-fn alertmanager(url: &str) -> HttpNotifier {
+fn alertmanager(url: &str) -> Alertmanager {
     let config = AlertmanagerConfig::new(format!("{url}/"));
-    super::alertmanager::notifier("alertmanager", &config, dashboard()).unwrap()
+    Alertmanager::new("alertmanager", &config, links()).unwrap()
 }
 
 fn ends_at(alert: &Value) -> Timestamp {
@@ -242,7 +248,87 @@ async fn alertmanager_gets_labels_numbers_and_an_end() {
     let chipsets = grown.iter().map(|alert| &alert["labels"]["chipset"]);
     assert_eq!(chipsets.collect::<Vec<_>>(), ["SM8635", "SM7550,SM8635"]);
     assert_eq!(ends_at(&grown[0]), at(30));
-    assert!(ends_at(&grown[1]) > at(30));
+    assert_eq!(ends_at(&grown[1]), at(30 + 6 * 3600));
+}
+
+/// From some devices to all of them: the same labels, so one alert and one notification.
+#[tokio::test]
+async fn a_stronger_verdict_of_the_same_chipset_is_the_same_alert() {
+    let some = verdict(&Fleet::with_fallback(0.5), "SM8635", 0);
+    let total = Fleet {
+        hit_placement: placed(21, 0, 25, Some(0.0)),
+        ..Fleet::with_fallback(1.0)
+    };
+    let total = verdict(&total, "SM8635", 3600);
+    let (receiver, url) = Receiver::start(&[OK, OK]).await;
+    let alertmanager = alertmanager(&url);
+    for windows in [&[&[some.clone()][..]][..], &[&[some.clone()], &[total]]] {
+        let news = Notification::news(incident_after(windows));
+        alertmanager.notify(&news, at(30)).await.unwrap();
+    }
+    let sent = receiver.alerts();
+    assert_eq!(sent[0][0]["labels"], sent[1][0]["labels"]);
+    assert_eq!(sent[1].as_array().unwrap().len(), 1, "{sent:?}");
+    let verdicts = sent
+        .iter()
+        .map(|alerts| &alerts[0]["annotations"]["verdict"]);
+    let expected = ["some_devices_fallback", "total_fallback"];
+    assert_eq!(verdicts.collect::<Vec<_>>(), expected);
+    assert_eq!(sent[0][0]["labels"]["alertname"], "EpwatchFallback");
+}
+
+#[tokio::test]
+async fn the_watchdog_fires_for_some_minutes() {
+    let (receiver, url) = Receiver::start(&[OK]).await;
+    alertmanager(&url).send_watchdog(at(0)).await.unwrap();
+    let watchdog = &receiver.alerts()[0][0];
+    assert_eq!(watchdog["labels"]["alertname"], "EpwatchWatchdog");
+    assert_eq!(ends_at(watchdog), at(300));
+}
+
+#[tokio::test]
+async fn a_heartbeat_takes_any_success() {
+    let answers = [
+        (StatusCode::NO_CONTENT, None),
+        (StatusCode::NOT_FOUND, None),
+    ];
+    let (receiver, url) = Receiver::start_at("/ping", &answers).await;
+    let heartbeat = Heartbeat::new(&format!("{url}/ping")).unwrap();
+    heartbeat.beat().await.unwrap();
+    assert_eq!(heartbeat.beat().await.unwrap_err().retry(), Retry::Never);
+    assert_eq!(receiver.payloads().len(), 2);
+}
+
+#[test]
+fn a_channel_delivers_its_apps_and_environments() {
+    let incident = firing();
+    let takes = |apps: &[&str], environments: &[&str]| {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+        let config = AlertmanagerConfig {
+            apps: texts(apps),
+            environments: texts(environments),
+            ..AlertmanagerConfig::new("http://a")
+        };
+        config.audience().takes(&incident)
+    };
+    assert!(takes(&[], &[]) && takes(&["mail", "camera"], &["production"]));
+    assert!(!takes(&["mail"], &[]) && !takes(&["camera"], &["staging"]));
+}
+
+/// Every channel marks it, and Alertmanager ends it soon.
+#[tokio::test]
+async fn a_test_page_says_that_it_is_one() {
+    let page = test_page(at(0));
+    let text = block(&page);
+    assert!(
+        text.starts_with("TEST  a test of this channel; nothing is wrong"),
+        "{text}"
+    );
+    let (receiver, url) = Receiver::start(&[OK]).await;
+    alertmanager(&url).notify(&page, at(0)).await.unwrap();
+    let alert = &receiver.alerts()[0][0];
+    assert_eq!(alert["labels"]["alertname"], "EpwatchTest");
+    assert_eq!(ends_at(alert), at(300));
 }
 
 #[tokio::test]
@@ -276,7 +362,7 @@ async fn each_answer_says_whether_to_come_again() {
     let nobody = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let nobody = AlertmanagerConfig::new(nobody);
-    let nobody = super::alertmanager::notifier("alertmanager", &nobody, None).unwrap();
+    let nobody = Alertmanager::new("alertmanager", &nobody, Links::default()).unwrap();
     let error = nobody.notify(&notification, at(0)).await.unwrap_err();
     assert_eq!(error.retry(), Retry::WithBackoff);
 }
@@ -363,7 +449,7 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
         ..AlertmanagerConfig::new(url)
     };
     let running = Running::start(
-        super::alertmanager::notifier("alertmanager", &config, None).unwrap(),
+        Alertmanager::new("alertmanager", &config, Links::default()).unwrap(),
         vec![firing()],
     );
     eventually("three repeats", || receiver.alerts().len() >= 4).await;
@@ -410,7 +496,8 @@ async fn text_goes_to_the_writer_block_by_block() {
     stdout.notify(&notification, at(0)).await.unwrap();
     stdout.notify(&notification, at(0)).await.unwrap();
     let written = String::from_utf8(page.0.lock().clone()).unwrap();
-    assert_eq!(written, format!("{}\n", block(&notification)).repeat(2));
+    let page = format!("2027-01-15 08:00:00 UTC  {}\n", block(&notification));
+    assert_eq!(written, page.repeat(2));
 }
 
 #[test]

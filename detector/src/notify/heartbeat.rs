@@ -1,0 +1,29 @@
+//! The heartbeat: an address that is posted to after each evaluation. A service that expects the posts pages when
+//! they stop, so that a dead detector is noticed by something else than itself.
+
+use http::HeaderMap;
+
+use super::error::NotifyError;
+use super::http::HttpChannel;
+
+/// Posts to the address of `detector.heartbeat`.
+#[derive(Debug)]
+pub(crate) struct Heartbeat(HttpChannel);
+
+impl Heartbeat {
+    /// Its name in metrics and logs.
+    pub(crate) const NAME: &'static str = "heartbeat";
+
+    /// Prepares requests to `url`; nothing is sent.
+    pub(crate) fn new(url: &str) -> Result<Self, NotifyError> {
+        HttpChannel::new(Self::NAME, url).map(Self)
+    }
+
+    /// Posts `{}`; any status of success means that it arrived.
+    pub(crate) async fn beat(&self) -> Result<(), NotifyError> {
+        let is_taken = |status: http::StatusCode| status.is_success();
+        self.0
+            .post(HeaderMap::new(), b"{}".to_vec(), is_taken)
+            .await
+    }
+}

@@ -1,0 +1,38 @@
+//! A test page: a made-up incident that goes through the configured channels once, marked as a test.
+
+use jiff::Timestamp;
+
+use crate::cohort::ModelKey;
+use crate::incident::{Cause, Headline, Incident, IncidentKey, State};
+use crate::verdict::{Severity, VerdictClass};
+
+use super::notifier::{Notification, Occasion};
+
+/// Returns the notification of a page that is a test.
+#[must_use]
+pub fn test_page(now: Timestamp) -> Notification {
+    let key = IncidentKey {
+        model: ModelKey {
+            app_id: Incident::TEST_APP.to_owned(),
+            environment: "test".to_owned(),
+            model_id: "test".to_owned(),
+        },
+        model_version: "0".to_owned(),
+        cause: Cause::Slower,
+    };
+    let incident = Incident {
+        state: State::Firing,
+        fired_at: Some(now),
+        news: 1,
+        headline: Some(Headline {
+            severity: Severity::Page,
+            class: VerdictClass::TotalFallback,
+            chipsets: std::collections::BTreeSet::new(),
+        }),
+        ..Incident::begin(key, now, now)
+    };
+    Notification {
+        incident,
+        occasion: Occasion::Test,
+    }
+}
