@@ -11,7 +11,7 @@ use crate::{
     server_config::{Runs, ServerArgs},
     shutdown::{Hangup, Shutdown},
     store::Store,
-    telemetry, version,
+    telemetry, test_page, version,
 };
 
 /// Judges the reports that collectors wrote to a ClickHouse server, and pages.
@@ -27,11 +27,14 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Task {
     Calibrate(calibrate::Args),
+    TestPage(test_page::Args),
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(Task::Calibrate(args)) = args.task {
-        return calibrate::run(args).await;
+    match args.task {
+        Some(Task::Calibrate(args)) => return calibrate::run(args).await,
+        Some(Task::TestPage(args)) => return test_page::run(args).await,
+        None => {}
     }
     let config = args.server.load(Runs::Detector)?;
     if config.store.clickhouse.is_none() {

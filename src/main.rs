@@ -28,6 +28,7 @@ mod store_args;
 mod store_config;
 mod telemetry;
 mod temp_folder;
+mod test_page;
 mod version;
 
 use std::pin::Pin;

@@ -233,7 +233,7 @@ fn in_words(line: &Line) -> String {
                 .map(|(verdict, n)| format!("{n} {verdict}"))
                 .collect();
             format!(
-                "{} cohort windows, {} pages; verdicts: {}",
+                "{} cohort windows, {} pages; verdicts, those on single firmwares included: {}",
                 summary.cohort_windows,
                 summary.pages,
                 counts.join(", ")

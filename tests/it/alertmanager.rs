@@ -1,35 +1,39 @@
 //! A real Alertmanager from Debian, on a free loopback port.
 
 use std::process::{Command, Stdio};
+use std::{sync::Arc, time::Duration};
 
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::notify::{self, AlertmanagerConfig};
+use epwatch_detector::notify::{self, AlertmanagerConfig, Notifier};
 use epwatch_runtimes::Package;
+use epwatch_server::Period;
+use hyper::Request;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Running, get, until},
+    support::{Running, get, send, until},
 };
 
 const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
 
 /// A running Alertmanager.
 #[derive(Debug)]
-pub(crate) struct Alertmanager {
+struct Alertmanager {
     _running: Running,
-    pub(crate) url: String,
+    url: String,
     _dir: TempDir,
 }
 
 impl Alertmanager {
     /// Returns `None` if the user skips it.
-    pub(crate) async fn start() -> Option<Self> {
+    async fn start(yaml: &str) -> Option<Self> {
         let package = epwatch_runtimes::alertmanager()?;
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
-        std::fs::write(&config, CONFIG).unwrap();
+        std::fs::write(&config, yaml).unwrap();
         // Alertmanager does not print a port of its own choice.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -59,11 +63,46 @@ impl Alertmanager {
         Some(manager)
     }
 
+    /// Waits for the page of the fleet's incident.
+    async fn page(&self) -> Value {
+        until("a page is with Alertmanager", || async {
+            self.has("SM8635").await
+        })
+        .await;
+        let alerts = self.alerts().await;
+        alerts
+            .into_iter()
+            .find(|alert| is_page_of(alert, "SM8635"))
+            .unwrap()
+    }
+
+    /// Whether a page of this chipset fires.
+    async fn has(&self, chipset: &str) -> bool {
+        let alerts = self.alerts().await;
+        alerts.iter().any(|alert| is_page_of(alert, chipset))
+    }
+
+    async fn post(&self, alerts: &[Value]) {
+        let request = Request::post(format!("{}/api/v2/alerts", self.url))
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(alerts).unwrap().into())
+            .unwrap();
+        assert_eq!(send(request).await.unwrap().status, 200);
+    }
+
     /// Returns the alerts that it holds.
-    pub(crate) async fn alerts(&self) -> Vec<Value> {
+    async fn alerts(&self) -> Vec<Value> {
         let url = format!("{}/api/v2/alerts", self.url);
         serde_json::from_str(&get(&url).await.unwrap().text).unwrap()
     }
+}
+
+fn is_page_of(alert: &Value, chipset: &str) -> bool {
+    let labels = &alert["labels"];
+    let is_of = labels["chipset"]
+        .as_str()
+        .is_some_and(|chipsets| chipsets.contains(chipset));
+    labels["severity"] == "page" && is_of
 }
 
 /// Debian's build reads its templates from `/usr/share`, where the package is not installed. A mount namespace of its
@@ -78,42 +117,106 @@ fn with_its_own_share(package: &Package) -> Command {
     command
 }
 
-/// The whole path of a page: devices, collector, engine, detector, Alertmanager.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_incident_arrives_at_a_real_alertmanager() {
-    let Some(receiver) = Alertmanager::start().await else {
-        return;
-    };
+/// Returns the notifiers of a detector with these Alertmanagers.
+fn notifiers(alertmanager: Vec<AlertmanagerConfig>) -> Vec<Arc<dyn Notifier>> {
     let config = DetectorConfig {
-        alertmanager: vec![AlertmanagerConfig::new(&receiver.url)],
+        alertmanager,
         stdout: false,
         ..DetectorConfig::default()
     };
-    let notifiers = notify::notifiers(&config, std::io::sink()).unwrap();
-    let fleet = WatchedFleet::start(notifiers).await;
-    until("a page is with Alertmanager", || async {
-        receiver
-            .alerts()
-            .await
-            .iter()
-            .any(|alert| alert["labels"]["severity"] == "page")
-    })
-    .await;
-    let alerts = receiver.alerts().await;
-    let page = alerts
-        .iter()
-        .find(|alert| alert["labels"]["severity"] == "page")
-        .unwrap();
+    notify::notifiers(&config, std::io::sink()).unwrap()
+}
+
+fn ends_at(alert: &Value) -> Timestamp {
+    alert["endsAt"].as_str().unwrap().parse().unwrap()
+}
+
+/// The whole path of a page: devices, collector, engine, detector, Alertmanager.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_arrives_at_a_real_alertmanager() {
+    let Some(receiver) = Alertmanager::start(CONFIG).await else {
+        return;
+    };
+    let fleet = WatchedFleet::start(notifiers(vec![AlertmanagerConfig::new(&receiver.url)])).await;
+    let page = receiver.page().await;
     let labels = &page["labels"];
+    assert_eq!(labels["alertname"], "EpwatchFallback", "{page:#}");
     assert_eq!(labels["app"], APP, "{page:#}");
     assert_eq!(labels["model"], MODEL, "{page:#}");
     assert_eq!(labels["model_version"], "2", "{page:#}");
-    assert_eq!(labels["verdict"], "partial_fallback", "{page:#}");
-    assert!(labels.to_string().contains("SM8635"), "{page:#}");
     assert!(!labels.to_string().contains("SM8650"), "{page:#}");
+    assert_eq!(
+        page["annotations"]["verdict"], "partial_fallback",
+        "{page:#}"
+    );
     let text = page["annotations"].to_string();
-    for word in ["LayerNormalization", "CV", "between devices"] {
+    for word in [
+        "LayerNormalization",
+        "CV",
+        "between devices",
+        "docs/oncall.md#",
+    ] {
         assert!(text.contains(word), "no {word} in {page:#}");
     }
+    let alerts = receiver.alerts().await;
+    let mut names = alerts.iter().map(|alert| &alert["labels"]["alertname"]);
+    assert!(names.any(|name| name == "EpwatchWatchdog"), "{alerts:#?}");
     fleet.stop().await;
+}
+
+/// A detector that is away has repaired nothing: its alert goes on for `hold_for`, and no longer. The next detector
+/// ends what is no alert of an incident of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
+    let (usual, brief) = tokio::join!(Alertmanager::start(CONFIG), Alertmanager::start(CONFIG));
+    let (Some(usual), Some(brief)) = (usual, brief) else {
+        return;
+    };
+    let usual_config = AlertmanagerConfig::new(&usual.url);
+    let brief_config = AlertmanagerConfig {
+        hold_for: Period(Duration::from_secs(10)),
+        repeat_every: Period(Duration::from_secs(1)),
+        ..AlertmanagerConfig::new(&brief.url)
+    };
+    let mut fleet = WatchedFleet::start(notifiers(vec![usual_config.clone(), brief_config])).await;
+    let (page, _) = tokio::join!(usual.page(), brief.page());
+    fleet.stop_detector().await;
+
+    let hours = SignedDuration::from_hours(6) - SignedDuration::from_mins(10);
+    let ahead = ends_at(&page).duration_since(Timestamp::now());
+    assert!(ahead >= hours, "{page:#}");
+    let ends = ends_at(&brief.page().await);
+    until("the brief alert ends", || async {
+        !brief.has("SM8635").await
+    })
+    .await;
+    assert!(Timestamp::now() >= ends, "it ended before {ends}");
+    assert!(usual.has("SM8635").await);
+
+    // As an earlier run left it: the incident is this store's, the labels are those of nothing that fires.
+    let mut stray = page.clone();
+    stray["labels"]["chipset"] = "SM8250".into();
+    // Of a detector on another store.
+    let mut foreign = page;
+    foreign["labels"]["chipset"] = "SM8350".into();
+    foreign["labels"]["incident"] = "00c0ffee00c0ffee-1".into();
+    usual.post(&[stray, foreign]).await;
+    assert!(usual.has("SM8250").await && usual.has("SM8350").await);
+    fleet.start_detector(notifiers(vec![usual_config]));
+    until("the stray ends", || async { !usual.has("SM8250").await }).await;
+    assert!(usual.has("SM8635").await && usual.has("SM8350").await);
+    fleet.stop().await;
+}
+
+/// Alertmanager takes the example, which routes what the detector sends.
+#[tokio::test(flavor = "multi_thread")]
+async fn alertmanager_takes_the_example() {
+    let example = include_str!("../../docs/examples/alertmanager.yml");
+    let Some(receiver) = Alertmanager::start(example).await else {
+        return;
+    };
+    let status = get(&format!("{}/api/v2/status", receiver.url))
+        .await
+        .unwrap();
+    assert!(status.text.contains("EpwatchWatchdog"), "{}", status.text);
 }

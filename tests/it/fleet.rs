@@ -24,15 +24,37 @@ const APP_KEY_SHA256: &str = "cd2b76828f271f39d262f9ad53fc76ab5db4d47c93fa618b3e
 pub(crate) struct WatchedFleet {
     pub(crate) store: Store,
     pub(crate) live: Live,
-    pub(crate) detector: Detector,
+    detector: Option<Watching>,
     collector: Collector,
+}
+
+/// A detector on the fleet's store.
+#[derive(Debug)]
+struct Watching {
+    detector: Detector,
     stop: CancellationToken,
+}
+
+impl Watching {
+    fn start(store: &Store, notifiers: Vec<Arc<dyn Notifier>>) -> Self {
+        let stop = CancellationToken::new();
+        let (config, clock) = (DetectorConfig::for_demo(), Arc::new(SystemClock));
+        let detector = Detector::start(config, store.client(), notifiers, clock, stop.clone());
+        Self {
+            detector: detector.unwrap(),
+            stop,
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.detector.stopped().await;
+    }
 }
 
 impl WatchedFleet {
     pub(crate) async fn start(notifiers: Vec<Arc<dyn Notifier>>) -> Self {
         let store = Store::start().await;
-        let stop = CancellationToken::new();
         let mut config = store.collector_config("wal");
         config.keys = vec![AppKeyConfig {
             sha256: APP_KEY_SHA256.to_owned(),
@@ -40,17 +62,10 @@ impl WatchedFleet {
             environment: "production".to_owned(),
             ..AppKeyConfig::default()
         }];
-        let collector = Collector::start(config, store.client(), stop.clone())
+        let collector = Collector::start(config, store.client(), CancellationToken::new())
             .await
             .unwrap();
-        let detector = Detector::start(
-            DetectorConfig::for_demo(),
-            store.client(),
-            notifiers,
-            Arc::new(SystemClock),
-            stop.clone(),
-        )
-        .unwrap();
+        let detector = Some(Watching::start(&store, notifiers));
         let placements =
             Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)]);
         let now = jiff::Timestamp::now().as_millisecond();
@@ -62,17 +77,29 @@ impl WatchedFleet {
             live,
             detector,
             collector,
-            stop,
         }
     }
 
     /// Stops in the order of the path, so that no component waits for one that has ended.
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.live);
         self.collector.stop().await;
-        self.stop.cancel();
-        self.detector.stopped().await;
+        if let Some(detector) = self.detector.take() {
+            detector.stop().await;
+        }
         self.store.engine.stop().await;
+    }
+
+    /// Stops the detector alone.
+    pub(crate) async fn stop_detector(&mut self) {
+        if let Some(detector) = self.detector.take() {
+            detector.stop().await;
+        }
+    }
+
+    /// Starts another detector on the same store.
+    pub(crate) fn start_detector(&mut self, notifiers: Vec<Arc<dyn Notifier>>) {
+        self.detector = Some(Watching::start(&self.store, notifiers));
     }
 }
 

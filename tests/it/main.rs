@@ -13,6 +13,7 @@ mod inspect;
 mod layering;
 mod load;
 mod migrate;
+mod oncall;
 mod operations;
 mod schema;
 mod secrets;

@@ -21,11 +21,11 @@ use super::error::Retry;
 use super::http_notifier::HttpNotifier;
 use super::links::Links;
 use super::*;
-use crate::incident::{Incident, IncidentKey, advance};
+use crate::incident::{Cause, Incident, IncidentKey, advance};
 use crate::metrics::{Delivery, Metrics};
 use crate::placement::tests::placed;
 use crate::testing::{Fleet, at, failed_starts, judged, reference, tested};
-use crate::verdict::{CohortVerdict, Severity};
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use crate::window::CohortWindow;
 
 fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
@@ -262,8 +262,10 @@ async fn a_stronger_verdict_of_the_same_chipset_is_the_same_alert() {
     let total = verdict(&total, "SM8635", 3600);
     let (receiver, url) = Receiver::start(&[OK, OK]).await;
     let alertmanager = alertmanager(&url);
-    for windows in [&[&[some.clone()][..]][..], &[&[some.clone()], &[total]]] {
-        let news = Notification::news(incident_after(windows));
+    let first = incident_after(&[std::slice::from_ref(&some)]);
+    let grown = incident_after(&[&[some], &[total]]);
+    for incident in [first, grown] {
+        let news = Notification::news(incident);
         alertmanager.notify(&news, at(30)).await.unwrap();
     }
     let sent = receiver.alerts();
@@ -498,6 +500,44 @@ async fn text_goes_to_the_writer_block_by_block() {
     let written = String::from_utf8(page.0.lock().clone()).unwrap();
     let page = format!("2027-01-15 08:00:00 UTC  {}\n", block(&notification));
     assert_eq!(written, page.repeat(2));
+}
+
+/// A link of a notification, and of a rule, leads to a section.
+#[test]
+fn every_alert_and_verdict_has_a_section_in_the_runbook() {
+    let file = |path: &str| {
+        let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let (runbook, rules) = (
+        file("docs/oncall.md"),
+        file("dashboards/prometheus/alerts.yml"),
+    );
+    let names = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let of_rules: Vec<&str> = names.collect();
+    let mut names = of_rules.clone();
+    names.extend(VerdictClass::ALL.iter().map(|class| class.as_str()));
+    let causes = VerdictClass::ALL
+        .iter()
+        .filter_map(|class| Cause::of(*class));
+    names.extend(causes.map(|cause| cause.alert_name()));
+    names.extend(["EpwatchWatchdog", "EpwatchTest"]);
+    for name in names {
+        let is_section = |line: &str| line.starts_with('#') && line.ends_with(&format!(" {name}"));
+        assert!(
+            runbook.lines().any(is_section),
+            "docs/oncall.md has no section {name}"
+        );
+    }
+    for name in of_rules {
+        let link = format!("runbook_url: docs/oncall.md#{}\n", name.to_lowercase());
+        assert!(
+            rules.contains(&link),
+            "the rule {name} lacks its runbook_url"
+        );
+    }
 }
 
 #[test]

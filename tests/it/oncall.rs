@@ -1,0 +1,60 @@
+//! What the person on call does with a page: the test page, and the directive to paste.
+
+use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
+
+/// The page that people review, as the detector writes it.
+const PAGE: &str = include_str!("../../detector/src/notify/snapshots/firing.txt");
+
+#[test]
+fn the_directive_of_a_page_can_be_pasted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut commands = PAGE.split('`').skip(1).step_by(2);
+    let pasted = commands
+        .find(|command| command.contains("directive make"))
+        .unwrap();
+    let (make, publish) = pasted.split_once(" && ").unwrap();
+    check_succeeds(epwatch("directive keygen --out KEY").current_dir(&dir));
+    let make = make.strip_prefix("epwatch ").unwrap();
+    check_succeeds(epwatch(make).current_dir(&dir));
+    let publish = publish.strip_prefix("epwatch ").unwrap();
+    check_fails(epwatch(publish).current_dir(&dir), 3, "failed to");
+    let shown = check_succeeds(epwatch("directive show npu-off.directive").current_dir(&dir));
+    for scope in ["camera", "segmenter", "2.0.0", "SM8635"] {
+        assert!(shown.contains(scope), "{shown}");
+    }
+}
+
+#[test]
+fn a_test_page_goes_through_the_channels_of_the_config() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("epwatch.toml");
+    std::fs::write(
+        &config,
+        "[[detector.alertmanager]]\nurl = \"http://127.0.0.1:1\"\n",
+    )
+    .unwrap();
+    let test_page = |more: &str| {
+        let mut command = epwatch("detector test-page");
+        command
+            .arg("--config")
+            .arg(&config)
+            .args(more.split_whitespace());
+        command
+    };
+    let (stdout, _) = check_ends(&mut test_page(""), 1);
+    assert!(
+        stdout.contains("TEST  a test of this channel; nothing is wrong"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("stdout: sent"), "{stdout}");
+    assert!(
+        stdout.contains("alertmanager: failed to reach alertmanager"),
+        "{stdout}"
+    );
+    check_succeeds(&mut test_page("--channel stdout"));
+    check_fails(
+        &mut test_page("--channel pager"),
+        2,
+        "it has stdout, alertmanager",
+    );
+}
