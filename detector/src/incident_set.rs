@@ -1,7 +1,7 @@
 //! The incidents of a detector: open ones, closed ones with notifications outstanding, and which of them are
 //! not stored yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -68,6 +68,15 @@ impl IncidentSet {
         self.drop_delivered();
     }
 
+    /// Sets the hash of the model's file of an open incident.
+    pub(crate) fn set_model_file(&mut self, id: &str, sha256: String) {
+        let Some(incident) = self.open.values_mut().find(|incident| incident.id == id) else {
+            return;
+        };
+        incident.model_sha256 = Some(sha256);
+        self.unsaved.insert(incident.id.clone(), incident.clone());
+    }
+
     /// Returns the incidents that notifiers act on: open ones, and closed ones with news to deliver.
     pub(crate) fn snapshot(&self) -> Vec<Incident> {
         self.open.values().chain(&self.closed).cloned().collect()
@@ -104,12 +113,10 @@ impl IncidentSet {
         });
     }
 
-    /// Returns the ids of the incidents that are firing, for logs.
-    pub(crate) fn firing(&self) -> BTreeSet<String> {
-        let firing = self
-            .open
-            .values()
-            .filter(|incident| incident.state == State::Firing);
-        firing.map(|incident| incident.id.clone()).collect()
+    /// Returns the incidents that are firing, by id.
+    pub(crate) fn firing(&self) -> BTreeMap<String, IncidentKey> {
+        let open = self.open.values();
+        let firing = open.filter(|incident| incident.state == State::Firing);
+        firing.map(|incident| (incident.id.clone(), incident.key.clone())).collect()
     }
 }

@@ -264,8 +264,15 @@ impl Leader {
         let before = self.incident_set.firing();
         self.incident_set
             .advance(&verdicts, self.config.lookback.0, now);
-        for incident in self.incident_set.firing().difference(&before) {
+        let firing = self.incident_set.firing();
+        for (incident, key) in firing.iter().filter(|(id, _)| !before.contains_key(*id)) {
             tracing::info!(incident, "incident fires");
+            let from = end - self.config.window.0;
+            match self.store.model_file(key, from).await {
+                Ok(Some(sha256)) => self.incident_set.set_model_file(incident, sha256),
+                Ok(None) => {}
+                Err(error) => warn("the page lacks the hash of the model's file", &error),
+            }
         }
         // Notifiers first, so that a store that is down delays no page.
         self.publish();

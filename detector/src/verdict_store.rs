@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::WindowStatistics;
-use crate::incident::{Incident, State};
+use crate::incident::{Incident, IncidentKey, State};
 use crate::notify::summary;
 use crate::summary::{IncidentSummary, SignalSummary};
 use crate::verdict::{CohortVerdict, VerdictClass};
@@ -179,6 +179,27 @@ impl VerdictStore {
         let known = self.client.query(query).bind(ids).fetch_all::<String>();
         let known = known.await.map_err(failed("read incidents"))?;
         Ok(known.into_iter().collect())
+    }
+
+    /// Returns the SHA-256 in hex of the file that most sessions of a model version loaded since `from`; `None` if
+    /// no device sent it.
+    pub(crate) async fn model_file(
+        &self,
+        key: &IncidentKey,
+        from: Timestamp,
+    ) -> Result<Option<String>, StoreError> {
+        let query = self.client.query(
+            "SELECT sha256 FROM reports ARRAY JOIN session_model_id AS id, \
+                 session_model_version AS version, session_model_sha256 AS sha256 \
+             WHERE app_id = ? AND environment = ? AND received_at >= fromUnixTimestamp64Milli(?) \
+                 AND id = ? AND version = ? AND sha256 != '' \
+             GROUP BY sha256 ORDER BY count() DESC, sha256 LIMIT 1 SETTINGS max_execution_time = 5",
+        );
+        let query = query.bind(&key.model.app_id).bind(&key.model.environment);
+        let query = query.bind(from.as_millisecond());
+        let query = query.bind(&key.model.model_id).bind(&key.model_version);
+        let file = query.fetch_optional::<String>().await;
+        file.map_err(failed("read the hash of a model's file"))
     }
 
     /// Reads the state that a restart needs. Unreadable documents are skipped and named in the log.

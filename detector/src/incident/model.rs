@@ -158,6 +158,8 @@ pub struct Incident {
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
     pub cohorts: Vec<IncidentCohort>,
+    /// SHA-256 of the model's file in hex, as most sessions loaded it; `None` if no device sent it.
+    pub model_sha256: Option<String>,
     /// The headline that people were sent last; unchanged until there is news.
     pub headline: Option<Headline>,
     /// The headline before that.
@@ -217,6 +219,7 @@ impl Incident {
             returned_at: None,
             resolved_at: None,
             cohorts: Vec::new(),
+            model_sha256: None,
             headline: None,
             superseded: None,
             news: 0,

@@ -82,6 +82,11 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         ("app", format!("{} ({})", model.app_id, model.environment)),
         ("since", at(incident.started_at)),
     ];
+    if let Some(sha256) = &incident.model_sha256 {
+        let version = &incident.key.model_version;
+        let file = format!("{} {version}, file with SHA-256 {sha256}", model.model_id);
+        facts.push(("model", file));
+    }
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
         let why = "no cohort shows it any more";
         facts.push(("resolved", format!("{}; {why}", at(resolved_at))));

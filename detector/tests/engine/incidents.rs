@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Reports, TestStore, V2, base, config, eventually};
+use crate::support::{MODEL_SHA256, Reports, TestStore, V2, base, config, eventually};
 use crate::windows::{after, roll_out};
 
 /// Keeps the notifications that it received; refuses them while it is down.
@@ -131,6 +131,8 @@ async fn a_restart_neither_repeats_nor_forgets() {
                   AND verdict = 'partial_fallback' AND chipsets = ['SM8635'] AND devices_hit = 30 \
                   AND has(cpu_ops, 'Gemm')";
     assert_eq!(store.count(firing).await, 1);
+    let named = format!("{firing} AND position(document, '{MODEL_SHA256}') > 0");
+    assert_eq!(store.count(&named).await, 1, "the model's file");
     assert_eq!(store.count("SELECT count() FROM incidents_v1").await, 1);
 
     // The same evidence again, and then three clean windows, under the next detector.

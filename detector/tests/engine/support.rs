@@ -89,6 +89,9 @@ pub(crate) fn base() -> Timestamp {
     Timestamp::from_second(second - second % 60).unwrap()
 }
 
+/// The file of every simulated model.
+pub(crate) const MODEL_SHA256: &str = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
+
 /// Where a simulated model runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
@@ -206,6 +209,7 @@ struct ReportRow {
     session_uid: Vec<u64>,
     session_model_id: Vec<&'static str>,
     session_model_version: Vec<&'static str>,
+    session_model_sha256: Vec<&'static str>,
     session_directive_id: Vec<&'static str>,
     session_requests_npu: Vec<bool>,
     session_graph_kind: Vec<&'static str>,
@@ -402,6 +406,7 @@ impl Reports {
             session_uid: vec![1; n],
             session_model_id: vec!["segmenter"; n],
             session_model_version: vec![self.version; n],
+            session_model_sha256: vec![MODEL_SHA256; n],
             session_directive_id: vec![self.directive; n],
             session_requests_npu: vec![self.requests_npu; n],
             session_graph_kind: vec!["jit"; n],
