@@ -117,6 +117,8 @@ impl IncidentSet {
     pub(crate) fn firing(&self) -> BTreeMap<String, IncidentKey> {
         let open = self.open.values();
         let firing = open.filter(|incident| incident.state == State::Firing);
-        firing.map(|incident| (incident.id.clone(), incident.key.clone())).collect()
+        firing
+            .map(|incident| (incident.id.clone(), incident.key.clone()))
+            .collect()
     }
 }

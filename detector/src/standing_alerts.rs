@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::incident::Incident;
-use crate::notify::{Alertmanager, HeldAlert, Notifier};
+use crate::notify::{HeldAlert, Notifier, StandingAlerts};
 use crate::verdict_store::VerdictStore;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -25,7 +25,7 @@ pub(crate) async fn keep(
     clock: Arc<dyn Clock>,
     cancel: CancellationToken,
 ) {
-    let (Some(alertmanager), Some(every)) = (notifier.alertmanager(), notifier.repeat_every())
+    let (Some(alertmanager), Some(every)) = (notifier.standing_alerts(), notifier.repeat_every())
     else {
         return;
     };
@@ -58,7 +58,7 @@ pub(crate) async fn keep(
 }
 
 async fn end_strays(
-    alertmanager: &Alertmanager,
+    alertmanager: &dyn StandingAlerts,
     store: &VerdictStore,
     open: &[Incident],
     clock: &dyn Clock,

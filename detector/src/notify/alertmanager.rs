@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use url::form_urlencoded;
 
 use crate::incident::{Headline, Incident, State};
@@ -23,6 +23,7 @@ use super::error::NotifyError;
 use super::http::HttpChannel;
 use super::links::Links;
 use super::notifier::{Notification, Notifier};
+use super::standing::{HeldAlert, Labels, StandingAlerts};
 use super::text::{description, summary};
 
 /// The alert that always fires.
@@ -39,7 +40,7 @@ const OF_INCIDENTS: &str = r#"incident=~".+""#;
 
 /// Sends incidents to one Alertmanager as alerts.
 #[derive(Debug)]
-pub struct Alertmanager {
+pub(crate) struct Alertmanager {
     alerts: HttpChannel,
     held: HttpChannel,
     audience: Audience,
@@ -47,8 +48,6 @@ pub struct Alertmanager {
     hold_for: SignedDuration,
     links: Links,
 }
-
-type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,21 +58,6 @@ struct Alert {
     ends_at: String,
     #[serde(rename = "generatorURL", skip_serializing_if = "Option::is_none")]
     generator_url: Option<String>,
-}
-
-/// An alert that Alertmanager holds.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct HeldAlert {
-    labels: Labels,
-    starts_at: String,
-}
-
-impl HeldAlert {
-    /// Returns the id of its incident.
-    pub(crate) fn incident_id(&self) -> &str {
-        self.labels.get("incident").map_or("", String::as_str)
-    }
 }
 
 impl Alertmanager {
@@ -93,62 +77,6 @@ impl Alertmanager {
             hold_for: SignedDuration::try_from(config.hold_for.0).unwrap_or(SignedDuration::MAX),
             links,
         })
-    }
-
-    /// Returns the alerts of incidents that Alertmanager holds, of other detectors too.
-    pub(crate) async fn held_alerts(&self) -> Result<Vec<HeldAlert>, NotifyError> {
-        let json = self.held.get().await?;
-        serde_json::from_slice(&json).map_err(|source| NotifyError::Unreachable {
-            channel: self.held.name().to_owned(),
-            source: source.into(),
-        })
-    }
-
-    /// Whether a held alert is the present one of an incident.
-    pub(crate) fn is_of(&self, alert: &HeldAlert, incident: &Incident) -> bool {
-        let present = incident
-            .headline
-            .as_ref()
-            .map(|headline| labels(incident, headline));
-        self.audience.takes(incident) && present.as_ref() == Some(&alert.labels)
-    }
-
-    /// Ends alerts that Alertmanager holds.
-    pub(crate) async fn end(
-        &self,
-        held: Vec<HeldAlert>,
-        now: Timestamp,
-    ) -> Result<(), NotifyError> {
-        let ended = held.into_iter().map(|alert| Alert {
-            labels: alert.labels,
-            annotations: BTreeMap::from([(
-                "summary",
-                "ended: the detector started anew and has no such incident".to_owned(),
-            )]),
-            starts_at: alert.starts_at,
-            ends_at: rfc3339(now),
-            generator_url: None,
-        });
-        self.send(&ended.collect::<Vec<_>>()).await
-    }
-
-    /// Lets the watchdog fire for some minutes more.
-    pub(crate) async fn send_watchdog(&self, now: Timestamp) -> Result<(), NotifyError> {
-        let summary = "A detector of epwatch runs. This alert always fires; page if it stops.";
-        let labels = [("alertname", WATCHDOG), ("severity", "none")];
-        let watchdog = Alert {
-            labels: labels
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
-            annotations: BTreeMap::from([
-                ("summary", summary.to_owned()),
-                ("runbook_url", self.links.runbook(WATCHDOG)),
-            ]),
-            starts_at: rfc3339(now),
-            ends_at: rfc3339(later(now, SHORT)),
-            generator_url: None,
-        };
-        self.send(&[watchdog]).await
     }
 
     async fn send(&self, alerts: &[Alert]) -> Result<(), NotifyError> {
@@ -199,6 +127,56 @@ impl Alertmanager {
     }
 }
 
+impl StandingAlerts for Alertmanager {
+    fn held_alerts(&self) -> BoxFuture<'_, Result<Vec<HeldAlert>, NotifyError>> {
+        async move {
+            let json = self.held.get().await?;
+            serde_json::from_slice(&json).map_err(|source| NotifyError::Unreachable {
+                channel: self.held.name().to_owned(),
+                source: source.into(),
+            })
+        }
+        .boxed()
+    }
+
+    fn is_of(&self, alert: &HeldAlert, incident: &Incident) -> bool {
+        let headline = incident.headline.as_ref();
+        let present = headline.map(|headline| labels(incident, headline));
+        self.audience.takes(incident) && present.as_ref() == Some(&alert.labels)
+    }
+
+    fn end(&self, held: Vec<HeldAlert>, now: Timestamp) -> BoxFuture<'_, Result<(), NotifyError>> {
+        let summary = "ended: the detector that started has no such incident";
+        let ended = held.into_iter().map(|alert| Alert {
+            labels: alert.labels,
+            annotations: BTreeMap::from([("summary", summary.to_owned())]),
+            starts_at: alert.starts_at,
+            ends_at: rfc3339(now),
+            generator_url: None,
+        });
+        let ended: Vec<Alert> = ended.collect();
+        async move { self.send(&ended).await }.boxed()
+    }
+
+    fn send_watchdog(&self, now: Timestamp) -> BoxFuture<'_, Result<(), NotifyError>> {
+        let summary = "A detector of epwatch runs. This alert always fires; page if it stops.";
+        let labels = [("alertname", WATCHDOG), ("severity", "none")];
+        let watchdog = Alert {
+            labels: labels
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            annotations: BTreeMap::from([
+                ("summary", summary.to_owned()),
+                ("runbook_url", self.links.runbook(WATCHDOG)),
+            ]),
+            starts_at: rfc3339(now),
+            ends_at: rfc3339(later(now, SHORT)),
+            generator_url: None,
+        };
+        async move { self.send(&[watchdog]).await }.boxed()
+    }
+}
+
 impl Notifier for Alertmanager {
     fn name(&self) -> &str {
         self.alerts.name()
@@ -212,7 +190,7 @@ impl Notifier for Alertmanager {
         Some(self.repeat_every)
     }
 
-    fn alertmanager(&self) -> Option<&Alertmanager> {
+    fn standing_alerts(&self) -> Option<&dyn StandingAlerts> {
         Some(self)
     }
 

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use crate::incident::{Incident, State};
 use crate::names::named;
 
-use super::alertmanager::Alertmanager;
 use super::audience::Audience;
 use super::error::NotifyError;
+use super::standing::StandingAlerts;
 
 /// A channel to people.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
@@ -28,8 +28,8 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns itself if it is an Alertmanager, which holds alerts by itself.
-    fn alertmanager(&self) -> Option<&Alertmanager> {
+    /// Returns its standing alerts; `None` for a channel that holds none by itself.
+    fn standing_alerts(&self) -> Option<&dyn StandingAlerts> {
         None
     }
 

@@ -90,7 +90,8 @@ pub(crate) fn base() -> Timestamp {
 }
 
 /// The file of every simulated model.
-pub(crate) const MODEL_SHA256: &str = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
+pub(crate) const MODEL_SHA256: &str =
+    "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
 
 /// Where a simulated model runs.
 #[derive(Debug, Clone, Copy)]

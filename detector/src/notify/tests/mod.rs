@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::alertmanager::Alertmanager;
 use super::error::Retry;
 use super::http_notifier::HttpNotifier;
 use super::links::Links;

@@ -1,0 +1,44 @@
+//! Alerts that a channel holds by itself, as Alertmanager does: they stand without the detector until they end.
+
+use std::collections::BTreeMap;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::incident::Incident;
+
+use super::error::NotifyError;
+
+/// The labels of an alert, which identify it.
+pub(super) type Labels = BTreeMap<String, String>;
+
+/// An alert that the channel holds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldAlert {
+    pub(super) labels: Labels,
+    pub(super) starts_at: String,
+}
+
+impl HeldAlert {
+    /// Returns the id of its incident.
+    pub(crate) fn incident_id(&self) -> &str {
+        self.labels.get("incident").map_or("", String::as_str)
+    }
+}
+
+/// What a leading detector does at such a channel apart from the news of incidents.
+pub trait StandingAlerts: Send + Sync {
+    /// Returns the alerts of incidents that it holds, of other detectors too.
+    fn held_alerts(&self) -> BoxFuture<'_, Result<Vec<HeldAlert>, NotifyError>>;
+
+    /// Whether a held alert is the present one of an incident.
+    fn is_of(&self, alert: &HeldAlert, incident: &Incident) -> bool;
+
+    /// Ends alerts that it holds.
+    fn end(&self, held: Vec<HeldAlert>, now: Timestamp) -> BoxFuture<'_, Result<(), NotifyError>>;
+
+    /// Lets the watchdog fire for some minutes more.
+    fn send_watchdog(&self, now: Timestamp) -> BoxFuture<'_, Result<(), NotifyError>>;
+}
