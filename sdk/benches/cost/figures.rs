@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 use crate::{
     Rounds, memory, model, time,
     wire::{self, WireRow},
 };
 
 /// The measured figures, in nanoseconds and bytes unless the name has another unit.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     clock_pair_ns: f64,
     record_ns: f64,
@@ -18,7 +20,9 @@ pub(crate) struct Figures {
     real_model_wrapped_minus_bare_ns: f64,
     allocations_per_run: f64,
     init_us: f64,
+    #[serde(flatten)]
     memory: memory::Memory,
+    #[serde(rename = "wire_bytes_of_1000_runs")]
     wire: Vec<WireRow>,
 }
 
@@ -41,52 +45,9 @@ impl Figures {
         }
     }
 
-    /// One JSON object.
+    /// One JSON object. A figure that could not be measured is null.
     pub(crate) fn json(&self) -> String {
-        let times = [
-            ("clock_pair_ns", self.clock_pair_ns),
-            ("record_ns", self.record_ns),
-            ("record_two_threads_ns", self.record_two_threads_ns),
-            ("wrapped_minus_bare_ns", self.wrapped_minus_bare_ns),
-            ("real_model_bare_ns", self.real_model_bare_ns),
-            (
-                "real_model_wrapped_minus_bare_ns",
-                self.real_model_wrapped_minus_bare_ns,
-            ),
-            ("allocations_per_run", self.allocations_per_run),
-            ("init_us", self.init_us),
-        ];
-        let bytes = [
-            ("bytes_per_series", self.memory.bytes_per_series),
-            ("bytes_of_8_series", self.memory.bytes_of_8_series),
-            (
-                "bytes_of_8_series_two_threads",
-                self.memory.bytes_of_8_series_two_threads,
-            ),
-        ];
-        let times = times.map(|(name, value)| format!("\"{name}\": {}", rounded(value)));
-        let bytes = bytes.map(|(name, value)| format!("\"{name}\": {value}"));
-        let wire = self.wire.iter().map(|row| {
-            let WireRow {
-                cv_percent,
-                histogram,
-                series,
-                series_range: (least, most),
-                with_baseline,
-            } = row;
-            format!(
-                "{{\"cv_percent\": {cv_percent}, \"histogram\": {histogram}, \
-                 \"series\": {series}, \"least\": {least}, \"most\": {most}, \
-                 \"with_baseline\": {with_baseline}}}"
-            )
-        });
-        let wire: Vec<_> = wire.collect();
-        let wire = [format!(
-            "\"wire_bytes_of_1000_runs\": [{}]",
-            wire.join(", ")
-        )];
-        let all: Vec<_> = times.into_iter().chain(bytes).chain(wire).collect();
-        format!("{{{}}}", all.join(", "))
+        serde_json::to_string(self).expect("numbers serialise")
     }
 
     /// For people.
@@ -152,18 +113,10 @@ impl Figures {
                 row.cv_percent,
                 row.histogram,
                 row.series,
-                format!("{} to {}", row.series_range.0, row.series_range.1),
+                format!("{} to {}", row.least, row.most),
                 row.with_baseline
             );
         }
         out
-    }
-}
-
-/// JSON has no NaN. A figure that could not be measured is null.
-fn rounded(value: f64) -> String {
-    match value.is_finite() {
-        true => format!("{value:.2}"),
-        false => "null".to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 
 /// Memory of series after an interval was sealed: live series, their swap partners, and the recorder's own, over all
 /// shards.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize)]
 pub(crate) struct Memory {
     pub(crate) bytes_per_series: i64,
     pub(crate) bytes_of_8_series: i64,

@@ -9,15 +9,17 @@ use prost::Message;
 use crate::time::{at, core_and_recorder, open};
 
 /// Bytes at one coefficient of variation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct WireRow {
     pub(crate) cv_percent: u32,
     /// HDR V2 bytes.
     pub(crate) histogram: usize,
     /// The whole series with its tag and length, without a baseline.
     pub(crate) series: usize,
-    /// Its smallest and largest size over latencies.
-    pub(crate) series_range: (usize, usize),
+    /// Its smallest size over latencies.
+    pub(crate) least: usize,
+    /// Its largest.
+    pub(crate) most: usize,
     /// The whole series with a baseline of the device itself.
     pub(crate) with_baseline: usize,
 }
@@ -46,10 +48,8 @@ fn row(cv_percent: u32) -> WireRow {
         cv_percent,
         histogram: of(|row| row.histogram),
         series: of(|row| row.series),
-        series_range: (
-            all.iter().map(|row| row.series).min().unwrap_or(0),
-            all.iter().map(|row| row.series).max().unwrap_or(0),
-        ),
+        least: all.iter().map(|row| row.series).min().unwrap_or(0),
+        most: all.iter().map(|row| row.series).max().unwrap_or(0),
         with_baseline: of(|row| row.with_baseline),
     }
 }
@@ -66,7 +66,8 @@ fn series(cv_percent: u32, mean_ms: f64) -> WireRow {
         cv_percent,
         histogram: alone.histogram.len(),
         series: bytes_in_report(&alone),
-        series_range: (0, 0),
+        least: 0,
+        most: 0,
         with_baseline: bytes_in_report(&compared),
     }
 }
