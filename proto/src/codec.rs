@@ -1,4 +1,4 @@
-//! How messages are put into gRPC frames: with prost, as by default, in buffers of a size that fits.
+//! Codec of gRPC frames: prost's, with buffers of a size that fits.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// What a call's buffer begins with; it grows with its message. A report has about 600 bytes, an answer
+/// First size of a call's buffer, which grows with its message. A report has about 600 bytes, an answer
 /// fewer. tonic's 8 KiB, held by every call that waits for its ack, do not fit the processor's cache once
 /// some hundred calls wait.
 const FIRST_BYTES: usize = 1 << 10;

@@ -1,4 +1,4 @@
-//! Where a report comes from: app, device, runtime and SDK. Nothing here identifies a device.
+//! Sender of a report: app, device, runtime and SDK. Nothing here identifies a device.
 
 use sha2::{Digest, Sha256};
 
@@ -42,7 +42,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How the EP comes into the process.
+    /// Way of the EP into the process.
     #[expect(missing_docs, reason = "the names say it")]
     #[derive(Default)]
     pub enum EpLinkage: EpLinkage {
@@ -54,7 +54,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What the EP's back end computes on.
+    /// Processor of the EP's back end.
     #[expect(missing_docs, reason = "the names say it")]
     #[derive(Default)]
     pub enum EpBackend: EpBackend {

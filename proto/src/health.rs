@@ -12,7 +12,7 @@ use crate::{
 };
 
 wire_enum! {
-    /// Why the device dropped reports or runs.
+    /// Reason of the device for dropped reports or runs.
     #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum DropReason: DropReason {
         SpoolFull = SpoolFull "spool_full",
@@ -27,7 +27,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How an upload failed.
+    /// Kind of a failed upload.
     #[expect(missing_docs, reason = "the names say it")]
     pub enum UploadFailureKind: UploadFailureKind {
         Unreachable = Unreachable "unreachable",
@@ -43,7 +43,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Why a directive was refused.
+    /// Reason for the refusal of a directive.
     #[expect(missing_docs, reason = "the names say it")]
     pub enum DirectiveRefusal: DirectiveRefusal {
         BadSignature = BadSignature "bad_signature",

@@ -16,7 +16,7 @@ use crate::{
 
 pub(crate) const MAX_DIRECTIVE_ID_BYTES: usize = 64;
 
-/// One installation of an app: 128 bits of SHA-256 over a secret that only it knows.
+/// One installation of an app: 128 bits of SHA-256 over a secret that it never shows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstallationId([u8; 16]);
 

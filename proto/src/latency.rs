@@ -26,7 +26,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Why there is no self baseline.
+    /// Reason for a missing self baseline.
     #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum BaselineAbsence: BaselineAbsence {
         FirstVersion = FirstVersion "first_version",

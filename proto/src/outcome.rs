@@ -1,10 +1,10 @@
-//! How a report ended. Every report ends in exactly one of these, and they are the values of the
+//! Outcomes of reports. Every report ends in exactly one of these, and they are the values of the
 //! label `outcome` in metrics and in the loss ledger.
 
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
-    /// How a report ended.
+    /// Outcome of a report.
     pub enum Outcome: Outcome {
         /// Durable here for the first time.
         Stored = Stored "stored",

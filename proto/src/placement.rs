@@ -17,7 +17,7 @@ use crate::{
 };
 
 wire_enum! {
-    /// How the graph was partitioned.
+    /// Time of the graph's partitioning: in the session, or before.
     #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum GraphKind: GraphKind {
         Unknown = Unknown "unknown",
@@ -70,7 +70,7 @@ pub fn stored_share(share: f64) -> f32 {
     share as f32
 }
 
-/// Where a session's graph really runs, read when the session was created.
+/// EPs of a session's nodes, read when the session was created.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Placement {
@@ -89,7 +89,7 @@ pub struct Placement {
     pub reasons: Vec<ReasonCode>,
 }
 
-/// What one EP got.
+/// Share of one EP in a session.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct EpShare {

@@ -41,13 +41,13 @@ impl RecordedReport {
     }
 }
 
-/// Why a file of recorded reports could not be read to its end.
+/// A file of recorded reports cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedError {
     /// The file could not be read.
     #[error("failed to read the record at byte {offset}")]
     Io {
-        /// Where the record begins.
+        /// First byte of the record.
         offset: u64,
         /// The system's error.
         #[source]
@@ -56,13 +56,13 @@ pub enum RecordedError {
     /// The file ends within a record.
     #[error("failed to read the record at byte {offset}: the file ends within it")]
     Torn {
-        /// Where the record begins.
+        /// First byte of the record.
         offset: u64,
     },
     /// The bytes are no record.
     #[error("failed to parse the record at byte {offset}")]
     Malformed {
-        /// Where the record begins.
+        /// First byte of the record.
         offset: u64,
         /// The refused field.
         #[source]

@@ -67,13 +67,13 @@ pub struct UploadResponse {
     pub directives: Vec<SignedDirective>,
 }
 
-/// How one report of a request ended, if it was not newly stored.
+/// Outcome of one report of a request, if it was not newly stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct ReportResult {
     pub index: u32,
     pub key: Option<ReportKey>,
-    /// How it ended; `None`: an outcome that a newer collector has and this version does not.
+    /// `None` for an outcome that a newer collector has and this version does not.
     pub outcome: Option<Outcome>,
     pub retryable: bool,
     pub detail: String,

@@ -1,4 +1,4 @@
-//! The public handle: starts the SDK, makes sessions, takes what the host knows (consent, network, conditions).
+//! The public handle: starts the SDK, makes sessions, takes consent, network and conditions.
 
 use std::{
     io,

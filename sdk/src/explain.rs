@@ -62,11 +62,11 @@ pub struct Explanation {
 pub struct ExplainedUpload {
     /// Seconds since its end.
     pub seconds_ago: f64,
-    /// What the collector answered, or why there is no answer, in words.
+    /// The collector's answer, or the reason for none, in words.
     pub answer: String,
 }
 
-/// Where one session runs, and why.
+/// One session: its speed, the EPs of its nodes, and the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExplainedSession {
@@ -98,7 +98,7 @@ pub struct ExplainedSession {
     pub cpu_nodes_truncated: bool,
     /// Hash of all pairs of node and EP.
     pub fingerprint: Option<String>,
-    /// Why the NPU did not get all nodes.
+    /// Reasons for nodes that the NPU did not get.
     pub reasons: Vec<ExplainedReason>,
 }
 
@@ -151,7 +151,7 @@ pub struct ExplainedNode {
 pub struct ExplainedReason {
     /// The code's name in SQL and JSON.
     pub code: String,
-    /// What happened, in one sentence.
+    /// The code's meaning, in one sentence.
     pub meaning: String,
     /// The way out, in one sentence.
     pub fix: String,

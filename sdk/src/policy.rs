@@ -47,7 +47,7 @@ pub const MAX_BASELINE_UPDATES: usize = 256;
 /// Largest file of baselines: 64 entries that fill every bucket.
 pub const MAX_BASELINES_BYTES: u64 = 4 << 20;
 
-/// How often a report is sealed. Short enough that a fault shows the same day on a phone used for minutes, long
+/// Time between two seals. Short enough that a fault shows the same day on a phone used for minutes, long
 /// enough that a report holds a useful number of runs.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
@@ -70,7 +70,7 @@ pub const MAX_UNTAKEN_STREAMS: usize = 256;
 /// Disk space of a stream's folder in addition to its reports: one block for the folder and one for its state.
 pub const STREAM_DIR_BYTES: u64 = 8 << 10;
 
-/// How often waiting reports are uploaded.
+/// Time between two uploads of waiting reports.
 pub const UPLOAD_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 /// Shortest interval that a collector may ask for. A faulty collector must not keep a device awake.

@@ -85,7 +85,7 @@ impl OnChipset {
         Some(format!("{}: {error}", self.chipset))
     }
 
-    /// How this chipset breaks a rule, if it does.
+    /// The sentence for a rule that this chipset breaks; `None` if it keeps the rule.
     pub(super) fn broken(&self, rule: FailOn) -> Option<String> {
         let cpu = self.placed.eps.get(CPU_EP);
         let how = match rule {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// What a pipeline refuses on a chipset. A session that cannot be made breaks every rule.
+/// Rule of a pipeline for a chipset. A session that cannot be made breaks every rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum FailOn {
     /// A computing node on the CPU.

@@ -106,7 +106,7 @@ impl SparseHistogram {
     }
 }
 
-/// What follows the header of V2 bytes in the fleet's scheme.
+/// Content after the header of V2 bytes in the fleet's scheme.
 fn checked_payload(bytes: &[u8]) -> Result<&[u8], ParseError> {
     if bytes.len() > MAX_ENCODED_BYTES {
         let expected = format!("at most {MAX_ENCODED_BYTES} bytes");

@@ -35,14 +35,14 @@ use hdrhistogram::Histogram;
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
-    /// How a histogram's buckets are laid out. Only equal schemes are ever added up.
+    /// Layout of a histogram's buckets. Only equal schemes are added up.
     pub enum HistScheme: HistScheme {
         /// HDR V2, microseconds, 2 significant digits, lowest 1, highest 60,000,000.
         HdrUs2sd160s = HdrUs2sd160s "hdr_us_2sd_1_60s",
     }
 }
 
-/// Smallest value that is told from zero, in microseconds.
+/// Smallest value that differs from zero, in microseconds.
 pub const LOWEST_US: u64 = 1;
 /// Largest value a recorder may put in: longer runs are recorded at this value.
 pub const HIGHEST_US: u64 = 60_000_000;

@@ -124,7 +124,7 @@ impl<K: Checked> Checked for Maybe<K> {
     }
 }
 
-/// A value of the contract's enum that this version knows.
+/// A value of the contract's enum that this version has.
 pub(crate) struct Enum<E>(PhantomData<E>);
 
 impl<E: WireEnum> Kind for Enum<E> {

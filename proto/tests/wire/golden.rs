@@ -1,7 +1,7 @@
-//! Golden bytes: what earlier senders put on the wire decodes to the same values for ever.
+//! Golden bytes: reports of earlier senders decode to the same values for ever.
 //!
-//! `EPWATCH_BLESS=1 cargo test -p epwatch-proto --test wire golden` writes the files anew. Only
-//! for a sample that gained a field: bytes that phones already send stay, beside the new ones.
+//! `EPWATCH_BLESS=1 cargo test -p epwatch-proto --test wire golden` writes the files again. Only
+//! for a sample that gained a field: bytes that phones already send stay next to the new ones.
 
 use std::{fmt::Debug, fmt::Write as _, fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! What strangers send: torn, endless and random bytes end in an error, never in a panic or in
+//! Bytes of strangers: torn, endless and random ones end in an error, never in a panic or in
 //! memory that the bytes did not pay for.
 
 use epwatch_proto::{

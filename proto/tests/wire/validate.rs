@@ -8,12 +8,12 @@ use prost::Message;
 
 use crate::samples;
 
-/// What is said of a report that comes by itself.
+/// Verdict on a report that comes by itself.
 fn alone(bytes: &[u8]) -> Option<ValidReport<'_>> {
     FastValidator::default().validate(bytes)
 }
 
-/// What is called sound parses, and is what it was said to be; what came before changes nothing.
+/// A report that is called sound parses to the same facts; earlier reports change nothing.
 fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
     let before = samples::full_report().to_bytes();
     let mut quick = FastValidator::default();
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// What came before changes nothing: sound or broken anywhere, with the same broken parts or others.
+    /// Earlier reports change nothing: sound or broken anywhere, with the same broken parts or others.
     #[test]
     fn each_report_of_a_call_is_judged_as_if_alone(
         has_many in any::<bool>(),

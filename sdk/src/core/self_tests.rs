@@ -7,7 +7,7 @@ use crate::policy;
 /// Identity of a test: SHA-256, cut, of everything whose change makes it worth repeating.
 pub(crate) type TestKey = [u8; 16];
 
-/// Why a self-test did not run.
+/// Reason for a self-test that did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelfTestSkip {
@@ -32,7 +32,7 @@ pub(crate) struct SelfTestsInProcess {
 }
 
 impl SelfTestsInProcess {
-    /// Whether a test may run, as far as this process knows.
+    /// Whether a test may run, by the results of this process.
     pub(crate) fn ask(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
         if is_repeat {
             if self.repeats >= policy::MAX_SELF_TEST_REPEATS {

@@ -160,7 +160,7 @@ impl Core {
         self.sessions.iter().map(|state| &state.session)
     }
 
-    /// Returns what the core knows of an explanation; the rest is empty.
+    /// Returns the core's part of an explanation; the rest is empty.
     pub(crate) fn explanation(&self, now: Now) -> Explanation {
         let sessions = self.sessions.iter();
         Explanation {

@@ -1,8 +1,8 @@
-//! What directives ask for a session, and what of it was followed.
+//! Requests of directives for a session, and those that were followed.
 
 use epwatch_proto::{Placement, ReasonCode, placement::is_npu_ep};
 
-/// What the operator's directives ask for the next session of a model.
+/// Requests of the operator's directives for the next session of a model.
 ///
 /// Get it from [`Watch::plan`](crate::Watch::plan) before making the builder, and pass it to
 /// [`SessionRequest::with_plan`](crate::SessionRequest::with_plan). The SDK changes no builder: if the host does not

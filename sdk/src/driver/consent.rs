@@ -1,4 +1,4 @@
-//! What the host sets: consent and network.
+//! The host's settings: consent and network.
 //!
 //! Callers only change this state, under locks that are never held across I/O. The SDK's thread acts on it later: it
 //! opens the folder, or wipes it and asks for deletion. Calls are counted, so that consent withdrawn and given again

@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What caused an upload.
+/// Cause of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UploadTrigger {
     /// The schedule: only if it is due.
@@ -406,7 +406,7 @@ impl Driver {
         }
     }
 
-    /// Adds what the driver knows to the core's explanation.
+    /// Completes the core's explanation with the driver's state.
     pub(crate) fn explain(&self, explanation: &mut Explanation) {
         let now = self.clock.now();
         let usage = self

@@ -18,7 +18,7 @@ use crate::folder::{
 use secret::SECRET_BYTES;
 pub(crate) use secret::{Secret, exists, is_still};
 
-/// Why there is no installation.
+/// Reason for a missing installation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("failed to keep the installation's secret in {dir}")]

@@ -1,4 +1,4 @@
-//! Where a session's nodes really run: read from ONNX Runtime once, when the session is made, and summarised as an
+//! EPs of a session's nodes: read from ONNX Runtime once, when the session is made, and summarised as an
 //! [`epwatch_proto::Placement`].
 
 mod ep_context;

@@ -190,7 +190,7 @@ pub(crate) fn requested(eps: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Why the NPU did not get the whole graph, as far as an assignment shows.
+/// Reasons for nodes that the NPU did not get, as far as an assignment shows.
 fn reasons(input: &PlacementInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> Vec<ReasonCode> {
     let mut reasons = input.known_reasons.to_vec();
     let asks_for_npu = input.requested_eps.iter().any(|ep| is_npu_ep(ep));

@@ -24,7 +24,7 @@ pub enum GoldenError {
     /// The bytes are no usable `TensorProto`.
     #[error("failed to read a tensor of a golden input: expected {expected}; make the file again")]
     Damaged {
-        /// What was expected.
+        /// The expected content.
         expected: &'static str,
     },
     /// A field is out of bounds.
@@ -32,7 +32,7 @@ pub enum GoldenError {
     Field {
         /// Name of the field.
         field: &'static str,
-        /// What is accepted.
+        /// The accepted values.
         expected: String,
         /// The refused value, as text.
         got: String,

@@ -48,7 +48,7 @@ pub(crate) use quota::Loss;
 
 use stream::StreamDir;
 
-/// Why the spool cannot keep or return a report.
+/// The spool cannot keep or return a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
     #[error("failed to open the spool in {dir}")]
@@ -78,7 +78,7 @@ pub(crate) enum SpoolError {
 pub(crate) struct Pending {
     pub(crate) reports: Vec<(ReportKey, Bytes)>,
     pub(crate) losses: Vec<Loss>,
-    /// Why a report had to stay.
+    /// Error for which a report had to stay.
     pub(crate) error: Option<SpoolError>,
 }
 

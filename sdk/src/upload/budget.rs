@@ -65,7 +65,7 @@ impl ByteBudget {
     }
 }
 
-/// Why nothing may be sent.
+/// Reason to send nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BudgetRefusal {
     #[error("there is no network")]
@@ -143,7 +143,7 @@ impl Spent {
     }
 }
 
-/// The budget of this folder, as this process knows it.
+/// The budget of this folder, as of this process's last read or write.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     spent: Spent,
@@ -166,7 +166,7 @@ impl Budget {
         self.spent.turn(now, boot_id);
         if self.spent.day != day {
             // The file must not bring back a day that the clock took back. If it cannot be written, this process
-            // knows.
+            // still has it.
             let _ = self.change(dir, network, |spent| spent);
         }
         self.spent.left(limits, network)

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use epwatch_proto::{Outcome, UploadFailureKind};
 
-/// Why an upload brought no answer.
+/// An upload without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to upload: {message}")]
 pub struct UploadError {
@@ -80,7 +80,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why a flush did not bring everything to the collector.
+/// A flush that did not bring everything to the collector.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlushError {

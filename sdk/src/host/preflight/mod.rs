@@ -73,15 +73,15 @@ impl Default for Platform {
     }
 }
 
-/// Facts that only the host knows. `None` or empty is not known, so not checked.
+/// Facts from the host. `None` or empty is not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PreflightFacts {
     /// Kind of machine; the default is the one that this was built for.
     pub platform: Platform,
     /// As passed to the QNN EP. A bare name is found by the system's loader.
     pub backend_path: PathBuf,
-    /// Chipset as passed to the QNN EP, by QNN's number or name. QNN knows few names, but numbers that epwatch may
-    /// not know.
+    /// Chipset as passed to the QNN EP, by QNN's number or name. QNN has few names, but numbers that epwatch may
+    /// lack.
     pub soc_model: String,
     /// Version of the Hexagon architecture, for example 75; the default is that of `soc_model`.
     pub hexagon_arch: Option<u32>,

@@ -156,7 +156,7 @@ fn each_fault_of_a_phone_is_found_alone() {
         &[(ReasonCode::BackendLibraryMissing, "libQnnHtpOld.so")],
     );
 
-    // QNN has no such name, or knows the chipset by its number only.
+    // QNN has no such name, or has a number only.
     for (asked, seen) in [
         ("snapdragon", "snapdragon"),
         ("SM9999", "SM9999"),

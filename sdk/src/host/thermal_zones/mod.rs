@@ -45,7 +45,7 @@ const MAX_HYSTERESIS: i64 = 10_000;
 /// Trip points of one zone, the lowest of each kind, in thousandths of a degree Celsius.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Trips {
-    /// Where throttling ends when the zone cools, at or below the lowest `passive` trip.
+    /// End of throttling when the zone cools, at or below the lowest `passive` trip.
     passive: Option<Passive>,
     hot: Option<i64>,
     critical: Option<i64>,

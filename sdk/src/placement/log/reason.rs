@@ -72,7 +72,7 @@ const SETUP: [(&str, ReasonCode); 14] = [
     ),
 ];
 
-/// Why the validator refused a node; `Unknown` without a match.
+/// Reason in the validator's words; `Unknown` without a match.
 pub(super) fn refusal_reason(words: &str) -> ReasonCode {
     first(&REFUSALS, words).unwrap_or(ReasonCode::Unknown)
 }

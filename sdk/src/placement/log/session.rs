@@ -62,7 +62,7 @@ pub(crate) struct ValidatedNode {
     pub(crate) refusal: Option<NodeRefusal>,
 }
 
-/// Why the validator refused a node.
+/// Refusal of a node by the validator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeRefusal {
     /// The validator's sentence.

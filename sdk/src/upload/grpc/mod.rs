@@ -197,8 +197,7 @@ fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
     }
 }
 
-/// rustls reports its errors as I/O errors of this kind: an untrusted certificate, a server that speaks another
-/// protocol.
+/// rustls reports its errors as I/O errors of this kind: an untrusted certificate, a server with another protocol.
 fn is_tls(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {

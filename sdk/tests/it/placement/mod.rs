@@ -110,7 +110,7 @@ fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Valu
 }
 
 fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
-    let test = placements_are_those_that_onnx_runtime_tells_python;
+    let test = placements_are_those_of_onnx_runtimes_python_api;
     let lines = emitted_by(command(test, &soc_model.to_string()));
     let documents = lines
         .iter()
@@ -120,7 +120,7 @@ fn placements_of(soc_model: u32) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn placements_are_those_that_onnx_runtime_tells_python() {
+fn placements_are_those_of_onnx_runtimes_python_api() {
     if let Some(soc_model) = role() {
         return tell_placements(&soc_model);
     }
