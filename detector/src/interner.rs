@@ -3,6 +3,9 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use epwatch_proto::device::runtime_name;
+
+use crate::cohort::ModelKey;
 use crate::hash::HashMap;
 
 /// Things and their numbers.
@@ -46,13 +49,62 @@ impl<T: Clone + Eq + Hash> Interner<T> {
 pub(crate) struct TextId(u32);
 
 /// Every text once; a known one is found without a copy.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Texts {
     ids: HashMap<Arc<str>, TextId>,
     texts: Vec<Arc<str>>,
+    /// By the versions of ORT and EP.
+    runtimes: HashMap<(TextId, TextId), TextId>,
+}
+
+impl TextId {
+    /// The number of the empty text.
+    pub(crate) const EMPTY: TextId = TextId(0);
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        let mut texts = Self {
+            ids: HashMap::default(),
+            texts: Vec::new(),
+            runtimes: HashMap::default(),
+        };
+        assert_eq!(texts.id(""), TextId::EMPTY);
+        texts
+    }
 }
 
 impl Texts {
+    /// Returns the numbers of a model's app, environment and name.
+    pub(crate) fn model(&mut self, model: &ModelKey) -> (TextId, TextId, TextId) {
+        (
+            self.id(&model.app_id),
+            self.id(&model.environment),
+            self.id(&model.model_id),
+        )
+    }
+
+    /// Returns the number of a runtime's name.
+    pub(crate) fn runtime(&mut self, ort_version: TextId, ep_version: TextId) -> TextId {
+        if let Some(name) = self.runtimes.get(&(ort_version, ep_version)) {
+            return *name;
+        }
+        let name = self.id(&runtime_name(self.get(ort_version), self.get(ep_version)));
+        self.runtimes.insert((ort_version, ep_version), name);
+        name
+    }
+
+    pub(crate) fn model_key(
+        &self,
+        (app, environment, model): (TextId, TextId, TextId),
+    ) -> ModelKey {
+        ModelKey {
+            app_id: self.get(app).to_string(),
+            environment: self.get(environment).to_string(),
+            model_id: self.get(model).to_string(),
+        }
+    }
+
     pub(crate) fn id(&mut self, text: &str) -> TextId {
         if let Some(id) = self.ids.get(text) {
             return *id;

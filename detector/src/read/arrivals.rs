@@ -88,13 +88,13 @@ impl Arrivals {
 
     /// Counts new installations by the window that they were first received in. Takes each installation of each
     /// app with the bucket of its first receipt.
-    pub(super) fn counted<'a, I: Iterator<Item = (Bucket, Installation)>>(
-        apps: impl Iterator<Item = (&'a App, I)>,
+    pub(super) fn counted<I: Iterator<Item = (Bucket, Installation)>>(
+        apps: impl Iterator<Item = (App, I)>,
         span: &Span,
     ) -> Self {
         let apps = apps.map(|(app, first)| {
             let first = first.map(|(bucket, device)| (i64::from(bucket), device));
-            (app.clone(), Arc::new(arrived(first, span)))
+            (app, Arc::new(arrived(first, span)))
         });
         Arrivals(apps.collect())
     }

@@ -1,40 +1,42 @@
 //! The placement census: which devices reported in each bucket of the look-back, and with which placement.
 //!
 //! Pure. A reader of the store adds the buckets that are new and forgets those that changed; a recording adds
-//! all of its reports once. Both are asked the same questions. A bucket that is read holds its devices in one
-//! or two bytes each, since fleets have millions of them.
+//! all of its reports once. A bucket that is read holds its devices in one or two bytes each, since fleets have
+//! millions of them.
 
 use std::collections::BTreeMap;
 
 use crate::baseline::{PlacementCount, VersionSeen};
 use crate::cohort::{App, Installation, ModelKey};
 use crate::hash::{HashMap, HashSet};
-use crate::interner::{Interner, next_id};
+use crate::interner::{Interner, TextId, Texts, next_id};
 use crate::placement::{NodeCounts, PlacementMethod};
 use crate::varint;
 
+use super::assemble::{CohortPlacement, ModelId};
 use super::event_log::EventLog;
 use super::model_windows::FoundModel;
 use super::span::{Bucket, Span, bucket_at};
 
-/// What a placement or a version takes, with its names: rather too much than too little.
-const BYTES_A_NAME: usize = 512;
-
-/// Number of a session's place within its app.
-pub(super) type PlaceId = u32;
-
-/// The place of reports without a session.
-const NOWHERE: PlaceId = PlaceId::MAX;
+/// What a place takes, with its names: rather too much than too little.
+const BYTES_A_PLACE: usize = 1024;
 
 /// What a version takes that was in a bucket, with the time.
 const BYTES_A_VERSION: usize = 48;
 
+/// Number of a session's place within its app.
+type PlaceId = u32;
+
+/// The place of reports without a session.
+const NOWHERE: PlaceId = PlaceId::MAX;
+
 /// Every app, by bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Census {
-    /// Where in `apps` each is.
-    names: BTreeMap<App, usize>,
-    apps: Vec<AppCensus>,
+    /// Texts of places.
+    pub(super) texts: Texts,
+    /// By app id and environment.
+    apps: HashMap<(TextId, TextId), AppCensus>,
     /// Self-tests and failed starts of the same buckets.
     pub(super) events: EventLog,
 }
@@ -43,27 +45,30 @@ pub(super) struct Census {
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppCensus {
     devices: HashMap<Installation, u32>,
-    versions: Interner<VersionName>,
-    cohorts: Interner<CohortName>,
-    placements: Interner<PlacementName>,
-    places: Interner<PlaceName>,
+    places: Interner<CensusPlace>,
     /// Of each place.
     counts: Vec<NodeCounts>,
     buckets: BTreeMap<Bucket, AppBucket>,
 }
 
-/// Model and version.
-type VersionName = (String, String);
+/// Where sessions ran, whatever their firmware: there are few of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct CensusPlace {
+    pub(super) model: ModelId,
+    pub(super) ran: CohortPlacement,
+    pub(super) runtime: TextId,
+    pub(super) fingerprint_exact: u64,
+    pub(super) votes: bool,
+}
 
-/// Number of the version, chipset.
-type CohortName = (u32, String);
-
-/// What the devices of a cohort are counted by: number of the cohort, and a placement that compares.
-type PlacementName = (u32, PlacementMethod, u64);
-
-/// Where sessions ran: number of the cohort; for those that vote the number of the placement, and which of
-/// those that a normalised fingerprint stands for: runtime and exact fingerprint.
-type PlaceName = (u32, Option<(u32, String, u64)>);
+/// A session of a report.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CensusSession {
+    pub(super) received_ms: i64,
+    pub(super) device: Installation,
+    pub(super) place: CensusPlace,
+    pub(super) counts: NodeCounts,
+}
 
 /// One app in one bucket.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +77,8 @@ struct AppBucket {
     open: Vec<(PlaceId, u32)>,
     /// For each place its number, how many bytes follow, and the devices; as differences.
     packed: Box<[u8]>,
-    versions: BTreeMap<u32, VersionSessions>,
+    /// By model and version.
+    versions: BTreeMap<(TextId, TextId), VersionSessions>,
 }
 
 /// One version in one bucket.
@@ -80,22 +86,6 @@ struct AppBucket {
 struct VersionSessions {
     first_received_ms: i64,
     sessions: u64,
-}
-
-/// A session, as the census counts it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CensusSession<'a> {
-    pub(super) model_id: &'a str,
-    pub(super) model_version: &'a str,
-    pub(super) chipset: &'a str,
-    pub(super) votes: bool,
-    pub(super) graph_kind: &'a str,
-    pub(super) placement_source: &'a str,
-    pub(super) fingerprint_algorithm: u32,
-    pub(super) fingerprint_normalised: u64,
-    pub(super) fingerprint_exact: u64,
-    pub(super) runtime: &'a str,
-    pub(super) counts: NodeCounts,
 }
 
 /// What the look-back has of one model, window included.
@@ -106,28 +96,38 @@ pub(super) struct ModelCensus {
 }
 
 impl Census {
-    pub(super) fn apps(&self) -> impl Iterator<Item = (&App, &AppCensus)> {
-        self.names.iter().map(|(app, at)| (app, &self.apps[*at]))
-    }
-
-    /// Returns where an app is, for [`Self::app_mut`].
-    pub(super) fn number_of(&mut self, app_id: &str, environment: &str) -> usize {
-        let next = self.apps.len();
-        let app = (app_id.to_owned(), environment.to_owned());
-        let at = *self.names.entry(app).or_insert(next);
-        if at == next {
-            self.apps.push(AppCensus::default());
+    /// Begins with texts that places may have already.
+    pub(super) fn with_texts(texts: Texts) -> Self {
+        Self {
+            texts,
+            ..Self::default()
         }
-        at
     }
 
-    pub(super) fn app_mut(&mut self, number: usize) -> &mut AppCensus {
-        &mut self.apps[number]
+    /// Adds a session to a bucket that is not closed.
+    pub(super) fn add(&mut self, bucket: Bucket, session: &CensusSession) {
+        let (app_id, environment, _) = session.place.model;
+        let app = self.apps.entry((app_id, environment)).or_default();
+        app.add(bucket, session);
+    }
+
+    /// Adds a report without a session.
+    pub(super) fn add_sessionless(
+        &mut self,
+        bucket: Bucket,
+        (app_id, environment): (&str, &str),
+        device: Installation,
+    ) {
+        let app = (self.texts.id(app_id), self.texts.id(environment));
+        let app = self.apps.entry(app).or_default();
+        let device = app.device(device);
+        let bucket = app.buckets.entry(bucket).or_default();
+        bucket.open.push((NOWHERE, device));
     }
 
     /// Drops a bucket.
     pub(super) fn forget(&mut self, bucket: Bucket) {
-        for app in &mut self.apps {
+        for app in self.apps.values_mut() {
             app.buckets.remove(&bucket);
         }
         self.events.forget(bucket);
@@ -135,7 +135,7 @@ impl Census {
 
     /// Packs buckets that were read: a device that reported often is held once.
     pub(super) fn close(&mut self, buckets: &[Bucket]) {
-        for app in &mut self.apps {
+        for app in self.apps.values_mut() {
             for bucket in buckets {
                 if let Some(bucket) = app.buckets.get_mut(bucket) {
                     bucket.pack();
@@ -146,15 +146,31 @@ impl Census {
 
     /// Returns about how much memory it takes.
     pub(super) fn bytes(&self) -> usize {
-        let of_apps: usize = self.apps.iter().map(AppCensus::bytes).sum();
+        let of_apps: usize = self.apps.values().map(AppCensus::bytes).sum();
         of_apps + self.events.bytes()
     }
 
-    /// Returns the models that anything arrived for in the window, in order.
+    /// Returns each app's installations with the bucket in which each was first received in the look-back.
+    pub(super) fn first_received(
+        &self,
+        span: &Span,
+    ) -> impl Iterator<Item = (App, impl Iterator<Item = (Bucket, Installation)>)> {
+        let text = |id: TextId| self.texts.get(id).to_string();
+        self.apps.iter().map(move |((app_id, environment), app)| {
+            let name = (text(*app_id), text(*environment));
+            (name, app.first_received(span))
+        })
+    }
+
+    /// Returns the models that anything arrived for in the window.
     pub(super) fn models(&self, span: &Span) -> Vec<FoundModel> {
-        let apps = self.apps();
-        apps.flat_map(|(app, census)| census.models(app, span))
-            .collect()
+        let models = self.apps.values().flat_map(|app| app.models(span));
+        let found = models.map(|(model, (cohorts, sessions))| FoundModel {
+            model: self.texts.model_key(model),
+            cohorts: cohorts.len() as u64,
+            sessions,
+        });
+        found.collect()
     }
 
     /// Returns what the look-back has of the models of some apps.
@@ -163,81 +179,37 @@ impl Census {
         apps: &[(&str, &str)],
         span: &Span,
     ) -> HashMap<ModelKey, ModelCensus> {
-        let wanted = self
-            .apps()
-            .filter(|((app_id, environment), _)| apps.contains(&(app_id, environment)));
-        let found = wanted.flat_map(|((app_id, environment), census)| {
-            let models = census.by_model(span).into_iter();
-            models.map(move |(model_id, of_model)| {
-                let model = ModelKey {
-                    app_id: app_id.clone(),
-                    environment: environment.clone(),
-                    model_id,
-                };
-                (model, of_model)
-            })
+        let is_wanted = |(app_id, environment): &(TextId, TextId)| {
+            apps.contains(&(self.texts.get(*app_id), self.texts.get(*environment)))
+        };
+        let wanted = self.apps.iter().filter(|(app, _)| is_wanted(app));
+        let models = wanted.flat_map(|((app_id, environment), app)| {
+            let models = app.by_model(&self.texts, span).into_iter();
+            models.map(|(model, found)| ((*app_id, *environment, model), found))
         });
-        found.collect()
+        models
+            .map(|(model, found)| (self.texts.model_key(model), found))
+            .collect()
     }
 }
 
 impl AppCensus {
-    /// Returns the number of a place, for [`Self::add`].
-    pub(super) fn place(&mut self, session: &CensusSession<'_>) -> PlaceId {
-        let version = (
-            session.model_id.to_owned(),
-            session.model_version.to_owned(),
-        );
-        let cohort = (self.versions.id(version), session.chipset.to_owned());
-        let cohort = self.cohorts.id(cohort);
-        let placement = session.votes.then(|| {
-            let method = PlacementMethod {
-                graph_kind: session.graph_kind.to_owned(),
-                source: session.placement_source.to_owned(),
-                fingerprint_algorithm: session.fingerprint_algorithm,
-            };
-            let placement = (cohort, method, session.fingerprint_normalised);
-            let placement = self.placements.id(placement);
-            (
-                placement,
-                session.runtime.to_owned(),
-                session.fingerprint_exact,
-            )
-        });
-        let place = self.places.id((cohort, placement));
-        if place as usize == self.counts.len() {
+    fn add(&mut self, bucket: Bucket, session: &CensusSession) {
+        let place = session.place.comparable();
+        let id = self.places.id(place);
+        if id as usize == self.counts.len() {
             self.counts.push(session.counts);
         }
-        place
-    }
-
-    /// Adds a session to a bucket that is not closed.
-    pub(super) fn add(
-        &mut self,
-        bucket: Bucket,
-        received_ms: i64,
-        place: PlaceId,
-        device: Installation,
-    ) {
-        let device = self.device(device);
-        let (cohort, _) = &self.places.items()[place as usize];
-        let (version, _) = self.cohorts.items()[*cohort as usize];
+        let device = self.device(session.device);
         let bucket = self.buckets.entry(bucket).or_default();
-        bucket.open.push((place, device));
-        let version = bucket.versions.entry(version);
+        bucket.open.push((id, device));
+        let version = bucket.versions.entry((place.model.2, place.ran.version));
         let of_version = version.or_insert(VersionSessions {
-            first_received_ms: received_ms,
+            first_received_ms: session.received_ms,
             sessions: 0,
         });
-        of_version.first_received_ms = of_version.first_received_ms.min(received_ms);
+        of_version.first_received_ms = of_version.first_received_ms.min(session.received_ms);
         of_version.sessions += 1;
-    }
-
-    /// Adds a report without a session.
-    pub(super) fn add_sessionless(&mut self, bucket: Bucket, device: Installation) {
-        let device = self.device(device);
-        let bucket = self.buckets.entry(bucket).or_default();
-        bucket.open.push((NOWHERE, device));
     }
 
     fn device(&mut self, installation: Installation) -> u32 {
@@ -255,17 +227,10 @@ impl AppCensus {
         let of_buckets: usize = self.buckets.values().map(of_bucket).sum();
         // A table may be half empty.
         let of_devices = self.devices.capacity() * (size_of::<(Installation, u32)>() + 1);
-        let named = [self.versions.items().len(), self.cohorts.items().len()];
-        let places = self.placements.items().len() + self.places.items().len();
-        let named = named.iter().sum::<usize>() + places;
-        of_buckets + of_devices + named * BYTES_A_NAME
+        of_buckets + of_devices + self.places.items().len() * BYTES_A_PLACE
     }
 
-    /// Returns the bucket in which each device was first received in the look-back.
-    pub(super) fn first_received(
-        &self,
-        span: &Span,
-    ) -> impl Iterator<Item = (Bucket, Installation)> {
+    fn first_received(&self, span: &Span) -> impl Iterator<Item = (Bucket, Installation)> {
         let mut first = vec![Bucket::MAX; self.devices.len()];
         for (at, bucket) in self.buckets.range(span.buckets()) {
             for device in bucket.places().flat_map(|place| place.devices()) {
@@ -279,77 +244,57 @@ impl AppCensus {
         first.filter(|(bucket, _)| *bucket != Bucket::MAX)
     }
 
-    fn models(&self, (app_id, environment): &App, span: &Span) -> Vec<FoundModel> {
-        let window = span.window_buckets();
-        let mut models: BTreeMap<&str, (HashSet<u32>, u64)> = BTreeMap::new();
-        for (_, bucket) in self.buckets.range(window) {
-            for (version, of_version) in &bucket.versions {
-                let (model_id, _) = &self.versions.items()[*version as usize];
-                models.entry(model_id).or_default().1 += of_version.sessions;
+    /// Returns the cohorts of each model in the window, and how many sessions it has.
+    fn models(&self, span: &Span) -> HashMap<ModelId, (HashSet<(TextId, TextId)>, u64)> {
+        let mut sessions: HashMap<TextId, u64> = HashMap::default();
+        let mut models: HashMap<ModelId, (HashSet<(TextId, TextId)>, u64)> = HashMap::default();
+        for (_, bucket) in self.buckets.range(span.window_buckets()) {
+            for ((model, _), of_version) in &bucket.versions {
+                *sessions.entry(*model).or_default() += of_version.sessions;
             }
             for place in bucket.places() {
-                if let Some((cohort, _)) = self.places.items().get(place.id as usize) {
-                    let (model_id, _) = self.version_of(*cohort);
-                    models.entry(model_id).or_default().0.insert(*cohort);
+                if let Some(CensusPlace { model, ran, .. }) = self.places.items().get(place.at()) {
+                    let (cohorts, _) = models.entry(*model).or_default();
+                    cohorts.insert((ran.version, ran.chipset));
                 }
             }
         }
-        let found = models
-            .into_iter()
-            .map(|(model_id, (cohorts, sessions))| FoundModel {
-                model: ModelKey {
-                    app_id: app_id.clone(),
-                    environment: environment.clone(),
-                    model_id: model_id.to_owned(),
-                },
-                cohorts: cohorts.len() as u64,
-                sessions,
-            });
-        found.collect()
-    }
-
-    fn order_of<'a>(
-        &'a self,
-        (cohort, method, fingerprint): &'a PlacementName,
-    ) -> (&'a VersionName, &'a str, &'a PlacementMethod, u64) {
-        let (_, chipset) = &self.cohorts.items()[*cohort as usize];
-        (self.version_of(*cohort), chipset, method, *fingerprint)
-    }
-
-    fn version_of(&self, cohort: u32) -> &VersionName {
-        let (version, _) = &self.cohorts.items()[cohort as usize];
-        &self.versions.items()[*version as usize]
+        for (model, (_, n)) in &mut models {
+            *n = sessions.get(&model.2).copied().unwrap_or_default();
+        }
+        models
     }
 
     /// Returns what the look-back has, by model.
-    pub(super) fn by_model(&self, span: &Span) -> BTreeMap<String, ModelCensus> {
-        let mut models: BTreeMap<String, ModelCensus> = BTreeMap::new();
-        let mut of_placement: Vec<Presence<'_>> = Vec::new();
-        of_placement.resize_with(self.placements.items().len(), Presence::default);
-        let mut first: BTreeMap<&VersionName, i64> = BTreeMap::new();
+    fn by_model(&self, texts: &Texts, span: &Span) -> HashMap<TextId, ModelCensus> {
+        let mut models: HashMap<TextId, ModelCensus> = HashMap::default();
+        let mut placements: HashMap<(TextId, CohortPlacement), Presence<'_>> = HashMap::default();
+        let mut first: HashMap<(TextId, TextId), i64> = HashMap::default();
         for (at, bucket) in self.buckets.range(span.buckets()) {
-            for place in bucket.places() {
-                let known = self.places.items().get(place.id as usize);
-                let Some((_, Some((placement, runtime, exact)))) = known else {
+            for devices in bucket.places() {
+                let known = self.places.items().get(devices.at());
+                let Some(place) = known.filter(|place| place.votes) else {
                     continue;
                 };
-                let presence = &mut of_placement[*placement as usize];
-                presence.buckets.push((*at, place.devices));
+                let presence = placements.entry((place.model.2, place.ran)).or_default();
+                presence.buckets.push((*at, devices.devices));
                 // Of several the first by runtime and exact fingerprint is shown.
-                let key = (runtime.as_str(), *exact, place.id);
+                let key = (
+                    &**texts.get(place.runtime),
+                    place.fingerprint_exact,
+                    devices.id,
+                );
                 presence.shown = Some(presence.shown.map_or(key, |shown| shown.min(key)));
             }
             for (version, of_version) in &bucket.versions {
-                let version = &self.versions.items()[*version as usize];
                 let received_ms = of_version.first_received_ms;
-                let slot = first.entry(version).or_insert(received_ms);
+                let slot = first.entry(*version).or_insert(received_ms);
                 *slot = (*slot).min(received_ms);
             }
         }
-        for ((model_id, version), first_seen_ms) in first {
-            let of_model = models.entry(model_id.clone()).or_default();
-            of_model.versions.push(VersionSeen {
-                version: version.clone(),
+        for ((model, version), first_seen_ms) in first {
+            models.entry(model).or_default().versions.push(VersionSeen {
+                version: texts.get(version).to_string(),
                 first_seen_ms,
             });
         }
@@ -358,27 +303,69 @@ impl AppCensus {
             counted: vec![0; self.devices.len()],
             nth: 0,
         };
-        let mut counts = Vec::new();
-        for (presence, placement) in of_placement.iter().zip(self.placements.items()) {
-            if let Some((runtime, _, place)) = presence.shown {
-                counts.push((placement, runtime, place, counter.count(&presence.buckets)));
-            }
+        let text = |id| texts.get(id).to_string();
+        for ((model, ran), presence) in placements {
+            let Some((runtime, _, shown)) = presence.shown else {
+                continue;
+            };
+            let method = PlacementMethod {
+                graph_kind: text(ran.graph_kind),
+                source: text(ran.source),
+                fingerprint_algorithm: ran.fingerprint_algorithm,
+            };
+            let counts = self.counts[shown as usize];
+            let (devices, devices_before) = counter.count(&presence.buckets);
+            models
+                .entry(model)
+                .or_default()
+                .placements
+                .push(PlacementCount {
+                    model_version: text(ran.version),
+                    chipset: text(ran.chipset),
+                    placement: counts.placement(method, ran.fingerprint, runtime.to_owned()),
+                    devices,
+                    devices_before,
+                });
         }
         // In the order of their names, whichever were met first.
-        counts.sort_by(|a, b| self.order_of(a.0).cmp(&self.order_of(b.0)));
-        for ((cohort, method, fingerprint), runtime, place, (devices, devices_before)) in counts {
-            let (model_id, version) = self.version_of(*cohort);
-            let counts = self.counts[place as usize];
-            let of_model = models.entry(model_id.clone()).or_default();
-            of_model.placements.push(PlacementCount {
-                model_version: version.clone(),
-                chipset: self.cohorts.items()[*cohort as usize].1.clone(),
-                placement: counts.placement(method.clone(), *fingerprint, runtime.to_owned()),
-                devices,
-                devices_before,
-            });
+        for found in models.values_mut() {
+            found.versions.sort_by(|a, b| a.version.cmp(&b.version));
+            found
+                .placements
+                .sort_by(|a, b| order_of(a).cmp(&order_of(b)));
         }
         models
+    }
+}
+
+fn order_of(count: &PlacementCount) -> (&str, &str, &PlacementMethod, u64) {
+    let placement = &count.placement;
+    (
+        &count.model_version,
+        &count.chipset,
+        &placement.method,
+        placement.fingerprint,
+    )
+}
+
+impl CensusPlace {
+    /// Returns the place without its firmware; of sessions that do not vote only the cohort counts.
+    fn comparable(self) -> Self {
+        let mut place = self;
+        place.ran.firmware = TextId::EMPTY;
+        if !self.votes {
+            (place.runtime, place.fingerprint_exact) = (TextId::EMPTY, 0);
+            place.ran = CohortPlacement {
+                version: self.ran.version,
+                chipset: self.ran.chipset,
+                firmware: TextId::EMPTY,
+                graph_kind: TextId::EMPTY,
+                source: TextId::EMPTY,
+                fingerprint_algorithm: 0,
+                fingerprint: 0,
+            };
+        }
+        place
     }
 }
 
@@ -423,6 +410,10 @@ struct PlaceDevices<'a> {
 }
 
 impl<'a> PlaceDevices<'a> {
+    fn at(&self) -> usize {
+        self.id as usize
+    }
+
     fn devices(&self) -> impl Iterator<Item = u32> + use<'a> {
         devices(self.devices)
     }

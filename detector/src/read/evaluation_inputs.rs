@@ -45,9 +45,7 @@ impl EvaluationInputs {
         max_votes: usize,
     ) -> Result<Self, SourceError> {
         let census = begun.census;
-        let apps = census.apps();
-        let first_received = apps.map(|(app, census)| (app, census.first_received(&span)));
-        let mut arrivals = Arrivals::counted(first_received, &span);
+        let mut arrivals = Arrivals::counted(census.first_received(&span), &span);
         for (app, flood) in arrivals.floods() {
             let new = begun.reader.arrivals_in(&app, &flood, &span).await?;
             arrivals.name_flooded(&app, &flood, new);

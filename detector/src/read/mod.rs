@@ -4,7 +4,6 @@
 pub mod arrivals;
 mod assemble;
 mod batches;
-mod builders;
 mod census;
 mod certified;
 mod certified_file;
@@ -17,7 +16,6 @@ mod model_windows;
 mod past;
 mod reader;
 pub mod recorded;
-mod rows;
 mod selves;
 mod source;
 mod span;

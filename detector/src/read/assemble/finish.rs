@@ -5,26 +5,69 @@ use std::sync::Arc;
 
 use epwatch_stats::SparseHistogram;
 
-use crate::cohort::CohortKey;
+use crate::cohort::{CohortKey, Installation};
 use crate::device_events::DeviceEvents;
 use crate::hash::{HashMap, HashSet};
-use crate::placement::{Placement, PlacementMethod};
-use crate::read::SourceError;
-use crate::window::{CohortWindow, DeviceVote, Installation, VoteLatency, Voteless};
+use crate::interner::{TextId, Texts};
+use crate::placement::{NodeCounts, Placement, PlacementMethod};
+use crate::read::error::SourceError;
+use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless, histogram_of};
 
-use super::placed::unknown_placement;
-use super::vote::VoteKey;
-use super::{Pair, WindowBuilder, WithoutVote};
+use super::builder::{CohortId, VoteKey, WindowBuilder, WithoutVote};
+use super::rows::{CohortPlacement, PlacedSession};
 
 type ByFirmwareAndShape = BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>;
 
+/// Every placement once for all devices that have it.
+#[derive(Default)]
+struct Placements(HashMap<CohortPlacement, Vec<(PlacedSession, Arc<Placement>)>>);
+
+impl Placements {
+    fn of(
+        &mut self,
+        ran: CohortPlacement,
+        session: Option<&PlacedSession>,
+        texts: &Texts,
+    ) -> Arc<Placement> {
+        // If no session was read, it is unknown where the device ran.
+        let mut session = session.cloned().unwrap_or(PlacedSession {
+            runtime: TextId::EMPTY,
+            fingerprint_exact: 0,
+            counts: NodeCounts::default(),
+            reasons: Vec::new(),
+        });
+        session.reasons.sort_unstable();
+        let variants = self.0.entry(ran).or_default();
+        if let Some((_, known)) = variants.iter().find(|(known, _)| *known == session) {
+            return known.clone();
+        }
+        let text = |id: &TextId| texts.get(*id).to_string();
+        let method = PlacementMethod {
+            graph_kind: text(&ran.graph_kind),
+            source: text(&ran.source),
+            fingerprint_algorithm: ran.fingerprint_algorithm,
+        };
+        let runtime = text(&session.runtime);
+        let mut reasons: Vec<String> = session.reasons.iter().map(text).collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        let placement = Arc::new(Placement {
+            reasons,
+            ..session.counts.placement(method, ran.fingerprint, runtime)
+        });
+        variants.push((session, placement.clone()));
+        placement
+    }
+}
+
 impl WithoutVote {
-    fn counted(self, votes: &[DeviceVote]) -> Voteless {
+    fn counted(self, votes: &[DeviceVote], texts: &Texts) -> Voteless {
         let voting: HashSet<Installation> = votes.iter().map(|vote| vote.installation).collect();
         let directed = self.directed.len() as u64;
         let mut only_directed: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         for (installation, firmware) in self.directed {
             if !voting.contains(&installation) {
+                let firmware = texts.get(firmware).clone();
                 *only_directed.entry(firmware).or_default() += 1;
             }
         }
@@ -38,50 +81,35 @@ impl WithoutVote {
 }
 
 impl WindowBuilder {
-    pub(in crate::read) fn finish(mut self) -> Result<Vec<CohortWindow>, SourceError> {
-        for (key, vote) in std::mem::take(&mut self.unfinished) {
-            let latency = VoteLatency {
-                is_filled_up: true,
-                own_against_self: vote.own_against_self,
-                ..VoteLatency::from_sums(&vote.histogram, vote.moments, vote.earlier_self)
-            };
-            self.latencies.push((key, latency));
+    /// Returns the windows of the model's cohorts, in the order of their versions and chipsets.
+    pub(super) fn finish(mut self, texts: &Texts) -> Result<Vec<CohortWindow>, SourceError> {
+        let unfinished = std::mem::take(&mut self.unfinished).into_iter();
+        let unfinished = unfinished.map(|(key, vote)| (key, vote.end()));
+        let latencies = std::mem::take(&mut self.latencies).into_iter();
+        let mut placements = Placements::default();
+        let mut votes: HashMap<CohortId, Vec<DeviceVote>> = HashMap::default();
+        for (key, latency) in latencies.chain(unfinished) {
+            let (installation, ran, _) = key;
+            let mut placed = self.placed.get_mut(&(installation, ran));
+            if let Some(placed) = &mut placed {
+                placed.has_latency = true;
+            }
+            let session = placed.map(|placed| &placed.session);
+            let placement = placements.of(ran, session, texts);
+            let vote = self.vote(key, placement, Some(latency), texts);
+            let of_cohort = votes.entry((ran.version, ran.chipset)).or_default();
+            of_cohort.push(vote);
         }
-        let no_shape = self.texts.id("");
-        let mut votes: HashMap<Pair, Vec<DeviceVote>> = HashMap::default();
-        for (key, latency) in std::mem::take(&mut self.latencies) {
-            let without_shape = VoteKey {
-                shape_key: no_shape,
-                ..key
-            };
-            let placement = match self.placed.get_mut(&without_shape) {
-                Some(placed) => {
-                    placed.has_latency = true;
-                    placed.placement.clone()
-                }
-                // Nobody said where it ran.
-                None => {
-                    let method = key.method.named(&self.texts);
-                    Arc::new(unknown_placement(method, key.fingerprint))
-                }
-            };
-            let vote = self.vote(&key, placement, Some(latency));
-            votes
-                .entry((key.version, key.chipset))
-                .or_default()
-                .push(vote);
-        }
-        for (key, placed) in std::mem::take(&mut self.placed) {
+        for ((installation, ran), placed) in std::mem::take(&mut self.placed) {
             if !placed.has_latency {
-                let vote = self.vote(&key, placed.placement, None);
-                votes
-                    .entry((key.version, key.chipset))
-                    .or_default()
-                    .push(vote);
+                let placement = placements.of(ran, Some(&placed.session), texts);
+                let key = (installation, ran, TextId::EMPTY);
+                let of_cohort = votes.entry((ran.version, ran.chipset)).or_default();
+                of_cohort.push(self.vote(key, placement, None, texts));
             }
         }
 
-        // Where a directive holds every device nobody votes, and the incident must hear of it.
+        // If a directive holds every device no device votes, and the incident still needs the window.
         for (cohort, without) in &self.voteless {
             if !without.directed.is_empty() {
                 votes.entry(*cohort).or_default();
@@ -91,24 +119,19 @@ impl WindowBuilder {
         let mut cohorts: Vec<CohortWindow> = Vec::new();
         for (cohort, mut votes) in votes {
             votes.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
-            for vote in &mut votes {
-                if let Some((_, model)) = self.device_models.get(&vote.installation) {
-                    vote.device_model = model.clone();
-                }
-            }
             let without = self.voteless.remove(&cohort).unwrap_or_default();
-            let voteless = without.counted(&votes);
+            let voteless = without.counted(&votes, texts);
             cohorts.push(CohortWindow {
                 end: self.end,
                 length: self.length,
                 votes,
-                histograms: self.histograms(cohort)?,
+                histograms: self.histograms(cohort, texts)?,
                 voteless,
                 device_events: DeviceEvents::default(),
                 key: CohortKey {
                     model: self.model.clone(),
-                    model_version: self.texts.get(cohort.0).to_string(),
-                    chipset: self.texts.get(cohort.1).to_string(),
+                    model_version: texts.get(cohort.0).to_string(),
+                    chipset: texts.get(cohort.1).to_string(),
                     firmware: None,
                 },
             });
@@ -119,29 +142,37 @@ impl WindowBuilder {
 
     fn vote(
         &self,
-        key: &VoteKey,
+        (installation, ran, shape_key): VoteKey,
         placement: Arc<Placement>,
         latency: Option<VoteLatency>,
+        texts: &Texts,
     ) -> DeviceVote {
+        let device_model = self.device_models.get(&installation);
+        let device_model = device_model.map_or(TextId::EMPTY, |(_, name)| *name);
         DeviceVote {
-            installation: key.installation,
-            firmware: self.texts.get(key.firmware).clone(),
-            device_model: "".into(),
-            shape_key: self.texts.get(key.shape_key).clone(),
+            installation,
+            firmware: texts.get(ran.firmware).clone(),
+            device_model: texts.get(device_model).clone(),
+            shape_key: texts.get(shape_key).clone(),
             placement,
             latency,
-            is_proven: !self.arrivals.newcomers.contains(&key.installation),
+            is_proven: !self.arrivals.newcomers.contains(&installation),
         }
     }
 
-    fn histograms(&mut self, cohort: Pair) -> Result<ByFirmwareAndShape, SourceError> {
+    fn histograms(
+        &mut self,
+        cohort: CohortId,
+        texts: &Texts,
+    ) -> Result<ByFirmwareAndShape, SourceError> {
         let parts = self.counts.remove(&cohort).unwrap_or_default().into_iter();
         let built = parts.map(|((firmware, shape_key), counts)| {
-            let part = (
-                self.texts.get(firmware).clone(),
-                self.texts.get(shape_key).clone(),
-            );
-            Ok((part, self.histogram(counts.buckets())?))
+            let part = (texts.get(firmware).clone(), texts.get(shape_key).clone());
+            let histogram = histogram_of(counts.buckets());
+            Ok((
+                part,
+                histogram.map_err(SourceError::histogram(&self.model))?,
+            ))
         });
         built.collect()
     }

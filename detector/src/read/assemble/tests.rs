@@ -1,108 +1,176 @@
+use std::time::Duration;
+
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::Moments;
+
 use super::*;
+use crate::cohort::Installation;
+use crate::interner::TextId;
 use crate::placement::NodeCounts;
+use crate::read::arrivals::Arrivals;
+use crate::read::model_windows::FoundModel;
+use crate::read::span::Span;
 use crate::testing::{at, model};
 use crate::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
 
-const RAN: Ran<'static> = Ran {
-    model_version: "2",
-    chipset: "SM8635",
-    firmware: "f",
-    installation: [1; 16],
-    graph_kind: "jit",
-    placement_source: "assignment_api",
-    fingerprint_algorithm: 1,
-    fingerprint_normalised: 7,
-};
+const NONE: Option<SelfQuantiles> = None;
+const SOME: Option<SelfQuantiles> = learnt_from(50);
 
-const NONE: (u64, f64, f64, f64, f64) = (0, 0.0, 0.0, 0.0, 0.0);
-const SOME: (u64, f64, f64, f64, f64) = (50, 9.0, 10.0, 12.0, 0.1);
-
-fn row(
-    previous: (&'static str, (u64, f64, f64, f64, f64)),
-    earlier: (u64, f64, f64, f64, f64),
-) -> VoteRow<'static> {
-    let (version, (n, p10, p50, p95, cv)) = previous;
-    VoteRow {
-        ran: RAN,
-        device_model: "phone",
-        shape_key: "static",
-        hist_bucket: vec![500],
-        hist_count: vec![30],
-        n: 30,
-        sum_us: 30_000.0,
-        m2_us2: 0.0,
-        previous: (version, n, p10, p50, p95, cv),
-        earlier,
-        absence: "too_few_runs",
-        at: (0, 0, 0, 0),
-    }
+const fn learnt_from(n: u64) -> Option<SelfQuantiles> {
+    Some(SelfQuantiles {
+        n,
+        p10_us: 9.0,
+        p50_us: 10.0,
+        p95_us: 12.0,
+        cv: 0.1,
+    })
 }
 
-fn built(rows: Vec<VoteRow<'_>>) -> Vec<CohortWindow> {
-    let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
-    for row in rows {
-        let key = builder.key_of(&row.ran);
-        builder.add_vote(key, row).unwrap();
+/// Windows of one model.
+struct Building(WindowBuilders);
+
+impl Building {
+    fn begin() -> Self {
+        let found = FoundModel {
+            model: model(),
+            cohorts: 1,
+            sessions: 1,
+        };
+        let span = Span {
+            end: at(0),
+            window: Duration::from_secs(60),
+            lookback: Duration::from_secs(60),
+        };
+        let asked = WindowsAsked {
+            models: &[found],
+            span: &span,
+            arrivals: &Arrivals::default(),
+            max_votes: 100,
+        };
+        Self(WindowBuilders::of(asked, Texts::default()))
     }
-    builder.end_votes().unwrap();
-    builder.finish().unwrap()
+
+    fn id(&mut self, text: &str) -> TextId {
+        self.0.texts.id(text)
+    }
+
+    fn ran(&mut self, firmware: &str) -> CohortPlacement {
+        CohortPlacement {
+            version: self.id("2"),
+            chipset: self.id("SM8635"),
+            firmware: self.id(firmware),
+            graph_kind: self.id("jit"),
+            source: self.id("assignment_api"),
+            fingerprint_algorithm: 1,
+            fingerprint: 7,
+        }
+    }
+
+    /// A series of 30 runs of a device that names a version before, and an earlier runtime.
+    fn row(
+        &mut self,
+        (version, previous): (&str, Option<SelfQuantiles>),
+        runtime: Option<SelfQuantiles>,
+    ) -> SeriesRow {
+        let version = self.id(version);
+        SeriesRow {
+            installation: [1; 16],
+            ran: self.ran("f"),
+            device_model: self.id("phone"),
+            shape_key: self.id("static"),
+            histogram: SparseHistogram::from_parts(vec![500], vec![30]).unwrap(),
+            moments: Moments::from_parts(30, 30_000.0, 0.0).unwrap(),
+            earlier: EarlierSelf {
+                previous: previous.map(|numbers| (version, numbers)),
+                runtime,
+                absence: self.id("too_few_runs"),
+            },
+            order: (0, 0, 0, 0),
+        }
+    }
+
+    fn add(&mut self, row: SeriesRow) {
+        let model = self.0.texts.model(&model());
+        self.0.add_series(model, row);
+    }
+
+    fn placed(&mut self, runtime: &str, exact: u64, reason: &str) -> SessionRow {
+        SessionRow {
+            installation: [1; 16],
+            ran: self.ran("f"),
+            placed: PlacedSession {
+                runtime: self.id(runtime),
+                fingerprint_exact: exact,
+                counts: NodeCounts {
+                    n_nodes: 43,
+                    npu_nodes: 42,
+                    cpu_nodes: 1,
+                    ..NodeCounts::default()
+                },
+                reasons: vec![self.id(reason)],
+            },
+            votes: true,
+            is_directed: false,
+        }
+    }
+
+    fn add_session(&mut self, row: SessionRow) {
+        let model = self.0.texts.model(&model());
+        self.0.add_session(model, row);
+    }
+
+    fn built(mut self) -> Vec<CohortWindow> {
+        self.0.end_votes();
+        self.0.finish().remove(&model()).unwrap().unwrap()
+    }
 }
 
 #[track_caller]
-fn check(row: VoteRow<'_>, expected: Result<SelfBaselineKind, BaselineAbsence>) {
-    let windows = built(vec![row]);
-    let latency = windows[0].votes[0].latency.clone().unwrap();
+fn check(
+    previous: (&str, Option<SelfQuantiles>),
+    runtime: Option<SelfQuantiles>,
+    expected: Result<SelfBaselineKind, BaselineAbsence>,
+) {
+    let mut building = Building::begin();
+    let row = building.row(previous, runtime);
+    building.add(row);
+    let latency = building.built()[0].votes[0].latency.clone().unwrap();
     assert_eq!(latency.earlier_self.map(|earlier| earlier.kind), expected);
 }
 
 #[test]
 fn the_version_before_is_the_earlier_self_and_else_the_runtime_before() {
     let version = SelfBaselineKind::PreviousVersion("1".into());
-    check(row(("1", SOME), SOME), Ok(version));
-    check(row(("2", SOME), SOME), Ok(SelfBaselineKind::EarlierRuntime));
-    check(row(("", NONE), SOME), Ok(SelfBaselineKind::EarlierRuntime));
+    check(("1", SOME), SOME, Ok(version));
+    check(("2", SOME), SOME, Ok(SelfBaselineKind::EarlierRuntime));
+    check(("", NONE), SOME, Ok(SelfBaselineKind::EarlierRuntime));
     let told = BaselineAbsence::Told("too_few_runs".into());
-    check(row(("", NONE), NONE), Err(told));
-    check(
-        row(("1", (3, 9.0, 10.0, 12.0, 0.1)), NONE),
-        Err(BaselineAbsence::TooFewRuns),
-    );
+    check(("", NONE), NONE, Err(told));
+    let few = learnt_from(3);
+    check(("1", few), NONE, Err(BaselineAbsence::TooFewRuns));
 }
 
 #[test]
 fn a_device_with_two_shapes_is_one_device_and_its_runs_add_up() {
-    let mut other = row(("1", SOME), NONE);
-    other.shape_key = "x:1x3x448x448";
-    let windows = built(vec![row(("1", SOME), NONE), other]);
+    let mut building = Building::begin();
+    let one = building.row(("1", SOME), NONE);
+    let mut other = building.row(("1", SOME), NONE);
+    other.shape_key = building.id("x:1x3x448x448");
+    building.add(one);
+    building.add(other);
+    let windows = building.built();
     assert_eq!((windows.len(), windows[0].votes.len()), (1, 2));
     assert_eq!((windows[0].n_devices(), windows[0].n_runs()), (1, 60));
     assert_eq!(windows[0].main_shape().unwrap().unwrap().histogram.n(), 30);
-}
-
-fn placed(runtime: &'static str, exact: u64, reason: &'static str) -> PlacementRow<'static> {
-    PlacementRow {
-        ran: RAN,
-        votes: true,
-        directed: false,
-        fingerprint_exact: exact,
-        runtime,
-        counts: NodeCounts {
-            n_nodes: 43,
-            npu_nodes: 42,
-            cpu_nodes: 1,
-            ..NodeCounts::default()
-        },
-        reasons: vec![reason],
-    }
 }
 
 /// A runtime that renames nodes leaves the normalised fingerprint as it is.
 #[test]
 fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
     let rows = [
-        placed("1.31/2.8", 3, "a"),
-        placed("1.31/2.7", 5, "c"),
-        placed("1.31/2.7", 4, "b"),
+        ("1.31/2.8", 3, "a"),
+        ("1.31/2.7", 5, "c"),
+        ("1.31/2.7", 4, "b"),
     ];
     for order in [
         [0, 1, 2],
@@ -112,17 +180,14 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
         [2, 0, 1],
         [2, 1, 0],
     ] {
-        let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
-        for one in order {
-            let mut row = placed("", 0, rows[one].reasons[0]);
-            row.fingerprint_exact = rows[one].fingerprint_exact;
-            (row.runtime, row.counts) = (rows[one].runtime, rows[one].counts);
+        let mut building = Building::begin();
+        for (runtime, exact, reason) in order.map(|one: usize| rows[one]) {
+            let mut row = building.placed(runtime, exact, reason);
             // The nodes tell which one spoke.
-            row.counts.n_nodes = u32::try_from(row.fingerprint_exact).unwrap();
-            let key = builder.key_of(&row.ran);
-            builder.add_placement(key, row).unwrap();
+            row.placed.counts.n_nodes = u32::try_from(exact).unwrap();
+            building.add_session(row);
         }
-        let windows = builder.finish().unwrap();
+        let windows = building.built();
         assert_eq!(windows[0].votes.len(), 1);
         let placement = &windows[0].votes[0].placement;
         assert_eq!((&*placement.runtime, placement.n_nodes), ("1.31/2.7", 4));
@@ -133,35 +198,34 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
 /// Latency that came between the queries has no placement to blame.
 #[test]
 fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
-    let windows = built(vec![row(("1", SOME), NONE)]);
-    assert_eq!(windows[0].votes[0].placement.npu_share(), None);
+    let mut building = Building::begin();
+    let row = building.row(("1", SOME), NONE);
+    building.add(row);
+    assert_eq!(building.built()[0].votes[0].placement.npu_share(), None);
 }
 
 /// On the day that a directive comes, most devices have a session with it and one without.
 #[test]
 fn those_that_a_directive_took_off_have_no_other_vote() {
-    let session = |device: u8, directed: bool, firmware: &'static str| PlacementRow {
-        ran: Ran {
-            installation: [device; 16],
-            firmware,
-            ..RAN
-        },
-        directed,
-        ..placed("1.31/2.7", 4, "a")
-    };
-    let mut builder = WindowBuilder::new(model(), at(0), Duration::from_secs(60), 100);
     let sessions = [
-        session(1, false, "f1"),
-        session(1, true, "f1"),
-        session(2, true, "f1"),
-        session(3, true, "f2"),
-        session(3, true, "f1"),
+        (1, false, "f1"),
+        (1, true, "f1"),
+        (2, true, "f1"),
+        (3, true, "f2"),
+        (3, true, "f1"),
     ];
-    for row in sessions {
-        let key = builder.key_of(&row.ran);
-        builder.add_placement(key, row).unwrap();
+    let mut building = Building::begin();
+    for (device, is_directed, firmware) in sessions {
+        let installation: Installation = [device; 16];
+        let row = SessionRow {
+            installation,
+            ran: building.ran(firmware),
+            is_directed,
+            ..building.placed("1.31/2.7", 4, "a")
+        };
+        building.add_session(row);
     }
-    let window = &builder.finish().unwrap()[0];
+    let window = &building.built()[0];
     assert_eq!(window.voteless.directed, 3);
     let only: Vec<(&str, u64)> = window
         .voteless
@@ -176,17 +240,17 @@ fn those_that_a_directive_took_off_have_no_other_vote() {
 /// Reports of one session that were uploaded together.
 #[test]
 fn the_later_of_two_reports_received_at_once_says_what_the_device_was_used_to() {
-    let report = |sequence, version| VoteRow {
-        at: (5, 6, sequence, 8),
-        ..row((version, SOME), NONE)
-    };
     for order in [[1, 2], [2, 1]] {
-        let reports = order.map(|sequence| match sequence {
-            1 => report(1, "0"),
-            _ => report(2, "1"),
-        });
-        let windows = built(reports.into());
-        let latency = windows[0].votes[0].latency.clone().unwrap();
+        let mut building = Building::begin();
+        for sequence in order {
+            let version = if sequence == 1 { "0" } else { "1" };
+            let row = SeriesRow {
+                order: (5, 6, sequence, 8),
+                ..building.row((version, SOME), NONE)
+            };
+            building.add(row);
+        }
+        let latency = building.built()[0].votes[0].latency.clone().unwrap();
         let later = SelfBaselineKind::PreviousVersion("1".into());
         assert_eq!(latency.earlier_self.unwrap().kind, later);
     }
@@ -197,15 +261,22 @@ fn the_later_of_two_reports_received_at_once_says_what_the_device_was_used_to() 
 fn moments_are_the_same_in_whichever_order_reports_come() {
     let sums = [0.1, 0.2, 0.3];
     let mut found = Vec::new();
-    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        let rows = order.map(|one: u8| VoteRow {
-            sum_us: sums[usize::from(one)],
-            m2_us2: sums[usize::from(one)] / 3.0,
-            at: (5, 6, one.into(), 8),
-            ..row(("1", SOME), NONE)
-        });
-        let windows = built(rows.into());
-        let moments = windows[0].votes[0].latency.clone().unwrap().moments;
+    for order in [[0_u8, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut building = Building::begin();
+        for one in order {
+            let sum = sums[usize::from(one)];
+            let row = SeriesRow {
+                moments: Moments::from_parts(30, sum, sum / 3.0).unwrap(),
+                order: (5, 6, u64::from(one), 8),
+                ..building.row(("1", SOME), NONE)
+            };
+            building.add(row);
+        }
+        let moments = building.built()[0].votes[0]
+            .latency
+            .clone()
+            .unwrap()
+            .moments;
         found.push((moments.n(), moments.sum().to_bits(), moments.m2().to_bits()));
     }
     assert_eq!(found[0], found[1]);

@@ -4,7 +4,6 @@
 //! The copy that counts is the first by receive time, as in the store; among equal times the one
 //! that was read first.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,17 +14,17 @@ use epwatch_proto::{
     Session, hex,
 };
 
-use crate::cohort::{ModelKey, VersionOnChipset};
+use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::device_events::{FailedStart, GoldenTest};
 use crate::hash::{HashMap, HashSet};
-use crate::interner::Interner;
-
-use crate::read::census::{AppCensus, Census, PlaceId};
+use crate::interner::{Interner, TextId, Texts};
+use crate::read::assemble::{CohortPlacement, ModelId, SelfQuantiles};
+use crate::read::census::{Census, CensusPlace, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
 use crate::read::span::{Bucket, bucket_at};
 
-use super::{Baselines, Kind, ModelRecord, Nodes, Numbers, Place, Recording, Seen, Series, packed};
+use super::{Baselines, ModelRecord, Nodes, Place, Recording, Seen, Series, packed};
 
 /// What was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -47,21 +46,14 @@ pub struct IntakeSummary {
 pub struct Intake {
     bucket_ms: i64,
     summary: IntakeSummary,
-    texts: HashSet<Arc<str>>,
-    devices: Interner<[u8; 16]>,
-    device_models: Interner<Arc<str>>,
-    models: BTreeMap<Arc<ModelKey>, Names>,
-    apps: Vec<(Arc<str>, Arc<str>)>,
-    kept: Vec<Kept>,
-}
-
-/// What a model's rows refer to by number.
-#[derive(Debug, Default)]
-struct Names {
-    kinds: Interner<Kind>,
+    texts: Texts,
+    devices: Interner<Installation>,
     places: Interner<Place>,
-    shapes: Interner<Arc<str>>,
-    nodes: HashMap<(Arc<str>, u32, u64), (i64, Nodes)>,
+    apps: Interner<App>,
+    models: Interner<ModelKey>,
+    /// By model, version, algorithm and exact fingerprint: when they were first received, and the nodes.
+    nodes: HashMap<(u32, TextId, u32, u64), (i64, NodesRow)>,
+    kept: Vec<Kept>,
 }
 
 /// A report, as far as windows need it.
@@ -72,17 +64,24 @@ struct Kept {
     sequence: u64,
     device: u32,
     app: u32,
-    parts: Box<[Part]>,
+    /// Each with the number of its model.
+    seen: Box<[(u32, Seen)]>,
+    series: Box<[(u32, Series)]>,
     events: EventLog,
 }
 
-/// What a report says of one model.
-#[derive(Debug)]
-struct Part {
-    /// Shared: every report has it.
-    model: Arc<ModelKey>,
-    seen: Vec<Seen>,
-    series: Vec<Series>,
+/// Fields that all rows of a report share.
+struct ReportFields<'a> {
+    app: App,
+    report: &'a Report,
+    bucket: i64,
+    received_ms: i64,
+    device: u32,
+    votes: bool,
+    chipset: TextId,
+    firmware: TextId,
+    device_model: TextId,
+    runtime: TextId,
 }
 
 impl Intake {
@@ -92,11 +91,12 @@ impl Intake {
         Self {
             bucket_ms: i64::try_from(bucket.as_millis()).unwrap_or(i64::MAX).max(1),
             summary: IntakeSummary::default(),
-            texts: HashSet::default(),
+            texts: Texts::default(),
             devices: Interner::default(),
-            device_models: Interner::default(),
-            models: BTreeMap::new(),
-            apps: Vec::new(),
+            places: Interner::default(),
+            apps: Interner::default(),
+            models: Interner::default(),
+            nodes: HashMap::default(),
             kept: Vec::new(),
         }
     }
@@ -128,37 +128,49 @@ impl Intake {
         self.summary.unproven += u64::from(is_unproven);
         let is_late = event_time::estimate(received_ms, sent, report.into()).is_late;
         self.summary.late += u64::from(is_late);
-        let names = app;
-        let app = (self.text(app.0), self.text(app.1));
-        let device = self.devices.id(*report.key.installation.as_bytes());
-        let mut context = ReportFields {
+        let info = &report.device;
+        let chipset = Chipset::normalise(&info.chipset_raw, &info.soc_manufacturer, &info.board);
+        let fields = ReportFields {
+            app: (app.0.to_owned(), app.1.to_owned()),
+            report,
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
             received_ms,
-            device,
+            device: self.devices.id(*report.key.installation.as_bytes()),
             votes: !is_late && !is_unproven,
-            stream: report.key.stream.0,
-            sequence: report.key.sequence.get(),
-            chipset: Arc::from(""),
-            firmware: self.text(&report.device.vendor_fingerprint_hash),
-            device_model: 0,
+            chipset: self.texts.id(chipset.as_str()),
+            firmware: self.texts.id(&info.vendor_fingerprint_hash),
+            device_model: self.texts.id(&info.model),
+            runtime: self.texts.id(&report.runtime.name()),
         };
-        let device_info = &report.device;
-        let (raw, board) = (&device_info.chipset_raw, &device_info.board);
-        let chipset = Chipset::normalise(raw, &device_info.soc_manufacturer, board);
-        context.chipset = self.text(chipset.as_str());
-        let device_model = self.text(&device_info.model);
-        context.device_model = self.device_models.id(device_model);
-        let parts = self.parts(names, report, &context);
-        let events = self.events(names, report, &context);
-        let app = self.app(app);
+        let (mut seen, mut series) = (Vec::new(), Vec::new());
+        for session in &report.sessions {
+            let model = self.models.id(fields.model(&session.model));
+            let place = self.place(session, &fields);
+            self.note_nodes(model, session, received_ms);
+            let votes_at_all = fields.votes && place.requests_npu && !place.is_directed;
+            let place = self.places.id(place);
+            let row = Seen {
+                bucket: fields.bucket,
+                device: fields.device,
+                place,
+                votes: fields.votes,
+            };
+            seen.push((model, row));
+            let own = report.series.iter().filter(|series| {
+                votes_at_all && series.session_uid == session.uid && series.stratum.is_clean()
+            });
+            series.extend(own.map(|series| (model, self.series(series, place, &fields))));
+        }
+        let events = self.events(&fields);
         self.kept.push(Kept {
             received_ms,
             stream: report.key.stream.0,
             sequence: report.key.sequence.get(),
-            device,
-            app,
-            parts,
+            device: fields.device,
+            seen: seen.into(),
+            series: series.into(),
             events,
+            app: self.apps.id(fields.app),
         });
     }
 
@@ -173,44 +185,38 @@ impl Intake {
     pub fn finish(mut self) -> (Recording, IntakeSummary) {
         // Stable: among equal times what was read first comes first.
         self.kept.sort_by_key(|kept| kept.received_ms);
+        let mut records: Vec<ModelRecord> = Vec::new();
+        records.resize_with(self.models.items().len(), ModelRecord::default);
+        // Reserves space once, because rows dominate memory.
+        let rows = self.kept.iter();
+        let mut room = vec![(0, 0); records.len()];
+        for kept in rows {
+            kept.seen
+                .iter()
+                .for_each(|(model, _)| room[*model as usize].0 += 1);
+            kept.series
+                .iter()
+                .for_each(|(model, _)| room[*model as usize].1 += 1);
+        }
+        for (record, (seen, series)) in records.iter_mut().zip(room) {
+            record.seen.reserve_exact(seen);
+            record.series.reserve_exact(series);
+        }
+        let mut nodes: Vec<_> = self.nodes.into_iter().collect();
+        nodes.sort_by_key(|((_, _, algorithm, exact), (first, _))| (*first, *algorithm, *exact));
+        for ((model, version, _, _), (_, row)) in nodes {
+            records[model as usize].nodes.push(Nodes { version, row });
+        }
         let mut recording = Recording {
+            texts: self.texts,
             devices: self.devices.into_items(),
-            device_models: self.device_models.into_items(),
+            places: self.places.into_items(),
             ..Recording::default()
         };
-        for (model, names) in self.models {
-            let mut nodes: Vec<(i64, (u32, u64), Nodes)> = names
-                .nodes
-                .into_iter()
-                .map(|((_, algorithm, exact), (first, nodes))| (first, (algorithm, exact), nodes))
-                .collect();
-            nodes.sort_by_key(|(first, id, _)| (*first, *id));
-            let record = ModelRecord {
-                kinds: names.kinds.into_items(),
-                places: names.places.into_items(),
-                shapes: names.shapes.into_items(),
-                nodes: nodes.into_iter().map(|(_, _, nodes)| nodes).collect(),
-                ..ModelRecord::default()
-            };
-            recording.models.insert(ModelKey::clone(&model), record);
-        }
-        // Rows are the bulk: room is made for them once.
-        let mut room: HashMap<&ModelKey, (usize, usize)> = HashMap::default();
-        for part in self.kept.iter().flat_map(|kept| &kept.parts) {
-            let slot = room.entry(&part.model).or_default();
-            *slot = (slot.0 + part.seen.len(), slot.1 + part.series.len());
-        }
-        for (model, (seen, series)) in room {
-            if let Some(record) = recording.models.get_mut(model) {
-                record.seen.reserve_exact(seen);
-                record.series.reserve_exact(series);
-            }
-        }
-        let mut census = Census::default();
-        let apps = self.apps.iter();
-        let census_apps: Vec<usize> = apps
-            .map(|(app_id, environment)| census.number_of(app_id, environment))
-            .collect();
+        let models = self.models.into_items();
+        let mut census = Census::with_texts(recording.texts.clone());
+        let apps = self.apps.into_items();
+        let model_ids: Vec<ModelId> = models.iter().map(|m| census.texts.model(m)).collect();
         let mut last_bucket = Bucket::default();
         let mut counted: HashSet<(u32, u64, u64)> = HashSet::default();
         counted.reserve(self.kept.len());
@@ -224,8 +230,8 @@ impl Intake {
             let span = recording.received.get_or_insert((received, received));
             span.1 = received;
             let bucket = received.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000;
-            let app = self.apps[kept.app as usize].clone();
-            let arrivals = recording.arrivals.entry(app).or_default();
+            let app = &apps[kept.app as usize];
+            let arrivals = recording.arrivals.entry(app.clone()).or_default();
             arrivals.push((bucket, received, kept.device));
             let bucket = bucket_at(bucket);
             census.events.append(kept.events);
@@ -233,104 +239,152 @@ impl Intake {
                 census.close(&[last_bucket]);
                 last_bucket = bucket;
             }
-            let app = census.app_mut(census_apps[kept.app as usize]);
             let device = recording.devices[kept.device as usize];
-            if kept.parts.iter().all(|part| part.seen.is_empty()) {
-                app.add_sessionless(bucket, device);
+            if kept.seen.is_empty() {
+                census.add_sessionless(bucket, (&app.0, &app.1), device);
             }
-            for part in kept.parts {
-                let Some(record) = recording.models.get_mut(&*part.model) else {
-                    continue;
+            for (model, seen) in kept.seen {
+                let place = &recording.places[seen.place as usize];
+                let session = CensusSession {
+                    received_ms: received,
+                    device,
+                    place: place.in_census(model_ids[model as usize], seen.votes),
+                    counts: place.counts(),
                 };
-                for seen in &part.seen {
-                    let place = record.census_place(&part.model.model_id, seen, app);
-                    app.add(bucket, received, place, device);
-                }
-                record.seen.extend(part.seen);
-                record.series.extend(part.series);
+                census.add(bucket, &session);
+                records[model as usize].seen.push(seen);
+            }
+            for (model, series) in kept.series {
+                records[model as usize].series.push(series);
             }
         }
         census.close(&[last_bucket]);
         recording.census = Arc::new(census);
+        recording.models = models.into_iter().zip(records).collect();
         (recording, self.summary)
     }
 
-    fn parts(
-        &mut self,
-        (app_id, environment): (&str, &str),
-        report: &Report,
-        context: &ReportFields,
-    ) -> Box<[Part]> {
-        let runtime = self.text(&report.runtime.name());
-        let mut parts: Vec<Part> = Vec::new();
-        for session in &report.sessions {
-            let model = ModelKey {
-                app_id: app_id.to_owned(),
-                environment: environment.to_owned(),
-                model_id: session.model.id.clone(),
-            };
-            let version = self.text(&session.model.version);
-            let known = self
-                .models
-                .get_key_value(&model)
-                .map(|(key, _)| key.clone());
-            let model = known.unwrap_or_else(|| Arc::new(model));
-            let names = self.models.entry(model.clone()).or_default();
-            let kind = names.kinds.id(context.kind(session, version.clone()));
-            names.note_nodes(session, &version, context.received_ms);
-            let place = names.places.id(place_of(session, kind, runtime.clone()));
-            let votes_at_all = {
-                let place = &names.places.items()[place as usize];
-                place.requests_npu && !place.is_directed && context.votes
-            };
-            let part = part_of(&mut parts, &model);
-            part.seen.push(Seen {
-                bucket: context.bucket,
-                device: context.device,
-                place,
-                votes: context.votes,
-            });
-            if !votes_at_all {
-                continue;
-            }
-            let own = report
-                .series
-                .iter()
-                .filter(|series| series.session_uid == session.uid && series.stratum.is_clean());
-            for series in own {
-                let texts = &mut self.texts;
-                let shape = names.shapes.id(text(texts, &series.stratum.shape_key));
-                part.series.push(context.series(series, kind, shape, texts));
-            }
+    fn place(&mut self, session: &Session, fields: &ReportFields<'_>) -> Place {
+        let placement = &session.placement;
+        let reasons = placement.reasons.iter();
+        let share = |share: f64| stored_share(share).to_bits();
+        Place {
+            ran: CohortPlacement {
+                version: self.texts.id(&session.model.version),
+                chipset: fields.chipset,
+                firmware: fields.firmware,
+                graph_kind: self.texts.id(placement.graph_kind.as_str()),
+                source: self.texts.id(placement.source.as_str()),
+                fingerprint_algorithm: placement.fingerprint_algorithm(),
+                fingerprint: placement.normalised.map_or(0, |print| print.value),
+            },
+            runtime: fields.runtime,
+            exact: placement.exact.map_or(0, |print| print.value),
+            nodes: [
+                placement.n_nodes,
+                placement.n_npu_nodes(),
+                placement.n_cpu_nodes(),
+                placement.n_benign_cpu_nodes(),
+            ],
+            macs: [
+                placement.npu_macs_share().map(share),
+                placement.macs_attributed.map(share),
+            ],
+            reasons: reasons
+                .map(|reason| self.texts.id(reason.as_str()))
+                .collect(),
+            requests_npu: placement.requests_npu(),
+            is_directed: !session.directive_id.is_empty(),
         }
-        for part in &mut parts {
-            part.seen.shrink_to_fit();
-            part.series.shrink_to_fit();
+    }
+
+    fn note_nodes(&mut self, model: u32, session: &Session, received_ms: i64) {
+        let placement = &session.placement;
+        let Some(exact) = placement.exact else { return };
+        let version = self.texts.id(&session.model.version);
+        let id = (model, version, exact.algorithm, exact.value);
+        let known = self.nodes.get(&id);
+        if known.is_some_and(|(first, _)| *first <= received_ms) {
+            return;
         }
-        parts.into_boxed_slice()
+        let nodes = placement.cpu_nodes.iter();
+        let row = NodesRow {
+            fingerprint_algorithm: exact.algorithm,
+            fingerprint_normalised: placement.normalised.map_or(0, |print| print.value),
+            op_type: nodes.clone().map(|node| node.op_type.clone()).collect(),
+            benign: nodes.clone().map(|node| node.benign).collect(),
+            reason: nodes
+                .clone()
+                .map(|node| node.reason.as_str().to_owned())
+                .collect(),
+            macs_share: nodes
+                .map(|node| node.macs_share.map(stored_share))
+                .collect(),
+        };
+        self.nodes.insert(id, (received_ms, row));
+    }
+
+    fn series(&mut self, series: &LatencySeries, place: u32, fields: &ReportFields<'_>) -> Series {
+        let quantiles = |b: &epwatch_proto::SelfBaseline| SelfQuantiles {
+            n: b.n,
+            p10_us: b.p10_us,
+            p50_us: b.p50_us,
+            p95_us: b.p95_us,
+            cv: b.cv,
+        };
+        let learnt = |b: &&epwatch_proto::SelfBaseline| b.n > 0;
+        let previous = series.baselines.of_kind(BaselineKind::PreviousVersion);
+        let previous = previous.filter(learnt);
+        let runtime = series.baselines.of_kind(BaselineKind::EarlierRuntime);
+        let runtime = runtime.filter(learnt).map(quantiles);
+        let baselines = (previous.is_some() || runtime.is_some()).then(|| {
+            Box::new(Baselines {
+                previous: previous.map(|b| (self.texts.id(&b.model_version), quantiles(b))),
+                runtime,
+            })
+        });
+        let key = &fields.report.key;
+        let absence = series.baselines.absence();
+        Series {
+            bucket: fields.bucket,
+            order: (
+                fields.received_ms,
+                key.stream.0,
+                key.sequence.get(),
+                series.session_uid.get(),
+            ),
+            device: fields.device,
+            place,
+            shape: self.texts.id(&series.stratum.shape_key),
+            device_model: fields.device_model,
+            sum_us: series.sum_us,
+            m2_us2: series.m2_us2,
+            n: series.n,
+            histogram: packed::pack(&series.histogram),
+            baselines,
+            absence: absence.map_or(TextId::EMPTY, |absence| self.texts.id(absence.as_str())),
+        }
     }
 
     /// Returns the self-tests of sessions that vote, and the failed starts that requested an NPU.
-    fn events(
-        &mut self,
-        (app_id, environment): (&str, &str),
-        report: &Report,
-        context: &ReportFields,
-    ) -> EventLog {
+    fn events(&mut self, fields: &ReportFields<'_>) -> EventLog {
         let mut events = EventLog::default();
-        if !context.votes {
+        if !fields.votes {
             return events;
         }
-        let bucket = bucket_at(context.bucket);
-        let order = (context.received_ms, context.stream, context.sequence);
+        let report = fields.report;
+        let bucket = bucket_at(fields.bucket);
+        let order = (
+            fields.received_ms,
+            report.key.stream.0,
+            report.key.sequence.get(),
+        );
         let installation = *report.key.installation.as_bytes();
+        let firmware = self.texts.get(fields.firmware).clone();
+        let chipset = self.texts.get(fields.chipset).clone();
         let cohort = |model: &Model| -> VersionOnChipset {
-            let key = ModelKey {
-                app_id: app_id.to_owned(),
-                environment: environment.to_owned(),
-                model_id: model.id.clone(),
-            };
-            (key, model.version.clone(), context.chipset.to_string())
+            let version = model.version.clone();
+            (fields.model(model), version, chipset.to_string())
         };
         for test in &report.self_tests {
             let mut sessions = report.sessions.iter();
@@ -344,9 +398,9 @@ impl Intake {
             let hash = hex(test.npu_output_hash.as_slice().as_flattened());
             let test = GoldenTest {
                 installation,
-                firmware: context.firmware.clone(),
-                input_id: self.text(&test.input_id),
-                npu_hash: self.text(&hash),
+                firmware: firmware.clone(),
+                input_id: self.texts.shared(&test.input_id),
+                npu_hash: self.texts.shared(&hash),
                 tolerance: test.tolerance,
                 max_abs: test.max_abs,
                 cosine: test.cosine,
@@ -362,8 +416,8 @@ impl Intake {
             if eps.is_empty() || eps.iter().any(|ep| is_npu_ep(ep)) {
                 let start = FailedStart {
                     installation,
-                    firmware: context.firmware.clone(),
-                    reason: self.text(failure.reason.as_str()),
+                    firmware: firmware.clone(),
+                    reason: self.texts.shared(failure.reason.as_str()),
                     count: failure.count,
                     is_proven: true,
                 };
@@ -372,184 +426,28 @@ impl Intake {
         }
         events
     }
-
-    fn app(&mut self, app: (Arc<str>, Arc<str>)) -> u32 {
-        let at = self.apps.iter().position(|known| *known == app);
-        let at = at.unwrap_or_else(|| {
-            self.apps.push(app);
-            self.apps.len() - 1
-        });
-        u32::try_from(at).unwrap_or(u32::MAX)
-    }
-
-    fn text(&mut self, wanted: &str) -> Arc<str> {
-        text(&mut self.texts, wanted)
-    }
 }
 
-fn part_of<'a>(parts: &'a mut Vec<Part>, model: &Arc<ModelKey>) -> &'a mut Part {
-    let at = parts
-        .iter()
-        .position(|part| Arc::ptr_eq(&part.model, model) || part.model == *model);
-    let at = at.unwrap_or_else(|| {
-        parts.push(Part {
-            model: model.clone(),
-            seen: Vec::new(),
-            series: Vec::new(),
-        });
-        parts.len() - 1
-    });
-    &mut parts[at]
-}
-
-fn text(texts: &mut HashSet<Arc<str>>, wanted: &str) -> Arc<str> {
-    if let Some(known) = texts.get(wanted) {
-        return known.clone();
-    }
-    let new: Arc<str> = wanted.into();
-    texts.insert(new.clone());
-    new
-}
-
-/// Fields that all rows of a report share.
-struct ReportFields {
-    bucket: i64,
-    received_ms: i64,
-    device: u32,
-    votes: bool,
-    stream: u64,
-    sequence: u64,
-    chipset: Arc<str>,
-    firmware: Arc<str>,
-    device_model: u32,
-}
-
-impl ReportFields {
-    fn kind(&self, session: &Session, model_version: Arc<str>) -> Kind {
-        let placement = &session.placement;
-        Kind {
-            model_version,
-            chipset: self.chipset.clone(),
-            firmware: self.firmware.clone(),
-            graph_kind: placement.graph_kind.as_str(),
-            source: placement.source.as_str(),
-            algorithm: placement.fingerprint_algorithm(),
-            normalised: placement.normalised.map_or(0, |print| print.value),
-        }
-    }
-
-    fn series(
-        &self,
-        series: &LatencySeries,
-        kind: u32,
-        shape: u32,
-        texts: &mut HashSet<Arc<str>>,
-    ) -> Series {
-        let numbers = |b: &epwatch_proto::SelfBaseline| -> Numbers {
-            (b.n, b.p10_us, b.p50_us, b.p95_us, b.cv)
-        };
-        let previous = series.baselines.of_kind(BaselineKind::PreviousVersion);
-        let earlier = series.baselines.of_kind(BaselineKind::EarlierRuntime);
-        let baselines = (previous.is_some() || earlier.is_some()).then(|| {
-            Box::new(Baselines {
-                previous: previous.map(|b| (text(texts, &b.model_version), numbers(b))),
-                earlier: earlier.map(numbers),
-            })
-        });
-        Series {
-            bucket: self.bucket,
-            order: (
-                self.received_ms,
-                self.stream,
-                self.sequence,
-                series.session_uid.get(),
-            ),
-            device: self.device,
-            kind,
-            shape,
-            device_model: self.device_model,
-            sum_us: series.sum_us,
-            m2_us2: series.m2_us2,
-            n: series.n,
-            histogram: packed::pack(&series.histogram),
-            baselines,
-            absence: series
-                .baselines
-                .absence()
-                .map_or("", |absence| absence.as_str()),
+impl ReportFields<'_> {
+    fn model(&self, model: &Model) -> ModelKey {
+        let (app_id, environment) = self.app.clone();
+        ModelKey {
+            app_id,
+            environment,
+            model_id: model.id.clone(),
         }
     }
 }
 
-impl ModelRecord {
-    /// Returns the number that the census has for where a session ran.
-    fn census_place(&mut self, model_id: &str, seen: &Seen, census: &mut AppCensus) -> PlaceId {
-        self.census_places.resize(self.places.len(), [None; 2]);
-        let number = &mut self.census_places[seen.place as usize][usize::from(seen.votes)];
-        *number.get_or_insert_with(|| {
-            let place = &self.places[seen.place as usize];
-            let kind = &self.kinds[place.kind as usize];
-            census.place(&place.session(model_id, kind, seen.votes))
-        })
-    }
-}
-
-impl Names {
-    fn note_nodes(&mut self, session: &Session, version: &Arc<str>, received_ms: i64) {
-        let placement = &session.placement;
-        let Some(exact) = placement.exact else { return };
-        let id = (version.clone(), exact.algorithm, exact.value);
-        let known = self.nodes.get(&id).map(|(first, _)| *first);
-        if known.is_some_and(|first| first <= received_ms) {
-            return;
+impl Place {
+    /// Returns what the census counts of a session; `votes` if its report does.
+    fn in_census(&self, model: ModelId, votes: bool) -> CensusPlace {
+        CensusPlace {
+            model,
+            ran: self.ran,
+            runtime: self.runtime,
+            fingerprint_exact: self.exact,
+            votes: votes && self.requests_npu && !self.is_directed,
         }
-        let normalised = placement.normalised.map_or(0, |print| print.value);
-        let nodes = placement.cpu_nodes.iter();
-        let row = NodesRow {
-            fingerprint_algorithm: exact.algorithm,
-            fingerprint_normalised: normalised,
-            op_type: nodes.clone().map(|node| node.op_type.clone()).collect(),
-            benign: nodes.clone().map(|node| node.benign).collect(),
-            reason: nodes
-                .clone()
-                .map(|node| node.reason.as_str().to_owned())
-                .collect(),
-            macs_share: nodes
-                .map(|node| node.macs_share.map(stored_share))
-                .collect(),
-        };
-        let nodes = Nodes {
-            model_version: version.clone(),
-            normalised,
-            row,
-        };
-        self.nodes.insert(id, (received_ms, nodes));
     }
-}
-
-fn place_of(session: &Session, kind: u32, runtime: Arc<str>) -> Place {
-    let placement = &session.placement;
-    Place {
-        kind,
-        runtime,
-        exact: placement.exact.map_or(0, |print| print.value),
-        n_nodes: placement.n_nodes,
-        npu_nodes: placement.n_npu_nodes(),
-        cpu_nodes: placement.n_cpu_nodes(),
-        cpu_benign_nodes: placement.n_benign_cpu_nodes(),
-        npu_macs_share: placement.npu_macs_share().map(stored_bits),
-        macs_attributed: placement.macs_attributed.map(stored_bits),
-        reasons: placement
-            .reasons
-            .iter()
-            .map(|reason| reason.as_str())
-            .collect(),
-        requests_npu: placement.requests_npu(),
-        is_directed: !session.directive_id.is_empty(),
-    }
-}
-
-/// Bits of what the store holds, so that places compare.
-fn stored_bits(share: f64) -> u32 {
-    stored_share(share).to_bits()
 }

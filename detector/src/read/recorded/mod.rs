@@ -2,7 +2,7 @@
 //!
 //! The same rules: a report counts once, by its first receipt; windows and buckets are of receive
 //! time; only clean series of sessions that ask for an NPU, in time and changed by no directive,
-//! vote. What comes out are the rows that the queries give, so everything after them is one code.
+//! vote. Windows are built from the same rows as those of the store.
 
 mod intake;
 mod packed;
@@ -13,20 +13,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_proto::SparseHistogram as Counted;
-use epwatch_stats::SparseHistogram;
+use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
+use crate::interner::{TextId, Texts};
 use crate::placement::NodeCounts;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
 use super::arrivals::Flood;
-use super::assemble::{VoteKey, WindowBuilder};
-use super::census::{Census, CensusSession, PlaceId};
+use super::assemble::{
+    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesOrder, SeriesRow, SessionRow,
+    WindowBuilders,
+};
+use super::census::Census;
 use super::cpu_nodes::NodesRow;
 use super::error::SourceError;
-use super::rows::{At, PlacementRow, Ran, VoteRow};
+use super::reader::{WindowsAsked, WindowsByModel};
 use super::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use super::span::Span;
 
@@ -37,32 +41,17 @@ use sums::Sum;
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
 
-/// What makes votes one, the device aside, and where it ran: there are few of them.
+/// A placement as a session reports it: there are few of them.
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
-pub(super) struct Kind {
-    model_version: Arc<str>,
-    chipset: Arc<str>,
-    firmware: Arc<str>,
-    graph_kind: &'static str,
-    source: &'static str,
-    algorithm: u32,
-    normalised: u64,
-}
-
-/// A placement as a session reports it.
-#[derive(Debug, PartialEq, Eq, Hash, Clone)]
-pub(super) struct Place {
-    kind: u32,
-    runtime: Arc<str>,
+struct Place {
+    ran: CohortPlacement,
+    runtime: TextId,
     exact: u64,
-    n_nodes: u32,
-    npu_nodes: u32,
-    cpu_nodes: u32,
-    cpu_benign_nodes: u32,
-    /// Bits of an `f32`: what the store keeps.
-    npu_macs_share: Option<u32>,
-    macs_attributed: Option<u32>,
-    reasons: Vec<&'static str>,
+    /// All nodes, those on the NPU, on the CPU, and benign ones of these.
+    nodes: [u32; 4],
+    /// Share of MACs on the NPU, and attributed; bits of an `f32`, which the store keeps.
+    macs: [Option<u32>; 2],
+    reasons: Vec<TextId>,
     requests_npu: bool,
     is_directed: bool,
 }
@@ -80,46 +69,36 @@ struct Seen {
 #[derive(Debug)]
 struct Series {
     bucket: i64,
-    /// The latest says what the device was used to.
-    order: At,
+    order: SeriesOrder,
     device: u32,
-    kind: u32,
-    shape: u32,
-    device_model: u32,
+    place: u32,
+    shape: TextId,
+    device_model: TextId,
     sum_us: f64,
     m2_us2: f64,
     n: u64,
     /// Indices and counts as varints of differences and counts.
     histogram: Box<[u8]>,
     baselines: Option<Box<Baselines>>,
-    absence: &'static str,
+    absence: TextId,
 }
 
 #[derive(Debug, Default)]
 struct Baselines {
-    previous: Option<(Arc<str>, Numbers)>,
-    earlier: Option<Numbers>,
+    previous: Option<(TextId, SelfQuantiles)>,
+    runtime: Option<SelfQuantiles>,
 }
-
-/// n, p10, p50, p95, CV.
-type Numbers = (u64, f64, f64, f64, f64);
 
 /// The nodes behind a fingerprint.
 #[derive(Debug)]
 struct Nodes {
-    model_version: Arc<str>,
-    normalised: u64,
+    version: TextId,
     row: NodesRow,
 }
 
 /// Everything about one model, in the order of its buckets.
 #[derive(Debug, Default)]
 struct ModelRecord {
-    kinds: Vec<Kind>,
-    places: Vec<Place>,
-    /// Numbers of `places` in the census, for sessions of reports that do not vote and of those that do.
-    census_places: Vec<[Option<PlaceId>; 2]>,
-    shapes: Vec<Arc<str>>,
     seen: Vec<Seen>,
     series: Vec<Series>,
     /// (algorithm, exact), first seen first.
@@ -132,17 +111,17 @@ type Arrival = (i64, i64, u32);
 /// Recorded reports, counted once.
 #[derive(Debug, Default)]
 pub struct Recording {
+    texts: Texts,
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
-    device_models: Vec<Arc<str>>,
-    /// By app and environment.
-    arrivals: BTreeMap<(Arc<str>, Arc<str>), Vec<Arrival>>,
+    places: Vec<Place>,
+    arrivals: BTreeMap<App, Vec<Arrival>>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
 }
 
-/// What votes of one device are told apart by.
-type VoteId = (u32, u32, u32);
+/// What votes of one device are told apart by: device, where it ran, shape.
+type VoteId = (u32, CohortPlacement, TextId);
 
 fn between<T>(rows: &[T], bucket: impl Fn(&T) -> i64, from_s: i64, to_s: i64) -> &[T] {
     let start = rows.partition_point(|row| bucket(row) < from_s);
@@ -161,139 +140,136 @@ impl Recording {
         ))
     }
 
-    /// Returns the window's clean series of a model, each with the number of its kind.
-    pub(super) fn votes(&self, model: &ModelKey, span: &Span) -> Vec<(u32, VoteRow<'_>)> {
-        let Some(record) = self.models.get(model) else {
-            return Vec::new();
-        };
-        let series = record.series_between(span.start_s(), span.end_s()).iter();
-        let rows = series.map(|series| (series.kind, self.vote_row(record, series)));
-        rows.collect()
+    fn windows(&self, asked: WindowsAsked<'_>) -> WindowsByModel {
+        let mut builders = WindowBuilders::of(asked, self.texts.clone());
+        let models = asked.models.iter();
+        let records = models.filter_map(|found| self.models.get_key_value(&found.model));
+        for (model, record) in records.clone() {
+            self.add_window(model, record, asked.span, &mut builders);
+        }
+        if builders.end_votes() {
+            for (model, record) in records {
+                self.add_earlier(model, record, asked.span, &mut builders);
+            }
+        }
+        builders.finish()
     }
 
-    /// Adds whole windows, the latest first: how often a device reports within one changes nothing.
-    pub(super) fn add_earlier(
+    /// Adds the window's sessions, each place of a device once, and its clean series.
+    fn add_window(
         &self,
         model: &ModelKey,
+        record: &ModelRecord,
         span: &Span,
-        keys: &mut HashMap<u32, VoteKey>,
-        builder: &mut WindowBuilder,
-    ) -> Result<(), SourceError> {
-        let Some(record) = self.models.get(model) else {
-            return Ok(());
-        };
-        let mut runs: HashMap<VoteId, u64> = HashMap::default();
-        for row in record.series_between(span.start_s(), span.end_s()) {
-            *runs.entry(row.vote_id()).or_default() += row.n;
-        }
-        runs.retain(|_, n| *n < MIN_RUNS_HIGH);
-        let length = (span.end_s() - span.start_s()).max(1);
-        let mut sums: BTreeMap<(i64, VoteId), Sum<'_>> = BTreeMap::new();
-        for row in record.series_between(span.earliest_s(), span.start_s()) {
-            if runs.contains_key(&row.vote_id()) {
-                let windows_back = (span.start_s() - 1 - row.bucket).div_euclid(length);
-                let key = (windows_back, row.vote_id());
-                sums.entry(key).or_default().add(row);
-            }
-        }
-        let mut used: HashMap<VoteId, usize> = HashMap::default();
-        for ((_, id), mut sum) in sums {
-            let used = used.entry(id).or_default();
-            *used += 1;
-            if *used <= MAX_EARLIER_WINDOWS {
-                let (device, kind, shape) = id;
-                let installation = self.devices[device as usize];
-                let ran = record.kind(kind).ran(installation);
-                let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&ran));
-                let shape = &record.shapes[shape as usize];
-                let histogram = builder.histogram(sum.histogram.buckets())?;
-                let runs = (histogram, Some(sum.moments()));
-                builder.add_earlier(key.of(installation), shape, runs)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn vote_row<'a>(&'a self, record: &'a ModelRecord, series: &'a Series) -> VoteRow<'a> {
-        let mut histogram = Counted::default();
-        series.add_to(&mut histogram);
-        let known = series.baselines.as_deref();
-        let previous = known.and_then(|known| known.previous.as_ref());
-        let previous = previous
-            .map(|(version, (n, p10, p50, p95, cv))| (version.as_ref(), *n, *p10, *p50, *p95, *cv));
-        VoteRow {
-            ran: record
-                .kind(series.kind)
-                .ran(self.devices[series.device as usize]),
-            device_model: &self.device_models[series.device_model as usize],
-            shape_key: &record.shapes[series.shape as usize],
-            n: series.n,
-            sum_us: series.sum_us,
-            m2_us2: series.m2_us2,
-            previous: previous.unwrap_or_default(),
-            earlier: known.and_then(|known| known.earlier).unwrap_or_default(),
-            absence: series.absence,
-            at: series.order,
-            hist_bucket: histogram.indices().to_vec(),
-            hist_count: histogram.counts().to_vec(),
-        }
-    }
-
-    /// Returns where the window's sessions of a model ran, each place of a device once, with the number of its
-    /// kind.
-    pub(super) fn placements(&self, model: &ModelKey, span: &Span) -> Vec<(u32, PlacementRow<'_>)> {
-        let Some(record) = self.models.get(model) else {
-            return Vec::new();
-        };
+        builders: &mut WindowBuilders,
+    ) {
+        let model = builders.texts.model(model);
         let mut known: HashSet<(u32, u32, bool)> = HashSet::default();
-        let mut rows = Vec::new();
         for seen in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
-            let place = record.place(seen);
+            let place = &self.places[seen.place as usize];
             let takes_part = place.requests_npu || place.is_directed;
             if !takes_part || !known.insert((seen.device, seen.place, seen.votes)) {
                 continue;
             }
-            let row = PlacementRow {
-                ran: record
-                    .kind(place.kind)
-                    .ran(self.devices[seen.device as usize]),
+            let row = SessionRow {
+                installation: self.devices[seen.device as usize],
+                ran: place.ran,
+                placed: PlacedSession {
+                    runtime: place.runtime,
+                    fingerprint_exact: place.exact,
+                    counts: place.counts(),
+                    reasons: place.reasons.clone(),
+                },
                 votes: seen.votes,
-                directed: place.is_directed,
-                fingerprint_exact: place.exact,
-                runtime: &place.runtime,
-                counts: place.counts(),
-                reasons: place.reasons.clone(),
+                is_directed: place.is_directed,
             };
-            rows.push((place.kind, row));
+            builders.add_session(model, row);
         }
-        rows
+        for series in record.series_between(span.start_s(), span.end_s()) {
+            let mut histogram = Counted::default();
+            series.add_to(&mut histogram);
+            let moments = Moments::from_parts(series.n, series.sum_us, series.m2_us2);
+            let known = series.baselines.as_deref();
+            let row = SeriesRow {
+                installation: self.devices[series.device as usize],
+                ran: self.ran(series),
+                shape_key: series.shape,
+                device_model: series.device_model,
+                histogram,
+                moments: moments.unwrap_or_default(),
+                earlier: EarlierSelf {
+                    previous: known.and_then(|known| known.previous),
+                    runtime: known.and_then(|known| known.runtime),
+                    absence: series.absence,
+                },
+                order: series.order,
+            };
+            builders.add_series(model, row);
+        }
     }
 
-    pub(super) fn latency_before(
+    /// Adds whole windows, the latest first: how often a device reports within one changes nothing.
+    fn add_earlier(
         &self,
         model: &ModelKey,
-        cohort: (&str, &str),
+        record: &ModelRecord,
+        span: &Span,
+        builders: &mut WindowBuilders,
+    ) {
+        let vote_id = |row: &Series| -> VoteId { (row.device, self.ran(row), row.shape) };
+        let mut runs: HashMap<VoteId, u64> = HashMap::default();
+        for row in record.series_between(span.start_s(), span.end_s()) {
+            *runs.entry(vote_id(row)).or_default() += row.n;
+        }
+        runs.retain(|_, n| *n < MIN_RUNS_HIGH);
+        let length = (span.end_s() - span.start_s()).max(1);
+        let mut sums: BTreeMap<i64, HashMap<VoteId, Sum<'_>>> = BTreeMap::new();
+        for row in record.series_between(span.earliest_s(), span.start_s()) {
+            let id = vote_id(row);
+            if runs.contains_key(&id) {
+                let windows_back = (span.start_s() - 1 - row.bucket).div_euclid(length);
+                let window = sums.entry(windows_back).or_default();
+                window.entry(id).or_default().add(row);
+            }
+        }
+        let model = builders.texts.model(model);
+        let mut used: HashMap<VoteId, usize> = HashMap::default();
+        for (id, mut sum) in sums.into_values().flatten() {
+            let used = used.entry(id).or_default();
+            *used += 1;
+            if *used <= MAX_EARLIER_WINDOWS {
+                let (device, ran, shape) = id;
+                let vote = (self.devices[device as usize], ran, shape);
+                let histogram = histogram_of(sum.histogram.buckets());
+                builders.add_earlier(model, vote, (histogram, Some(sum.moments())));
+            }
+        }
+    }
+
+    fn latency_before(
+        &self,
+        cohort: &VersionOnChipset,
         (from_s, to_s): (i64, i64),
     ) -> Result<Vec<(Arc<str>, SparseHistogram)>, SourceError> {
-        let Some(record) = self.models.get(model) else {
+        let Some(record) = self.models.get(&cohort.0) else {
             return Ok(Vec::new());
         };
-        let mut merged: BTreeMap<u32, Counted> = BTreeMap::new();
+        let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
         for row in record.series_between(from_s, to_s) {
-            if record.kind(row.kind).cohort() == cohort {
-                row.add_to(merged.entry(row.shape).or_default());
+            if self.is_of(row, cohort) {
+                row.add_to(merged.entry(self.texts.get(row.shape)).or_default());
             }
         }
         let histograms = merged.into_iter().map(|(shape, counts)| {
             let histogram = histogram_of(counts.buckets());
-            let histogram = histogram.map_err(SourceError::histogram(model))?;
-            Ok((record.shapes[shape as usize].clone(), histogram))
+            let histogram = histogram.map_err(SourceError::histogram(&cohort.0))?;
+            Ok((shape.clone(), histogram))
         });
         histograms.collect()
     }
 
     /// Adds up what each device did with each input shape.
-    pub(super) fn selves_before(
+    fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
         asked: Asked,
@@ -301,18 +277,14 @@ impl Recording {
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         let (from_s, to_s) = span.before(asked.until);
         let mut selves = HashMap::default();
-        for key in wanted {
-            let (model, version, chipset) = key;
+        for cohort in wanted {
+            let (model, version, _) = cohort;
             let Some(record) = self.models.get(model) else {
                 continue;
             };
-            let kinds = record.kinds.iter();
-            let is_wanted: Vec<bool> = kinds
-                .map(|kind| kind.cohort() == (version.as_str(), chipset.as_str()))
-                .collect();
-            let mut sums: HashMap<(u32, u32), Sum<'_>> = HashMap::default();
+            let mut sums: HashMap<(u32, TextId), Sum<'_>> = HashMap::default();
             for row in record.series_between(from_s, to_s) {
-                if is_wanted[row.kind as usize] {
+                if self.is_of(row, cohort) {
                     sums.entry((row.device, row.shape)).or_default().add(row);
                 }
             }
@@ -322,39 +294,33 @@ impl Recording {
                 let runs = DeviceSums {
                     model_version: version,
                     installation: self.devices[device as usize],
-                    device_model: &self.device_models[sum.device_model() as usize],
-                    shape_key: &record.shapes[shape as usize],
+                    device_model: self.texts.get(sum.device_model()),
+                    shape_key: self.texts.get(shape),
                     histogram: histogram.map_err(SourceError::histogram(model))?,
                     moments: Some(sum.moments()),
                 };
                 builder.add(&runs, asked.before);
             }
-            selves.insert(key.clone(), builder.finish());
+            selves.insert(cohort.clone(), builder.finish());
         }
         Ok(selves)
     }
 
-    pub(super) fn nodes(
+    fn nodes(
         &self,
-        model: &ModelKey,
-        model_version: &str,
+        (model, version): (&ModelKey, &str),
         fingerprints: &[u64],
-    ) -> Vec<NodesRow> {
+    ) -> impl Iterator<Item = NodesRow> {
         let nodes = self.models.get(model).map(|record| record.nodes.iter());
-        let wanted = nodes.into_iter().flatten().filter(|nodes| {
-            *nodes.model_version == *model_version && fingerprints.contains(&nodes.normalised)
+        let wanted = nodes.into_iter().flatten().filter(move |nodes| {
+            **self.texts.get(nodes.version) == *version
+                && fingerprints.contains(&nodes.row.fingerprint_normalised)
         });
-        wanted.map(|nodes| nodes.row.clone()).collect()
+        wanted.map(|nodes| nodes.row.clone())
     }
 
-    pub(super) fn arrivals_in(
-        &self,
-        (app_id, environment): &App,
-        flood: &Flood,
-        span: &Span,
-    ) -> Vec<(i64, Installation)> {
-        let app = (app_id.as_str().into(), environment.as_str().into());
-        let received = self.arrivals.get(&app).map_or(&[][..], Vec::as_slice);
+    fn arrivals_in(&self, app: &App, flood: &Flood, span: &Span) -> Vec<(i64, Installation)> {
+        let received = self.arrivals.get(app).map_or(&[][..], Vec::as_slice);
         let mut first: HashMap<u32, (i64, i64)> = HashMap::default();
         for row in between(received, |row| row.0, span.earliest_s(), span.end_s()) {
             let (bucket, received_ms, device) = *row;
@@ -368,36 +334,18 @@ impl Recording {
             .map(|(device, (_, received_ms))| (received_ms, self.devices[device as usize]))
             .collect()
     }
-}
 
-impl Kind {
-    fn ran(&self, installation: Installation) -> Ran<'_> {
-        Ran {
-            model_version: &self.model_version,
-            chipset: &self.chipset,
-            firmware: &self.firmware,
-            installation,
-            graph_kind: self.graph_kind,
-            placement_source: self.source,
-            fingerprint_algorithm: self.algorithm,
-            fingerprint_normalised: self.normalised,
-        }
+    fn ran(&self, series: &Series) -> CohortPlacement {
+        self.places[series.place as usize].ran
     }
 
-    fn cohort(&self) -> (&str, &str) {
-        (&self.model_version, &self.chipset)
+    fn is_of(&self, series: &Series, (_, version, chipset): &VersionOnChipset) -> bool {
+        let ran = self.ran(series);
+        **self.texts.get(ran.version) == **version && **self.texts.get(ran.chipset) == **chipset
     }
 }
 
 impl ModelRecord {
-    fn kind(&self, kind: u32) -> &Kind {
-        &self.kinds[kind as usize]
-    }
-
-    fn place(&self, row: &Seen) -> &Place {
-        &self.places[row.place as usize]
-    }
-
     fn series_between(&self, from_s: i64, to_s: i64) -> &[Series] {
         between(&self.series, |series| series.bucket, from_s, to_s)
     }
@@ -405,36 +353,15 @@ impl ModelRecord {
 
 impl Place {
     fn counts(&self) -> NodeCounts {
+        let [n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes] = self.nodes;
+        let [npu_macs_share, macs_attributed] = self.macs.map(|bits| bits.map(f32::from_bits));
         NodeCounts {
-            n_nodes: self.n_nodes,
-            npu_nodes: self.npu_nodes,
-            cpu_nodes: self.cpu_nodes,
-            cpu_benign_nodes: self.cpu_benign_nodes,
-            npu_macs_share: self.npu_macs_share.map(f32::from_bits),
-            macs_attributed: self.macs_attributed.map(f32::from_bits),
+            n_nodes,
+            npu_nodes,
+            cpu_nodes,
+            cpu_benign_nodes,
+            npu_macs_share,
+            macs_attributed,
         }
-    }
-
-    /// What the census counts of a session; `votes` where its report does.
-    fn session<'a>(&'a self, model_id: &'a str, kind: &'a Kind, votes: bool) -> CensusSession<'a> {
-        CensusSession {
-            model_id,
-            model_version: &kind.model_version,
-            chipset: &kind.chipset,
-            votes: votes && self.requests_npu && !self.is_directed,
-            graph_kind: kind.graph_kind,
-            placement_source: kind.source,
-            fingerprint_algorithm: kind.algorithm,
-            fingerprint_normalised: kind.normalised,
-            fingerprint_exact: self.exact,
-            runtime: &self.runtime,
-            counts: self.counts(),
-        }
-    }
-}
-
-impl Series {
-    fn vote_id(&self) -> VoteId {
-        (self.device, self.kind, self.shape)
     }
 }

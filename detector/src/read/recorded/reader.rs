@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::read::arrivals::Flood;
-use crate::read::assemble::{VoteKey, WindowBuilder};
 use crate::read::certified::Certified;
 use crate::read::cpu_nodes::unexpected;
 use crate::read::error::SourceError;
@@ -17,7 +16,6 @@ use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, Windows
 use crate::read::selves::{Asked, SelvesBefore};
 use crate::read::span::{PastSpan, Span};
 use crate::verdict::CpuNodes;
-use crate::window::CohortWindow;
 
 use super::Recording;
 
@@ -27,38 +25,6 @@ pub(in crate::read) struct RecordingReader(pub(in crate::read) Arc<Recording>);
 /// What is in memory is there at once.
 fn at_once<'a, T: Send + 'a>(answer: Result<T, SourceError>) -> Answer<'a, T> {
     Box::pin(std::future::ready(answer))
-}
-
-impl RecordingReader {
-    fn cohorts(
-        &self,
-        model: &ModelKey,
-        asked: WindowsAsked<'_>,
-    ) -> Result<Vec<CohortWindow>, SourceError> {
-        let WindowsAsked {
-            span,
-            arrivals,
-            max_votes,
-            ..
-        } = asked;
-        let recording = &self.0;
-        let builder = WindowBuilder::new(model.clone(), span.end, span.window, max_votes);
-        let mut builder = builder.with_arrivals(arrivals.of(model));
-        let mut keys: HashMap<u32, VoteKey> = HashMap::default();
-        for (kind, row) in recording.votes(model, span) {
-            let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&row.ran));
-            builder.add_vote(key.of(row.ran.installation), row)?;
-        }
-        builder.end_votes()?;
-        if builder.needs_earlier_runs() {
-            recording.add_earlier(model, span, &mut keys, &mut builder)?;
-        }
-        for (kind, row) in recording.placements(model, span) {
-            let key = *keys.entry(kind).or_insert_with(|| builder.key_of(&row.ran));
-            builder.add_placement(key.of(row.ran.installation), row)?;
-        }
-        builder.finish()
-    }
 }
 
 impl ReportReader for RecordingReader {
@@ -84,17 +50,15 @@ impl ReportReader for RecordingReader {
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
-        let models = asked.models.iter().map(|found| &found.model);
-        let windows = models.map(|model| (model.clone(), self.cohorts(model, asked)));
-        at_once(Ok(windows.collect()))
+        at_once(Ok(self.0.windows(asked)))
     }
 
     fn histograms<'a>(
         &'a self,
-        (model, version, chipset): &'a VersionOnChipset,
+        version: &'a VersionOnChipset,
         span_s: (i64, i64),
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
-        at_once(self.0.latency_before(model, (version, chipset), span_s))
+        at_once(self.0.latency_before(version, span_s))
     }
 
     fn selves_before<'a>(
@@ -108,11 +72,10 @@ impl ReportReader for RecordingReader {
 
     fn cpu_nodes<'a>(
         &'a self,
-        (model, model_version): (&'a ModelKey, &'a str),
+        version: (&'a ModelKey, &'a str),
         fingerprints: &'a [u64],
     ) -> Answer<'a, CpuNodes> {
-        let rows = self.0.nodes(model, model_version, fingerprints);
-        at_once(Ok(unexpected(rows)))
+        at_once(Ok(unexpected(self.0.nodes(version, fingerprints))))
     }
 
     fn history(&self, _past: PastSpan) -> Answer<'_, Arc<HistoryByModel>> {

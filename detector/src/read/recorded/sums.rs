@@ -3,6 +3,8 @@
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
+use crate::interner::TextId;
+
 use super::{Series, packed};
 
 /// The sum of some series.
@@ -32,8 +34,9 @@ impl<'a> Sum<'a> {
         parts.fold(Moments::default(), |sum, part| sum.merged(&part))
     }
 
-    pub(super) fn device_model(&self) -> u32 {
-        self.latest.map_or(0, |series| series.device_model)
+    pub(super) fn device_model(&self) -> TextId {
+        self.latest
+            .map_or(TextId::EMPTY, |series| series.device_model)
     }
 }
 
@@ -46,23 +49,26 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interner::Texts;
 
     /// Series that were received at once are read in any order.
     #[test]
     fn a_sum_is_the_same_in_whichever_order_series_are_read() {
+        let mut texts = Texts::default();
+        let names = ["", "first", "second", "third"].map(|name| texts.id(name));
         let series = |sequence: u32| Series {
             bucket: 0,
             order: (5, 6, sequence.into(), 8),
             device: 0,
-            kind: 0,
-            shape: 0,
-            device_model: sequence,
+            place: 0,
+            shape: TextId::EMPTY,
+            device_model: names[sequence as usize],
             sum_us: f64::from(sequence) / 10.0,
             m2_us2: f64::from(sequence) / 30.0,
             n: 30,
             histogram: packed::pack(&SparseHistogram::default()),
             baselines: None,
-            absence: "",
+            absence: TextId::EMPTY,
         };
         let all = [series(1), series(2), series(3)];
         let sum_of = |order: [usize; 3]| {
@@ -73,7 +79,7 @@ mod tests {
             (sum.device_model(), bits)
         };
         let expected = sum_of([0, 1, 2]);
-        assert_eq!(expected.0, 3);
+        assert_eq!(expected.0, names[3]);
         assert_eq!(sum_of([2, 1, 0]), expected);
         assert_eq!(sum_of([1, 2, 0]), expected);
     }

@@ -15,11 +15,10 @@ use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
 use crate::hash::HashMap;
-use crate::interner::Texts;
 
 use super::deduplicated::Counted;
 use super::events;
-use super::places::{Copies, Places};
+use super::places::{self, Copies};
 use super::queries::{BUCKET_STATES, COUNTED_COPIES, SEEN, SESSIONLESS};
 use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
@@ -48,8 +47,6 @@ pub(super) struct CensusCache {
 #[derive(Debug, Default)]
 struct Held {
     census: Arc<Census>,
-    places: Places,
-    texts: Texts,
     copies: BTreeMap<Bucket, Copies>,
     states: States,
     /// The last bucket of those that were read first. When it is gone all is read again: devices and
@@ -220,7 +217,7 @@ impl Held {
         let short: Vec<Bucket> = wanted.iter().filter(is_short).map(|r| r.bucket).collect();
         self.add_sessionless(store, &short).await?;
         let census = Arc::make_mut(&mut self.census);
-        events::read(store, &buckets, &mut self.texts, &mut census.events).await?;
+        events::read(store, &buckets, census).await?;
         census.close(&buckets);
         Ok(())
     }
@@ -234,8 +231,7 @@ impl Held {
         let query = of_buckets(store.query(SEEN), buckets);
         let mut blocks = Blocks::of(query).map_err(failed(WHAT))?;
         while let Some(block) = blocks.next().await.map_err(failed(WHAT))? {
-            let added = self.places.add(&block, census, &mut self.copies);
-            added.map_err(failed(WHAT))?;
+            places::add(&block, census, &mut self.copies).map_err(failed(WHAT))?;
         }
         Ok(())
     }
@@ -254,9 +250,8 @@ impl Held {
         let mut rows = query.fetch::<SessionlessRow<'_>>().map_err(failed(WHAT))?;
         while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
             self.copies.entry(row.at_s).or_default().add(row.copy);
-            let app = census.number_of(row.app_id, row.environment);
-            let device = row.device.to_le_bytes();
-            census.app_mut(app).add_sessionless(row.at_s, device);
+            let app = (row.app_id, row.environment);
+            census.add_sessionless(row.at_s, app, row.device.to_le_bytes());
         }
         Ok(())
     }

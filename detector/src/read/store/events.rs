@@ -6,9 +6,8 @@ use serde::Deserialize;
 
 use crate::cohort::{Installation, ModelKey};
 use crate::device_events::{FailedStart, GoldenTest};
-use crate::interner::Texts;
+use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
-use crate::read::event_log::EventLog;
 use crate::read::span::Bucket;
 
 use super::deduplicated::Counted;
@@ -99,9 +98,9 @@ fn model_key(app_id: &str, environment: &str, model_id: &str) -> ModelKey {
 pub(super) async fn read(
     store: &Counted,
     buckets: &[Bucket],
-    texts: &mut Texts,
-    log: &mut EventLog,
+    census: &mut Census,
 ) -> Result<(), SourceError> {
+    let Census { texts, events, .. } = census;
     let what = "self-tests";
     let query = store.plain_query(TESTS).bind(buckets).bind(buckets.first());
     let mut rows = query.fetch::<TestRow<'_>>().map_err(failed(what))?;
@@ -121,7 +120,7 @@ pub(super) async fn read(
             has_run: row.error_code == 0,
             is_proven: true,
         };
-        log.add_test(cohort, at, test);
+        events.add_test(cohort, at, test);
     }
     let what = "failed starts";
     let query = store.plain_query(STARTS).bind(buckets);
@@ -137,7 +136,7 @@ pub(super) async fn read(
             count: row.failures,
             is_proven: true,
         };
-        log.add_start(cohort, row.at_s, start);
+        events.add_start(cohort, row.at_s, start);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod nodes;
 mod places;
 mod queries;
 mod reports;
+mod text_cache;
 mod windows;
 
 use std::sync::Arc;

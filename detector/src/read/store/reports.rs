@@ -2,14 +2,21 @@
 //! which say how fast. Which of them count is decided here: to join and to filter arrays costs the store
 //! more than to send them.
 
+use std::collections::BTreeMap;
+
 use clickhouse::error::Error;
+use epwatch_proto::{ParseError, SparseHistogram};
+use epwatch_stats::Moments;
 use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
 use crate::placement::NodeCounts;
-use crate::read::builders::Builders;
-use crate::read::rows::{At, PlacementRow, Ran, VoteRow};
+use crate::read::assemble::{
+    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesRow, SessionRow,
+    WindowBuilders,
+};
 
 use super::queries::hist_scheme;
+use super::text_cache::TextCache;
 
 columns!(Heads of Head, is_array: false, "" {
     app_id: &'a str,
@@ -71,7 +78,7 @@ columns!(ManySeries of Series, is_array: true, "series_" {
     baseline_absence: &'a str,
 });
 
-/// The question. Receive times say which partitions; buckets decide. Binds: apps, window, start of the
+/// The query. `received_at` only prunes partitions; `bucket` decides what is in the window. Binds: apps, window, start of the
 /// window, slices, slice.
 pub(super) fn query() -> String {
     let names = [Heads::NAMES, Sessions::NAMES, ManySeries::NAMES].concat();
@@ -83,18 +90,25 @@ pub(super) fn query() -> String {
     )
 }
 
-/// Gives what a block's reports say to the windows of their models.
-pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> {
+/// Columns of texts in a row of each kind.
+const HEAD_TEXTS: usize = 7;
+const SESSION_TEXTS: usize = 4;
+const SERIES_TEXTS: usize = 3;
+
+/// Adds a block's reports to the windows of their models.
+pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), Error> {
     let heads = Heads::of(block)?;
     let sessions = Sessions::of(block)?;
     let series = ManySeries::of(block)?;
+    let mut cache = TextCache::of_columns(HEAD_TEXTS + SESSION_TEXTS + SERIES_TEXTS);
     let mut of_report = Vec::new();
-    let mut runtime = String::new();
     for report in 0..block.n_rows() {
         let head = heads.rows(report).next().ok_or(Error::NotEnoughData)??;
         let counts = !(head.is_late || head.is_unproven);
-        runtime.clear();
-        runtime.extend([head.ort_version, "/", head.ep_version]);
+        let texts = &mut builders.texts;
+        let [app, environment, chipset, firmware, device_model, ort, ep] =
+            cache.ids(0, head.texts(), texts);
+        let runtime = texts.runtime(ort, ep);
         of_report.clear();
         for one in series.rows(report) {
             let one = one?;
@@ -111,72 +125,104 @@ pub(super) fn read(block: &Block, builders: &mut Builders) -> Result<(), Error> 
             rest = &rest[rest.partition_point(|one| usize::from(one.session) < nth)..];
             let n_series = rest.partition_point(|one| usize::from(one.session) == nth);
             (of_session, rest) = rest.split_at(n_series);
-            if !session.takes_part() {
+            let is_directed = !session.directive_id.is_empty();
+            if !session.requests_npu && !is_directed {
                 continue;
             }
-            let ran = session.ran(&head);
-            let model = (head.app_id, head.environment, session.model_id);
-            builders.add(model, |builder| {
-                let key = builder.key_of(&ran);
-                builder.add_placement(key, session.placement(ran, counts, &runtime))?;
-                let votes = of_session.iter().filter(|_| session.votes());
-                for one in votes {
-                    let at = (
+            let texts = &mut builders.texts;
+            let [model_id, version, graph_kind, source] =
+                cache.ids(HEAD_TEXTS, session.texts(), texts);
+            let model = (app, environment, model_id);
+            let ran = CohortPlacement {
+                version,
+                chipset,
+                firmware,
+                graph_kind,
+                source,
+                fingerprint_algorithm: session.fingerprint_algorithm,
+                fingerprint: session.fingerprint_normalised,
+            };
+            let installation = head.installation.0;
+            let reasons = session.reasons.collected().into_iter();
+            let row = SessionRow {
+                installation,
+                ran,
+                placed: PlacedSession {
+                    runtime,
+                    fingerprint_exact: session.fingerprint_exact,
+                    counts: session.counts(),
+                    reasons: reasons.map(|reason| texts.id(reason)).collect(),
+                },
+                votes: counts,
+                is_directed,
+            };
+            builders.add_session(model, row);
+            if !session.requests_npu || is_directed {
+                continue;
+            }
+            for one in of_session {
+                let texts = &mut builders.texts;
+                let [shape_key, previous, absence] =
+                    cache.ids(HEAD_TEXTS + SESSION_TEXTS, one.texts(), texts);
+                let moments = Moments::from_parts(one.n, one.sum_us, one.m2_us2);
+                let row = SeriesRow {
+                    installation,
+                    ran,
+                    shape_key,
+                    device_model,
+                    histogram: one.histogram()?,
+                    moments: moments.unwrap_or_default(),
+                    earlier: EarlierSelf {
+                        previous: one.previous().map(|numbers| (previous, numbers)),
+                        runtime: one.earlier(),
+                        absence,
+                    },
+                    order: (
                         head.received_at.0,
                         head.stream_id,
                         head.sequence,
                         session.uid,
-                    );
-                    builder.add_vote(key, one.vote(ran, head.device_model, at))?;
-                }
-                Ok(())
-            });
+                    ),
+                };
+                builders.add_series(model, row);
+            }
         }
     }
     Ok(())
 }
 
+impl<'a> Head<'a> {
+    fn texts(&self) -> [&'a str; HEAD_TEXTS] {
+        [
+            self.app_id,
+            self.environment,
+            self.chipset,
+            self.firmware,
+            self.device_model,
+            self.ort_version,
+            self.ep_version,
+        ]
+    }
+}
+
 impl<'a> Session<'a> {
-    fn takes_part(&self) -> bool {
-        self.requests_npu || !self.directive_id.is_empty()
+    fn texts(&self) -> [&'a str; SESSION_TEXTS] {
+        [
+            self.model_id,
+            self.model_version,
+            self.graph_kind,
+            self.placement_source,
+        ]
     }
 
-    fn votes(&self) -> bool {
-        self.requests_npu && self.directive_id.is_empty()
-    }
-
-    fn ran(&self, head: &Head<'a>) -> Ran<'a> {
-        Ran {
-            model_version: self.model_version,
-            chipset: head.chipset,
-            firmware: head.firmware,
-            installation: head.installation.0,
-            graph_kind: self.graph_kind,
-            placement_source: self.placement_source,
-            fingerprint_algorithm: self.fingerprint_algorithm,
-            fingerprint_normalised: self.fingerprint_normalised,
-        }
-    }
-
-    fn placement<'b>(&self, ran: Ran<'a>, votes: bool, runtime: &'b str) -> PlacementRow<'b>
-    where
-        'a: 'b,
-    {
-        PlacementRow {
-            ran,
-            votes,
-            directed: !self.directive_id.is_empty(),
-            fingerprint_exact: self.fingerprint_exact,
-            runtime,
-            counts: NodeCounts {
-                n_nodes: self.n_nodes,
-                npu_nodes: self.npu_nodes,
-                cpu_nodes: self.cpu_nodes,
-                cpu_benign_nodes: self.cpu_benign_nodes,
-                npu_macs_share: self.npu_macs_share,
-                macs_attributed: self.macs_attributed,
-            },
-            reasons: self.reasons.collected(),
+    fn counts(&self) -> NodeCounts {
+        NodeCounts {
+            n_nodes: self.n_nodes,
+            npu_nodes: self.npu_nodes,
+            cpu_nodes: self.cpu_nodes,
+            cpu_benign_nodes: self.cpu_benign_nodes,
+            npu_macs_share: self.npu_macs_share,
+            macs_attributed: self.macs_attributed,
         }
     }
 }
@@ -186,33 +232,43 @@ impl<'a> Series<'a> {
         self.is_clean && self.hist_scheme == hist_scheme()
     }
 
-    fn vote(&self, ran: Ran<'a>, device_model: &'a str, at: At) -> VoteRow<'a> {
-        VoteRow {
-            ran,
-            device_model,
-            shape_key: self.shape_key,
-            hist_bucket: self.hist_bucket.collected(),
-            hist_count: self.hist_count.collected(),
-            n: self.n,
-            sum_us: self.sum_us,
-            m2_us2: self.m2_us2,
-            previous: (
-                self.previous_version,
-                self.previous_n,
-                self.previous_p10_us,
-                self.previous_p50_us,
-                self.previous_p95_us,
-                self.previous_cv,
-            ),
-            earlier: (
-                self.earlier_n,
-                self.earlier_p10_us,
-                self.earlier_p50_us,
-                self.earlier_p95_us,
-                self.earlier_cv,
-            ),
-            absence: self.baseline_absence,
-            at,
+    fn texts(&self) -> [&'a str; SERIES_TEXTS] {
+        [self.shape_key, self.previous_version, self.baseline_absence]
+    }
+
+    /// Buckets may come in any order: only the collector's rows are known to be sorted.
+    fn histogram(&self) -> Result<SparseHistogram, Error> {
+        let (buckets, counts) = (self.hist_bucket.collected(), self.hist_count.collected());
+        let invalid = |error: ParseError| Error::Custom(format!("a histogram: {error}"));
+        if buckets.is_sorted_by(|a, b| a < b) && !counts.contains(&0) {
+            return SparseHistogram::from_parts(buckets, counts).map_err(invalid);
         }
+        let mut sums: BTreeMap<u16, u64> = BTreeMap::new();
+        for (bucket, count) in buckets.into_iter().zip(counts).filter(|(_, n)| *n > 0) {
+            let slot = sums.entry(bucket).or_default();
+            *slot = slot.saturating_add(count);
+        }
+        let (buckets, counts) = sums.into_iter().unzip();
+        SparseHistogram::from_parts(buckets, counts).map_err(invalid)
+    }
+
+    fn previous(&self) -> Option<SelfQuantiles> {
+        (self.previous_n > 0).then_some(SelfQuantiles {
+            n: self.previous_n,
+            p10_us: self.previous_p10_us,
+            p50_us: self.previous_p50_us,
+            p95_us: self.previous_p95_us,
+            cv: self.previous_cv,
+        })
+    }
+
+    fn earlier(&self) -> Option<SelfQuantiles> {
+        (self.earlier_n > 0).then_some(SelfQuantiles {
+            n: self.earlier_n,
+            p10_us: self.earlier_p10_us,
+            p50_us: self.earlier_p50_us,
+            p95_us: self.earlier_p95_us,
+            cv: self.earlier_cv,
+        })
     }
 }

@@ -9,12 +9,11 @@ use serde::Deserialize;
 
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
-use crate::read::assemble::WindowBuilder;
+use crate::interner::Texts;
+use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
-use crate::read::builders::Builders;
 use crate::read::error::{SourceError, failed};
 use crate::read::reader::{WindowsAsked, WindowsByModel, apps_of};
-use crate::read::rows::Ran;
 use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::Span;
 use crate::window::histogram_of;
@@ -49,17 +48,26 @@ struct EarlierRow<'a> {
 }
 
 impl EarlierRow<'_> {
-    fn ran(&self) -> Ran<'_> {
-        Ran {
-            model_version: self.model_version,
-            chipset: self.chipset,
-            firmware: self.firmware,
-            installation: self.installation,
-            graph_kind: self.graph_kind,
-            placement_source: self.placement_source,
+    fn add_to(self, builders: &mut WindowBuilders) {
+        let texts = &mut builders.texts;
+        let model = (
+            texts.id(self.app_id),
+            texts.id(self.environment),
+            texts.id(self.model_id),
+        );
+        let ran = CohortPlacement {
+            version: texts.id(self.model_version),
+            chipset: texts.id(self.chipset),
+            firmware: texts.id(self.firmware),
+            graph_kind: texts.id(self.graph_kind),
+            source: texts.id(self.placement_source),
             fingerprint_algorithm: self.fingerprint_algorithm,
-            fingerprint_normalised: self.fingerprint_normalised,
-        }
+            fingerprint: self.fingerprint_normalised,
+        };
+        let vote = (self.installation, ran, texts.id(self.shape_key));
+        let counts = self.hist_bucket.into_iter().zip(self.hist_count);
+        let moments = Moments::from_parts(self.n, self.sum_us, self.m2_us2);
+        builders.add_earlier(model, vote, (histogram_of(counts), moments));
     }
 }
 
@@ -93,39 +101,24 @@ impl Reader<'_> {
         &self,
         asked: WindowsAsked<'_>,
     ) -> Result<WindowsByModel, SourceError> {
-        let WindowsAsked {
-            models,
-            arrivals,
-            max_votes,
-            ..
-        } = asked;
-        let apps = apps_of(models.iter().map(|found| &found.model));
-        let sessions: u64 = models.iter().map(|found| found.sessions).sum();
-        let mut builders = Builders::default();
-        for found in models {
-            let span = self.span;
-            let model = found.model.clone();
-            let builder = WindowBuilder::new(model, span.end, span.window, max_votes);
-            let builder = builder.with_arrivals(arrivals.of(&found.model));
-            builders.insert(&found.model, builder);
-        }
+        let models = asked.models.iter();
+        let apps = apps_of(models.clone().map(|found| &found.model));
+        let sessions: u64 = models.map(|found| found.sessions).sum();
+        let mut builders = WindowBuilders::of(asked, Texts::default());
         // A large app is read in slices of its devices, so that the store adds up a part at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
         for slice in 0..slices {
             self.add_reports(&apps, (slices, slice), &mut builders)
                 .await?;
         }
-        let built = builders.into_all();
-        Ok(built
-            .map(|(model, builder)| (model, builder.and_then(WindowBuilder::finish)))
-            .collect())
+        Ok(builders.finish())
     }
 
     async fn add_reports(
         &self,
         apps: &[(&str, &str)],
         slice: (u64, u64),
-        builders: &mut Builders,
+        builders: &mut WindowBuilders,
     ) -> Result<(), SourceError> {
         let span = self.span;
         let (from, to) = (span.start_s(), span.end_s());
@@ -136,22 +129,14 @@ impl Reader<'_> {
         while let Some(block) = blocks.next().await.map_err(failed(what))? {
             reports::read(&block, builders).map_err(failed(what))?;
         }
-        builders.end_votes();
-        if builders.need_earlier_runs() {
+        if builders.end_votes() {
             let query = self.store.query(EARLIER).bind(from).bind(to - from);
             let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
             let query = of_clean_series(query, apps, (from, to), slice);
             let what = "earlier runs";
             let mut rows = query.fetch::<EarlierRow<'_>>().map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
-                let model = (row.app_id, row.environment, row.model_id);
-                builders.add(model, |builder| {
-                    let key = builder.key_of(&row.ran());
-                    let counts = row.hist_bucket.into_iter().zip(row.hist_count);
-                    let histogram = builder.histogram(counts)?;
-                    let moments = Moments::from_parts(row.n, row.sum_us, row.m2_us2);
-                    builder.add_earlier(key, row.shape_key, (histogram, moments))
-                });
+                row.add_to(builders);
             }
         }
         Ok(())

@@ -1,0 +1,201 @@
+//! Builds the windows of one model from rows.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epwatch_proto::SparseHistogram as Counted;
+use jiff::Timestamp;
+
+use crate::cohort::{Installation, ModelKey};
+use crate::hash::{HashMap, HashSet};
+use crate::interner::{TextId, Texts};
+use crate::read::arrivals::AppArrivals;
+use crate::read::error::SourceError;
+use crate::read::reader::WindowsAsked;
+use crate::window::VoteLatency;
+
+use super::rows::{CohortPlacement, PlacedSession, SeriesOrder, SeriesRow, SessionRow};
+use super::vote::{Adding, EarlierRuns, Unfinished};
+
+/// Version, chipset.
+pub(super) type CohortId = (TextId, TextId);
+
+/// A device, where it ran, and the input shape.
+pub(in crate::read) type VoteKey = (Installation, CohortPlacement, TextId);
+
+/// By firmware and shape: clean runs, added.
+pub(super) type CohortCounts = HashMap<(TextId, TextId), Counted>;
+
+pub(super) struct WindowBuilder {
+    pub(super) model: ModelKey,
+    pub(super) end: Timestamp,
+    pub(super) length: Duration,
+    max_votes: usize,
+    pub(super) arrivals: Arc<AppArrivals>,
+    pub(super) latencies: Vec<(VoteKey, VoteLatency)>,
+    /// The latest that a device reported, and when.
+    pub(super) device_models: HashMap<Installation, (SeriesOrder, TextId)>,
+    /// In boxes: the map grows, and moves what it holds.
+    adding: HashMap<VoteKey, Box<Adding>>,
+    pub(super) unfinished: HashMap<VoteKey, Unfinished>,
+    pub(super) counts: HashMap<CohortId, CohortCounts>,
+    pub(super) placed: HashMap<(Installation, CohortPlacement), Placed>,
+    pub(super) voteless: HashMap<CohortId, WithoutVote>,
+}
+
+/// Where a device ran.
+pub(super) struct Placed {
+    pub(super) session: PlacedSession,
+    /// Whether a vote with latency has it too.
+    pub(super) has_latency: bool,
+}
+
+/// Devices that took part without a vote.
+#[derive(Default)]
+pub(super) struct WithoutVote {
+    pub(super) late_or_unproven: HashSet<Installation>,
+    /// With their firmware.
+    pub(super) directed: HashMap<Installation, TextId>,
+    pub(super) flood: HashSet<Installation>,
+}
+
+impl WindowBuilder {
+    pub(super) fn of(model: &ModelKey, asked: WindowsAsked<'_>) -> Self {
+        Self {
+            model: model.clone(),
+            end: asked.span.end,
+            length: asked.span.window,
+            max_votes: asked.max_votes,
+            arrivals: asked.arrivals.of(model).cloned().unwrap_or_default(),
+            latencies: Vec::new(),
+            device_models: HashMap::default(),
+            adding: HashMap::default(),
+            unfinished: HashMap::default(),
+            counts: HashMap::default(),
+            placed: HashMap::default(),
+            voteless: HashMap::default(),
+        }
+    }
+
+    /// Adds where a session ran.
+    pub(super) fn add_session(
+        &mut self,
+        row: SessionRow,
+        texts: &Texts,
+    ) -> Result<(), SourceError> {
+        let device = row.installation;
+        let is_flood = self.arrivals.unproven.contains(&device);
+        if row.is_directed || !row.votes || is_flood {
+            let cohort = (row.ran.version, row.ran.chipset);
+            let without = self.voteless.entry(cohort).or_default();
+            if is_flood {
+                without.flood.insert(device);
+            } else if row.is_directed {
+                // The later name of two, whichever came first.
+                let known = without.directed.entry(device).or_insert(row.ran.firmware);
+                if texts.get(*known) < texts.get(row.ran.firmware) {
+                    *known = row.ran.firmware;
+                }
+            } else {
+                without.late_or_unproven.insert(device);
+            }
+            return Ok(());
+        }
+        match self.placed.entry((device, row.ran)) {
+            Entry::Occupied(slot) => slot.into_mut().session.join(row.placed, texts),
+            Entry::Vacant(slot) => {
+                slot.insert(Placed {
+                    session: row.placed,
+                    has_latency: false,
+                });
+                self.check_size()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_series(&mut self, row: SeriesRow) -> Result<(), SourceError> {
+        if self.arrivals.unproven.contains(&row.installation) {
+            // Its session counts it.
+            return Ok(());
+        }
+        match self
+            .adding
+            .entry((row.installation, row.ran, row.shape_key))
+        {
+            Entry::Occupied(mut slot) => slot.get_mut().add(row),
+            Entry::Vacant(slot) => {
+                slot.insert(Box::new(Adding::of(row)));
+                self.check_size()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes quantiles of the votes that have enough runs.
+    pub(super) fn end_votes(&mut self, texts: &Texts) -> Result<(), SourceError> {
+        for (key, vote) in std::mem::take(&mut self.adding) {
+            let (installation, ran, shape_key) = key;
+            let latest = (vote.order, vote.device_model);
+            let known = self.device_models.entry(installation).or_insert(latest);
+            *known = latest.max(*known);
+            let parts = self.counts.entry((ran.version, ran.chipset)).or_default();
+            let part = parts.entry((ran.firmware, shape_key)).or_default();
+            part.merge(&vote.histogram);
+            let ended = vote.end(ran.version, texts);
+            match ended.map_err(SourceError::histogram(&self.model))? {
+                Ok(latency) => self.latencies.push((key, latency)),
+                Err(unfinished) => drop(self.unfinished.insert(key, unfinished)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn needs_earlier_runs(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    pub(super) fn add_earlier(
+        &mut self,
+        key: VoteKey,
+        runs: EarlierRuns,
+    ) -> Result<(), SourceError> {
+        let vote = self.unfinished.get_mut(&key);
+        let added = vote.map_or(Ok(()), |vote| vote.add(runs));
+        added.map_err(SourceError::histogram(&self.model))
+    }
+
+    fn check_size(&self) -> Result<(), SourceError> {
+        let with_latency = self.adding.len() + self.latencies.len() + self.unfinished.len();
+        let votes = with_latency + self.placed.len();
+        if votes > 2 * self.max_votes {
+            // Each vote may be known by its latency and by its placement.
+            return Err(SourceError::TooManyVotes {
+                model: self.model.model_id.clone(),
+                limit: self.max_votes,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl PlacedSession {
+    /// Adds another session of the device. Of those that differ in what the normalised fingerprint leaves out, the
+    /// first by runtime and exact fingerprint is kept, with the reasons of all.
+    fn join(&mut self, other: PlacedSession, texts: &Texts) {
+        let order = |one: &Self| (texts.get(one.runtime).clone(), one.fingerprint_exact);
+        let is_same =
+            (self.runtime, self.fingerprint_exact) == (other.runtime, other.fingerprint_exact);
+        if !is_same && order(&other) < order(self) {
+            self.runtime = other.runtime;
+            self.fingerprint_exact = other.fingerprint_exact;
+            self.counts = other.counts;
+        }
+        for reason in other.reasons {
+            if !self.reasons.contains(&reason) {
+                self.reasons.push(reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Rows that windows are built of, as the store and a recording give them. Texts are numbers of
+//! [`Texts`](crate::interner::Texts): there are few of them, and many rows.
+
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::Moments;
+
+use crate::cohort::Installation;
+use crate::interner::TextId;
+use crate::placement::NodeCounts;
+
+/// App, environment, model.
+pub(in crate::read) type ModelId = (TextId, TextId, TextId);
+
+/// The version that a cohort's devices ran, and where: what their votes of one input shape are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::read) struct CohortPlacement {
+    pub(in crate::read) version: TextId,
+    pub(in crate::read) chipset: TextId,
+    pub(in crate::read) firmware: TextId,
+    pub(in crate::read) graph_kind: TextId,
+    pub(in crate::read) source: TextId,
+    pub(in crate::read) fingerprint_algorithm: u32,
+    /// Normalised.
+    pub(in crate::read) fingerprint: u64,
+}
+
+/// A session that requested an NPU, or would have without a directive.
+#[derive(Debug, Clone)]
+pub(in crate::read) struct SessionRow {
+    pub(in crate::read) installation: Installation,
+    pub(in crate::read) ran: CohortPlacement,
+    pub(in crate::read) placed: PlacedSession,
+    /// Whether its report counts: not late, nor of an unproven installation.
+    pub(in crate::read) votes: bool,
+    pub(in crate::read) is_directed: bool,
+}
+
+/// The placement of a session, as far as [`CohortPlacement`] does not hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::read) struct PlacedSession {
+    pub(in crate::read) runtime: TextId,
+    pub(in crate::read) fingerprint_exact: u64,
+    pub(in crate::read) counts: NodeCounts,
+    pub(in crate::read) reasons: Vec<TextId>,
+}
+
+/// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
+/// one receive time.
+pub(in crate::read) type SeriesOrder = (i64, u64, u64, u64);
+
+/// The clean runs of a series of a session that votes.
+#[derive(Debug)]
+pub(in crate::read) struct SeriesRow {
+    pub(in crate::read) installation: Installation,
+    pub(in crate::read) ran: CohortPlacement,
+    pub(in crate::read) shape_key: TextId,
+    pub(in crate::read) device_model: TextId,
+    pub(in crate::read) histogram: SparseHistogram,
+    /// Empty if the report's sums cannot be.
+    pub(in crate::read) moments: Moments,
+    pub(in crate::read) earlier: EarlierSelf,
+    /// The latest series says what the device was used to.
+    pub(in crate::read) order: SeriesOrder,
+}
+
+/// A device's earlier latency, as a series reports it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::read) struct EarlierSelf {
+    /// With the version named.
+    pub(in crate::read) previous: Option<(TextId, SelfQuantiles)>,
+    /// With the same version on earlier firmware or runtime.
+    pub(in crate::read) runtime: Option<SelfQuantiles>,
+    /// Why there is neither; may be empty.
+    pub(in crate::read) absence: TextId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::read) struct SelfQuantiles {
+    pub(in crate::read) n: u64,
+    pub(in crate::read) p10_us: f64,
+    pub(in crate::read) p50_us: f64,
+    pub(in crate::read) p95_us: f64,
+    pub(in crate::read) cv: f64,
+}
