@@ -125,12 +125,12 @@ impl Census {
         bucket.open.push((NOWHERE, device));
     }
 
-    /// Drops a bucket.
-    pub(super) fn forget(&mut self, bucket: Bucket) {
+    /// Drops some buckets.
+    pub(super) fn forget(&mut self, gone: &[Bucket]) {
         for app in self.apps.values_mut() {
-            app.buckets.remove(&bucket);
+            app.buckets.retain(|at, _| !gone.contains(at));
         }
-        self.events.forget(bucket);
+        self.events.forget(gone);
     }
 
     /// Packs buckets that were read: a device that reported often is held once.

@@ -51,11 +51,11 @@ impl EventLog {
         }
     }
 
-    /// Drops a bucket.
-    pub(super) fn forget(&mut self, bucket: Bucket) {
+    /// Drops some buckets.
+    pub(super) fn forget(&mut self, gone: &[Bucket]) {
         self.0.retain(|_, events| {
-            events.tests.retain(|(at, _, _)| *at != bucket);
-            events.starts.retain(|(at, _)| *at != bucket);
+            events.tests.retain(|(at, _, _)| !gone.contains(at));
+            events.starts.retain(|(at, _)| !gone.contains(at));
             !(events.tests.is_empty() && events.starts.is_empty())
         });
     }

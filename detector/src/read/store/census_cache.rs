@@ -48,6 +48,8 @@ pub(super) struct CensusCache {
 struct Held {
     census: Arc<Census>,
     copies: BTreeMap<Bucket, Copies>,
+    /// Buckets whose reading failed or was given up half-way.
+    half_read: Vec<Bucket>,
     states: States,
     /// The last bucket of those that were read first. When it is gone all is read again: devices and
     /// placements that nothing names any more go with it.
@@ -119,7 +121,6 @@ impl CensusCache {
             held.first_read_until = wanted.last().map_or(0, |row| row.bucket);
         }
         for some in portions(&wanted) {
-            // If this fails half-way, these buckets stay doubtful and have another sum the next time.
             held.read_buckets(store, some).await?;
             self.buckets_read += some.len() as u64;
         }
@@ -181,7 +182,7 @@ impl Held {
         doubtful
     }
 
-    /// Drops buckets that changed, and those that are no part of the look-back any more.
+    /// Drops buckets that changed, that are no part of the look-back any more, or that were read half-way.
     fn forget(&mut self, counted: &[BucketRow], doubtful: &[Bucket], states: &States) {
         let counted: HashMap<Bucket, u64> =
             counted.iter().map(|row| (row.bucket, row.copies)).collect();
@@ -190,18 +191,11 @@ impl Held {
             !states.buckets.contains_key(*at)
                 || is_doubtful && counted.get(*at) != Some(&copies.sum)
         };
-        let gone: Vec<Bucket> = self
-            .copies
-            .iter()
-            .filter(is_gone)
-            .map(|(at, _)| *at)
-            .collect();
+        let mut gone = std::mem::take(&mut self.half_read);
+        gone.extend(self.copies.iter().filter(is_gone).map(|(at, _)| *at));
         if !gone.is_empty() {
-            let census = Arc::make_mut(&mut self.census);
-            for bucket in gone {
-                census.forget(bucket);
-                self.copies.remove(&bucket);
-            }
+            Arc::make_mut(&mut self.census).forget(&gone);
+            self.copies.retain(|at, _| !gone.contains(at));
         }
     }
 
@@ -211,6 +205,7 @@ impl Held {
         wanted: &[BucketRow],
     ) -> Result<(), SourceError> {
         let buckets: Vec<Bucket> = wanted.iter().map(|row| row.bucket).collect();
+        self.half_read.clone_from(&buckets);
         self.add_sessions(store, &buckets).await?;
         let n_read = |row: &BucketRow| self.copies.get(&row.bucket).map_or(0, |c| c.reports);
         let is_short = |row: &&BucketRow| n_read(row) != row.reports;
@@ -219,6 +214,7 @@ impl Held {
         let census = Arc::make_mut(&mut self.census);
         events::read(store, &buckets, census).await?;
         census.close(&buckets);
+        self.half_read.clear();
         Ok(())
     }
 
