@@ -27,7 +27,6 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Measures everything.
     pub(crate) fn measure(rounds: Rounds) -> Self {
         let run = time::run(rounds);
         let model = model::paired(rounds);
@@ -50,7 +49,6 @@ impl Figures {
         serde_json::to_string(self).expect("numbers serialise")
     }
 
-    /// For people.
     pub(crate) fn table(&self) -> String {
         let beyond_clock = self.wrapped_minus_bare_ns - self.clock_pair_ns;
         let lines = [

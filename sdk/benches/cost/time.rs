@@ -141,7 +141,6 @@ fn each(runs: u32, mut call: impl FnMut()) -> f64 {
     began.elapsed().as_secs_f64() * 1e9 / f64::from(runs)
 }
 
-/// Median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

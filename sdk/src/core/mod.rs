@@ -67,7 +67,7 @@ pub use session::SessionInfo;
 #[derive(Debug)]
 pub struct Core {
     app: App,
-    /// Normalised.
+    /// Normalised, as reported.
     pub(crate) device: Device,
     /// Normalised; set by [`Self::set_runtime`].
     pub(crate) runtime: Runtime,

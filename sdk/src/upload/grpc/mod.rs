@@ -226,7 +226,6 @@ mod tests {
 
     use super::*;
 
-    /// Stores everything.
     struct Storing;
 
     #[tonic::async_trait]
