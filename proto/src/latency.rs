@@ -231,12 +231,12 @@ impl CheckedMessage for LatencySeries {
             total: SparseHistogram::total_of_v2(s.histogram).ok()?,
             n: s.n,
             m2_us2: s.m2_us2,
-            extent: extent.or_whole_ns(s.whole_ns.get()).ok()?,
+            extent: extent.or_whole_ns(s.whole_ns).ok()?,
             runs_seen: runs_seen(s.runs_seen, s.n, s.dropped_runs),
             dropped_runs: s.dropped_runs,
             slow_fast_switches: s.slow_fast_switches,
             longest_slow_streak: s.longest_slow_streak,
-            exceed: s.exceed.get(),
+            exceed: s.exceed,
             has_baseline,
         };
         numbers.check().ok()?;
@@ -246,7 +246,7 @@ impl CheckedMessage for LatencySeries {
         };
         is_explained.then_some(SeriesKey {
             session_uid: s.session_uid,
-            stratum: s.stratum.get()?,
+            stratum: s.stratum?,
         })
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     ids::{MAX_DIRECTIVE_ID_BYTES, ModelHash, SessionUid},
     message::{
         CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message, Name,
-        Text, U64, UnixMs, message,
+        Text, U64, UnixMs, message, once,
     },
     placement::{EpNames, Placement},
     stratum::MAX_PERFORMANCE_MODE_BYTES,
@@ -115,12 +115,14 @@ impl<'a> LastSession<'a> {
     pub(crate) fn check(&mut self, bytes: &'a [u8]) -> Option<u64> {
         let mut fields = session_fields::Seen::default();
         each_field(bytes, |number, value| match number {
-            session_fields::field::model => fields.model.set(self.model.check(value.bytes()?)),
+            session_fields::field::model => {
+                once(&mut fields.model, self.model.check(value.bytes()?))
+            }
             session_fields::field::options => {
-                fields.options.set(self.options.check(value.bytes()?))
+                once(&mut fields.options, self.options.check(value.bytes()?))
             }
             session_fields::field::placement => {
-                fields.placement.set(self.placement.check(value.bytes()?))
+                once(&mut fields.placement, self.placement.check(value.bytes()?))
             }
             _ => fields.see(number, value),
         })?;

@@ -15,7 +15,7 @@ use crate::error::ParseError;
 use crate::wire::{Value, each_field};
 
 pub(crate) use lists::{EnumSet, Enums, List, Names, Numbers, at_most, each_once};
-pub(crate) use nested::{Inner, InnerOrDefault, MaybeInner};
+pub(crate) use nested::{Inner, InnerOrDefault, MaybeInner, once};
 pub use numbers::MAX_UNIX_MS;
 pub(crate) use numbers::{
     AtMost32, AtMost64, Bool, Enum, Finite, Fixed64, I32, Maybe, Positive32, Positive64, Share,

@@ -2,10 +2,15 @@
 
 use std::marker::PhantomData;
 
-use super::sets::Once;
 use super::{Checked, CheckedMessage, Kind, Message};
 use crate::error::{Inside, ParseError};
 use crate::wire::Value;
+
+/// Protobuf merges a second message of a field into the first, which is left to the full parser.
+#[inline]
+pub(crate) fn once<T>(seen: &mut Option<T>, value: Option<T>) -> Option<()> {
+    seen.replace(value?).is_none().then_some(())
+}
 
 /// A message that must be there.
 pub(crate) struct Inner<M>(PhantomData<M>);
@@ -25,16 +30,16 @@ impl<M: Message> Kind for Inner<M> {
 }
 
 impl<M: CheckedMessage> Checked for Inner<M> {
-    type Seen<'a> = Once<M::Kept<'a>>;
+    type Seen<'a> = Option<M::Kept<'a>>;
 
     #[inline]
-    fn see<'a>(seen: &mut Once<M::Kept<'a>>, value: Value<'a>) -> Option<()> {
-        seen.set(M::check(value.bytes()?))
+    fn see<'a>(seen: &mut Option<M::Kept<'a>>, value: Value<'a>) -> Option<()> {
+        once(seen, M::check(value.bytes()?))
     }
 
     #[inline]
-    fn is_there(seen: &Once<M::Kept<'_>>) -> bool {
-        seen.is_set()
+    fn is_there(seen: &Option<M::Kept<'_>>) -> bool {
+        seen.is_some()
     }
 }
 
@@ -55,11 +60,11 @@ impl<M: Message> Kind for MaybeInner<M> {
 }
 
 impl<M: CheckedMessage> Checked for MaybeInner<M> {
-    type Seen<'a> = Once<M::Kept<'a>>;
+    type Seen<'a> = Option<M::Kept<'a>>;
 
     #[inline]
-    fn see<'a>(seen: &mut Once<M::Kept<'a>>, value: Value<'a>) -> Option<()> {
-        seen.set(M::check(value.bytes()?))
+    fn see<'a>(seen: &mut Option<M::Kept<'a>>, value: Value<'a>) -> Option<()> {
+        once(seen, M::check(value.bytes()?))
     }
 }
 
@@ -80,10 +85,10 @@ impl<M: Message<Wire: Default>> Kind for InnerOrDefault<M> {
 }
 
 impl<M: CheckedMessage<Wire: Default>> Checked for InnerOrDefault<M> {
-    type Seen<'a> = Once<M::Kept<'a>>;
+    type Seen<'a> = Option<M::Kept<'a>>;
 
     #[inline]
-    fn see<'a>(seen: &mut Once<M::Kept<'a>>, value: Value<'a>) -> Option<()> {
+    fn see<'a>(seen: &mut Option<M::Kept<'a>>, value: Value<'a>) -> Option<()> {
         MaybeInner::<M>::see(seen, value)
     }
 }

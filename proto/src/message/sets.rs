@@ -4,40 +4,6 @@ use std::fmt;
 
 use super::CheckedMessage;
 
-/// A message that may be there once. Protobuf merges a second one into the first, which is left to
-/// the full parser.
-#[derive(Debug)]
-pub(crate) struct Once<T>(Option<T>);
-
-impl<T> Default for Once<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T> Once<T> {
-    #[inline]
-    pub(crate) fn set(&mut self, value: Option<T>) -> Option<()> {
-        match (&self.0, value) {
-            (None, Some(value)) => {
-                self.0 = Some(value);
-                Some(())
-            }
-            _ => None,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn get(self) -> Option<T> {
-        self.0
-    }
-
-    #[inline]
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.is_some()
-    }
-}
-
 /// The last valid message of its kind. Equal bytes are not checked again.
 pub(crate) struct Last<'a, M: CheckedMessage>(Option<(&'a [u8], M::Kept<'a>)>);
 

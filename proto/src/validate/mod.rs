@@ -10,7 +10,7 @@ use crate::device::{App, Device, Runtime, Sdk};
 use crate::failure::{RunErrors, SelfTest};
 use crate::ids::ReportKey;
 use crate::latency::{LatencySeries, SeriesKey};
-use crate::message::{CheckedMessage, Few, Fields, Last};
+use crate::message::{CheckedMessage, Few, Fields, Last, once};
 use crate::report::{
     EndedStream, MAX_REPORT_BYTES, MAX_RUN_ERRORS, MAX_SELF_TESTS, report_fields,
     report_fields::field,
@@ -82,10 +82,10 @@ impl<'a> FastValidator<'a> {
         let mut fields = report_fields::Seen::default();
         each_field(report, |number, value| match number {
             field::ended_streams => sets.ended.add(EndedStream::check(value.bytes()?)?),
-            field::app => fields.app.set(last.app.check(value.bytes()?)),
-            field::device => fields.device.set(last.device.check(value.bytes()?)),
-            field::runtime => fields.runtime.set(last.runtime.check(value.bytes()?)),
-            field::sdk => fields.sdk.set(last.sdk.check(value.bytes()?)),
+            field::app => once(&mut fields.app, last.app.check(value.bytes()?)),
+            field::device => once(&mut fields.device, last.device.check(value.bytes()?)),
+            field::runtime => once(&mut fields.runtime, last.runtime.check(value.bytes()?)),
+            field::sdk => once(&mut fields.sdk, last.sdk.check(value.bytes()?)),
             field::sessions => {
                 let place = sets.sessions.entries().len().min(REMEMBERED_SESSIONS - 1);
                 let uid = last.sessions[place].check(value.bytes()?)?;
@@ -109,8 +109,8 @@ impl<'a> FastValidator<'a> {
         let is_whole = fields.is_whole()
             && fields.self_tests <= MAX_SELF_TESTS
             && fields.run_errors <= MAX_RUN_ERRORS;
-        let key = fields.key.get()?;
-        let (app_id, environment) = fields.app.get()?;
+        let key = fields.key?;
+        let (app_id, environment) = fields.app?;
         let is_known = |uid| sets.sessions.entries().contains(uid);
         let is_valid = is_whole
             && sets.referred.entries().iter().all(is_known)
