@@ -48,7 +48,7 @@ pub struct Subgraph {
 }
 
 /// A node after ORT's first optimisations.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AssignedNode {
     /// May be empty.
     pub name: String,

@@ -9,8 +9,9 @@ use super::{
     MAX_LOG_NODES, MAX_LOG_SESSIONS,
     line::{Line, split_line},
     reason::setup_reason,
-    session::{Capability, NodeRefusal, PlacedEp, PlacedNode, SessionLog, ValidatedNode},
+    session::{Capability, NodeRefusal, PlacedEp, SessionLog, ValidatedNode},
 };
+use crate::placement::AssignedNode;
 
 /// Longest node name. Longer than a placement's, so that clipped names still differ.
 const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
@@ -59,9 +60,8 @@ pub struct LogReader {
 #[derive(Debug)]
 struct Unit {
     first: usize,
-    is_taken: bool,
-    by_backend: bool,
-    has_float_input: bool,
+    /// Without its sentence, which follows the nodes.
+    refusal: Option<NodeRefusal>,
 }
 
 /// The dump of an op before the back end checks it.
@@ -184,14 +184,12 @@ impl LogReader {
         if self.pass_ended {
             self.new_pass();
         }
-        let rejected = self.rejected.take();
+        let refusal = self.refusal(String::new());
         self.config = None;
         self.sentence = None;
         self.unit = Some(Unit {
             first: self.now.validated.len(),
-            is_taken,
-            by_backend: rejected.is_some(),
-            has_float_input: rejected.unwrap_or(false),
+            refusal: (!is_taken).then_some(refusal),
         });
     }
 
@@ -207,11 +205,7 @@ impl LogReader {
             let name = rest
                 .rsplit_once(" Node index: ")
                 .map_or(rest, |(name, _)| name);
-            let refusal = (!unit.is_taken).then(|| NodeRefusal {
-                text: String::new(),
-                by_backend: unit.by_backend,
-                has_float_input: unit.has_float_input,
-            });
+            let refusal = unit.refusal.clone();
             self.validated(op_type, name, refusal);
             return true;
         }
@@ -245,26 +239,28 @@ impl LogReader {
         if self.pass_ended {
             self.new_pass();
         }
-        let rejected = self.rejected.take();
         let text = match self.sentence.take() {
             Some((of, sentence)) if of == name => sentence,
             _ => String::new(),
         };
-        let refusal = (taken.trim() == "0").then(|| NodeRefusal {
+        let refusal = self.refusal(text);
+        self.validated(op_type, name, (taken.trim() == "0").then_some(refusal));
+    }
+
+    /// The refusal of the next verdict, if it is one.
+    fn refusal(&mut self, text: String) -> NodeRefusal {
+        let rejected = self.rejected.take();
+        NodeRefusal {
             text,
             by_backend: rejected.is_some(),
             has_float_input: rejected.unwrap_or(false),
-        });
-        self.validated(op_type, name, refusal);
+        }
     }
 
     fn validated(&mut self, op_type: &str, name: &str, refusal: Option<NodeRefusal>) {
         if self.has_room() {
-            self.now.validated.push(ValidatedNode {
-                op_type: clipped(op_type, MAX_EP_NAME_BYTES),
-                name: up_to(name, MAX_NAME_BYTES).to_owned(),
-                refusal,
-            });
+            let node = node(op_type, name);
+            self.now.validated.push(ValidatedNode { node, refusal });
         }
     }
 
@@ -339,14 +335,10 @@ impl LogReader {
             Some((op_type, name)) => (op_type, name.strip_suffix(')').unwrap_or(name)),
             None => (text, ""),
         };
-        if self.has_room() {
-            let node = PlacedNode {
-                op_type: clipped(op_type, MAX_EP_NAME_BYTES),
-                name: up_to(name, MAX_NAME_BYTES).to_owned(),
-            };
-            if let Some(placed) = self.now.placed.last_mut() {
-                placed.nodes.push(node);
-            }
+        if self.has_room()
+            && let Some(placed) = self.now.placed.last_mut()
+        {
+            placed.nodes.push(node(op_type, name));
         }
         true
     }
@@ -404,9 +396,14 @@ fn capability(rest: &str) -> Option<Capability> {
 
 /// The text up to a number of bytes, cut between characters.
 fn up_to(text: &str, bytes: usize) -> &str {
-    if text.len() <= bytes {
-        return text;
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// A log has no domains.
+fn node(op_type: &str, name: &str) -> AssignedNode {
+    AssignedNode {
+        name: up_to(name, MAX_NAME_BYTES).to_owned(),
+        op_type: clipped(op_type, MAX_EP_NAME_BYTES),
+        domain: String::new(),
     }
-    let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
 }

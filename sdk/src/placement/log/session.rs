@@ -43,21 +43,14 @@ pub(crate) struct PlacedEp {
     /// ORT's count.
     pub(crate) n_nodes: u32,
     /// Nodes with names: none if all nodes are on one EP.
-    pub(crate) nodes: Vec<PlacedNode>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct PlacedNode {
-    /// Op type, or the made-up name of a fused node.
-    pub(crate) op_type: String,
-    pub(crate) name: String,
+    /// A fused node has a made-up op type.
+    pub(crate) nodes: Vec<AssignedNode>,
 }
 
 /// A node in the validator's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ValidatedNode {
-    pub(crate) op_type: String,
-    pub(crate) name: String,
+    pub(crate) node: AssignedNode,
     /// `None` if it was accepted.
     pub(crate) refusal: Option<NodeRefusal>,
 }
@@ -127,7 +120,7 @@ impl SessionLog {
             if taken.is_empty() || self.contradicts(taken.len()) {
                 return None;
             }
-            let nodes = taken.iter().map(|n| node(&n.op_type, &n.name));
+            let nodes = taken.iter().map(|n| n.node.clone());
             subgraphs.push(subgraph(QNN_EP, nodes.collect()));
             let more = (1..n_partitions.min(MAX_PARTITIONS)).map(|_| subgraph(QNN_EP, Vec::new()));
             subgraphs.extend(more);
@@ -140,7 +133,7 @@ impl SessionLog {
             if placed.nodes.len() as u64 != u64::from(placed.n_nodes) || placed.ep != CPU_EP {
                 return None;
             }
-            let each = placed.nodes.iter().map(|n| node(&n.op_type, &n.name));
+            let each = placed.nodes.iter().cloned();
             subgraphs.extend(each.map(|n| subgraph(CPU_EP, vec![n])));
         }
         if self.validator_saw_all() {
@@ -149,7 +142,7 @@ impl SessionLog {
                 .validated
                 .iter()
                 .filter(|n| !taken.contains(&std::ptr::from_ref(*n)));
-            subgraphs.extend(left.map(|n| subgraph(CPU_EP, vec![node(&n.op_type, &n.name)])));
+            subgraphs.extend(left.map(|n| subgraph(CPU_EP, vec![n.node.clone()])));
         }
         Some(Assignment { subgraphs })
     }
@@ -167,8 +160,8 @@ impl SessionLog {
         let mut by_node = HashMap::new();
         for n in &self.validated {
             if let Some(refusal) = &n.refusal {
-                let refusals: &mut VecDeque<_> =
-                    by_node.entry(key(&n.name, &n.op_type)).or_default();
+                let key = key(&n.node.name, &n.node.op_type);
+                let refusals: &mut VecDeque<_> = by_node.entry(key).or_default();
                 refusals.push_back(refusal);
             }
         }
@@ -178,23 +171,23 @@ impl SessionLog {
     /// A partition of a single QuantizeLinear or DequantizeLinear is dropped again: the validator accepted the node,
     /// but ORT's list has it on the CPU.
     fn taken(&self) -> Vec<&ValidatedNode> {
-        let mut back: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut back: HashMap<&AssignedNode, usize> = HashMap::new();
         let on_cpu = self
             .placed
             .iter()
             .filter(|p| p.ep == CPU_EP)
             .flat_map(|p| &p.nodes);
         for n in on_cpu.filter(|n| is_edge_quantization(&n.op_type)) {
-            *back.entry((&n.name, &n.op_type)).or_default() += 1;
+            *back.entry(n).or_default() += 1;
         }
         for n in self.validated.iter().filter(|n| n.refusal.is_some()) {
-            if let Some(left) = back.get_mut(&(&*n.name, &*n.op_type)) {
+            if let Some(left) = back.get_mut(&n.node) {
                 *left = left.saturating_sub(1);
             }
         }
         let mut taken = Vec::new();
         for n in self.validated.iter().filter(|n| n.refusal.is_none()) {
-            match back.get_mut(&(&*n.name, &*n.op_type)) {
+            match back.get_mut(&n.node) {
                 Some(left) if *left > 0 => *left -= 1,
                 _ => taken.push(n),
             }
@@ -205,7 +198,7 @@ impl SessionLog {
     /// Whether the validator reported every node. It does not for a precompiled graph, and its oldest form names one
     /// node per group; QNN's own counts show the difference.
     fn validator_saw_all(&self) -> bool {
-        let is_precompiled = self.validated.iter().any(|n| n.op_type == "EPContext");
+        let is_precompiled = self.validated.iter().any(|n| n.node.op_type == "EPContext");
         let n_graph = self
             .capability
             .and_then(|c| c.nodes)
@@ -220,7 +213,8 @@ impl SessionLog {
     fn validator_saw_partitions(&self) -> bool {
         let fused = self.placed.iter().filter(|p| p.ep == QNN_EP);
         let fused: HashSet<_> = fused.flat_map(|p| &p.nodes).map(|n| &n.op_type).collect();
-        self.validated.iter().any(|n| fused.contains(&n.op_type))
+        let mut validated = self.validated.iter();
+        validated.any(|n| fused.contains(&n.node.op_type))
     }
 
     fn contradicts(&self, n_taken: usize) -> bool {
@@ -234,14 +228,6 @@ impl SessionLog {
 
 /// No graph has more partitions. A log's number is untrusted.
 const MAX_PARTITIONS: u32 = 100_000;
-
-fn node(op_type: &str, name: &str) -> AssignedNode {
-    AssignedNode {
-        name: name.to_owned(),
-        op_type: op_type.to_owned(),
-        domain: String::new(),
-    }
-}
 
 fn subgraph(ep: &str, nodes: Vec<AssignedNode>) -> Subgraph {
     Subgraph {
