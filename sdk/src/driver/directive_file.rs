@@ -5,7 +5,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{Condvar, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use crate::{
@@ -117,11 +117,7 @@ impl DirectiveFile {
     /// If a change cannot be stored, or the file cannot be read now.
     pub(crate) fn refresh(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let read = self.read(core, now);
-        let stored = {
-            let mut core = lock(core);
-            core.directives.advance(now);
-            core.directives.to_store(now)
-        };
+        let stored = stored_at(core, now);
         let is_same = stored.held == self.written.held;
         let lost_ms = stored.server_unix_ms - self.written.server_unix_ms;
         if is_same && (stored.held.is_empty() || lost_ms.abs() < KEEP_CLOCK_EVERY_MS) {
@@ -135,11 +131,7 @@ impl DirectiveFile {
 
     /// The caller holds the folder's lock.
     fn write(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
-        let stored = {
-            let mut core = lock(core);
-            core.directives.advance(now);
-            core.directives.to_store(now)
-        };
+        let stored = stored_at(core, now);
         if stored.held == self.written.held && stored.held.is_empty() {
             return Ok(());
         }
@@ -152,6 +144,13 @@ impl DirectiveFile {
         self.seen = self.stamp()?;
         Ok(())
     }
+}
+
+/// Lets time pass; returns the content of the file at this time.
+fn stored_at(core: &Mutex<Core>, now: Now) -> StoredDirectives {
+    let mut core = lock(core);
+    core.directives.advance(now);
+    core.directives.to_store(now)
 }
 
 /// Signals that the folder was read, or that waiting for it makes no sense.
@@ -169,16 +168,10 @@ impl OpenedSignal {
 
     /// Waits at most `timeout`; returns whether the signal was set.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
-        let until = Instant::now() + timeout;
-        let mut is_open = lock(&self.is_open);
-        while !*is_open {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(is_open, left);
-            is_open = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let is_open = lock(&self.is_open);
+        let waited = self
+            .changed
+            .wait_timeout_while(is_open, timeout, |is_open| !*is_open);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }

@@ -4,6 +4,21 @@
 
 pub(crate) mod files;
 
+/// Error of the folder. Callers print it and go on; no other difference matters to them.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {action}")]
+pub(crate) struct FolderError {
+    action: String,
+    #[source]
+    source: std::io::Error,
+}
+
+impl FolderError {
+    pub(crate) fn new(action: String, source: std::io::Error) -> Self {
+        Self { action, source }
+    }
+}
+
 /// Held while one of these files is written, a stream begins or ends, or the secret is made.
 pub(crate) const LOCK: &str = "lock";
 

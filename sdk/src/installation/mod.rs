@@ -11,32 +11,21 @@ mod secret;
 use std::{fs, io, path::Path};
 
 use crate::folder::{
-    self,
+    self, FolderError,
     files::{self, FileLock},
 };
 
 use secret::SECRET_BYTES;
 pub(crate) use secret::{Secret, exists, is_still};
 
-/// Reason for a missing installation.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum IdentityError {
-    #[error("failed to keep the installation's secret in {dir}")]
-    Io {
-        dir: String,
-        #[source]
-        source: io::Error,
-    },
-    /// An id that can be guessed is worse than none.
-    #[error("failed to make the installation's secret: the system gives no random numbers")]
-    NoRandomness,
-}
-
 /// Reads the secret of this folder, or creates it.
-pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
-    let io = |source| IdentityError::Io {
-        dir: dir.display().to_string(),
-        source,
+///
+/// # Errors
+/// If it cannot be kept, or the system gives no random numbers: an id that can be guessed is worse than none.
+pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, FolderError> {
+    let io = |source| {
+        let action = format!("keep the installation's secret in {}", dir.display());
+        FolderError::new(action, source)
     };
     files::create_private_dir(dir).map_err(io)?;
     // Without our lock the folder is the host's, and may hold other files with names like ours.
@@ -58,7 +47,8 @@ pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, IdentityError> {
         Err(error) => return Err(io(error)),
     }
     let mut secret = [0; SECRET_BYTES];
-    getrandom::fill(&mut secret).map_err(|_| IdentityError::NoRandomness)?;
+    let none = |_| io(io::Error::other("the system gives no random numbers"));
+    getrandom::fill(&mut secret).map_err(none)?;
     files::replace(&path, &secret).map_err(io)?;
     Ok(Secret::new(secret))
 }

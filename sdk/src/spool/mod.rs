@@ -35,7 +35,7 @@ use epwatch_proto::{
 use crate::{
     core::SealedReport,
     folder::{
-        self,
+        self, FolderError,
         files::{self, FileLock},
     },
     policy,
@@ -48,38 +48,13 @@ pub(crate) use quota::Loss;
 
 use stream::StreamDir;
 
-/// The spool cannot keep or return a report.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SpoolError {
-    #[error("failed to open the spool in {dir}")]
-    Open {
-        dir: String,
-        #[source]
-        source: io::Error,
-    },
-    /// A waiting report cannot be read, for example because the app has too many open files. It stays.
-    #[error("failed to read report {sequence} from the spool")]
-    Read {
-        sequence: u64,
-        #[source]
-        source: io::Error,
-    },
-    /// A report cannot be written, for example because the disk is full.
-    #[error("failed to write report {sequence} to the spool")]
-    Write {
-        sequence: u64,
-        #[source]
-        source: io::Error,
-    },
-}
-
 /// Reports for the next request.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) reports: Vec<(ReportKey, Bytes)>,
     pub(crate) losses: Vec<Loss>,
-    /// Error for which a report had to stay.
-    pub(crate) error: Option<SpoolError>,
+    /// A waiting report cannot be read, for example because the app has too many open files. It stays.
+    pub(crate) error: Option<FolderError>,
 }
 
 /// Streams found when the spool was opened.
@@ -107,10 +82,10 @@ impl Spool {
         dir: &Path,
         stream: StreamId,
         limits: Limits,
-    ) -> Result<(Self, Found), SpoolError> {
-        Self::try_open(dir, stream, limits).map_err(|source| SpoolError::Open {
-            dir: dir.display().to_string(),
-            source,
+    ) -> Result<(Self, Found), FolderError> {
+        Self::try_open(dir, stream, limits).map_err(|source| {
+            let action = format!("open the spool in {}", dir.display());
+            FolderError::new(action, source)
         })
     }
 
@@ -201,11 +176,14 @@ impl Spool {
     }
 
     /// Stores a report; it is on disk afterwards.
-    pub(crate) fn append(&mut self, report: &SealedReport, now: Now) -> Result<(), SpoolError> {
+    ///
+    /// # Errors
+    /// It cannot be written, for example because the disk is full.
+    pub(crate) fn append(&mut self, report: &SealedReport, now: Now) -> Result<(), FolderError> {
         let appended = self.own.append(report, now, self.limits.segment_bytes);
-        appended.map_err(|source| SpoolError::Write {
-            sequence: report.key.sequence.get(),
-            source,
+        appended.map_err(|source| {
+            let action = format!("write report {} to the spool", report.key.sequence);
+            FolderError::new(action, source)
         })
     }
 
@@ -257,8 +235,8 @@ impl Spool {
                     }
                     Ok(None) => pending.losses.push(stream.give_up(&key)),
                     Err(source) => {
-                        let sequence = key.sequence.get();
-                        pending.error = Some(SpoolError::Read { sequence, source });
+                        let action = format!("read report {} from the spool", key.sequence);
+                        pending.error = Some(FolderError::new(action, source));
                     }
                 }
             }
