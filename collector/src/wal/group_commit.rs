@@ -3,7 +3,6 @@
 //! [`super::Wal`] is the handle; the bytes are [`super::log`]'s.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
@@ -14,12 +13,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::api::{Batch, WalOptions, WalStats};
 use super::checkpoint::{self, Checkpoint};
-use super::dir::{CollectorId, WalDir};
+use super::dir::WalDir;
 use super::error::WalError;
 use super::fill_level::FillLevel;
 use super::frame::WalOffset;
 use super::log::{Log, Recovery};
-use epwatch_server::Clock;
 
 /// Pause between probes of a failing disk. Readiness moves traffic away, so appends alone would not find that the
 /// disk is back.
@@ -71,22 +69,15 @@ type Group = (Vec<Done>, Outcome);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) log: Log,
-    pub(crate) collector_id: CollectorId,
     pub(crate) is_failing: AtomicBool,
     is_ahead: AtomicBool,
-    dir: WalDir,
-    max_bytes: u64,
-    max_in_flight_bytes: usize,
-    gather: Duration,
-    min_free_bytes: u64,
-    /// For log lines.
-    path: PathBuf,
+    pub(crate) dir: WalDir,
+    options: WalOptions,
     /// A batch was refused for `max_bytes` since the last check.
     was_full: AtomicBool,
     fill: Mutex<FillLevel>,
     /// Free bytes at the last check; `u64::MAX` before the first.
     free_bytes: AtomicU64,
-    clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     wake_writer: Condvar,
     stamp: Mutex<ReceiveTime>,
@@ -146,19 +137,13 @@ pub(crate) fn start(
     let _ = chores.try_send(Chore::FreeSegments);
     let shared = Arc::new(Shared {
         log,
-        collector_id: id,
         is_failing: AtomicBool::new(false),
         is_ahead: AtomicBool::new(false),
         dir,
-        max_bytes: options.max_bytes,
-        max_in_flight_bytes: options.max_in_flight_bytes,
-        gather: options.gather,
-        min_free_bytes: options.min_free_bytes,
-        path: options.dir.clone(),
+        options: options.clone(),
         was_full: AtomicBool::new(false),
         fill: Mutex::new(FillLevel::Low),
         free_bytes: AtomicU64::new(u64::MAX),
-        clock: options.clock.clone(),
         queue: Mutex::default(),
         wake_writer: Condvar::new(),
         stamp: Mutex::new(ReceiveTime {
@@ -212,11 +197,13 @@ impl Shared {
             return Err(error);
         }
         // A single batch above the limit passes, since it never fits.
-        if queue.in_flight_bytes > 0 && queue.in_flight_bytes + n_bytes > self.max_in_flight_bytes {
+        if queue.in_flight_bytes > 0
+            && queue.in_flight_bytes + n_bytes > self.options.max_in_flight_bytes
+        {
             let in_flight = queue.in_flight_bytes;
             return Err(WalError::Busy {
                 in_flight,
-                limit: self.max_in_flight_bytes,
+                limit: self.options.max_in_flight_bytes,
             });
         }
         queue.in_flight_bytes += n_bytes;
@@ -232,15 +219,15 @@ impl Shared {
 
     pub(crate) fn check_room(&self, n_bytes: usize) -> Result<(), WalError> {
         let free = self.free_bytes.load(Ordering::Relaxed);
-        if free < self.min_free_bytes {
-            let least = self.min_free_bytes;
+        if free < self.options.min_free_bytes {
+            let least = self.options.min_free_bytes;
             return Err(WalError::DiskLow { free, least });
         }
         let held = self.log.held_bytes();
-        if held + n_bytes as u64 > self.max_bytes {
+        if held + n_bytes as u64 > self.options.max_bytes {
             return Err(WalError::Full {
                 held,
-                limit: self.max_bytes,
+                limit: self.options.max_bytes,
             });
         }
         Ok(())
@@ -261,7 +248,7 @@ impl Shared {
     }
 
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
-        checkpoint::save(&*self.dir.storage, &self.collector_id.0, checkpoint)
+        checkpoint::save(&*self.dir.storage, &self.dir.collector_id.0, checkpoint)
             .map_err(WalError::io("save wal checkpoint"))?;
         let offset = checkpoint.offset.0;
         self.free_below.store(offset, Ordering::Relaxed);
@@ -272,7 +259,7 @@ impl Shared {
 
     pub(crate) fn watermark(&self) -> (u64, WalOffset) {
         let mut stamp = self.stamp.lock();
-        stamp.newest_us = stamp.newest_us.max(self.clock.now_us());
+        stamp.newest_us = stamp.newest_us.max(self.options.clock.now_us());
         (stamp.newest_us, WalOffset(stamp.end))
     }
 
@@ -290,7 +277,7 @@ impl Shared {
 
     fn ahead_us(&self) -> u64 {
         let newest_us = self.stamp.lock().newest_us;
-        newest_us.saturating_sub(self.clock.now_us())
+        newest_us.saturating_sub(self.options.clock.now_us())
     }
 
     /// Logs once when receive times get far ahead of the clock, and once when the clock has caught up.
@@ -326,11 +313,11 @@ impl Shared {
         // If the file system does not report it, only failed writes count.
         let free = self.dir.storage.free_bytes().unwrap_or(u64::MAX);
         let before = self.free_bytes.swap(free, Ordering::Relaxed);
-        let least = self.min_free_bytes;
+        let least = self.options.min_free_bytes;
         match (before < least, free < least) {
             (false, true) => {
                 tracing::error!(
-                    path = %self.path.display(),
+                    path = %self.options.dir.display(),
                     free,
                     least,
                     key = "collector.wal.min_free_bytes",
@@ -338,7 +325,7 @@ impl Shared {
                 )
             }
             (true, false) => tracing::info!(
-                path = %self.path.display(),
+                path = %self.options.dir.display(),
                 free,
                 "wal takes reports again: its volume has space"
             ),
@@ -349,7 +336,7 @@ impl Shared {
     /// Updates the fill level, which logs its changes.
     fn check_fill(&self) {
         let was_full = self.was_full.swap(false, Ordering::Relaxed);
-        let (held, limit) = (self.log.held_bytes(), self.max_bytes);
+        let (held, limit) = (self.log.held_bytes(), self.options.max_bytes);
         let mut fill = self.fill.lock();
         let now = fill.after(held, limit, was_full);
         fill.log_change(now, held, limit);
@@ -370,9 +357,9 @@ impl Shared {
                 break;
             }
         }
-        if !queue.waiting.is_empty() && !self.gather.is_zero() && !queue.is_closed {
+        if !queue.waiting.is_empty() && !self.options.gather.is_zero() && !queue.is_closed {
             drop(queue);
-            thread::sleep(self.gather);
+            thread::sleep(self.options.gather);
             queue = self.queue.lock();
         }
         Some(std::mem::take(&mut queue.waiting))
@@ -389,7 +376,7 @@ impl Shared {
         let started = Instant::now();
         let received_at_us = {
             let mut stamp = self.stamp.lock();
-            stamp.newest_us = stamp.newest_us.max(self.clock.now_us());
+            stamp.newest_us = stamp.newest_us.max(self.options.clock.now_us());
             stamp.end = self.log.end() + frames.len() as u64;
             stamp.newest_us
         };

@@ -172,7 +172,7 @@ impl Wal {
     /// The random id that identifies this WAL's records.
     #[must_use]
     pub fn collector_id(&self) -> CollectorId {
-        self.shared.collector_id
+        self.shared.dir.collector_id
     }
 
     pub(crate) fn downgrade(&self) -> WeakWal {

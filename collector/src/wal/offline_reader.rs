@@ -52,7 +52,7 @@ impl WalRecords {
                 if let Some(record) = reader.next_record().map_err(&failed)? {
                     return Ok(Some(record));
                 }
-                self.skipped_bytes += reader.skipped_before_last_record();
+                self.skipped_bytes += reader.skipped_before_last;
             }
             let Some(base) = self.bases.pop() else {
                 self.reading = None;

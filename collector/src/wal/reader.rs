@@ -56,14 +56,10 @@ pub(crate) struct Reader {
     buffer_at: u64,
     pub(super) skipped_bytes: u64,
     /// Skipped bytes before the last record: after it a segment has free space.
-    skipped_before_last: u64,
+    pub(super) skipped_before_last: u64,
 }
 
 impl Reader {
-    pub(crate) fn skipped_before_last_record(&self) -> u64 {
-        self.skipped_before_last
-    }
-
     /// Reads from the segment's `base` to `end`.
     pub(crate) fn over(file: Arc<dyn SegmentFile>, key: FrameKey, base: u64, end: u64) -> Self {
         Self {
@@ -113,7 +109,7 @@ impl Reader {
                 self.skip(found.unwrap_or_else(|searched| searched));
             } else if !self.fill(missing)? {
                 // The file is shorter than the segment was.
-                self.skip_to_end();
+                self.skip(usize::MAX);
             }
         }
         Ok(None)
@@ -144,14 +140,9 @@ impl Reader {
     }
 
     fn skip(&mut self, n_bytes: usize) {
-        let next = self.end.min(self.next + n_bytes as u64);
+        let next = self.end.min(self.next.saturating_add(n_bytes as u64));
         self.skipped_bytes += next - self.next;
         self.next = next;
-    }
-
-    fn skip_to_end(&mut self) {
-        self.skipped_bytes += self.end - self.next;
-        self.next = self.end;
     }
 }
 
