@@ -132,9 +132,7 @@ async fn start_engine(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<E
     let program =
         ChildProgram::current_exe_subcommand().context("failed to find the running program")?;
     let mut engine = EmbeddedConfig::new(data_dir, library, program);
-    if let Some(access) = config.reader.access()? {
-        engine = engine.with_readers(access);
-    }
+    engine.readers = config.reader.access()?;
     let engine = EmbeddedStore::start(engine).await?;
     engine.ready().await?;
     if let Some(address) = engine.readers() {

@@ -112,8 +112,8 @@ pub(crate) async fn start_engine(dir: &Path) -> EmbeddedStore {
     let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
     let program = std::env::current_exe().expect("a path of its own");
     let program = ChildProgram::new(program, [ENGINE_CHILD]);
-    let config = EmbeddedConfig::new(dir.join("store"), library, program)
-        .with_socket(dir.join("store.sock"));
+    let mut config = EmbeddedConfig::new(dir.join("store"), library, program);
+    config.socket = Some(dir.join("store.sock"));
     let engine = EmbeddedStore::start(config)
         .await
         .expect("the engine starts");

@@ -173,8 +173,8 @@ fn prepared(records: &[Record]) -> EncodedBatch {
 async fn start_engine(dir: &std::path::Path) -> EmbeddedStore {
     let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
     let program = ChildProgram::for_tests().unwrap();
-    let config = EmbeddedConfig::new(dir.join("store"), library, program)
-        .with_socket(dir.join("store.sock"));
+    let mut config = EmbeddedConfig::new(dir.join("store"), library, program);
+    config.socket = Some(dir.join("store.sock"));
     let engine = EmbeddedStore::start(config).await.unwrap();
     engine.ready().await.unwrap();
     let target = engine.target("epwatch");

@@ -164,9 +164,9 @@ impl Store {
 pub(crate) async fn engine_in(dir: &TempDir, elements: &str) -> EmbeddedStore {
     let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
     let data = dir.path().join("store");
-    let config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap())
-        .with_socket(dir.path().join("store.sock"))
-        .with_engine_config(elements);
+    let mut config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap());
+    config.socket = Some(dir.path().join("store.sock"));
+    config.engine_config = elements.to_owned();
     let engine = EmbeddedStore::start(config).await.unwrap();
     engine.ready().await.unwrap();
     engine

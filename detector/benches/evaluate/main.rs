@@ -262,9 +262,9 @@ async fn timed(
 async fn start(dir: &Path) -> Result<EmbeddedStore> {
     let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
     let program = ChildProgram::new(std::env::current_exe()?, [ENGINE_CHILD]);
-    let config = EmbeddedConfig::new(dir.join("store"), library, program)
-        .with_memory_limit(4 << 30)
-        .with_stop_timeout(Duration::from_secs(30));
+    let mut config = EmbeddedConfig::new(dir.join("store"), library, program);
+    config.memory_limit_bytes = 4 << 30;
+    config.stop_timeout = Duration::from_secs(30);
     let store = EmbeddedStore::start(config).await?;
     store.ready().await?;
     Ok(store)

@@ -28,9 +28,10 @@ impl TestStore {
     /// Starts an engine on a folder that had one.
     pub(crate) async fn resume(dir: tempfile::TempDir) -> TestStore {
         let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
-        let config = EmbeddedConfig::new(dir.path(), library, ChildProgram::for_tests().unwrap())
-            .with_memory_limit(1 << 30)
-            .with_stop_timeout(Duration::from_secs(5));
+        let child = ChildProgram::for_tests().unwrap();
+        let mut config = EmbeddedConfig::new(dir.path(), library, child);
+        config.memory_limit_bytes = 1 << 30;
+        config.stop_timeout = Duration::from_secs(5);
         let store = EmbeddedStore::start(config).await.unwrap();
         store.ready().await.unwrap();
         TestStore { store, dir }

@@ -215,8 +215,9 @@ pub async fn start_store(program: &Path, dir: &Path) -> anyhow::Result<EmbeddedS
     let fetch = || epwatch_engines::ensure(Engine::Chdb).map_err(anyhow::Error::from);
     let library = tokio::task::spawn_blocking(fetch).await??.chdb_library();
     let child = ChildProgram::new(program, ["engine-child"]);
-    let config = EmbeddedConfig::new(dir.join("store"), library, child);
-    let store = EmbeddedStore::start(config.with_socket(dir.join("store.sock"))).await?;
+    let mut config = EmbeddedConfig::new(dir.join("store"), library, child);
+    config.socket = Some(dir.join("store.sock"));
+    let store = EmbeddedStore::start(config).await?;
     store.ready().await?;
     Ok(store)
 }

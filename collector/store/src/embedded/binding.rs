@@ -113,6 +113,9 @@ api! {
     result_bytes_written = "chdb_result_bytes_written": unsafe extern "C" fn(ResultPtr) -> u64,
 }
 
+/// Of the classes read only, mutating, mutating outside databases, control and unknown.
+const CONTROL_CLASS: u32 = 3;
+
 /// `chdb_query_analysis_v1`.
 #[repr(C)]
 #[derive(Default)]
@@ -123,23 +126,12 @@ struct RawAnalysis {
     query_class: u32,
 }
 
-/// Class of a statement by the engine's own parser.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StatementClass {
-    ReadOnly,
-    Mutating,
-    /// Changes objects outside databases: functions, users, the `system` database.
-    MutatingGlobal,
-    /// SET, USE, SYSTEM, KILL, BACKUP, ATTACH and the like.
-    Control,
-    Unknown,
-}
-
 /// The engine's analysis of a text that is not run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Analysis {
     pub(crate) n_statements: u32,
-    pub(crate) class: StatementClass,
+    /// SET, USE, SYSTEM, KILL, BACKUP, ATTACH and the like.
+    pub(crate) is_control: bool,
 }
 
 /// The loaded library. Cheap to copy: the function table lives as long as the process.
@@ -287,16 +279,9 @@ impl Connection {
                 &raw mut raw,
             )
         };
-        let class = match raw.query_class {
-            0 => StatementClass::ReadOnly,
-            1 => StatementClass::Mutating,
-            2 => StatementClass::MutatingGlobal,
-            3 => StatementClass::Control,
-            _ => StatementClass::Unknown,
-        };
         (code == 0).then_some(Analysis {
             n_statements: raw.statement_count,
-            class,
+            is_control: raw.query_class == CONTROL_CLASS,
         })
     }
 

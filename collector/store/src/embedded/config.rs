@@ -117,20 +117,30 @@ impl ChildProgram {
     }
 }
 
-/// Settings of the embedded engine. Required ones in [`new`](Self::new), the rest by `with_*`.
+/// Settings of the embedded engine. [`new`](Self::new) takes the required ones, and sets the others' defaults.
 #[derive(Debug, Clone)]
-#[must_use]
 pub struct EmbeddedConfig {
     pub(super) data_dir: PathBuf,
     pub(super) library: PathBuf,
     pub(super) program: ChildProgram,
-    socket: Option<PathBuf>,
-    memory_limit_bytes: u64,
-    pub(super) max_concurrent_queries: usize,
-    pub(super) start_timeout: Duration,
-    pub(super) stop_timeout: Duration,
-    pub(super) readers: Option<ReaderAccess>,
-    engine_config: String,
+    /// The socket's path. Its folder should be readable by this user alone. Default: `store.sock` in the engine's
+    /// folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
+    pub socket: Option<PathBuf>,
+    /// The engine's memory; one statement gets three quarters of it. Default 2 GiB; 256 MiB at least are useful.
+    pub memory_limit_bytes: u64,
+    /// Statements at the same time. Four times as many wait, more are refused. Default 64.
+    pub max_concurrent_queries: usize,
+    /// How long a start may take before the child is killed and started again. Default 60 s.
+    pub start_timeout: Duration,
+    /// How long a stop waits for running statements before the child is killed. A start waits as long for a folder
+    /// that another process still has open. Default 10 s.
+    pub stop_timeout: Duration,
+    /// A loopback port where third parties may read with a password. Default: none.
+    pub readers: Option<ReaderAccess>,
+    /// XML elements of the engine's server configuration, as ClickHouse documents them: for example a cluster and a
+    /// Keeper for trials of a schema. They are not checked here; an engine that cannot read them does not start.
+    /// Default: none.
+    pub engine_config: String,
 }
 
 impl EmbeddedConfig {
@@ -153,52 +163,6 @@ impl EmbeddedConfig {
             readers: None,
             engine_config: String::new(),
         }
-    }
-
-    /// Sets the socket's path. Its folder should be readable by this user alone. Default: `store.sock` in the
-    /// engine's folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
-    pub fn with_socket(mut self, socket: impl Into<PathBuf>) -> EmbeddedConfig {
-        self.socket = Some(socket.into());
-        self
-    }
-
-    /// Sets the engine's memory in bytes, at least 256 MiB. One statement gets three quarters of it. Default 2 GiB.
-    pub fn with_memory_limit(mut self, bytes: u64) -> EmbeddedConfig {
-        self.memory_limit_bytes = bytes.max(256 << 20);
-        self
-    }
-
-    /// Sets the number of concurrent statements. Four times as many wait, more are refused. Default 64.
-    pub fn with_max_concurrent_queries(mut self, n: usize) -> EmbeddedConfig {
-        self.max_concurrent_queries = n.max(1);
-        self
-    }
-
-    /// Sets how long a start may take before the child is killed and started again. Default 60 s.
-    pub fn with_start_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
-        self.start_timeout = timeout;
-        self
-    }
-
-    /// Sets how long a stop waits for running statements before the child is killed. A start waits as long for a
-    /// folder that another process still has open. Default 10 s.
-    pub fn with_stop_timeout(mut self, timeout: Duration) -> EmbeddedConfig {
-        self.stop_timeout = timeout;
-        self
-    }
-
-    /// Opens a loopback port where third parties may read with a password. Default: none.
-    pub fn with_readers(mut self, readers: ReaderAccess) -> EmbeddedConfig {
-        self.readers = Some(readers);
-        self
-    }
-
-    /// Adds XML elements to the engine's server configuration, as ClickHouse documents them: for example a cluster
-    /// and a Keeper for trials of a schema. They are not checked here; an engine that cannot read them does not
-    /// start. Default: none.
-    pub fn with_engine_config(mut self, elements: impl Into<String>) -> EmbeddedConfig {
-        self.engine_config = elements.into();
-        self
     }
 
     pub(super) fn engine_args(&self) -> Vec<String> {

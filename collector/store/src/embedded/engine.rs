@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::backup::is_own_backup;
-use super::binding::{BindingError, Connection, Engine, StatementClass, Stats};
+use super::binding::{BindingError, Connection, Engine, Stats};
 use super::protocol::format::{self, Streaming};
 use super::protocol::statement::{self, Kind, OutsideNames};
 use crate::lexer::quoted_name;
@@ -170,7 +170,7 @@ impl RunningEngine {
                 Some(seen) if seen.n_statements > 1 => {
                     return Err(refuse(statement::StatementRefusal::SeveralStatements));
                 }
-                Some(seen) if seen.class == StatementClass::Control && !is_backup => {
+                Some(seen) if seen.is_control && !is_backup => {
                     statement::check_control(&job.sql).map_err(refuse)?;
                 }
                 // What its parser cannot read it will refuse with a better text than ours.

@@ -93,16 +93,8 @@ impl MigrateError {
     /// Returns whether the same call may succeed later without an operator: every error of a store, its Keeper or
     /// a proxy that is not known to be final. An unknown error counts as temporary, because a wait loses nothing.
     pub fn is_temporary(&self) -> bool {
-        match self {
-            MigrateError::Store { .. } => self.code().is_none_or(|code| !FOR_GOOD.contains(&code)),
-            MigrateError::Numbering { .. }
-            | MigrateError::Placeholder { .. }
-            | MigrateError::Cluster { .. }
-            | MigrateError::Changed { .. }
-            | MigrateError::Development
-            | MigrateError::OtherSeries { .. }
-            | MigrateError::Newer { .. } => false,
-        }
+        let is_final = |code| FOR_GOOD.contains(&code);
+        matches!(self, MigrateError::Store { .. }) && !self.code().is_some_and(is_final)
     }
 
     /// Returns ClickHouse's number of the error, if ClickHouse answered.

@@ -121,7 +121,8 @@ async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
 #[tokio::test]
 async fn a_second_engine_on_a_folder_says_it_is_in_use() {
     let test = TestStore::start().await;
-    let config = config(test.dir.path()).with_stop_timeout(Duration::from_secs(1));
+    let mut config = config(test.dir.path());
+    config.stop_timeout = Duration::from_secs(1);
     let second = EmbeddedStore::start(config).await.unwrap();
     match second.ready().await {
         Err(EmbeddedError::Failed(reason @ EngineFailure::Locked { .. })) => {
@@ -201,8 +202,9 @@ async fn a_child_that_never_gets_ready_ends_with_what_it_said() {
 async fn a_child_that_hangs_at_its_start_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let hangs = ChildProgram::new("/bin/sh", ["-c", "exec sleep 1000"]);
-    let config = EmbeddedConfig::new(dir.path(), library(), hangs);
-    let store = EmbeddedStore::start(config.with_start_timeout(Duration::from_millis(20)));
+    let mut config = EmbeddedConfig::new(dir.path(), library(), hangs);
+    config.start_timeout = Duration::from_millis(20);
+    let store = EmbeddedStore::start(config);
     let failed = store.await.unwrap().ready().await.unwrap_err().to_string();
     assert!(failed.contains("no answer"), "{failed}");
 }
@@ -374,7 +376,8 @@ async fn a_foreign_file_at_the_socket_path_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("mine.txt");
     std::fs::write(&socket, "precious").unwrap();
-    let config = config(&dir.path().join("data")).with_socket(&socket);
+    let mut config = config(&dir.path().join("data"));
+    config.socket = Some(socket.clone());
     let store = EmbeddedStore::start(config).await.unwrap();
     let failed = store.ready().await.unwrap_err().to_string();
     assert!(failed.contains("mine.txt"), "{failed}");

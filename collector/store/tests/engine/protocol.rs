@@ -275,7 +275,8 @@ async fn an_insert_refused_half_way_says_why() {
 #[tokio::test]
 async fn a_full_queue_answers_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path()).with_max_concurrent_queries(1);
+    let mut config = config(dir.path());
+    config.max_concurrent_queries = 1;
     let store = EmbeddedStore::start(config).await.unwrap();
     store.ready().await.unwrap();
     // One runs, four wait; the rest is refused.

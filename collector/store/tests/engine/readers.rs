@@ -21,8 +21,9 @@ impl Readers {
     async fn start() -> Readers {
         let dir = tempfile::tempdir().unwrap();
         let access = ReaderAccess::new("127.0.0.1:0".parse().unwrap(), PASSWORD).unwrap();
-        let store = EmbeddedStore::start(config(dir.path()).with_readers(access));
-        let store = store.await.unwrap();
+        let mut config = config(dir.path());
+        config.readers = Some(access);
+        let store = EmbeddedStore::start(config).await.unwrap();
         store.ready().await.unwrap();
         let owner = store.client("");
         for sql in [

@@ -11,9 +11,11 @@ pub(crate) fn library() -> PathBuf {
 }
 
 pub(crate) fn config(data_dir: &Path) -> EmbeddedConfig {
-    EmbeddedConfig::new(data_dir, library(), ChildProgram::for_tests().unwrap())
-        .with_memory_limit(1 << 30)
-        .with_stop_timeout(Duration::from_secs(5))
+    let child = ChildProgram::for_tests().unwrap();
+    let mut config = EmbeddedConfig::new(data_dir, library(), child);
+    config.memory_limit_bytes = 1 << 30;
+    config.stop_timeout = Duration::from_secs(5);
+    config
 }
 
 /// A ready engine on a folder of its own, with the database `t`.

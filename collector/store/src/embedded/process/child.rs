@@ -124,7 +124,7 @@ async fn serve(
     let end = watch_control(control.try_clone()?);
     let version = engine.version().to_owned();
     let socket = listen::bind_socket(&orders.socket)?;
-    let service = Service::new(engine.clone(), orders.max_concurrent_queries);
+    let service = Service::new(engine.clone(), orders.max_concurrent_queries, None);
     let connections = Connections::new(MAX_CONNECTIONS);
     let mut accepting = JoinSet::new();
     let owners = Acceptor::new(service, connections.clone());
@@ -133,7 +133,7 @@ async fn serve(
     if let Some(access) = &orders.readers {
         let port = listen::bind_port(access.address()).await?;
         readers_at = Some(port.local_addr()?);
-        let service = Service::new(engine, MAX_READER_STATEMENTS).for_readers(access.clone());
+        let service = Service::new(engine, MAX_READER_STATEMENTS, Some(access.clone()));
         let readers = Acceptor::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
         accepting.spawn(readers.accept(TcpListenerStream::new(port)));
     }

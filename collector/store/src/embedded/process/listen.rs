@@ -137,7 +137,7 @@ impl Acceptor {
         permit: OwnedSemaphorePermit,
     ) {
         let service = self.service.clone();
-        let head_timeout = service.is_for_readers().then_some(READER_HEAD_TIMEOUT);
+        let head_timeout = service.readers.is_some().then_some(READER_HEAD_TIMEOUT);
         let mut stop = self.connections.stop.subscribe();
         self.connections.open.spawn(async move {
             let answer = service_fn(move |request| service.clone().handle(request));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -51,7 +51,7 @@ pub(crate) struct Service {
     slots: Arc<Semaphore>,
     queue: Arc<Semaphore>,
     /// Access of readers with a password; `None` for the socket, whose mode is the lock.
-    readers: Option<ReaderAccess>,
+    pub(crate) readers: Option<ReaderAccess>,
 }
 
 /// An error in the form for the client.
@@ -64,26 +64,17 @@ impl<E: ToString> From<E> for Failure {
 }
 
 impl Service {
-    pub(crate) fn new(engine: Arc<RunningEngine>, n_slots: usize) -> Service {
+    pub(crate) fn new(
+        engine: Arc<RunningEngine>,
+        n_slots: usize,
+        readers: Option<ReaderAccess>,
+    ) -> Service {
         Service {
             engine,
             slots: Arc::new(Semaphore::new(n_slots)),
             queue: Arc::new(Semaphore::new(n_slots * (1 + QUEUE_PER_SLOT))),
-            readers: None,
+            readers,
         }
-    }
-
-    /// For readers only.
-    pub(crate) fn for_readers(self, readers: ReaderAccess) -> Service {
-        Service {
-            readers: Some(readers),
-            ..self
-        }
-    }
-
-    /// Returns whether strangers may connect.
-    pub(crate) fn is_for_readers(&self) -> bool {
-        self.readers.is_some()
     }
 
     /// Answers one request.
@@ -412,12 +403,6 @@ impl Chunks {
     }
 }
 
-enum Next {
-    First(Bytes),
-    Rest,
-    Break(String),
-}
-
 /// The body of an unfinished answer.
 fn streamed(
     first: Bytes,
@@ -427,44 +412,39 @@ fn streamed(
     tag: String,
 ) -> Body {
     let rest = Chunks { rest, native };
-    let state = Some((Next::First(first), rest, guard));
-    let chunks = stream::unfold(state, move |state| {
+    // A broken stream ends with this error, after its trailer.
+    let broken: Option<String> = None;
+    let rest = stream::unfold(Some((rest, guard, broken)), move |state| {
         let tag = tag.clone();
         async move {
-            let (next, mut rest, mut guard) = state?;
-            match next {
-                Next::First(first) => {
-                    Some((Ok(Frame::data(first)), Some((Next::Rest, rest, guard))))
+            let (mut rest, mut guard, broken) = state?;
+            if let Some(text) = broken {
+                // hyper flushes while the body is pending; breaking at once could lose the
+                // trailer.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                return Some((Err(io::Error::other(text)), None));
+            }
+            match rest.recv().await {
+                Some(Ok(chunk)) => Some((Ok(Frame::data(chunk)), Some((rest, guard, None)))),
+                Some(Err(text)) => {
+                    guard.disarm();
+                    let trailer = Frame::data(exception_trailer(&tag, &text));
+                    Some((Ok(trailer), Some((rest, guard, Some(text)))))
                 }
-                Next::Rest => match rest.recv().await {
-                    Some(Ok(chunk)) => {
-                        Some((Ok(Frame::data(chunk)), Some((Next::Rest, rest, guard))))
-                    }
-                    Some(Err(text)) => {
-                        guard.disarm();
-                        let trailer = Frame::data(exception_trailer(&tag, &text));
-                        Some((Ok(trailer), Some((Next::Break(text), rest, guard))))
-                    }
-                    None if guard.is_finished() => {
-                        guard.disarm();
-                        None
-                    }
-                    // The thread died. The rows so far must not look like all of them.
-                    None => {
-                        let broken = io::Error::other("the statement's thread ended early");
-                        Some((Err(broken), None))
-                    }
-                },
-                Next::Break(text) => {
-                    // hyper flushes while the body is pending; breaking at once could lose the
-                    // trailer.
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    Some((Err(io::Error::other(text)), None))
+                None if guard.is_finished() => {
+                    guard.disarm();
+                    None
+                }
+                // The thread died. The rows so far must not look like all of them.
+                None => {
+                    let broken = io::Error::other("the statement's thread ended early");
+                    Some((Err(broken), None))
                 }
             }
         }
     });
-    StreamBody::new(chunks).boxed_unsync()
+    let first = stream::once(async { Ok(Frame::data(first)) });
+    StreamBody::new(first.chain(rest)).boxed_unsync()
 }
 
 /// ClickHouse's framing of an error that comes after rows (25.11 and later).
