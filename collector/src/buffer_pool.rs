@@ -1,8 +1,6 @@
 //! A pool of large buffers, for reads of the WAL and encoded rows. A fresh allocation of a megabyte has its pages cleared
 //! by the kernel, which on a virtual machine costs more than all later work on the buffer.
 
-use std::ops::{Deref, DerefMut};
-
 use parking_lot::Mutex;
 
 /// Size of a pooled buffer: a chunk of a mebibyte, with margins for alignment to blocks.
@@ -51,20 +49,6 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
-impl Deref for Buffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,11 +57,11 @@ mod tests {
     fn buffers_come_back_and_large_ones_go() {
         // Other tests use the pool at the same time, within its limit.
         let buffers: Vec<Buffer> = (0..2 * MOST_SPARE).map(|_| Buffer::of(1)).collect();
-        assert!(buffers.iter().all(|buffer| buffer.len() == BUFFER_BYTES));
+        assert!(buffers.iter().all(|buffer| buffer.0.len() == BUFFER_BYTES));
         drop(buffers);
         assert!(SPARE.lock().len() <= MOST_SPARE);
         let large = Buffer::of(BUFFER_BYTES + 1);
-        assert_eq!(large.len(), BUFFER_BYTES + 1);
+        assert_eq!(large.0.len(), BUFFER_BYTES + 1);
         drop(large);
         assert!(SPARE.lock().iter().all(|spare| spare.len() == BUFFER_BYTES));
     }

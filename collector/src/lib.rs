@@ -24,6 +24,7 @@ mod encode;
 #[doc(hidden)]
 pub mod fuzz;
 mod ingest;
+mod joined;
 mod loss_ledger_gauges;
 mod metrics;
 mod parts;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::daily_quota::{AppName, History};
 use super::{Admission, DAY_US, KnownInstallation, day_of};
+use crate::joined::joined;
 use crate::parts::Parts;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{WalError, WalOffset};
@@ -189,7 +190,7 @@ impl Loader {
     /// Adds the proven installations whose reports wait for the store.
     async fn load_wal(&self, from: WalOffset, today: u16) -> Result<(), LoadError> {
         let (admission, wal) = (self.admission.clone(), self.parts.wal.clone());
-        let reading = tokio::task::spawn_blocking(move || {
+        let mut reading = tokio::task::spawn_blocking(move || {
             let end = *wal.durable().borrow();
             let mut from = from;
             while from < end {
@@ -211,12 +212,7 @@ impl Loader {
             }
             Ok::<(), WalError>(())
         });
-        match reading.await {
-            Ok(read) => Ok(read?),
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Only a runtime that shuts down cancels this, and it drops this future too.
-            Err(_) => std::future::pending().await,
-        }
+        Ok(joined(&mut reading).await?)
     }
 }
 

@@ -1,64 +1,28 @@
-//! Matches the reports of a call against directive scopes. It decodes only the fields that scopes name.
+//! Matches the reports of a call against directive scopes. It decodes only the messages that scopes name.
 
 use bytes::Bytes;
-use epwatch_proto::{Chipset, DirectiveScope};
+use epwatch_proto::{Chipset, DirectiveScope, v1};
 use prost::Message;
 
 use crate::ingest::auth::Scope;
 
-/// The fields of a report that scopes name; prost skips all others.
+/// The fields of a report that scopes name; prost skips all others, above all series and placements.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ReportHead {
     #[prost(message, optional, tag = "8")]
-    app: Option<AppHead>,
+    app: Option<v1::App>,
     #[prost(message, optional, tag = "9")]
-    device: Option<DeviceHead>,
+    device: Option<v1::Device>,
     #[prost(message, repeated, tag = "12")]
     sessions: Vec<SessionHead>,
     #[prost(message, repeated, tag = "15")]
-    start_failures: Vec<StartFailureHead>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct AppHead {
-    #[prost(string, tag = "1")]
-    id: String,
-    #[prost(string, tag = "4")]
-    environment: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct DeviceHead {
-    #[prost(string, tag = "1")]
-    chipset_raw: String,
-    #[prost(string, tag = "2")]
-    chipset: String,
-    #[prost(string, tag = "3")]
-    soc_manufacturer: String,
-    #[prost(string, tag = "5")]
-    board: String,
-    #[prost(string, tag = "12")]
-    vendor_fingerprint_hash: String,
+    start_failures: Vec<v1::StartFailure>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct SessionHead {
     #[prost(message, optional, tag = "2")]
-    model: Option<ModelHead>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StartFailureHead {
-    #[prost(message, optional, tag = "1")]
-    model: Option<ModelHead>,
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, prost::Message)]
-struct ModelHead {
-    #[prost(string, tag = "1")]
-    id: String,
-    #[prost(string, tag = "2")]
-    version: String,
+    model: Option<v1::Model>,
 }
 
 /// One report's fields that scopes name.
@@ -68,7 +32,8 @@ struct ReporterFacts {
     /// As the device and as this collector normalise it; the SDK compares its own.
     chipsets: [String; 2],
     firmware: String,
-    models: Vec<ModelHead>,
+    /// Ids and versions.
+    models: Vec<(String, String)>,
 }
 
 /// The distinct facts of a call's reports, mostly one.
@@ -94,7 +59,8 @@ impl Reporter {
                 Chipset::normalise(&device.chipset_raw, &device.soc_manufacturer, &device.board);
             let sessions = report.sessions.into_iter().filter_map(|s| s.model);
             let failures = report.start_failures.into_iter().filter_map(|f| f.model);
-            let mut models: Vec<ModelHead> = sessions.chain(failures).collect();
+            let models = sessions.chain(failures).map(|m| (m.id, m.version));
+            let mut models: Vec<_> = models.collect();
             models.sort_unstable();
             models.dedup();
             let facts = ReporterFacts {
@@ -140,8 +106,8 @@ impl ReporterFacts {
     fn runs(&self, scope: &DirectiveScope) -> bool {
         let names_none = scope.model_id.is_empty() && scope.model_version.is_empty();
         names_none
-            || self.models.iter().any(|model| {
-                fits(&scope.model_id, &model.id) && fits(&scope.model_version, &model.version)
+            || self.models.iter().any(|(id, version)| {
+                fits(&scope.model_id, id) && fits(&scope.model_version, version)
             })
     }
 }

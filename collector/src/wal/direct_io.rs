@@ -35,12 +35,12 @@ impl Blocks {
     pub(crate) fn for_bytes(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_BYTES);
         let memory = Buffer::of(len + BLOCK_BYTES);
-        let start = memory.as_ptr().align_offset(BLOCK_BYTES);
+        let start = memory.as_ref().as_ptr().align_offset(BLOCK_BYTES);
         Self { memory, start, len }
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
+        &mut self.memory.as_mut()[self.start..self.start + self.len]
     }
 
     /// The bytes from `from` to `to`, without a copy.

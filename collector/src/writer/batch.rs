@@ -3,6 +3,7 @@
 use tokio::task::JoinHandle;
 
 use crate::encode::EncodedBatch;
+use crate::joined::joined;
 use crate::wal::{Chunk, WalOffset};
 
 /// The latest end of a batch.
@@ -73,11 +74,6 @@ impl ReadAhead {
     }
 
     pub(super) async fn get(mut self) -> RowBatch {
-        match (&mut self.0).await {
-            Ok(batch) => batch,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Only a runtime that shuts down cancels this, and it drops this future too.
-            Err(_) => std::future::pending().await,
-        }
+        joined(&mut self.0).await
     }
 }

@@ -23,6 +23,7 @@ use self::arrivals::ArrivalLog;
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
 use self::progress::{PublishedProgress, RefusalCountRow};
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder};
+use crate::joined::joined;
 use crate::parts::Parts;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
@@ -391,10 +392,5 @@ fn note_disk_failure(error: &WalError) {
 
 /// Runs a blocking function on a thread for them.
 async fn on_disk<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(run).await {
-        Ok(done) => done,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Only a runtime that shuts down cancels this, and it drops this future too.
-        Err(_) => std::future::pending().await,
-    }
+    joined(&mut tokio::task::spawn_blocking(run)).await
 }

@@ -67,11 +67,7 @@ impl ChildProgram {
     /// # Errors
     /// The path of the running executable is unknown.
     pub fn current_exe_subcommand() -> io::Result<ChildProgram> {
-        Ok(ChildProgram {
-            executable: std::env::current_exe()?,
-            args: vec!["engine-child".into()],
-            is_test: false,
-        })
+        Ok(Self::new(std::env::current_exe()?, ["engine-child"]))
     }
 
     /// An executable with arguments that calls [`run_engine_child`](super::run_engine_child).
@@ -99,9 +95,8 @@ impl ChildProgram {
             "--test-threads=1",
         ];
         Ok(ChildProgram {
-            executable: std::env::current_exe()?,
-            args: libtest.map(Into::into).to_vec(),
             is_test: true,
+            ..Self::new(std::env::current_exe()?, libtest)
         })
     }
 

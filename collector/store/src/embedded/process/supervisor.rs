@@ -234,7 +234,9 @@ impl Supervisor {
                 }
             }
             self.n_restarts += 1;
-            self.say_starting();
+            let n_restarts = self.n_restarts;
+            self.state
+                .send_replace(EngineState::Starting { n_restarts });
             tokio::select! {
                 () = tokio::time::sleep(backoff) => {}
                 () = self.stop.cancelled() => break,
@@ -242,12 +244,6 @@ impl Supervisor {
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
         self.state.send_replace(EngineState::Stopped);
-    }
-
-    fn say_starting(&self) {
-        self.state.send_replace(EngineState::Starting {
-            n_restarts: self.n_restarts,
-        });
     }
 
     async fn one_life(&mut self) -> Ended {

@@ -134,19 +134,17 @@ impl OutsideNames {
             let next = tokens.get(at + 1);
             let follows = |word| previous.is_some_and(|previous| previous.is_word(word));
             if token.is_word("OUTFILE") && follows("INTO") {
-                return Err(StatementRefusal::OutsideStore("INTO OUTFILE".into()));
+                return outside("INTO OUTFILE");
             }
             if token.is_word("INFILE") && follows("FROM") {
-                return Err(StatementRefusal::OutsideStore("FROM INFILE".into()));
+                return outside("FROM INFILE");
             }
             let Some(name) = token.name().map(str::to_ascii_lowercase) else {
                 continue;
             };
             let is_call = next.is_some_and(|next| next.text == "(");
             if is_call && self.functions.contains(&name) {
-                return Err(StatementRefusal::OutsideStore(format!(
-                    "the function {name}"
-                )));
+                return outside(&format!("the function {name}"));
             }
             if token.is_word("ENGINE") {
                 let named = next.filter(|next| next.text == "=");
@@ -157,22 +155,22 @@ impl OutsideNames {
                 };
                 let engine = named.and_then(Token::name).map(str::to_ascii_lowercase);
                 if let Some(engine) = engine.filter(|engine| self.engines.contains(engine)) {
-                    return Err(StatementRefusal::OutsideStore(format!(
-                        "the engine {engine}"
-                    )));
+                    return outside(&format!("the engine {engine}"));
                 }
             }
             if defines_dictionary && is_call && token.is_word("SOURCE") {
                 let source = tokens.get(at + 2).map_or("", |source| source.text);
                 if !["clickhouse", "null"].contains(&source.to_ascii_lowercase().as_str()) {
-                    return Err(StatementRefusal::OutsideStore(format!(
-                        "the source {source}"
-                    )));
+                    return outside(&format!("the source {source}"));
                 }
             }
         }
         Ok(())
     }
+}
+
+fn outside(what: &str) -> Result<(), StatementRefusal> {
+    Err(StatementRefusal::OutsideStore(what.to_owned()))
 }
 
 /// Refuses session and server statements that have no use here or reach outside the store.
@@ -183,17 +181,15 @@ pub(crate) fn check_control(sql: &str) -> Result<(), StatementRefusal> {
     let first = tokens(sql).find(|token| token.kind == TokenKind::Word);
     let first = first.map_or("", |token| token.text).to_ascii_uppercase();
     if first == "INSERT" && tokens(sql).nth(2).is_some_and(|t| t.is_word("FUNCTION")) {
-        return Err(StatementRefusal::OutsideStore(
-            "INSERT INTO FUNCTION".into(),
-        ));
+        return outside("INSERT INTO FUNCTION");
     }
     if CONTROL_ALLOWED.contains(&first.as_str()) {
         return Ok(());
     }
     match first.as_str() {
         "SET" | "USE" | "CREATE" | "DROP" => Err(StatementRefusal::Session(first)),
-        "SELECT" | "WITH" => Err(StatementRefusal::OutsideStore("INTO OUTFILE".into())),
-        _ => Err(StatementRefusal::OutsideStore(first)),
+        "SELECT" | "WITH" => outside("INTO OUTFILE"),
+        other => outside(other),
     }
 }
 
