@@ -23,7 +23,7 @@ const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else {
 /// merge, and two files in every part of an insert.
 ///
 /// `BACKUPS` is replaced by the folder of archives, `EXTRA` by the elements of
-/// [`EmbeddedConfig::with_engine_config`].
+/// [`EmbeddedConfig::engine_config`].
 const ENGINE_CONFIG: &str = "\
 <clickhouse>
     <backups>
