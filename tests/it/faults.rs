@@ -1,7 +1,7 @@
 //! The short form of the kill harness: collectors and store are killed under load, and no acknowledged report is lost
 //! or counted twice. `just faults` is the long form.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use epwatch_faults::{FaultOptions, Servers};
 use epwatch_runtimes::is_nightly;
@@ -45,4 +45,37 @@ async fn a_killed_serve_loses_and_doubles_nothing() {
         return;
     }
     break_things(Servers::Serve).await;
+}
+
+/// Returns the source of all Rust files below a folder.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            text.push_str(&sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+    text
+}
+
+/// A row of the document without its test would be a promise only.
+#[test]
+fn the_tests_that_the_document_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources: String = ["collector", "tests/it"]
+        .map(|folder| sources(&root.join(folder)))
+        .concat();
+    let document = fs::read_to_string(root.join("docs/faults.md")).unwrap();
+    let code = document.split('`').skip(1).step_by(2);
+    let tests = code.filter(|name| name.matches('_').count() > 3 && !name.starts_with("epwatch_"));
+    let missing: Vec<&str> = tests
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/faults.md names tests that are gone: {missing:?}"
+    );
 }
