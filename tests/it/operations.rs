@@ -62,6 +62,7 @@ struct Rule {
     severity: String,
     summary: String,
     runbook: String,
+    runbook_url: String,
     waits: String,
 }
 
@@ -87,6 +88,7 @@ fn rules(text: &str) -> Vec<Rule> {
             "labels" => &mut rule.severity,
             "summary" => &mut rule.summary,
             "runbook" => &mut rule.runbook,
+            "runbook_url" => &mut rule.runbook_url,
             "for" => &mut rule.waits,
             "annotations" => continue,
             _ => panic!("{line}"),
@@ -114,6 +116,7 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
     assert!(alerts.len() > 10, "{alerts:#?}");
     let named = metrics_named(&docs("operations.md"));
     let listed = metrics_named(&docs("metrics.md"));
+    let oncall = docs("oncall.md");
     for rule in &alerts {
         let severities = ["{ severity: page }", "{ severity: ticket }"];
         assert!(severities.contains(&rule.severity.as_str()), "{rule:#?}");
@@ -123,6 +126,9 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
         );
         assert!(!rule.summary.is_empty(), "{rule:#?}");
         assert!(rule.runbook.ends_with('.'), "{rule:#?}");
+        let section = format!("docs/oncall.md#{}", rule.name.to_lowercase());
+        assert_eq!(rule.runbook_url, section, "{rule:#?}");
+        assert!(oncall.contains(&format!("# {}\n", rule.name)), "{rule:#?}");
         let metrics = metrics_of(&rule.expr);
         assert!(
             !metrics.is_empty() || rule.name == "EpwatchDown",
