@@ -92,8 +92,8 @@ fn is_within(key: &str, section: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Reads the file, replaces values by those of the environment, and parses the result into `T`, whose defaults fill
-/// the rest.
+/// Reads the file, replaces values by those of the environment, and parses the result into `T`, whose defaults
+/// fill the rest.
 ///
 /// Reads only variables that name one of `sections`. Others, such as `EPWATCH_CACHE`, are not part of the config.
 pub(crate) fn load<T: DeserializeOwned>(

@@ -11,8 +11,7 @@ use crate::server_config::{Runs, ServerArgs};
 
 /// Checks a config file, or prints the config in effect.
 ///
-/// Both read the file, the environment (EPWATCH_COLLECTOR__LISTEN and the like) and the defaults as the
-/// servers do.
+/// Both read the file, the environment (EPWATCH_COLLECTOR__LISTEN and the like) and the defaults as the servers do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -26,8 +26,8 @@ pub struct DetectorConfig {
     pub http_listen: SocketAddr,
     /// Dashboard of a cohort, for links in notifications. App, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
-    /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added as
-    /// the fragment.
+    /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added
+    /// as the fragment.
     pub runbook_url: Option<String>,
     /// Address that is posted to after each evaluation.
     pub heartbeat: HeartbeatConfig,

@@ -1,7 +1,6 @@
 //! Text forms that all crates share: clipped text and hexadecimal.
 
-/// Returns text of at most `max_bytes` with control characters replaced by spaces, cut at a
-/// character.
+/// Returns text of at most `max_bytes` with control characters replaced by spaces, cut at a character.
 ///
 /// For senders: a receiver refuses longer text, so text of a platform or a library is clipped
 /// before it is put into a message.

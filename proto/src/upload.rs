@@ -25,8 +25,7 @@ pub const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// Largest attestation token.
 pub const MAX_ATTESTATION_BYTES: usize = 16 << 10;
 
-/// One call of Upload. The reports are the received bytes, not parsed: a malformed report must not fail the
-/// others.
+/// One call of Upload. The reports are the received bytes, not parsed: a malformed report must not fail the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct UploadRequest {

@@ -146,14 +146,14 @@ impl Watch {
 
     /// Sets whether the user consents. Returns in microseconds.
     ///
-    /// Without consent the SDK records, writes and sends nothing. Giving consent starts recording, for existing
-    /// sessions too.
+    /// Without consent the SDK records, writes and sends nothing. Giving consent starts recording, for
+    /// existing sessions too.
     ///
     /// Withdrawing consent ends recording at once. The SDK's thread then wipes the folder (spool, baselines, the
-    /// installation's secret) and asks the collector to delete everything that the installation sent. This request
-    /// survives crashes and times without a network. It is the only thing that is kept and sent until the collector
-    /// acknowledges it. Consent given again begins a new installation and a new stream; the lost runs are counted as
-    /// dropped.
+    /// installation's secret) and asks the collector to delete everything that the installation sent. This
+    /// request survives crashes and times without a network. It is the only thing that is kept and sent until the
+    /// collector acknowledges it. Consent given again begins a new installation and a new stream; the lost runs
+    /// are counted as dropped.
     ///
     /// The choice is not stored. Hosts keep it, and start with
     /// [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) if the answer is no or not known yet. If it is
@@ -167,8 +167,7 @@ impl Watch {
     }
 
     /// Begins a new installation, as if the app had been reinstalled: wipes the folder, asks the collector to delete
-    /// what was sent, and goes on. If another process of the app has withdrawn consent, the withdrawal stays in
-    /// force.
+    /// what was sent, and goes on. If another process of the app has withdrawn consent, the withdrawal stays in force.
     pub fn reset_installation(&self) {
         self.shared.reset_installation();
     }
@@ -194,8 +193,8 @@ impl Watch {
         SessionRequest::new(Arc::clone(&self.shared), model, builder)
     }
 
-    /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and uploaded as
-    /// usual.
+    /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and
+    /// uploaded as usual.
     pub fn simulated_session(
         &self,
         model: ModelInfo,
@@ -285,8 +284,8 @@ impl Watch {
     /// for example every quarter of an hour. The call touches the disk: use a background thread, one request at a
     /// time, and always pass the result to [`Self::upload_result`].
     ///
-    /// There are two [kinds](UploadBatch::kind) of requests, each with its own path. Deletions are returned without
-    /// consent too.
+    /// There are two [kinds](UploadBatch::kind) of requests, each with its own path. Deletions are returned
+    /// without consent too.
     ///
     /// ```no_run
     /// # use epwatch_sdk::{UploadError, Watch};

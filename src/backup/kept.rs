@@ -30,8 +30,8 @@ fn is_name(name: &str) -> bool {
     jiff::civil::DateTime::strptime(FORMAT, name).is_ok()
 }
 
-/// Removes all but the latest `keep` backups of a folder, and what killed runs left. Returns the removed folders. Other
-/// names stay.
+/// Removes all but the latest `keep` backups of a folder, and what killed runs left. Returns the removed folders.
+/// Other names stay.
 pub(super) fn prune(folder: &Path, keep: usize) -> anyhow::Result<Vec<PathBuf>> {
     let failed = || format!("failed to list {}", folder.display());
     let (mut whole, mut useless) = (Vec::new(), Vec::new());

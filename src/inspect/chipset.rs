@@ -34,8 +34,8 @@ impl SocModel {
 impl FromStr for SocModel {
     type Err = String;
 
-    /// Looks names up here, since QNN silently uses its default chipset for an unknown text. Numbers go to QNN as they
-    /// are.
+    /// Looks names up here, since QNN silently uses its default chipset for an unknown text. Numbers go to QNN
+    /// as they are.
     fn from_str(text: &str) -> Result<Self, String> {
         let asked = text.trim();
         let qnn_id = match asked.parse::<u32>() {

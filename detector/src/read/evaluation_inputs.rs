@@ -112,8 +112,7 @@ impl EvaluationInputs {
         Ok(windows.collect())
     }
 
-    /// Returns a version's merged clean latency on a chipset before the window and before `until`, by input
-    /// shape.
+    /// Returns a version's merged clean latency on a chipset before the window and before `until`, by input shape.
     ///
     /// # Errors
     /// The store did not answer.

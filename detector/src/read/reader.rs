@@ -73,8 +73,7 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
     /// Returns what earlier windows had, as far as verdicts are stored.
     fn history(&self, past: PastSpan) -> Answer<'_, Arc<HistoryByModel>>;
 
-    /// Returns what is held of the look-back between evaluations; `None` if nothing is: reports are in
-    /// memory.
+    /// Returns what is held of the look-back between evaluations; `None` if nothing is: reports are in memory.
     fn held_look_back(&self) -> BoxFuture<'_, Option<HeldLookBack>> {
         Box::pin(async { None })
     }

@@ -112,8 +112,7 @@ impl Source {
         }
     }
 
-    /// Reads what all models of one evaluation share; of the look-back only what the evaluations before did
-    /// not read.
+    /// Reads what all models of one evaluation share; of the look-back only what the evaluations before did not read.
     ///
     /// # Errors
     /// The store did not answer.

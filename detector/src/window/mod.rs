@@ -46,8 +46,7 @@ pub struct DeviceVote {
     pub placement: Arc<Placement>,
     /// How fast it ran; `None` without clean runs in the window.
     pub latency: Option<VoteLatency>,
-    /// Whether it was first received in an earlier window: it has a past that nobody can make up
-    /// today.
+    /// Whether it was first received in an earlier window: it has a past that nobody can make up today.
     pub is_proven: bool,
 }
 
@@ -132,8 +131,7 @@ pub struct HighQuantiles {
     pub p95_us: f64,
 }
 
-/// A device's own earlier latency with the same model and input shape, as the SDK kept it or the store
-/// has it.
+/// A device's own earlier latency with the same model and input shape, as the SDK kept it or the store has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelfBaseline {
     /// Which earlier self.
@@ -157,8 +155,7 @@ pub enum SelfBaselineKind {
     PreviousVersion(Arc<str>),
     /// The same version, before the device's firmware or runtime changed.
     EarlierRuntime,
-    /// The same version in earlier windows, as the store has them: says what changed, not whether that
-    /// was right.
+    /// The same version in earlier windows, as the store has them: says what changed, not whether that was right.
     EarlierWindows,
     /// Not its own: the median of devices of the same make on the version before.
     SameModel,

@@ -94,8 +94,7 @@ pub struct Revoke {
     #[prost(string, tag = "1")]
     pub directive_id: ::prost::alloc::string::String,
 }
-/// Where a session's graph really runs, read when it was created. The request and the result are
-/// different fields.
+/// Where a session's graph really runs, read when it was created. The request and the result are different fields.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Placement {
     /// EPs asked for in effect, in order. Not what the session got. <= 8, each <= 64.
@@ -1740,8 +1739,7 @@ pub mod collector_service_client {
         }
         /// Compress requests with the given encoding.
         ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// This requires the server to support it otherwise it might respond with an error.
         #[must_use]
         pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
             self.inner = self.inner.send_compressed(encoding);

@@ -33,8 +33,7 @@ impl<'a, M: CheckedMessage<Kept<'a>: Copy>> Last<'a, M> {
     }
 }
 
-/// Up to `N` entries. More are left to the full parser, whose sets take any number in less than
-/// quadratic time.
+/// Up to `N` entries. More are left to the full parser, whose sets take any number in less than quadratic time.
 #[derive(Debug)]
 pub(crate) struct Few<T, const N: usize> {
     entries: [T; N],

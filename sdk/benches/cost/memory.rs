@@ -9,8 +9,8 @@ use crate::{
     time::{Rig, Together, at, core_and_recorder},
 };
 
-/// Memory of series after an interval was sealed: live series, their swap partners, and the recorder's own, over all
-/// shards.
+/// Memory of series after an interval was sealed: live series, their swap partners, and the recorder's own,
+/// over all shards.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Memory {
     pub(crate) bytes_per_series: i64,

@@ -56,8 +56,8 @@ impl CoreConfig {
     /// [`SdkConfigBuilder::with_directive_key`](crate::SdkConfigBuilder::with_directive_key).
     ///
     /// # Errors
-    /// If the id is empty, longer than 64 bytes or given twice, if the key is invalid, or if there are eight keys
-    /// already.
+    /// If the id is empty, longer than 64 bytes or given twice, if the key is invalid, or if there are
+    /// eight keys already.
     pub fn with_directive_key(
         mut self,
         key_id: impl Into<String>,

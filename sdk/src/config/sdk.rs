@@ -205,8 +205,8 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Limits the bytes sent per UTC day over unmetered networks, and over networks of unknown cost; the default is
-    /// 64 MiB.
+    /// Limits the bytes sent per UTC day over unmetered networks, and over networks of unknown cost; the default
+    /// is 64 MiB.
     pub fn with_unmetered_bytes_per_day(mut self, bytes: u64) -> Self {
         self.config.budget.unmetered_per_day = bytes;
         self
@@ -265,8 +265,8 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Allows `http://` to other hosts than this one. App key and reports can then be read on the way: only for test
-    /// networks.
+    /// Allows `http://` to other hosts than this one. App key and reports can then be read on the way: only
+    /// for test networks.
     pub fn with_plaintext_to_other_hosts(mut self, allowed: bool) -> Self {
         self.config.plaintext_allowed = allowed;
         self

@@ -6,8 +6,7 @@ use super::{Core, ended_streams::EndedStreams, self_tests::SelfTestsInProcess};
 use crate::{baselines::BaselineSet, random_session_uid, time::Now};
 
 impl Core {
-    /// Sets whether runs are recorded; `true` at first. Sessions opened meanwhile are recorded once it is `true`
-    /// again.
+    /// Sets whether runs are recorded; `true` at first. Sessions opened meanwhile are recorded once it is `true` again.
     pub(crate) fn set_recording(&self, is_recording: bool) {
         self.conditions.set_recording(is_recording);
     }

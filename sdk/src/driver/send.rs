@@ -190,8 +190,8 @@ impl Driver {
         Ok(Some(batch))
     }
 
-    /// Takes an answer, or the reason why there is none. `sent` are the bytes that went out for it, if they were
-    /// counted.
+    /// Takes an answer, or the reason why there is none. `sent` are the bytes that went out for it, if
+    /// they were counted.
     ///
     /// # Errors
     /// The failure that was given or found.

@@ -74,8 +74,8 @@ pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeErro
     })
 }
 
-/// Checks whether the ONNX Runtime of this process can return placements. If not, sessions work and their latency is
-/// measured.
+/// Checks whether the ONNX Runtime of this process can return placements. If not, sessions work and their
+/// latency is measured.
 ///
 /// # Errors
 /// [`RuntimeError::NoAssignmentApi`].

@@ -52,8 +52,7 @@ impl Sums {
         self.n
     }
 
-    /// Returns the moments in another unit: 1000 turns nanoseconds into microseconds. Rounds each number once or
-    /// twice.
+    /// Returns the moments in another unit: 1000 turns nanoseconds into microseconds. Rounds each number once or twice.
     #[expect(clippy::cast_precision_loss, reason = "that is the rounding")]
     pub(crate) fn in_units_of(&self, unit: f64) -> Moments {
         if self.n == 0 {

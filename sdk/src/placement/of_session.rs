@@ -37,8 +37,8 @@ pub(crate) fn of_session(
     }
 }
 
-/// Ops that compute with floats only; quantised, they have other names or stand between QuantizeLinear and
-/// DequantizeLinear.
+/// Ops that compute with floats only; quantised, they have other names or stand between
+/// QuantizeLinear and DequantizeLinear.
 const FLOAT_OPS: [&str; 25] = [
     "AveragePool",
     "BatchNormalization",

@@ -62,8 +62,8 @@ pub struct SessionRecorder {
     uid: AtomicU64,
     created: Duration,
     shards: Shards,
-    /// Empty buffer that is swapped into one series after the other. Locked during a seal, so that there is one at a
-    /// time.
+    /// Empty buffer that is swapped into one series after the other. Locked during a seal, so that there is one
+    /// at a time.
     spare: Mutex<Option<Box<Recorded>>>,
     shapes: Interner,
     conditions: Arc<CurrentConditions>,

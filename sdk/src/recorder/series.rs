@@ -66,8 +66,8 @@ pub(crate) struct Order {
     pub(crate) longest_slow_streak: u64,
 }
 
-/// Whether the series is slow at the moment. Outlives the interval, because a slow phase that a seal divides is no
-/// switch.
+/// Whether the series is slow at the moment. Outlives the interval, because a slow phase that a seal divides
+/// is no switch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     low_ns: f64,

@@ -124,8 +124,8 @@ impl Shards {
         }
     }
 
-    /// Swaps a series' data for the empty buffer, which then counts against its p95 of `p95s`. Removes a series
-    /// without runs.
+    /// Swaps a series' data for the empty buffer, which then counts against its p95 of `p95s`. Removes a
+    /// series without runs.
     pub(super) fn swap(
         &self,
         shard: usize,

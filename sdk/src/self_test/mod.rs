@@ -81,9 +81,9 @@ impl Watch {
     /// this firmware and runtime, or if the session has no node on the NPU. The CPU session is made only if the test
     /// runs, and dropped after.
     ///
-    /// The test costs a session creation and two runs, which are not measured, and touches the SDK's folder. Call it
-    /// from a background thread, when the app is idle. At the start of a process it waits up to five seconds for the
-    /// folder.
+    /// The test costs a session creation and two runs, which are not measured, and touches the SDK's folder. Call
+    /// it from a background thread, when the app is idle. At the start of a process it waits up to five seconds
+    /// for the folder.
     ///
     /// A failure is no error of the host, but the error code of the result (see [`code`]). `cpu_session` may return
     /// ORT's error or any other.

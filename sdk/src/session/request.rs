@@ -103,16 +103,15 @@ impl SessionRequest {
         self
     }
 
-    /// Names the plan that the builder follows. [`Self::requesting`] still names the EPs that the app wants; the EPs
-    /// in effect exclude the NPU if the plan forbids it, and the session names the directive. Such a session updates
-    /// no baseline.
+    /// Names the plan that the builder follows. [`Self::requesting`] still names the EPs that the app wants; the
+    /// EPs in effect exclude the NPU if the plan forbids it, and the session names the directive. Such a session
+    /// updates no baseline.
     pub fn with_plan(mut self, plan: &SessionPlan) -> Self {
         self.plan = plan.clone();
         self
     }
 
-    /// Names the model variant that was loaded. If it is the variant the plan prefers, the directive counts as
-    /// applied.
+    /// Names the model variant that was loaded. If it is the variant the plan prefers, the directive counts as applied.
     pub fn with_variant(mut self, variant: impl Into<String>) -> Self {
         self.variant = Some(variant.into());
         self

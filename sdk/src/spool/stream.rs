@@ -95,9 +95,9 @@ impl Record {
 }
 
 impl Segment {
-    /// Time since its youngest report was sealed. For reports of this process it is monotonic, so a jump of the wall
-    /// clock drops nothing. For others it is the wall clock's, and zero if that was set back since, or not set yet at
-    /// the seal.
+    /// Time since its youngest report was sealed. For reports of this process it is monotonic, so a jump of the
+    /// wall clock drops nothing. For others it is the wall clock's, and zero if that was set back since, or not set
+    /// yet at the seal.
     pub(super) fn age(&self, now: Now) -> Duration {
         if let Some(at) = self.sealed_at {
             return now.mono.saturating_sub(at);

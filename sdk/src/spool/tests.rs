@@ -262,8 +262,7 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
 }
 
 /// An app that crashed at each start without a network: the latest folders are kept, and the runs of the others are
-/// counted. Their reports are not counted, because nobody names them; the ledger would have more dropped than
-/// recorded.
+/// counted. Their reports are not counted, because nobody names them; the ledger would have more dropped than recorded.
 #[test]
 fn folders_of_a_crash_loop_are_bounded() {
     let dir = tempfile::tempdir().unwrap();

@@ -35,8 +35,7 @@ impl UploadError {
         self.kind
     }
 
-    /// Returns when to repeat the upload. Every failure is repeated: its cause may be fixed, and the spool is
-    /// bounded.
+    /// Returns when to repeat the upload. Every failure is repeated: its cause may be fixed, and the spool is bounded.
     pub fn retry(&self) -> Retry {
         match self.retry_after {
             Some(delay) => Retry::After(delay),

@@ -30,8 +30,8 @@ pub use status::{State, Status, list};
 
 /// Returns the engine, after fetching it if it is missing or damaged. Progress goes to standard error, a line a step.
 ///
-/// Blocks, so an async caller needs a thread for it. An engine that is there costs a few `stat` calls; [`verify`]
-/// hashes it.
+/// Blocks, so an async caller needs a thread for it. An engine that is there costs a few `stat` calls;
+/// [`verify`] hashes it.
 ///
 /// # Errors
 /// The engine does not exist here ([`EngineError::is_unavailable`]), a package manager is missing or fails, a fetched

@@ -43,14 +43,14 @@ pub(crate) enum Source {
 }
 
 impl Engine {
-    /// Returns the version that this program uses, as its source calls it. `None` if the engine does not exist for this
-    /// platform.
+    /// Returns the version that this program uses, as its source calls it. `None` if the engine does not exist
+    /// for this platform.
     pub fn version(self) -> Option<&'static str> {
         plan(self, HOST).ok().map(|plan| plan.version)
     }
 
-    /// Returns why the engine does not exist for this platform: its publisher's platforms, and this one. `None` if it
-    /// exists.
+    /// Returns why the engine does not exist for this platform: its publisher's platforms, and this one. `None`
+    /// if it exists.
     pub fn unavailable_because(self) -> Option<String> {
         plan(self, HOST).err()
     }

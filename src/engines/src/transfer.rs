@@ -33,8 +33,8 @@ pub(crate) fn export(cache: &Path, plans: &[Plan], file: &Path) -> Result<(), En
     )
 }
 
-/// Takes the entries of `plans` that the archive holds into the cache, each with its hashes verified. Returns their
-/// names.
+/// Takes the entries of `plans` that the archive holds into the cache, each with its hashes verified.
+/// Returns their names.
 pub(crate) fn import(
     cache: &Path,
     plans: &[Plan],

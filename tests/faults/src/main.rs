@@ -15,8 +15,7 @@ const COULD_NOT_FIND_OUT: u8 = 3;
 
 /// Kills collectors and their store under load, and counts the reports that are lost or counted twice.
 ///
-/// Exit codes: 0 nothing is lost and nothing counted twice, 1 something is, 2 wrong use, 3 could not find
-/// out.
+/// Exit codes: 0 nothing is lost and nothing counted twice, 1 something is, 2 wrong use, 3 could not find out.
 #[derive(Debug, Parser)]
 #[command(name = "epwatch-faults")]
 struct Args {

@@ -52,8 +52,8 @@ enum Event {
 }
 
 impl Device {
-    /// Makes device number `index` with a session of the first version. Its time zero is `start_unix_ms` by its wall
-    /// clock.
+    /// Makes device number `index` with a session of the first version. Its time zero is `start_unix_ms` by
+    /// its wall clock.
     pub(crate) fn new(
         world: &Arc<World>,
         index: usize,

@@ -42,8 +42,8 @@ pub struct Traits {
 }
 
 impl Traits {
-    /// Draws a device. `lasting` is the share of devices with a lasting slow-down; `wildness` widens the spread of days
-    /// and runs.
+    /// Draws a device. `lasting` is the share of devices with a lasting slow-down; `wildness` widens the spread of
+    /// days and runs.
     pub fn draw(silicon_cv: f64, lasting: f64, wildness: f64, chance: &mut Chance) -> Self {
         Self {
             silicon: chance.factor(silicon_cv),
@@ -278,8 +278,8 @@ impl DevicePhysics {
         &self.traits
     }
 
-    /// Opens a session. Its runs take `npu_latency_us` on a median device, times `slow_factor` for the part outside of the
-    /// NPU.
+    /// Opens a session. Its runs take `npu_latency_us` on a median device, times `slow_factor` for the part outside
+    /// of the NPU.
     pub(crate) fn session(&self, npu_latency_us: f64, slow_factor: f64) -> SessionPhysics {
         SessionPhysics {
             base_us: npu_latency_us * slow_factor * self.traits.lasting,

@@ -33,8 +33,8 @@ pub(crate) struct Job {
     pub(crate) database: Option<String>,
 }
 
-/// Rows of an INSERT. Only `End` finishes it. If the channel closes without it, the client left, and nothing may be
-/// written.
+/// Rows of an INSERT. Only `End` finishes it. If the channel closes without it, the client left, and nothing
+/// may be written.
 #[derive(Debug)]
 pub(crate) enum Input {
     Rows(Bytes),

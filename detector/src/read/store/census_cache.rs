@@ -25,8 +25,7 @@ use crate::read::error::{SourceError, failed};
 use crate::read::reader::HeldLookBack;
 use crate::read::span::{Bucket, Span};
 
-/// A look-back that takes more memory is not held: then it is read each time. About 120,000,000 devices in
-/// buckets.
+/// A look-back that takes more memory is not held: then it is read each time. About 120,000,000 devices in buckets.
 pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Reports that are read at once, so that a query that fails loses little.

@@ -150,9 +150,8 @@ pub(super) const FLOODED: &str = "
     HAVING min(r.bucket) >= toDateTime(?) AND min(r.bucket) < toDateTime(?)";
 
 /// Every session with the place where it ran, its bucket and the time of its report, in the columns of
-/// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as
-/// they lie: putting them together here costs the store twice as much again. Binds: buckets, the first of
-/// them.
+/// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie:
+/// putting them together here costs the store twice as much again. Binds: buckets, the first of them.
 pub(super) const SEEN: &str = "
     SELECT app_id, environment, chipset, ort_version, ep_version, installation,
         toUInt32(bucket) AS at_s, received_at,

@@ -150,8 +150,8 @@ fn text_of(path: &Path) -> String {
 }
 
 /// Returns the chip's name from the socinfo driver, or else from the entry of the device tree that names a known
-/// chip: mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. Without one it is the last entry, which is the
-/// most general.
+/// chip: mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. Without one it is the last entry, which is
+/// the most general.
 fn qualcomm_chipset(machine: &str, entries: &[&str]) -> String {
     let chipset = |text: &str| Chipset::normalise(text, "Qualcomm", "");
     let names = || entries.iter().filter_map(|e| e.strip_prefix("qcom,")).rev();

@@ -80,15 +80,14 @@ pub struct PreflightFacts {
     pub platform: Platform,
     /// As passed to the QNN EP. A bare name is found by the system's loader.
     pub backend_path: PathBuf,
-    /// Chipset as passed to the QNN EP, by QNN's number or name. QNN has few names, but numbers that epwatch may
-    /// lack.
+    /// Chipset as passed to the QNN EP, by QNN's number or name. QNN has few names, but numbers that epwatch may lack.
     pub soc_model: String,
     /// Version of the Hexagon architecture, for example 75; the default is that of `soc_model`.
     pub hexagon_arch: Option<u32>,
     /// Folder of the app's extracted native libraries (`applicationInfo.nativeLibraryDir`).
     pub native_library_dir: Option<PathBuf>,
-    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`. A process cannot find out
-    /// otherwise.
+    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`. A process cannot
+    /// find out otherwise.
     pub declares_rpc_library: Option<bool>,
     /// QAIRT version of the model's export, for example `2.51.0`.
     pub model_qairt: String,

@@ -101,8 +101,8 @@ impl SessionLog {
 
     /// Returns the EP of each node, as the assignment API would; `None` if the log is incomplete.
     ///
-    /// A log contains neither domains nor the partition of a node: all of an EP's nodes are in its first partition
-    /// here.
+    /// A log contains neither domains nor the partition of a node: all of an EP's nodes are in its
+    /// first partition here.
     pub fn assignment(&self) -> Option<Assignment> {
         let is_plain = self.n_lists <= 1 && !self.validator_saw_partitions();
         if self.is_truncated || self.placed.is_empty() || !is_plain {
@@ -208,8 +208,7 @@ impl SessionLog {
             && n_graph.is_none_or(|n| n == self.validated.len())
     }
 
-    /// Whether the validator saw partitions as nodes. It runs again if a function's body is inlined after
-    /// partitioning.
+    /// Whether the validator saw partitions as nodes. It runs again if a function's body is inlined after partitioning.
     fn validator_saw_partitions(&self) -> bool {
         let fused = self.placed.iter().filter(|p| p.ep == QNN_EP);
         let fused: HashSet<_> = fused.flat_map(|p| &p.nodes).map(|n| &n.op_type).collect();

@@ -141,8 +141,8 @@ impl GrpcTransport {
     }
 }
 
-/// Includes the device's sleep if its time since boot is known: the monotonic clock stops meanwhile, the collector's
-/// does not.
+/// Includes the device's sleep if its time since boot is known: the monotonic clock stops meanwhile, the
+/// collector's does not.
 fn time_between(earlier: Now, later: Now) -> Duration {
     let awake = later.mono.saturating_sub(earlier.mono);
     let since_boot = earlier.uptime_ms.zip(later.uptime_ms);

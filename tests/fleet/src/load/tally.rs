@@ -12,8 +12,7 @@ use super::requests::Pending;
 /// Longest latency that is resolved, in microseconds: ten minutes.
 const HIGHEST_US: u64 = 600_000_000;
 
-/// Latency from the moment that a request was due to the ack of the last of its reports, in
-/// milliseconds.
+/// Latency from the moment that a request was due to the ack of the last of its reports, in milliseconds.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct AckLatency {
     pub p50: f64,

@@ -65,8 +65,7 @@ impl Drop for EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Prepares the data folder and starts the supervisor; [`ready`](Self::ready) waits for the
-    /// engine.
+    /// Prepares the data folder and starts the supervisor; [`ready`](Self::ready) waits for the engine.
     ///
     /// # Errors
     /// The folder cannot be made, or no socket path fits.

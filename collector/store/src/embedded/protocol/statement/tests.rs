@@ -138,8 +138,7 @@ fn files_are_refused_in_any_spelling() {
     );
 }
 
-/// Each hides the call from a reader that takes quotes, comments or blanks otherwise than the
-/// engine does.
+/// Each hides the call from a reader that takes quotes, comments or blanks otherwise than the engine does.
 #[test]
 fn calls_cannot_hide_between_quotes() {
     check_refused("SELECT $$'$$, file('x'), $$'$$", "the function file");
