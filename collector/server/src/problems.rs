@@ -72,7 +72,7 @@ impl Problems {
     /// Returns `Ok` if nothing is wrong.
     ///
     /// # Errors
-    /// All mistakes.
+    /// All mistakes, in the order of the checks.
     pub fn into_result(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }

@@ -40,13 +40,13 @@ pub enum DirectiveError {
          make it again under another one"
     )]
     IdTaken {
-        /// The id.
+        /// Id in the directive.
         id: String,
     },
     /// It has expired already.
     #[error("failed to publish: {id:?} has expired already")]
     Expired {
-        /// The id.
+        /// Id in the directive.
         id: String,
     },
     /// There is no room.

@@ -24,26 +24,26 @@ pub enum CertifiedError {
     /// It cannot be opened or read, or is no text.
     #[error("failed to read {}", path.display())]
     Read {
-        /// Which.
+        /// Path as given.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
     /// It is larger than 64 MiB.
     #[error("failed to read {} as certified placements: more than {MAX_BYTES} bytes", path.display())]
     TooLarge {
-        /// Which.
+        /// Path as given.
         path: PathBuf,
     },
     /// A line is no certified placement.
     #[error("failed to read line {line} of {} as a certified placement", path.display())]
     Line {
-        /// Which file.
+        /// Path as given.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Why.
+        /// Error of the JSON parser, with the column.
         #[source]
         source: serde_json::Error,
     },

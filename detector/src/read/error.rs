@@ -11,9 +11,9 @@ pub enum SourceError {
     /// The store did not answer, or not as expected.
     #[error("failed to read {what}")]
     Store {
-        /// What was asked for.
+        /// Name of the query.
         what: &'static str,
-        /// Why.
+        /// Error of the client or the store.
         #[source]
         source: clickhouse::error::Error,
     },
@@ -23,17 +23,17 @@ pub enum SourceError {
          detector.max_votes or shorten the window"
     )]
     TooManyVotes {
-        /// Which model.
+        /// App, environment and model id.
         model: String,
-        /// The bound.
+        /// Value of `detector.max_votes`.
         limit: usize,
     },
     /// A histogram that cannot be.
     #[error("failed to read a histogram of model {model}")]
     Histogram {
-        /// Which model.
+        /// App, environment and model id.
         model: String,
-        /// Why.
+        /// Error of the parser.
         #[source]
         source: HistogramError,
     },

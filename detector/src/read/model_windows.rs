@@ -17,7 +17,7 @@ use super::span::Span;
 /// A model that anything arrived for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundModel {
-    /// The model.
+    /// App, environment and model id.
     pub model: ModelKey,
     /// Versions times chipsets seen.
     pub cohorts: u64,
@@ -28,7 +28,7 @@ pub struct FoundModel {
 /// Everything read about one model for one window.
 #[derive(Debug)]
 pub struct ModelWindows {
-    /// The model.
+    /// App, environment and model id.
     pub model: ModelKey,
     /// One window for each version and chipset.
     pub cohorts: Vec<CohortWindow>,
@@ -38,7 +38,7 @@ pub struct ModelWindows {
     pub versions: Vec<VersionSeen>,
     /// What labs certified, the latest first.
     pub certified: Vec<CertifiedPlacement>,
-    /// Earlier windows.
+    /// Sums of verdicts of earlier windows.
     pub earlier: Arc<EarlierWindows>,
 }
 

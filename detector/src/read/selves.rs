@@ -24,12 +24,12 @@ pub enum Before {
     SameVersion,
 }
 
-/// Which runs are asked for.
+/// The runs that a query is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// Whose.
+    /// Versions whose runs count.
     pub before: Before,
-    /// Until when, exclusive, and never into the window.
+    /// End, exclusive, at or before the window's start.
     pub until: Timestamp,
     /// About how many devices and shapes there are.
     pub votes: u64,

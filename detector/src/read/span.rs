@@ -17,11 +17,11 @@ pub(super) fn bucket_at(seconds: i64) -> Bucket {
 /// The span of time a window is judged in, by receive time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Where the window ends (exclusive).
+    /// End of the window, exclusive.
     pub end: Timestamp,
-    /// Its length.
+    /// Length of the window.
     pub window: Duration,
-    /// How far back before its end earlier runs and placements are looked for.
+    /// Time before `end` in which earlier runs and placements count.
     pub lookback: Duration,
 }
 

@@ -31,12 +31,12 @@ pub const MIN_RUNS_HIGH: u64 = 20;
 /// A run is slow beyond this multiple of its device's own p10.
 pub const SLOW_RUN: f64 = 1.7;
 
-/// What a device did in a window, for one firmware, input shape and placement.
+/// Runs of a device in a window, for one firmware, input shape and placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceVote {
-    /// The device.
+    /// Never logged or shown.
     pub installation: Installation,
-    /// Its firmware.
+    /// Hash of the vendor build's fingerprint.
     pub firmware: Arc<str>,
     /// Its make, for example `SM-S921B`; empty: not known.
     pub device_model: Arc<str>,
@@ -118,7 +118,7 @@ impl AgainstSelf {
 pub struct LowQuantiles {
     /// Quantile 0.1: what the device can do undisturbed.
     pub p10_us: f64,
-    /// Median.
+    /// Quantile 0.5.
     pub p50_us: f64,
 }
 
@@ -249,14 +249,14 @@ impl SelfBaseline {
     }
 }
 
-/// Everything one cohort did in one window.
+/// Votes and events of one cohort in one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CohortWindow {
-    /// Who.
+    /// Model, version, chipset and firmware.
     pub key: CohortKey,
-    /// Where the window ends (exclusive), by receive time.
+    /// End of the window, exclusive, by receive time.
     pub end: Timestamp,
-    /// How long it is.
+    /// Length of the window.
     pub length: Duration,
     /// The devices' votes, in the order of their installations.
     pub votes: Vec<DeviceVote>,
@@ -429,7 +429,7 @@ impl CohortWindow {
 /// The input shape that most devices of a cohort ran.
 #[derive(Debug)]
 pub struct MainShape<'a> {
-    /// The shape.
+    /// Key of the shape as in the reports.
     pub shape_key: &'a str,
     /// Its votes with latency.
     pub votes: Vec<&'a DeviceVote>,
