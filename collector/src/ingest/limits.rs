@@ -143,7 +143,7 @@ impl<K: Eq + Hash> Buckets<K> {
     pub(crate) fn open(&self) -> OpenBuckets<'_, K> {
         OpenBuckets {
             buckets: self,
-            table: self.table.lock(),
+            table: (!self.is_unlimited()).then(|| self.table.lock()),
         }
     }
 
@@ -164,20 +164,20 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 }
 
-/// Locked token buckets.
+/// Locked token buckets; without a limit there is nothing to lock.
 #[derive(Debug)]
 pub(crate) struct OpenBuckets<'a, K> {
     buckets: &'a Buckets<K>,
-    table: MutexGuard<'a, BucketTable<K>>,
+    table: Option<MutexGuard<'a, BucketTable<K>>>,
 }
 
 impl<K: Eq + Hash> OpenBuckets<'_, K> {
     /// Takes `n` from the bucket of `key`; `Err` is the delay until they fit.
     pub(crate) fn take(&mut self, key: K, n: u64, now_us: u64) -> Result<(), Duration> {
-        let (buckets, table) = (self.buckets, &mut *self.table);
-        if buckets.is_unlimited() {
+        let buckets = self.buckets;
+        let Some(table) = self.table.as_deref_mut() else {
             return Ok(());
-        }
+        };
         if table.full_at_us.len() >= table.sweep_at {
             table.sweep(now_us, buckets.full_us, buckets.most);
         }
@@ -268,10 +268,10 @@ mod tests {
         let now = 1_000 * SECOND;
         let passed = (0..1_000).filter(|n| buckets.open().take(*n, 1, now).is_ok());
         assert_eq!(passed.count(), 101);
-        assert_eq!(buckets.open().table.full_at_us.len(), 100);
+        assert_eq!(buckets.table.lock().full_at_us.len(), 100);
         // Once buckets are full again they make room.
         assert_eq!(buckets.open().take(5_000, 1, now + 10 * SECOND), Ok(()));
-        assert_eq!(buckets.open().table.full_at_us.len(), 1);
+        assert_eq!(buckets.table.lock().full_at_us.len(), 1);
     }
 
     #[test]
