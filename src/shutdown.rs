@@ -80,6 +80,7 @@ impl Shutdown {
     /// it: what was acknowledged is in the WAL.
     pub(crate) async fn stop(&mut self, stopping: impl Future<Output = ()>, drain: Duration) {
         let limit = drain + AFTER_DRAIN;
+        tracing::info!(?limit, "stopping; a second signal abandons the rest");
         match self.unless_requested(timeout(limit, stopping)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => tracing::warn!(

@@ -31,7 +31,7 @@ pub enum WalCopyError {
     Wal {
         /// The WAL's directory.
         dir: PathBuf,
-        /// The error of the read.
+        /// What is missing or damaged.
         #[source]
         source: WalError,
     },

@@ -42,7 +42,7 @@ const STORE_CALLS: [&str; 10] = [
 /// Calls by the name of their app key, and whether the key was accepted. The operator chooses the names, so they are few.
 pub(crate) type KeyRequests = Family<[(&'static str, String); 2], Counter>;
 
-/// The metrics of app keys.
+/// Calls and refused reports by app key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyMetrics {
     pub(crate) requests: KeyRequests,

@@ -5,6 +5,7 @@ use std::{
     collections::HashSet,
     path::Path,
     process::{Child, Command, Stdio},
+    time::SystemTime,
 };
 
 use clickhouse::Client;
@@ -261,7 +262,11 @@ async fn backups_of_a_timer_replace_each_other_and_their_age_is_watched() {
     );
     let first = json(&mut store(&words));
     // Names have seconds.
-    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let taken_at = first["taken_at_ms"].as_u64().unwrap() / 1_000;
+    until("the next second", async || {
+        SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() > taken_at
+    })
+    .await;
     let second = json(&mut store(&words));
     assert_eq!(second["removed"], serde_json::json!([first["backup"]]));
     let left: Vec<_> = std::fs::read_dir(&backups)

@@ -71,6 +71,15 @@ async fn every_panel_has_an_answer() {
             > 0
     })
     .await;
+    // An incident is stored before the windows of its judgement.
+    until("a window is stored", || async {
+        fleet
+            .store
+            .count("SELECT count() FROM cohort_windows")
+            .await
+            > 0
+    })
+    .await;
     until("a bucket is closed", || async {
         fleet
             .store

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, ExitStatus, Stdio},
@@ -51,6 +52,14 @@ fn engine_of(server: u32) -> u32 {
     pids.find(is_child).expect("the engine runs")
 }
 
+/// Reads the log of a process until a line has `text`; then the log has no reader.
+#[track_caller]
+fn wait_for_log(running: &mut Running, text: &str) {
+    let log = BufReader::new(running.0.stderr.take().unwrap());
+    let mut lines = log.lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains(text)), "no {text:?}");
+}
+
 /// Log shippers and terminals go away; reports must not.
 #[tokio::test]
 async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
@@ -78,20 +87,22 @@ async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
 #[tokio::test]
 async fn a_hangup_does_not_end_a_server_without_files_to_read_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut running, addresses) = Running::start(&mut serve(dir.path(), "1s"));
+    let mut server = serve(dir.path(), "1s");
+    let (mut running, addresses) = Running::start(server.stderr(Stdio::piped()));
     let mut detector = epwatch("detector");
     detector
         .args(["--clickhouse", addresses["store"].as_str().unwrap()])
         .env("EPWATCH_DETECTOR__HTTP_LISTEN", "127.0.0.1:0")
         .current_dir(dir.path());
-    let mut detector = Running(detector.stdout(Stdio::piped()).spawn().unwrap());
-    let mut stdout = std::io::BufReader::new(detector.0.stdout.take().unwrap());
+    detector.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut detector = Running(detector.spawn().unwrap());
+    let mut stdout = BufReader::new(detector.0.stdout.take().unwrap());
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    stdout.read_line(&mut line).unwrap();
     assert!(line.starts_with("metrics and health"), "{line}");
     for server in [&mut running, &mut detector] {
         signal(server.0.id(), "HUP");
-        thread::sleep(Duration::from_millis(200));
+        wait_for_log(server, "SIGHUP");
         assert_eq!(server.0.try_wait().unwrap(), None);
     }
     for server in [&mut detector, &mut running] {
@@ -105,13 +116,15 @@ async fn a_hangup_does_not_end_a_server_without_files_to_read_again() {
 fn a_stop_with_an_engine_that_hangs_ends_at_its_deadline_or_at_a_second_signal() {
     for (drain, n_signals, limit) in [("1s", 1, 14), ("30s", 2, 8)] {
         let dir = tempfile::tempdir().unwrap();
-        let (mut running, _) = Running::start(&mut serve(dir.path(), drain));
+        let mut server = serve(dir.path(), drain);
+        let (mut running, _) = Running::start(server.stderr(Stdio::piped()));
         let engine = engine_of(running.0.id());
         signal(engine, "STOP");
-        for _ in 0..n_signals {
+        signal(running.0.id(), "INT");
+        // Two signals at once are one.
+        wait_for_log(&mut running, "stopping");
+        if n_signals == 2 {
             signal(running.0.id(), "INT");
-            // Two signals at once are one.
-            thread::sleep(Duration::from_millis(500));
         }
         let status = ended_within(&mut running, Duration::from_secs(limit));
         assert_eq!(status.code(), Some(0), "{drain}");

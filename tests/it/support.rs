@@ -111,6 +111,14 @@ impl Running {
     }
 }
 
+/// The text of a file of `docs`.
+pub(crate) fn docs(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("docs")
+        .join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
+}
+
 /// No wait in a test is longer than this, however busy the machine is.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 

@@ -17,9 +17,9 @@ const MAX_HELD: usize = 3 * MAX_LIVE;
 /// A directive of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedDirective {
-    /// The parsed directive.
+    /// What devices do with `signed`.
     pub directive: Directive,
-    /// The signed bytes.
+    /// As published, for devices to verify.
     pub signed: SignedDirective,
     /// Time of publication, in milliseconds since 1970.
     pub published_at_unix_ms: i64,

@@ -24,7 +24,7 @@ use crate::metrics::KeyMetrics;
 const ANY: &str = "*";
 const SCHEME: &str = "Bearer";
 
-/// The accepted keys.
+/// Keys of the config and of `keys_file`, which a reload replaces while calls go on.
 #[derive(Debug)]
 pub(crate) struct AppKeys {
     /// Keys of the config, which only a restart changes.

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 const PERIOD: Duration = Duration::from_secs(3_600);
-/// Other app ids that are told apart. An id is a sender's choice.
+/// App ids counted by name for a key and outcome; further ones share a count. A sender chooses its ids, so their
+/// number is unbounded.
 const MAX_APPS: usize = 100;
 
 #[derive(Debug, Default)]

@@ -45,7 +45,7 @@ struct Watched {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The files are in use.
+    /// The collector uses what the files hold.
     Current,
     /// The files are not usable since then; they may be half of a renewal.
     Trying(Instant),
@@ -87,8 +87,15 @@ impl Watched {
                 tracing::info!(what = self.name, "read again");
                 "done"
             }
-            (Err(_), State::Current) if !is_forced => {
+            (Err(why), State::Current) if !is_forced => {
                 self.state = State::Trying(now);
+                let (what, files) = (self.name, &self.files);
+                tracing::info!(
+                    what,
+                    ?files,
+                    why,
+                    "not usable yet, perhaps half of a renewal"
+                );
                 return;
             }
             (Err(_), State::Trying(since)) if !is_forced && now - since < GRACE => return,
@@ -106,8 +113,7 @@ impl Watched {
     }
 }
 
-/// Watches the files of keys and certificate until `stop` is cancelled. Without such files SIGHUP keeps
-/// its default action.
+/// Watches the files of keys and certificate until `stop` is cancelled. SIGHUP reads them at once.
 pub(crate) fn watch(
     parts: &Parts,
     keys: Arc<AppKeys>,

@@ -70,7 +70,7 @@ impl Batch {
 /// State and counts of the WAL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WalStats {
-    /// The durable end.
+    /// Offset up to which records are synced to disk.
     pub end: u64,
     /// Bytes from the oldest segment to the end.
     pub held_bytes: u64,

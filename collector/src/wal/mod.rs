@@ -163,7 +163,7 @@ impl Wal {
         self.shared.watermark()
     }
 
-    /// The durable end, with one change per group.
+    /// Offset up to which records are synced to disk. It changes once a group.
     #[must_use]
     pub fn durable(&self) -> watch::Receiver<WalOffset> {
         self.threads.durable.clone()

@@ -18,6 +18,7 @@ use tonic::{Code, Request, Status};
 
 use crate::hostile::half_a_grpc_call;
 use crate::http::{SERVICE, open, post, read_answer};
+use crate::log_lines::{capture, lines};
 use crate::support::{
     Device, PATIENCE, Store, check_metrics, config, connect, eventually, key_for, metric, report,
     request, start_alone, with_key,
@@ -345,6 +346,7 @@ async fn shown(address: SocketAddr, protocol: &str) -> (CertificateDer<'static>,
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewed_certificate_is_shown_without_a_restart() {
+    capture();
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (leaf("one"), leaf("two"));
     let files = TlsConfig {
@@ -378,7 +380,11 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
 
     // The certificate comes seconds before its key: until both are there the old pair stays, and that is no failure.
     replace(&files.cert_file, &two.0);
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let cert_file = files.cert_file.display().to_string();
+    eventually("half of a renewal is seen", || {
+        !lines(&["half of a renewal", &cert_file]).is_empty()
+    })
+    .await;
     assert_eq!(shown(address, "h2").await.0, certificate(&one.0));
     replace(&files.key_file, &two.1);
     let deadline = Instant::now() + PATIENCE;

@@ -3,7 +3,6 @@
 
 use std::io::{self, Write};
 use std::sync::{Mutex, Once};
-use std::time::Duration;
 
 use epwatch_collector::config::NewKey;
 use epwatch_proto::v1::Outcome;
@@ -30,7 +29,7 @@ impl Write for Captured {
     }
 }
 
-fn capture() {
+pub(crate) fn capture() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let format = tracing_subscriber::fmt().with_ansi(false);
@@ -39,7 +38,7 @@ fn capture() {
 }
 
 /// The lines so far with all of these words.
-fn lines(words: &[&str]) -> Vec<String> {
+pub(crate) fn lines(words: &[&str]) -> Vec<String> {
     let log = String::from_utf8_lossy(&LOG.lock().unwrap()).into_owned();
     let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
     log.lines().filter(has_all).map(str::to_owned).collect()
@@ -158,7 +157,6 @@ async fn a_hangup_ends_no_collector() {
             .args(["-HUP", &pid])
             .status();
         assert!(sent.unwrap().success());
-        tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(serves(address, sequence));
     }
     collector.kill();

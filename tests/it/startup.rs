@@ -1,0 +1,207 @@
+//! What a command says when it starts, and how it refuses to.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use serde_json::Value;
+
+use crate::{
+    examples::service,
+    support::{Running, check_fails, check_succeeds, docs, epwatch, json, server, tls},
+};
+
+#[test]
+fn logs_are_json_where_that_is_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let mut command = service("collector").command(root.path());
+    command
+        .env("EPWATCH_LOG", "info")
+        .env("EPWATCH_LOG_FORMAT", "json");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    let stdout = running.0.stdout.take().unwrap();
+    let said = BufReader::new(stdout).lines().next();
+    let said = said.expect("it says where it listens").unwrap();
+    assert!(said.starts_with("devices send to"), "{said}");
+    let stderr = BufReader::new(running.0.stderr.take().unwrap());
+    drop(running);
+    let lines: Vec<String> = stderr.lines().map(Result::unwrap).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        let log: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        for field in ["timestamp", "level", "message"] {
+            assert!(log[field].is_string(), "{field} of {line}");
+        }
+    }
+}
+
+#[test]
+fn logs_that_cannot_be_as_asked_for_are_wrong_use() {
+    for (variable, value) in [
+        ("EPWATCH_LOG", "warning"),
+        ("EPWATCH_LOG", "loud=very"),
+        ("EPWATCH_COLLECTOR_LISTEN", "127.0.0.1:0"),
+        ("EPWATCH_LOG_FORMAT", "JSON lines"),
+    ] {
+        check_fails(
+            epwatch("migrate --dry-run").env(variable, value),
+            2,
+            variable,
+        );
+    }
+}
+
+#[track_caller]
+fn check_wrong_use(words: &str, expected: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = epwatch(words);
+    command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+    check_fails(command.current_dir(dir.path()), 2, expected);
+}
+
+/// A service manager restarts a process that failed, but not one that cannot succeed.
+#[test]
+fn wrong_use_has_an_exit_code_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("epwatch.toml");
+    std::fs::write(&path, "[collector]\nlitsen = \"127.0.0.1:0\"\n").unwrap();
+    for command in ["serve", "collector", "detector", "migrate"] {
+        let words = format!("{command} --config {}", path.display());
+        check_wrong_use(&words, "collector.litsen");
+    }
+    check_wrong_use("serve --config none.toml", "none.toml");
+    for command in ["collector", "detector"] {
+        check_wrong_use(command, "no ClickHouse server is named");
+        check_wrong_use(&format!("{command} --clickhouse host:8123"), "host:8123");
+    }
+    check_wrong_use("load --rate=-1", "--rate");
+    let load = "load --endpoint http://127.0.0.1:9 --clickhouse host:8123";
+    check_wrong_use(load, "host:8123");
+
+    for unit in ["epwatch-collector", "epwatch-detector"] {
+        let unit = docs(&format!("examples/{unit}.service"));
+        assert!(unit.contains("\nRestartPreventExitStatus=2\n"), "{unit}");
+    }
+}
+
+/// An operator tells from a log, a page or the program itself what runs where.
+#[test]
+fn the_version_is_on_the_command_line_and_first_in_the_log() {
+    let text = check_succeeds(&mut epwatch("--version"));
+    for part in ["epwatch 0.1.0\n", "\ncommit ", "\nruntimes libchdb 26"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!(check_succeeds(&mut epwatch("-V")), "epwatch 0.1.0\n");
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = epwatch("collector --clickhouse http://127.0.0.1:9 --data-dir");
+    command
+        .arg(dir.path())
+        .env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+    command.env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    let mut running = Running(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let first = stderr.lines().next().unwrap().unwrap();
+    for part in [
+        "epwatch collector",
+        "version=\"0.1.0\"",
+        "commit=",
+        "libchdb 26",
+    ] {
+        assert!(first.contains(part), "{part} in {first}");
+    }
+}
+
+/// A port or a folder that is taken is the commonest mistake of a start, so it is found first and said at once.
+#[test]
+fn what_another_process_has_is_named_at_once_and_nothing_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, addresses) = Running::start(&mut server("serve", &dir.path().join("a")));
+    let taken = addresses["collector"].as_str().unwrap();
+    let new = dir.path().join("b");
+    let mut second = epwatch(&format!("serve --listen {taken} --data-dir"));
+    second
+        .arg(&new)
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    check_fails(&mut second, 3, "collector.listen");
+    assert!(!new.exists());
+
+    let began = std::time::Instant::now();
+    let mut second = server("serve", &dir.path().join("a"));
+    check_fails(
+        &mut second,
+        3,
+        &format!("process {} (epwatch serve)", running.0.id()),
+    );
+    // The wait for the engine of an ended process takes 10 s.
+    assert!(began.elapsed() < std::time::Duration::from_secs(8));
+}
+
+/// 0.0.0.0 is no address to send to, and a phone must not be given http where TLS is.
+#[test]
+fn devices_are_given_an_address_that_they_can_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_running, addresses) = Running::start(&mut server("serve", dir.path()));
+    let plain = addresses["endpoint"].as_str().unwrap();
+    assert_eq!(
+        plain,
+        format!("http://{}", addresses["collector"].as_str().unwrap())
+    );
+    let mut command =
+        epwatch("collector --clickhouse http://127.0.0.1:9 --json --listen 0.0.0.0:0 --data-dir");
+    command
+        .arg(dir.path().join("collector"))
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_COLLECTOR__KEYS_FILE", dir.path().join("keys.toml"))
+        .env("EPWATCH_COLLECTOR__TLS__CERT_FILE", tls("server.pem"))
+        .env("EPWATCH_COLLECTOR__TLS__KEY_FILE", tls("server.key"));
+    let key = format!("[[keys]]\nsha256 = \"{}\"\napp = \"a\"\n", "0".repeat(64));
+    std::fs::write(dir.path().join("keys.toml"), key).unwrap();
+    let (_collector, addresses) = Running::start(&mut command);
+    let with_tls = addresses["endpoint"].as_str().unwrap();
+    assert!(
+        with_tls.starts_with("https://") && !with_tls.contains("0.0.0.0"),
+        "{with_tls}"
+    );
+}
+
+#[test]
+fn a_config_is_checked_and_shown_without_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("epwatch.toml");
+    let run = |words: &str| {
+        let mut command = epwatch(&format!("config {words}"));
+        command.arg(&file).current_dir(dir.path());
+        command
+    };
+    let text = "data_dir = \"d\"\n[store]\nclickhouse = \"https://me:secret@ch.example\"\n\
+                [collector]\nlisten = \"0.0.0.0:4717\"\n";
+    std::fs::write(&file, text).unwrap();
+    check_fails(&mut run("check"), 2, "collector.keys");
+    check_succeeds(&mut run("check --for detector"));
+    let shown = check_succeeds(run("show").env("EPWATCH_COLLECTOR__BATCH__PERIOD", "3s"));
+    for line in [
+        "listen = \"0.0.0.0:4717\"",
+        "period = \"3s\"",
+        "max_bytes = \"8GiB\"",
+        "clickhouse = \"https://***@ch.example\"",
+    ] {
+        assert!(
+            shown.lines().any(|found| found == line),
+            "{line} in {shown}"
+        );
+    }
+    assert!(!shown.contains("secret"), "{shown}");
+    assert_eq!(json(&mut run("show"))["collector"]["batch"]["period"], "1s");
+    std::fs::write(&file, "[collector]\nlitsen = \"127.0.0.1:0\"\n").unwrap();
+    check_fails(&mut run("show"), 2, "collector.litsen");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
