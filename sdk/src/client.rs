@@ -23,9 +23,9 @@ use crate::{
     driver::{UploadTrigger, worker::Command},
     explain::Explanation,
     host::preflight::{self, Check, PreflightFacts},
-    placement,
+    placement::{self, HostRuntime},
     recorder::conditions::Conditions,
-    session::{SessionRequest, SimulatedSession},
+    session::{AttachRequest, SessionRequest, SimulatedSession},
     shared::Shared,
     upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
@@ -193,6 +193,39 @@ impl Watch {
         SessionRequest::new(Arc::clone(&self.shared), model, builder)
     }
 
+    /// Prepares to observe a session that the host makes without `ort`, with its own ONNX Runtime.
+    ///
+    /// The runtime is `None` if it cannot be found; runs are measured all the same. The placement needs ORT 1.24, and
+    /// options that were [prepared](HostRuntime::record_assignment) before the session was made.
+    ///
+    /// ```no_run
+    /// # use std::{ffi::c_void, time::Instant};
+    /// # use epwatch_sdk::{AttachedSession, HostRuntime, ModelInfo, Watch};
+    /// # unsafe fn example(watch: &Watch, options: *mut c_void, make: fn() -> *const c_void, run: fn()) {
+    /// let runtime = HostRuntime::loaded();
+    /// if let Some(runtime) = runtime {
+    ///     // SAFETY: the options are the runtime's.
+    ///     let _ = unsafe { runtime.record_assignment(options) };
+    /// }
+    /// let began = Instant::now();
+    /// let session = make();
+    /// let creation = began.elapsed();
+    /// // SAFETY: the session is the runtime's, and alive until its placement is read.
+    /// let session = runtime.and_then(|runtime| unsafe { runtime.session(session) });
+    /// let observed = watch
+    ///     .attach(ModelInfo::new("segmenter", "3").unwrap(), runtime)
+    ///     .requesting(["QNNExecutionProvider"])
+    ///     .observe(session, Some(creation));
+    ///
+    /// let began = AttachedSession::now();
+    /// run();
+    /// observed.record(began, AttachedSession::now() - began);
+    /// # }
+    /// ```
+    pub fn attach(&self, model: ModelInfo, runtime: Option<HostRuntime>) -> AttachRequest {
+        AttachRequest::new(Arc::clone(&self.shared), model, runtime)
+    }
+
     /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and
     /// uploaded as usual.
     pub fn simulated_session(
@@ -228,6 +261,12 @@ impl Watch {
             count: 1,
         };
         self.shared.core().start_failed(failure);
+    }
+
+    /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. For hosts that send by themselves, for
+    /// example when the app goes to the background. Touches the disk.
+    pub fn seal(&self) {
+        self.shared.driver().seal();
     }
 
     /// Seals recorded runs and sends every waiting report, whatever the schedule says. For tests, demos, and apps
@@ -349,6 +388,7 @@ impl Watch {
         let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
         let of_device = device.hexagon_arch.or_else(of_chipset);
         facts.hexagon_arch = facts.hexagon_arch.or(of_device);
+        facts.api_level = facts.api_level.or(device.api_level);
         if facts.runtime_qairt.is_empty() {
             facts
                 .runtime_qairt

@@ -6,6 +6,7 @@
 //! - [`Watch`] is the handle of one process. It makes sessions, and owns a thread that seals, stores and uploads
 //!   reports.
 //! - [`ObservedSession`] wraps an `ort` session: its [`placement`] once, one latency sample per run.
+//! - [`AttachedSession`] is the same for a session that a host in another language has made.
 //! - [`SessionPlan`] is the operator's directives applied to the next session.
 //! - [`self_test`] compares NPU and CPU on a reference input.
 //! - [`preflight`] finds what keeps the NPU from starting, before a session is made.
@@ -61,11 +62,12 @@ pub use crate::explain::{
     FailedCheck,
 };
 pub use crate::host::device::simulated_device;
+pub use crate::placement::{HostRuntime, HostSession, PrepareError};
 pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;
 pub use crate::session::SimulatedSession;
-pub use crate::session::{ObservedSession, SessionRequest};
+pub use crate::session::{AttachRequest, AttachedSession, ObservedSession, SessionRequest};
 pub use crate::spool::Limits;
 pub use crate::time::Now;
 pub use crate::upload::budget::{ByteBudget, NetworkKind};

@@ -26,7 +26,7 @@ use crate::{
     },
     host::{preflight::Check, thermal_zones::ThermalReader},
     lock::lock,
-    placement, random_stream,
+    random_stream,
     recorder::{SessionRecorder, conditions::CurrentConditions},
     time::Clock,
 };
@@ -165,13 +165,13 @@ impl Shared {
         lock(&self.checks)
     }
 
-    /// Takes ORT's version from the loaded library, once.
-    pub(crate) fn note_ort_version(&self) {
+    /// Takes ORT's version, once.
+    pub(crate) fn note_ort_version(&self, version: impl FnOnce() -> Option<String>) {
         let is_known = !self.core().runtime.ort_version.is_empty();
         if is_known {
             return;
         }
-        if let Some(version) = placement::ort_version() {
+        if let Some(version) = version() {
             let mut core = self.core();
             let mut runtime = core.runtime.clone();
             runtime.ort_version = version;

@@ -31,13 +31,36 @@ impl Now {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     origin: Instant,
+    /// The same instant by [`Self::system`].
+    system_origin: Duration,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
         Self {
             origin: Instant::now(),
+            system_origin: Self::system(),
         }
+    }
+
+    /// The system's monotonic clock as a number, for hosts that cannot make an [`Instant`].
+    #[cfg(unix)]
+    #[inline]
+    pub(crate) fn system() -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Duration::try_from(now).unwrap_or_default()
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn system() -> Duration {
+        static ORIGIN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        ORIGIN.elapsed()
+    }
+
+    /// Converts a reading of [`Self::system`].
+    #[inline]
+    pub(crate) fn mono_of_system(&self, at: Duration) -> Duration {
+        at.saturating_sub(self.system_origin)
     }
 
     /// Converts an instant that the caller has read anyway.

@@ -3,14 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use epwatch_proto::{
-    DropReason, Model, ModelHash, Placement, SelfTest, Session, SessionOptions, SessionUid,
-    SparseHistogram,
+    DropReason, Model, ModelHash, Placement, ReasonCode, SelfTest, Session, SessionOptions,
+    SessionUid, SparseHistogram,
 };
 
 use super::{Core, report::SessionPart};
 use crate::{
     baselines::{BaselineKey, BaselineUpdate, MeasuredOn, ShapeBaselines, is_clean},
     explain::{ExplainedSession, Explanation},
+    placement::DEVICE_RESET,
     policy, random_session_uid,
     recorder::{Drained, SeriesSnapshot, SessionRecorder},
     time::Now,
@@ -60,6 +61,8 @@ pub(super) struct SessionState {
     pub(super) self_tests: Vec<SelfTest>,
     /// Latencies of all sealed runs.
     pub(super) sealed: SparseHistogram,
+    /// Whether a run failed because the DSP restarted.
+    dsp_restarted: bool,
 }
 
 impl Core {
@@ -91,6 +94,7 @@ impl Core {
             is_reported: false,
             self_tests: Vec::new(),
             sealed: SparseHistogram::default(),
+            dsp_restarted: false,
         });
         self.drain_closed_sessions();
         recorder
@@ -167,7 +171,12 @@ impl Core {
             ort_version: self.runtime.ort_version.clone(),
             chipset: self.device.chipset.as_str().to_owned(),
             sessions: sessions
-                .map(|s| ExplainedSession::of(&s.session, &s.sealed))
+                .map(|s| {
+                    let mut session = ExplainedSession::of(&s.session, &s.sealed);
+                    let restarted = s.dsp_restarted.then_some(ReasonCode::DspRestarted);
+                    session.reasons.extend(restarted.map(Into::into));
+                    session
+                })
                 .collect(),
             directives: self.directives.explained(now),
             ..Explanation::default()
@@ -192,6 +201,8 @@ impl Core {
     fn take_part(&mut self, state: &mut SessionState) -> (Option<SessionPart>, bool) {
         let drained = state.recorder.drain();
         let is_closed = drained.is_closed;
+        let mut errors = drained.errors.iter();
+        state.dsp_restarted |= errors.any(|(code, _)| *code == DEVICE_RESET);
         self.update_baselines(&state.session, &drained);
         for series in &drained.series {
             state.sealed.merge(&series.histogram);

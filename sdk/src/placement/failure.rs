@@ -11,10 +11,19 @@ use super::log::{SessionLog, setup_reason};
 /// Longest text of a start failure, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// Returns the reason by ORT's message, or else by a captured log, which is less precise.
-pub(crate) fn start_failure_reason(message: &str, captured: Option<&SessionLog>) -> ReasonCode {
+/// `ORT_DEVICE_RESET`, by which EPs report a restarted DSP since ORT 1.28.
+pub(crate) const DEVICE_RESET: i32 = 15;
+
+/// Returns the reason by ORT's status code and message, or else by a captured log, which is less precise.
+pub(crate) fn start_failure_reason(
+    ort_status_code: i32,
+    message: &str,
+    captured: Option<&SessionLog>,
+) -> ReasonCode {
+    let by_code = (ort_status_code == DEVICE_RESET).then_some(ReasonCode::DspRestarted);
     let by_log = || captured?.reasons.first().copied();
-    setup_reason(message)
+    by_code
+        .or_else(|| setup_reason(message))
         .or_else(by_log)
         .unwrap_or(ReasonCode::Unknown)
 }
@@ -42,7 +51,7 @@ mod tests {
 
     #[test]
     fn seen_signatures_have_their_code_and_others_are_unknown() {
-        let check = |text, reason| assert_eq!(start_failure_reason(text, None), reason);
+        let check = |text, reason| assert_eq!(start_failure_reason(1, text, None), reason);
         check(
             "Node 'x' was inserted using the NHWC format as requested by QNNExecutionProvider, but \
              was not selected by that EP.",
@@ -50,6 +59,8 @@ mod tests {
         );
         check("QNN_COMMON_ERROR_MEM_ALLOC", ReasonCode::PrepareFailed);
         check("something else", ReasonCode::Unknown);
+        let reset = start_failure_reason(DEVICE_RESET, "something else", None);
+        assert_eq!(reset, ReasonCode::DspRestarted);
     }
 
     #[test]

@@ -46,11 +46,14 @@ pub fn inspect_file(
     let captured = capture_log(&builder, make);
     match make(&mut builder) {
         Ok(session) => Inspection::Placed(Box::new(placed(&session, &captured, input))),
-        Err(error) => Inspection::Failed {
-            error: clipped(error.message().trim(), MAX_ERROR_BYTES),
-            reason: start_failure_reason(error.message(), Some(&captured)),
-            status_code: status_code(error.code()),
-        },
+        Err(error) => {
+            let status_code = status_code(error.code());
+            Inspection::Failed {
+                error: clipped(error.message().trim(), MAX_ERROR_BYTES),
+                reason: start_failure_reason(status_code, error.message(), Some(&captured)),
+                status_code,
+            }
+        }
     }
 }
 

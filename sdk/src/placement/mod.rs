@@ -16,13 +16,15 @@ mod ort;
 mod summary;
 
 pub use self::inspect::{Inspection, inspect_file};
-pub use self::ort::{AssignedNode, Assignment, Subgraph, ort_version, read};
+pub use self::ort::{
+    AssignedNode, Assignment, HostRuntime, HostSession, PrepareError, Subgraph, ort_version, read,
+};
 pub use self::summary::{PlacementInput, summarise};
 
 pub(crate) use self::ep_context::ep_compatibility;
-pub(crate) use self::failure::{scrubbed, start_failure_reason, status_code};
+pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason, status_code};
 pub(crate) use self::log_capture::capture_log;
-pub(crate) use self::of_session::of_session;
+pub(crate) use self::of_session::of_assignment;
 #[cfg(feature = "qnn")]
 pub(crate) use self::ort::has_ep_device;
 pub(crate) use self::ort::{FIRST_MINOR, record_assignment};

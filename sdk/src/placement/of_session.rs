@@ -5,20 +5,19 @@ use epwatch_proto::{
     chipset::{Fp16, Soc, soc_by_soc_model},
     placement::{CPU_EP, MAX_REASONS},
 };
-use ort::session::Session;
 
-use super::{PlacementInput, log::SessionLog, read, summarise};
+use super::{Assignment, PlacementInput, log::SessionLog, summarise};
 
-/// Reads a placement from ORT's assignment API, or else from a captured log. The chipset explains refusals: the one
+/// Returns the placement by ORT's assignment, or else by a captured log. The chipset explains refusals: the one
 /// given to the EP, the log's, or else the device's own.
-pub(crate) fn of_session(
-    session: &Session,
+pub(crate) fn of_assignment(
+    assignment: Result<Assignment, ReasonCode>,
     captured: Option<&SessionLog>,
     input: PlacementInput<'_>,
     device: Option<&'static Soc>,
 ) -> Placement {
     let given = soc_by_soc_model(input.soc_model);
-    match (read(session), captured) {
+    match (assignment, captured) {
         (Ok(assignment), captured) => {
             let mut placement = summarise(&assignment, input);
             match captured {

@@ -2,43 +2,30 @@
 //!
 //! A run costs the host two clock reads and a record. Outputs and errors are ORT's own, unchanged.
 
-use std::sync::Arc;
-
 use epwatch_proto::{Placement, SessionUid};
 use ort::session::{RunOptions, Session, SessionInputs, SessionOutputs};
 
 use super::{
+    observation::Observation,
     run::observed,
     shape_key::{ShapeKey, has_one_shape},
 };
-use crate::{placement, recorder::SessionRecorder, time::Clock};
+use crate::placement;
 
 /// An ONNX Runtime session whose runs are measured.
 #[derive(Debug)]
 pub struct ObservedSession {
     session: Session,
-    placement: Placement,
-    recorder: Arc<SessionRecorder>,
-    clock: Clock,
+    observation: Observation,
     has_one_shape: bool,
-    repeats_self_test: bool,
 }
 
 impl ObservedSession {
-    pub(super) fn new(
-        session: Session,
-        placement: Placement,
-        recorder: Arc<SessionRecorder>,
-        clock: Clock,
-        repeats_self_test: bool,
-    ) -> Self {
+    pub(super) fn new(session: Session, observation: Observation) -> Self {
         Self {
             has_one_shape: has_one_shape(session.inputs()),
             session,
-            placement,
-            recorder,
-            clock,
-            repeats_self_test,
+            observation,
         }
     }
 
@@ -53,7 +40,13 @@ impl ObservedSession {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
         let run = || self.session.run(inputs);
-        observed(&self.recorder, &self.clock, &shape, run, code_of)
+        observed(
+            &self.observation.recorder,
+            &self.observation.clock,
+            &shape,
+            run,
+            code_of,
+        )
     }
 
     /// As [`Session::run_with_options`], measured. Options that select outputs are not supported, because `ort` does
@@ -69,26 +62,32 @@ impl ObservedSession {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
         let run = || self.session.run_with_options(inputs, options);
-        observed(&self.recorder, &self.clock, &shape, run, code_of)
+        observed(
+            &self.observation.recorder,
+            &self.observation.clock,
+            &shape,
+            run,
+            code_of,
+        )
     }
 
     /// Returns where the session runs. It does not change after creation.
     pub fn placement(&self) -> &Placement {
-        &self.placement
+        &self.observation.placement
     }
 
     /// Returns the session's id in reports.
     pub fn uid(&self) -> SessionUid {
-        self.recorder.uid()
+        self.observation.recorder.uid()
     }
 
     /// Whether its self-test runs although it ran before.
     pub(crate) fn repeats_self_test(&self) -> bool {
-        self.repeats_self_test
+        self.observation.repeats_self_test
     }
 
     pub(crate) fn self_test_repeated(&mut self) {
-        self.repeats_self_test = false;
+        self.observation.repeats_self_test = false;
     }
 
     /// Returns `ort`'s session, for its inputs, outputs and metadata.
@@ -99,12 +98,6 @@ impl ObservedSession {
     /// Returns `ort`'s session. Its own runs are not measured.
     pub fn session_mut(&mut self) -> &mut Session {
         &mut self.session
-    }
-}
-
-impl Drop for ObservedSession {
-    fn drop(&mut self) {
-        self.recorder.close();
     }
 }
 

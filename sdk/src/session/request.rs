@@ -1,38 +1,40 @@
-//! A session about to be made: what the host says of it, and its creation.
+//! A session that is about to be observed: the host's facts on it, its creation, and the beginning of its record.
+//!
+//! `ort`'s sessions are made here, from the host's builder. Sessions of hosts in other languages exist already
+//! (`attached.rs`). Both share everything but that.
 
 use std::{
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use epwatch_proto::{
     GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, StartFailure, StartPhase,
-    placement::is_npu_ep,
 };
 use ort::session::{Session, builder::SessionBuilder};
 
-use super::observed::ObservedSession;
+use super::{observation::Observation, observed::ObservedSession};
 use crate::{
     config::ModelInfo,
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
     driver::worker::Command,
-    placement::{self, PlacementInput},
+    placement::{self, Assignment, PlacementInput, log::SessionLog},
     shared::Shared,
 };
 
-/// A session about to be made.
+/// A session about to be observed, made from an `ort` builder or [by the host](crate::AttachRequest).
 ///
-/// ORT cannot return the EPs that a builder was given, so the host names them with [`requesting`](Self::requesting).
+/// ORT cannot return the EPs that a session was given, so the host names them with [`requesting`](Self::requesting).
 /// Without them the session counts as one for the CPU.
-#[derive(Debug)]
 #[must_use = "the session is made by one of the commit functions"]
-pub struct SessionRequest {
-    shared: Arc<Shared>,
+pub struct SessionRequest<S = SessionBuilder> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) source: S,
     model: ModelInfo,
-    builder: Builder,
     requested_eps: Vec<String>,
     options: SessionOptions,
     manifest: Option<ModelManifest>,
@@ -44,20 +46,24 @@ pub struct SessionRequest {
 }
 
 /// `ort`'s builder has no Debug.
-struct Builder(SessionBuilder);
-
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SessionBuilder")
+impl<S> fmt::Debug for SessionRequest<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionRequest")
+            .field("model", &self.model)
+            .field("requested_eps", &self.requested_eps)
+            .field("options", &self.options)
+            .field("reasons", &self.reasons)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
     }
 }
 
-impl SessionRequest {
-    pub(crate) fn new(shared: Arc<Shared>, model: ModelInfo, builder: SessionBuilder) -> Self {
+impl<S> SessionRequest<S> {
+    pub(crate) fn new(shared: Arc<Shared>, model: ModelInfo, source: S) -> Self {
         Self {
             shared,
+            source,
             model,
-            builder: Builder(builder),
             requested_eps: Vec::new(),
             options: SessionOptions::default(),
             manifest: None,
@@ -69,7 +75,7 @@ impl SessionRequest {
         }
     }
 
-    /// Names the EPs that the builder was given, in order, for example `QNNExecutionProvider`. The first eight count.
+    /// Names the EPs that the session is given, in order, for example `QNNExecutionProvider`. The first eight count.
     /// The CPU EP need not be named.
     pub fn requesting<T: Into<String>>(mut self, eps: impl IntoIterator<Item = T>) -> Self {
         let eps: Vec<String> = eps.into_iter().map(Into::into).collect();
@@ -77,7 +83,7 @@ impl SessionRequest {
         self
     }
 
-    /// Names options of the builder that change where or how fast the model runs.
+    /// Names options of the session that change where or how fast the model runs.
     pub fn with_options(mut self, options: SessionOptions) -> Self {
         self.options = options;
         self
@@ -95,15 +101,7 @@ impl SessionRequest {
         self
     }
 
-    /// Captures ONNX Runtime's verbose log, so that each CPU node has the validator's reason, and ORT older than 1.24
-    /// has a placement at all. The log comes from a separate session, made just before this one and dropped. So
-    /// making the session takes twice as long; the cost of runs and the host's logger do not change.
-    pub fn with_log_capture(mut self) -> Self {
-        self.captures_log = true;
-        self
-    }
-
-    /// Names the plan that the builder follows. [`Self::requesting`] still names the EPs that the app wants; the
+    /// Names the plan that the session follows. [`Self::requesting`] still names the EPs that the app wants; the
     /// EPs in effect exclude the NPU if the plan forbids it, and the session names the directive. Such a session
     /// updates no baseline.
     pub fn with_plan(mut self, plan: &SessionPlan) -> Self {
@@ -122,6 +120,88 @@ impl SessionRequest {
     /// [self-test](crate::Watch::self_test) runs again.
     pub fn after_run_error(mut self) -> Self {
         self.phase = StartPhase::RecreationAfterRunError;
+        self
+    }
+
+    /// Returns the request in effect, after directives.
+    pub(super) fn in_effect(&mut self) -> EffectiveRequest {
+        let variant = self.variant.as_deref();
+        let in_effect = EffectiveRequest::of(&self.plan, &self.requested_eps, variant);
+        let reason = ReasonCode::NpuOffByDirective;
+        if in_effect.is_npu_off() && !self.reasons.contains(&reason) {
+            self.reasons.push(reason);
+        }
+        in_effect
+    }
+
+    /// Counts the failure to make the session.
+    pub(super) fn count_failure(
+        self,
+        in_effect: EffectiveRequest,
+        ort_status_code: i32,
+        message: &str,
+        captured: Option<&SessionLog>,
+    ) {
+        let failure = StartFailure {
+            model: self.model.into(),
+            requested_eps: in_effect.requested_eps,
+            phase: self.phase,
+            reason: placement::start_failure_reason(ort_status_code, message, captured),
+            ort_status_code,
+            text: placement::scrubbed(message),
+            count: 1,
+        };
+        self.shared.core().start_failed(failure);
+    }
+
+    /// Begins to observe a session that exists.
+    pub(super) fn begin(
+        self,
+        in_effect: EffectiveRequest,
+        creation: Option<Duration>,
+        captured: Option<&SessionLog>,
+        assignment: impl FnOnce() -> Result<Assignment, ReasonCode>,
+        ep_compatibility: impl FnOnce() -> String,
+    ) -> Observation {
+        // The host has its session even if reading the placement fails.
+        let device = self.shared.core().device.chipset.soc();
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let input = PlacementInput {
+                requested_eps: &in_effect.requested_eps,
+                soc_model: &self.options.soc_model,
+                manifest: self.manifest.as_ref(),
+                known_reasons: &self.reasons,
+            };
+            placement::of_assignment(assignment(), captured, input, device)
+        }));
+        let mut placement = read.unwrap_or_else(|_panic| {
+            Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
+        });
+        let mut model = self.model;
+        if placement.graph_kind == GraphKind::EpContext {
+            model.model.ep_compatibility = ep_compatibility();
+        }
+        let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
+        let mut info = SessionInfo::new(model, placement.clone());
+        info.requested_eps = self.requested_eps;
+        info.options = self.options;
+        info.creation = creation;
+        info.directive_id = in_effect.directive_id();
+        Observation {
+            placement,
+            recorder: self.shared.open(info, &in_effect),
+            clock: self.shared.clock,
+            repeats_self_test: self.phase == StartPhase::RecreationAfterRunError,
+        }
+    }
+}
+
+impl SessionRequest {
+    /// Captures ONNX Runtime's verbose log, so that each CPU node has the validator's reason, and ORT older than 1.24
+    /// has a placement at all. The log comes from a separate session, made just before this one and dropped. So
+    /// making the session takes twice as long; the cost of runs and the host's logger do not change.
+    pub fn with_log_capture(mut self) -> Self {
+        self.captures_log = true;
         self
     }
 
@@ -150,76 +230,42 @@ impl SessionRequest {
     }
 
     fn commit(
-        self,
+        mut self,
         make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
     ) -> ort::Result<ObservedSession> {
-        let mut builder = placement::record_assignment(self.builder.0);
-        self.shared.note_ort_version();
+        let mut builder = placement::record_assignment(self.source.clone());
+        self.shared.note_ort_version(placement::ort_version);
         let captured = self
             .captures_log
             .then(|| placement::capture_log(&builder, &make));
-        let in_effect =
-            EffectiveRequest::of(&self.plan, &self.requested_eps, self.variant.as_deref());
-        let mut reasons = self.reasons;
-        if in_effect.is_npu_off() && !reasons.contains(&ReasonCode::NpuOffByDirective) {
-            reasons.push(ReasonCode::NpuOffByDirective);
-        }
+        let in_effect = self.in_effect();
         let began = Instant::now();
         let made = make(&mut builder);
-        let creation = began.elapsed();
+        let creation = Some(began.elapsed());
         let session = match made {
             Ok(session) => session,
             Err(error) => {
-                let failure = StartFailure {
-                    model: self.model.into(),
-                    requested_eps: in_effect.requested_eps,
-                    phase: self.phase,
-                    reason: placement::start_failure_reason(error.message(), captured.as_ref()),
-                    ort_status_code: placement::status_code(error.code()),
-                    text: placement::scrubbed(error.message()),
-                    count: 1,
-                };
-                self.shared.core().start_failed(failure);
+                let code = placement::status_code(error.code());
+                self.count_failure(in_effect, code, error.message(), captured.as_ref());
                 return Err(error);
             }
         };
         #[cfg(feature = "qnn")]
-        if reasons.is_empty() && in_effect.requested_eps.iter().any(|ep| is_npu_ep(ep)) {
-            reasons.extend(crate::host::qnn::missing());
+        if self.reasons.is_empty()
+            && in_effect
+                .requested_eps
+                .iter()
+                .any(|ep| epwatch_proto::placement::is_npu_ep(ep))
+        {
+            self.reasons.extend(crate::host::qnn::missing());
         }
-        // The host has its session even if reading the placement fails.
-        let device = self.shared.core().device.chipset.soc();
-        let read = catch_unwind(AssertUnwindSafe(|| {
-            let input = PlacementInput {
-                requested_eps: &in_effect.requested_eps,
-                soc_model: &self.options.soc_model,
-                manifest: self.manifest.as_ref(),
-                known_reasons: &reasons,
-            };
-            placement::of_session(&session, captured.as_ref(), input, device)
-        }));
-        let mut placement = read.unwrap_or_else(|_panic| {
-            Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
-        });
-        let mut model = self.model;
-        if placement.graph_kind == GraphKind::EpContext {
-            model.model.ep_compatibility = placement::ep_compatibility(&session);
-        }
-        let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
-        let mut info = SessionInfo::new(model, placement.clone());
-        info.requested_eps = self.requested_eps;
-        info.options = self.options;
-        info.creation = Some(creation);
-        info.directive_id = in_effect.directive_id();
-        let recorder = self.shared.open(info, &in_effect);
-        let repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
-        let clock = self.shared.clock;
-        Ok(ObservedSession::new(
-            session,
-            placement,
-            recorder,
-            clock,
-            repeats_self_test,
-        ))
+        let observation = self.begin(
+            in_effect,
+            creation,
+            captured.as_ref(),
+            || placement::read(&session),
+            || placement::ep_compatibility(&session),
+        );
+        Ok(ObservedSession::new(session, observation))
     }
 }

@@ -9,6 +9,11 @@
     reason = "a test's helpers fail the test"
 )]
 
+#[expect(
+    unsafe_code,
+    reason = "pointers as a host in another language has them"
+)]
+mod attached;
 mod baselines;
 mod churn;
 mod consent;

@@ -93,6 +93,10 @@ pub struct PreflightFacts {
     pub model_qairt: String,
     /// QAIRT version of the runtime.
     pub runtime_qairt: String,
+    /// Version of the registered QNN plugin, for example `2.7.0`; empty for an EP that is built into ORT.
+    pub plugin_version: String,
+    /// Android's API level; the default is that of the device's facts.
+    pub api_level: Option<u32>,
 }
 
 /// One cause that keeps the NPU from starting.
@@ -140,6 +144,7 @@ fn run_on(host: &dyn Host, facts: &PreflightFacts) -> Vec<Check> {
         backend_library(host, facts),
         soc_model(facts),
         runtime_age(facts),
+        plugin_device(facts),
         rpc_library(host, facts),
         library_path(host, facts),
         extracted_libraries(host, facts),
@@ -208,6 +213,32 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
         None => default,
     };
     Some([next(None)?, next(None)?, next(Some(0))?])
+}
+
+/// Up to this version the plugin looks for the DSP in `/dev`, which no Android app may list (onnxruntime-qnn #679).
+const LAST_PLUGIN_WITHOUT_NPU: [u32; 3] = [2, 4, 0];
+
+/// Later plugins read `ro.soc.manufacturer`, which exists from this API level on (Android 12).
+const FIRST_API_WITH_SOC_MANUFACTURER: u32 = 31;
+
+/// Some versions of the plugin offer no device to an Android app, and ORT then uses the CPU without an error.
+fn plugin_device(facts: &PreflightFacts) -> Option<Check> {
+    let version = numbers(&facts.plugin_version)?;
+    if facts.platform != Platform::Android {
+        return None;
+    }
+    let plugin = &facts.plugin_version;
+    if version <= LAST_PLUGIN_WITHOUT_NPU {
+        let seen = format!("plugin {plugin} finds no NPU in an Android app; ship a later one");
+        return check(ReasonCode::NoEpDevice, seen);
+    }
+    let level = facts
+        .api_level
+        .filter(|level| *level < FIRST_API_WITH_SOC_MANUFACTURER)?;
+    let seen = format!(
+        "plugin {plugin} finds the NPU from API level {FIRST_API_WITH_SOC_MANUFACTURER} on, this is {level}"
+    );
+    check(ReasonCode::NoEpDevice, seen)
 }
 
 fn rpc_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {

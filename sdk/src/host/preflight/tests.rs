@@ -59,6 +59,8 @@ fn phone() -> (MadeUp, PreflightFacts) {
         declares_rpc_library: Some(true),
         model_qairt: "2.45.1".to_owned(),
         runtime_qairt: "v2.51.0.260101".to_owned(),
+        plugin_version: "2.7.0".to_owned(),
+        api_level: Some(34),
     };
     (host, facts)
 }
@@ -288,4 +290,30 @@ proptest! {
             prop_assert!(!check.seen.contains(char::is_control));
         }
     }
+}
+
+#[test]
+fn plugins_that_find_no_npu_in_an_app_are_named() {
+    let (host, facts) = phone();
+    let with = |plugin_version: &str, api_level: Option<u32>| {
+        let facts = PreflightFacts {
+            plugin_version: plugin_version.to_owned(),
+            api_level,
+            ..facts.clone()
+        };
+        let found = run_on(&host, &facts);
+        found.into_iter().map(|c| c.reason).collect::<Vec<_>>()
+    };
+    let no_device = [ReasonCode::NoEpDevice];
+    assert_eq!(with("2.4.0", Some(36)), no_device);
+    assert_eq!(with("2.7.0", Some(30)), no_device);
+    assert_eq!(with("2.7.0", Some(31)), []);
+    assert_eq!(with("2.7.0", None), []);
+    assert_eq!(with("", Some(30)), []);
+    let robot = PreflightFacts {
+        platform: Platform::Other,
+        plugin_version: "2.4.0".to_owned(),
+        ..PreflightFacts::default()
+    };
+    assert_eq!(run_on(&MadeUp::default(), &robot), []);
 }

@@ -1,0 +1,194 @@
+//! Sessions of a host in another language: known by pointers only, run by the host, recorded by number.
+
+use std::{ffi::c_void, time::Duration};
+
+use epwatch_proto::{
+    PlacementSource, ReasonCode, Report, SessionOptions, StartPhase, placement::QNN_EP,
+};
+use epwatch_sdk::{
+    AttachRequest, AttachedSession, HostRuntime, ModelInfo, PrepareError, RequestKind, Watch,
+};
+use ort::{
+    AsPointer,
+    session::{Session, builder::SessionBuilder},
+};
+
+use crate::support::{
+    PATIENCE, app, app_with, check_explains, collector::Collector, environment, fixture,
+};
+
+const MODEL: &str = "models/cnn.qu8.onnx";
+
+/// The runtime that the test's process has loaded.
+fn runtime() -> HostRuntime {
+    environment();
+    HostRuntime::loaded().expect("ort has loaded it")
+}
+
+/// A session that the host made, and its pointer. Its options are prepared, or not.
+fn session(is_prepared: bool) -> (Session, *const c_void) {
+    let mut builder: SessionBuilder = Session::builder(environment()).unwrap();
+    if is_prepared {
+        // SAFETY: they are options of this runtime.
+        unsafe { runtime().record_assignment(builder.ptr_mut().cast()) }.unwrap();
+    }
+    let session = builder.commit_from_file(fixture(MODEL)).unwrap();
+    let pointer = session.ptr().cast();
+    (session, pointer)
+}
+
+fn request(watch: &Watch, runtime: Option<HostRuntime>) -> AttachRequest {
+    watch.attach(ModelInfo::new("m", "1").unwrap(), runtime)
+}
+
+fn report(watch: &Watch, collector: &Collector) -> Report {
+    watch.flush(PATIENCE).unwrap();
+    let mut reports = collector.reports();
+    assert_eq!(reports.len(), 1);
+    reports.remove(0)
+}
+
+#[test]
+fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
+    let (_dir, collector, watch) = app();
+    let observed = watch
+        .session(
+            ModelInfo::new("m", "1").unwrap(),
+            Session::builder(environment()).unwrap(),
+        )
+        .requesting([QNN_EP])
+        .with_reasons([ReasonCode::EpNotAvailable])
+        .commit_from_file(fixture(MODEL))
+        .unwrap();
+    let expected = observed.placement().clone();
+    drop(observed);
+    watch.flush(PATIENCE).unwrap();
+
+    let options = SessionOptions {
+        soc_model: "57".to_owned(),
+        ..SessionOptions::default()
+    };
+    let (host, pointer) = session(true);
+    // SAFETY: the session is the runtime's, and dropped later.
+    let pointer = unsafe { runtime().session(pointer) };
+    let attached = request(&watch, Some(runtime()))
+        .requesting([QNN_EP])
+        .with_options(options)
+        .with_reasons([ReasonCode::EpNotAvailable])
+        .observe(pointer, Some(Duration::from_micros(1_234)));
+    assert_eq!(attached.placement(), &expected);
+    assert_eq!(expected.source, PlacementSource::AssignmentApi);
+    // The host may close its session first.
+    drop(host);
+
+    let began = AttachedSession::now();
+    for _ in 0..5 {
+        attached.record(began, Duration::from_millis(8));
+    }
+    attached.record_shape(began, Duration::from_millis(9), "x:1x3x32x32");
+    attached.record_error(2);
+    // A time before the process does no harm.
+    attached.record(Duration::ZERO, Duration::from_millis(8));
+    let uid = attached.uid();
+    drop(attached);
+    watch.flush(PATIENCE).unwrap();
+
+    let reports = collector.reports();
+    let report = reports.last().unwrap();
+    let described = report.session(uid).unwrap();
+    assert_eq!(described.requested_eps, [QNN_EP]);
+    assert_eq!(described.options.soc_model, "57");
+    assert_eq!(described.creation_us, Some(1_234));
+    assert_eq!(described.placement, expected);
+    assert_eq!(report.runtime.ort_version, runtime().version());
+    let of_shape = |key: &str| -> u64 {
+        let series = report.series.iter();
+        let series = series.filter(|s| s.stratum.shape_key == key);
+        series.map(|s| s.n).sum()
+    };
+    assert_eq!((of_shape("static"), of_shape("x:1x3x32x32")), (6, 1));
+    let errors = report.run_errors.iter();
+    let errors: Vec<_> = errors.map(|e| (e.ort_status_code, e.count)).collect();
+    assert_eq!(errors, [(2, 1)]);
+}
+
+#[test]
+fn a_missing_placement_has_its_reason() {
+    let (_dir, _collector, watch) = app();
+    let reasons = |runtime: Option<HostRuntime>, pointer: *const c_void| {
+        // SAFETY: the session is the runtime's, and alive in the whole test.
+        let session = runtime.and_then(|runtime| unsafe { runtime.session(pointer) });
+        let attached = request(&watch, runtime).observe(session, None);
+        assert_eq!(attached.placement().source, PlacementSource::Unavailable);
+        attached.placement().reasons.clone()
+    };
+    let (_host, pointer) = session(false);
+    let not_recorded = [ReasonCode::AssignmentNotRecorded];
+    assert_eq!(reasons(Some(runtime()), pointer), not_recorded);
+    let no_api = [ReasonCode::AssignmentApiUnavailable];
+    assert_eq!(reasons(None, pointer), no_api);
+    let unknown = [ReasonCode::Unknown];
+    assert_eq!(reasons(Some(runtime()), std::ptr::null()), unknown);
+
+    // SAFETY: null is allowed.
+    let refused = unsafe { runtime().record_assignment(std::ptr::null_mut()) };
+    assert!(matches!(refused, Err(PrepareError::Refused(_))));
+    // SAFETY: null is allowed.
+    assert!(unsafe { HostRuntime::from_base(std::ptr::null()) }.is_none());
+    // SAFETY: the table is `ort`'s.
+    let by_table = unsafe { HostRuntime::from_api(std::ptr::from_ref(ort::api()).cast()) };
+    assert_eq!(by_table.unwrap().version(), runtime().version());
+}
+
+#[test]
+fn a_session_that_the_host_could_not_make_is_a_start_failure() {
+    let (_dir, collector, watch) = app();
+    let failed = |code: i32, message: &str| {
+        request(&watch, Some(runtime()))
+            .requesting([QNN_EP])
+            .after_run_error()
+            .failed(code, message);
+    };
+    failed(15, "the DSP is gone: /data/user/0/x 17");
+    failed(1, "something else");
+    let report = report(&watch, &collector);
+    let failures = report.start_failures.iter();
+    let failures: Vec<_> = failures
+        .map(|f| (f.reason, f.ort_status_code, f.phase, &*f.text))
+        .collect();
+    let phase = StartPhase::RecreationAfterRunError;
+    let restarted = ReasonCode::DspRestarted;
+    assert_eq!(
+        failures,
+        [
+            (restarted, 15, phase, "the DSP is gone: <path> ##"),
+            (ReasonCode::Unknown, 1, phase, "something else"),
+        ]
+    );
+    assert_eq!(report.start_failures[0].requested_eps, [QNN_EP]);
+    assert_eq!(report.runtime.ort_version, runtime().version());
+}
+
+#[test]
+fn a_restart_of_the_dsp_is_explained() {
+    let (_dir, _collector, watch) = app();
+    let attached = request(&watch, Some(runtime())).observe(None, None);
+    attached.record_error(15);
+    watch.flush(PATIENCE).unwrap();
+    check_explains(&watch, ReasonCode::DspRestarted.meaning());
+}
+
+#[test]
+fn a_host_that_sends_by_itself_seals_when_it_wants() {
+    let (_dir, _collector, watch) = app_with(|config| config.with_uploads_by_host());
+    let attached = request(&watch, None).observe(None, None);
+    attached.record(AttachedSession::now(), Duration::from_millis(8));
+    // The interval is an hour.
+    assert!(watch.next_upload().is_none());
+    watch.seal();
+    let request = watch.next_upload().unwrap();
+    assert_eq!(
+        (request.kind(), request.n_reports()),
+        (RequestKind::Upload, 1)
+    );
+}
