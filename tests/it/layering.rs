@@ -11,6 +11,7 @@ const MAY_USE: &str = "
     proto:
     features:
     stats:
+    gate: stats
     engines: proto
     sdk: proto
     server: proto

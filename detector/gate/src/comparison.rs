@@ -1,0 +1,200 @@
+//! Pairs of launches on one device, interleaved A B B A: a regression by their ratios, or slow phases.
+//!
+//! Six pairs first, since the median's lower bound needs six (chance 1/64). If they are red or near it, six more, and
+//! all twelve are judged. Earlier pairs always count, so nothing is repeated until it is green.
+
+use epwatch_stats::order_stat::median;
+
+use crate::{Judged, Launch, bounds, intermittent::Intermittent};
+
+/// Pairs of the first look.
+pub const FIRST_PAIRS: usize = bounds::LEAST;
+/// Pairs that decide where the first look is red or near it.
+pub const ALL_PAIRS: usize = 12;
+/// The default of a policy's `min_effect`.
+pub const DEFAULT_MIN_EFFECT: f64 = 1.15;
+
+/// The lower bound of a regression lies beyond it: a drift of the device alone is smaller.
+const SURELY_SLOWER: f64 = 1.05;
+/// From here on six pairs are too few to pass.
+const NEAR: f64 = 1.10;
+
+/// A launch of each arm, one after the other on one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// The launch of the model that is known to be good.
+    pub baseline: Launch,
+    /// The launch of the model that is judged.
+    pub candidate: Launch,
+}
+
+/// All pairs of one device. A target with several devices has one of these a device, and fails with any of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Candidate's over baseline's median, pair by pair.
+    pub ratios: Vec<f64>,
+    /// Their median; 1 without pairs.
+    pub ratio: f64,
+    /// Lower bound of the true median ratio; `None` below six pairs.
+    pub low: Option<f64>,
+    /// Upper bound of the true median ratio; `None` below six pairs.
+    pub high: Option<f64>,
+    /// Chance of as many ratios beyond 1.05 if the true median were 1.05 (sign test).
+    pub chance: f64,
+    /// Slow phases of runs, and launches that are slow as a whole.
+    pub intermittent: Intermittent,
+    /// The result by regression and slow phases together.
+    pub judged: Judged,
+}
+
+impl Comparison {
+    /// Judges all pairs measured so far.
+    pub fn of(pairs: &[Pair], min_effect: f64) -> Self {
+        let ratio_of = |pair: &Pair| pair.candidate.median_us() / pair.baseline.median_us();
+        let ratios: Vec<f64> = pairs.iter().map(ratio_of).collect();
+        let (baseline, candidate): (Vec<&Launch>, Vec<&Launch>) =
+            pairs.iter().map(|p| (&p.baseline, &p.candidate)).unzip();
+        let mut comparison = Self {
+            ratio: median(&ratios).unwrap_or(1.0),
+            low: bounds::lower(&ratios),
+            high: bounds::upper(&ratios),
+            chance: sign_test(&ratios),
+            intermittent: Intermittent::of(&baseline, &candidate),
+            judged: Judged::Undecided(Some(FIRST_PAIRS)),
+            ratios,
+        };
+        comparison.judged = comparison.judge(min_effect);
+        comparison
+    }
+
+    fn judge(&self, min_effect: f64) -> Judged {
+        let slower = self.ratio >= min_effect && self.low.is_some_and(|low| low > SURELY_SLOWER);
+        let red = slower || self.intermittent.judged == Judged::Fail;
+        match self.ratios.len() {
+            ..FIRST_PAIRS => Judged::Undecided(Some(FIRST_PAIRS)),
+            FIRST_PAIRS..ALL_PAIRS if red || self.ratio >= NEAR => {
+                Judged::Undecided(Some(ALL_PAIRS))
+            }
+            _ if red => Judged::Fail,
+            _ if self.ratio < NEAR || self.high.is_some_and(|high| high < min_effect) => {
+                Judged::Pass
+            }
+            _ => Judged::Undecided(self.deciding_pairs(min_effect)),
+        }
+    }
+
+    /// Pairs in total after which the bound leaves the range in between, if ratios keep their shares.
+    fn deciding_pairs(&self, min_effect: f64) -> Option<usize> {
+        let slower = self.ratio >= min_effect;
+        let is_against = |ratio: &&f64| match slower {
+            true => **ratio <= SURELY_SLOWER,
+            false => **ratio >= min_effect,
+        };
+        let against = self.ratios.iter().filter(is_against).count();
+        bounds::deciding(against, self.ratios.len())
+    }
+}
+
+fn sign_test(ratios: &[f64]) -> f64 {
+    let beyond = ratios.iter().filter(|r| **r > SURELY_SLOWER).count() as u64;
+    bounds::at_least(beyond, ratios.len(), 0.5)
+}
+
+/// Chances adjusted for the number of targets, in the order given: a target is reported at a false discovery rate of
+/// its adjusted chance. Y. Benjamini and Y. Hochberg, *Controlling the false discovery rate*, JRSS B 57(1), 1995.
+pub fn adjusted_chances(chances: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..chances.len()).collect();
+    order.sort_by(|a, b| chances[*b].total_cmp(&chances[*a]));
+    let mut adjusted = vec![1.0; chances.len()];
+    let mut least = 1.0_f64;
+    for (from_the_end, at) in order.into_iter().enumerate() {
+        let rank = chances.len() - from_the_end;
+        least = least.min(chances[at] * chances.len() as f64 / rank as f64);
+        adjusted[at] = least;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(ratios: &[f64]) -> Vec<Pair> {
+        let launch = |us: f64| {
+            #[expect(clippy::cast_possible_truncation, reason = "of tests")]
+            #[expect(clippy::cast_sign_loss, reason = "of tests")]
+            Launch::new(&[(us * 1e6).round() as u64; 20], 0).unwrap()
+        };
+        let pair = |ratio: &f64| Pair {
+            baseline: launch(1.0),
+            candidate: launch(*ratio),
+        };
+        ratios.iter().map(pair).collect()
+    }
+
+    #[track_caller]
+    fn check(ratios: &[f64], expected: Judged) {
+        let comparison = Comparison::of(&pairs(ratios), DEFAULT_MIN_EFFECT);
+        assert_eq!(comparison.judged, expected, "{comparison:?}");
+    }
+
+    #[test]
+    fn six_pairs_pass_or_ask_for_twelve() {
+        check(&[], Judged::Undecided(Some(6)));
+        check(&[3.0; 5], Judged::Undecided(Some(6)));
+        check(&[1.0; 6], Judged::Pass);
+        check(&[1.09; 6], Judged::Pass);
+        check(&[1.1; 6], Judged::Undecided(Some(12)));
+        check(&[3.0; 6], Judged::Undecided(Some(12)));
+        check(&[1.2; 11], Judged::Undecided(Some(12)));
+    }
+
+    #[test]
+    fn twelve_pairs_are_judged_together() {
+        check(&[1.2; 12], Judged::Fail);
+        check(&[1.15; 12], Judged::Fail);
+        check(&[1.14; 12], Judged::Pass);
+        // The first six alone are red.
+        let mut mended = vec![1.2; 6];
+        mended.extend([1.0; 7]);
+        check(&mended, Judged::Pass);
+    }
+
+    #[test]
+    fn what_lies_between_names_the_pairs_that_decide() {
+        // Slower in the middle, but the bound is the third smallest.
+        let mut ratios = vec![1.3; 9];
+        ratios.extend([1.0; 3]);
+        check(&ratios, Judged::Undecided(Some(20)));
+        let mut ratios = vec![1.3; 15];
+        ratios.extend([1.0; 5]);
+        check(&ratios, Judged::Fail);
+        // As many on one side as on the other: no number decides.
+        let mut ratios = vec![1.3; 6];
+        ratios.extend([1.0; 6]);
+        check(&ratios, Judged::Undecided(None));
+        // Near, and not surely below the least effect.
+        let mut ratios = vec![1.12; 9];
+        ratios.extend([1.3; 3]);
+        check(&ratios, Judged::Undecided(Some(20)));
+    }
+
+    #[test]
+    fn bounds_and_chances_are_those_of_the_sign_test() {
+        let comparison = Comparison::of(&pairs(&[1.1, 1.2, 1.3, 1.4, 1.5, 1.6]), 1.15);
+        assert_eq!(comparison.low, Some(1.1));
+        assert_eq!(comparison.high, Some(1.6));
+        assert!((comparison.chance - 1.0 / 64.0).abs() < 1e-12);
+        assert!((comparison.ratio - 1.35).abs() < 1e-12);
+        assert_eq!(Comparison::of(&[], 1.15).chance, 1.0);
+    }
+
+    #[test]
+    fn chances_are_adjusted_for_the_number_of_targets() {
+        let adjusted = adjusted_chances(&[0.01, 0.04, 0.03, 0.5]);
+        for (ours, expected) in adjusted.iter().zip([0.04, 0.16 / 3.0, 0.16 / 3.0, 0.5]) {
+            assert!((ours - expected).abs() < 1e-12, "{adjusted:?}");
+        }
+        assert!(adjusted_chances(&[]).is_empty());
+    }
+}

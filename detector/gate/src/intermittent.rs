@@ -1,0 +1,147 @@
+//! A model that is slow in some runs, or in some launches, while its median holds.
+
+use epwatch_stats::{Bucket, SparseHistogram, mixture, order_stat::median, valley};
+
+use crate::{
+    Judged, Launch, bounds,
+    launch::{LEAST_RUNS, SLOW_RUN},
+};
+
+/// Share of slow runs from which on a launch counts: below it, spikes of a healthy phone do.
+const SLOW_SHARE: f64 = 0.08;
+/// Fewest launches with slow runs, and as many more than the baseline's.
+const LEAST_LAUNCHES: usize = 3;
+/// Launches that are slow as a whole. One is a launch that a phone's governor or heat slowed down.
+const LEAST_WHOLE: usize = 2;
+/// Width of the buckets that are searched for two modes.
+const BUCKET: f64 = 1.03;
+
+/// Slow runs and slow launches of a candidate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intermittent {
+    /// Launches of which 8 % of the runs or more are beyond 1.7 x their own p10.
+    pub launches: usize,
+    /// The same, of the baseline.
+    pub launches_of_baseline: usize,
+    /// Launches whose median lies beyond 1.7 x the median of the baseline's.
+    pub whole: usize,
+    /// The two latencies, where the candidate has two. An explanation, which decides nothing.
+    pub modes: Option<Modes>,
+    /// The result: slow runs in three launches and in a third of all, or two slow launches.
+    pub judged: Judged,
+}
+
+/// The two latencies of a candidate that has two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Modes {
+    /// Latency of the faster mode, in microseconds.
+    pub fast_us: f64,
+    /// Latency of the slower mode, in microseconds.
+    pub slow_us: f64,
+    /// Share of the runs in the slower mode, in [0, 1].
+    pub slow_share: f64,
+}
+
+impl Intermittent {
+    /// Judges launches of both arms, as many of each.
+    pub fn of(baseline: &[&Launch], candidate: &[&Launch]) -> Self {
+        let medians: Vec<f64> = baseline.iter().map(|l| l.median_us()).collect();
+        let reference = median(&medians).unwrap_or(f64::INFINITY);
+        let with_slow_runs = |launches: &[&Launch]| {
+            let slow = launches.iter().filter(|l| l.slow_share() >= SLOW_SHARE);
+            slow.count()
+        };
+        let (launches, launches_of_baseline) =
+            (with_slow_runs(candidate), with_slow_runs(baseline));
+        let is_whole = |launch: &&&Launch| launch.median_us() > SLOW_RUN * reference;
+        let whole = candidate.iter().filter(is_whole).count();
+        let least = LEAST_LAUNCHES.max(candidate.len().div_ceil(3));
+        let in_phases = launches >= least && launches >= launches_of_baseline + LEAST_LAUNCHES;
+        let judged = match candidate.len() {
+            n if n < bounds::LEAST => Judged::Undecided(Some(bounds::LEAST)),
+            _ if in_phases || whole >= LEAST_WHOLE => Judged::Fail,
+            _ => Judged::Pass,
+        };
+        Self {
+            launches,
+            launches_of_baseline,
+            whole,
+            modes: (judged == Judged::Fail).then(|| modes(candidate)).flatten(),
+            judged,
+        }
+    }
+}
+
+/// The latencies on either side of the deepest valley, with the weight of the slower one.
+fn modes(launches: &[&Launch]) -> Option<Modes> {
+    let runs = launches.iter().flat_map(|launch| launch.ascending_us());
+    let buckets = runs.map(|us| {
+        let at = (us.ln() / BUCKET.ln()).floor();
+        Bucket {
+            low_us: BUCKET.powf(at),
+            high_us: BUCKET.powf(at + 1.0),
+            count: 1,
+        }
+    });
+    let histogram = SparseHistogram::from_buckets(buckets).ok()?;
+    let launches = launches.len() as u64;
+    let valley = valley::deepest(&histogram, launches * LEAST_RUNS as u64)?;
+    let mixture = mixture::fit(&histogram, launches)?;
+    Some(Modes {
+        fast_us: valley.fast_mode_us,
+        slow_us: valley.slow_mode_us,
+        slow_share: mixture.slow.weight,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A launch of 30 runs around 1 ms, of which the last ones take 3 ms.
+    fn launch(slow: usize) -> Launch {
+        let run = |i: usize| 1_000 + 5 * (i as u64 % 7) + if i >= 30 - slow { 2_000 } else { 0 };
+        Launch::new(&(0..30).map(run).collect::<Vec<_>>(), 0).unwrap()
+    }
+
+    fn judged(baseline: &[usize], candidate: &[usize]) -> Intermittent {
+        let of = |slow: &[usize]| slow.iter().map(|slow| launch(*slow)).collect::<Vec<_>>();
+        let (baseline, candidate) = (of(baseline), of(candidate));
+        Intermittent::of(
+            &baseline.iter().collect::<Vec<_>>(),
+            &candidate.iter().collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn slow_phases_in_a_third_of_the_launches_fail() {
+        let found = judged(&[0; 6], &[3, 3, 3, 0, 0, 0]);
+        assert_eq!((found.judged, found.launches), (Judged::Fail, 3));
+        let modes = found.modes.unwrap();
+        assert!((modes.fast_us / 1_010.0 - 1.0).abs() < 0.05, "{modes:?}");
+        assert!((modes.slow_us / 3_010.0 - 1.0).abs() < 0.05, "{modes:?}");
+        assert!((modes.slow_share - 0.05).abs() < 0.02, "{modes:?}");
+        // Two runs of thirty are below 8 %; three launches of twelve are below a third.
+        assert_eq!(judged(&[0; 6], &[2; 6]).judged, Judged::Pass);
+        let mut twelve = [0; 12];
+        twelve[..3].fill(9);
+        assert_eq!(judged(&[0; 12], &twelve).judged, Judged::Pass);
+        twelve[3] = 9;
+        assert_eq!(judged(&[0; 12], &twelve).judged, Judged::Fail);
+    }
+
+    #[test]
+    fn a_phone_that_is_slow_with_both_models_is_no_fault_of_one() {
+        assert_eq!(judged(&[3; 6], &[3; 6]).judged, Judged::Pass);
+        assert_eq!(judged(&[3, 0, 0, 0, 0, 0], &[3; 6]).judged, Judged::Fail);
+    }
+
+    #[test]
+    fn two_slow_launches_fail_and_one_does_not() {
+        let found = judged(&[0; 6], &[30, 30, 0, 0, 0, 0]);
+        assert_eq!((found.judged, found.whole), (Judged::Fail, 2));
+        assert_eq!(judged(&[0; 6], &[30, 0, 0, 0, 0, 0]).judged, Judged::Pass);
+        let few = judged(&[0; 5], &[30; 5]);
+        assert_eq!(few.judged, Judged::Undecided(Some(6)));
+    }
+}

@@ -1,0 +1,22 @@
+//! Judges a model before it ships, from launches that were measured elsewhere.
+//!
+//! Input: run times of launches, and layer counts. Output: a [`Judged`] with the numbers behind it. No I/O, no clock,
+//! no randomness. A launch (a process with one session) is the unit: runs of one launch share its clocks and its heat,
+//! so they are not independent, and a test over runs fails unchanged models.
+//!
+//! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
+//! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
+//! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
+//! - [`layers`]: layer counts of a farm, where MACs are not available.
+
+mod bounds;
+pub mod comparison;
+pub mod intermittent;
+mod judged;
+pub mod launch;
+pub mod layers;
+pub mod limits;
+pub mod unpaired;
+
+pub use judged::Judged;
+pub use launch::Launch;

@@ -1,0 +1,127 @@
+//! Absolute limits over launches, and the cost of a limit on a healthy model.
+
+use epwatch_stats::order_stat::median;
+
+use crate::{Judged, Launch, bounds};
+
+/// Chance of failing a healthy model below which a limit is above the device's floor.
+const FREE_OF_COST: f64 = 0.01;
+
+/// Judges one number a launch (median, p95, share of late runs) against a limit.
+///
+/// The bounds of the median over launches must lie on one side of the limit. One launch decides by its number alone; a
+/// report has to say that it is one.
+pub fn judge_limit(of_launches: &[f64], limit: f64) -> Judged {
+    let n = of_launches.len();
+    match *of_launches {
+        [] => return Judged::Undecided(Some(bounds::LEAST)),
+        [only] if only <= limit => return Judged::Pass,
+        [_] => return Judged::Fail,
+        _ if n < bounds::LEAST => return Judged::Undecided(Some(bounds::LEAST)),
+        _ => {}
+    }
+    if bounds::lower(of_launches).is_some_and(|low| low > limit) {
+        return Judged::Fail;
+    }
+    if bounds::upper(of_launches).is_some_and(|high| high <= limit) {
+        return Judged::Pass;
+    }
+    let beyond = of_launches.iter().filter(|value| **value > limit).count();
+    Judged::Undecided(bounds::deciding(beyond.min(n - beyond), n))
+}
+
+/// Judges the median CV of the launches against a limit. `Undecided` without launches.
+pub fn judge_cv(launches: &[Launch], cv_max: f64) -> Judged {
+    let cvs: Vec<f64> = launches.iter().map(Launch::cv).collect();
+    match median(&cvs) {
+        None => Judged::Undecided(Some(bounds::LEAST)),
+        Some(cv) if cv <= cv_max => Judged::Pass,
+        Some(_) => Judged::Fail,
+    }
+}
+
+/// Chance at most that a healthy model breaks a limit with the median of so many launches.
+///
+/// `healthy` holds one number for each launch of a calibration, A against A: its share beyond the limit is that of any
+/// launch, and half of the launches must be beyond. `None` without a calibration or launches.
+pub fn cost(healthy: &[f64], limit: f64, launches: usize) -> Option<f64> {
+    if healthy.is_empty() || launches == 0 {
+        return None;
+    }
+    let beyond = healthy.iter().filter(|value| **value > limit).count();
+    let share = beyond as f64 / healthy.len() as f64;
+    Some(bounds::at_least(
+        launches.div_ceil(2) as u64,
+        launches,
+        share,
+    ))
+}
+
+/// The device's floor: the smallest number of a calibration that as a limit fails a healthy model in 1 % of all
+/// verdicts or less. A policy's limit below it is a warning in each report.
+pub fn floor(healthy: &[f64], launches: usize) -> Option<f64> {
+    let free = |limit: &f64| cost(healthy, *limit, launches).is_some_and(|c| c <= FREE_OF_COST);
+    let limits = healthy.iter().copied().filter(free);
+    limits.min_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_decide_and_not_the_point() {
+        assert_eq!(judge_limit(&[9.0; 6], 10.0), Judged::Pass);
+        assert_eq!(judge_limit(&[10.0; 6], 10.0), Judged::Pass);
+        assert_eq!(judge_limit(&[10.1; 6], 10.0), Judged::Fail);
+        let mixed = [9.0, 9.0, 9.0, 9.0, 9.0, 11.0];
+        assert_eq!(judge_limit(&mixed, 10.0), Judged::Undecided(Some(12)));
+        let mut eleven = [9.0; 11];
+        eleven[..2].fill(11.0);
+        assert_eq!(judge_limit(&eleven, 10.0), Judged::Undecided(Some(15)));
+        assert_eq!(
+            judge_limit(&[[9.0; 3], [11.0; 3]].concat(), 10.0),
+            Judged::Undecided(None)
+        );
+    }
+
+    #[test]
+    fn one_launch_decides_by_its_number_and_few_do_not() {
+        assert_eq!(judge_limit(&[9.0], 10.0), Judged::Pass);
+        assert_eq!(judge_limit(&[11.0], 10.0), Judged::Fail);
+        assert_eq!(judge_limit(&[f64::NAN], 10.0), Judged::Fail);
+        for few in [&[][..], &[99.0; 5]] {
+            assert_eq!(judge_limit(few, 10.0), Judged::Undecided(Some(6)));
+        }
+    }
+
+    /// The median CV of launches, so that one spike in one of them does not decide.
+    #[test]
+    fn the_cv_of_most_launches_decides() {
+        let calm = Launch::new(&[[1_000; 10], [1_040; 10]].concat(), 0).unwrap();
+        let mut runs = [1_000; 20];
+        runs[7] = 5_000;
+        let spiked = Launch::new(&runs, 0).unwrap();
+        assert!(spiked.cv() > 0.7 && spiked.robust_cv() < 1e-9);
+        let two = [calm.clone(), calm.clone(), spiked.clone()];
+        assert_eq!(judge_cv(&two, 0.08), Judged::Pass);
+        assert_eq!(
+            judge_cv(&[calm, spiked.clone(), spiked], 0.08),
+            Judged::Fail
+        );
+        assert_eq!(judge_cv(&[], 0.08), Judged::Undecided(Some(6)));
+    }
+
+    #[test]
+    fn a_limit_below_the_floor_costs_and_one_above_does_not() {
+        let healthy: Vec<f64> = (1..=20).map(|i| f64::from(i) / 100.0).collect();
+        assert_eq!(cost(&healthy, 0.2, 6), Some(0.0));
+        assert_eq!(cost(&healthy, 0.0, 6), Some(1.0));
+        // One launch of a quarter beyond; three of six.
+        assert!((cost(&healthy, 0.15, 1).unwrap() - 0.25).abs() < 1e-12);
+        assert!((cost(&healthy, 0.15, 6).unwrap() - 0.169_433).abs() < 1e-6);
+        assert_eq!(floor(&healthy, 6), Some(0.19));
+        assert_eq!(floor(&healthy, 1), Some(0.2));
+        assert_eq!((floor(&[], 6), cost(&healthy, 0.1, 0)), (None, None));
+    }
+}
