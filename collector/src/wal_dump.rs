@@ -62,6 +62,6 @@ fn recorded(record: &Record) -> Option<RecordedReport> {
         environment: parsed.environment.to_owned(),
         report: Bytes::copy_from_slice(parsed.report),
         sent: parsed.sent,
-        is_unproven: parsed.is_unproven,
+        is_unproven: Some(parsed.is_unproven),
     })
 }

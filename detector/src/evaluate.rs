@@ -255,7 +255,7 @@ impl Judging {
                 if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
                     let proven = part.proven().n_devices();
                     if proven < MIN_PROVEN {
-                        doubt(&mut judged, proven, part.voteless.flood > 0);
+                        doubt(&mut judged, proven, part.voteless.unproven > 0);
                     }
                 }
                 completeness::doubt_crowd(&mut judged, now, usual);
@@ -378,11 +378,11 @@ impl Judging {
             let proven = window.proven();
             let devices = proven.n_devices();
             // In a flood every newcomer is doubtful, however few devices are known.
-            if devices >= MIN_PROVEN || window.voteless.flood > 0 {
+            if devices >= MIN_PROVEN || window.voteless.unproven > 0 {
                 let evidence = Evidence::gather(&proven, controls, baseline, &self.limits);
                 let held = judge(&proven, baseline, &evidence, statistics, &nodes);
                 if held.severity < Severity::Page {
-                    doubt(&mut verdict, devices, window.voteless.flood > 0);
+                    doubt(&mut verdict, devices, window.voteless.unproven > 0);
                 }
             }
         }

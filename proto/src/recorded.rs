@@ -28,7 +28,7 @@ pub struct RecordedReport {
     /// The received bytes.
     pub report: Bytes,
     pub sent: SendClock,
-    pub is_unproven: bool,
+    pub is_unproven: Option<bool>,
 }
 
 impl RecordedReport {

@@ -1,7 +1,7 @@
 //! Parts that collector and detector need alike, each once.
 //!
 //! Holds the admin endpoint, the table of metrics, the units and problems of a config, the clock, retry pauses, the
-//! atomic replacement of a file, and the limit of new installations. It holds nothing that only one of the two needs,
+//! atomic replacement of a file, and the rule of admission of new installations. It holds nothing that only one of the two needs,
 //! and never connects to the store or a device.
 
 mod admin;
@@ -21,7 +21,7 @@ pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::files::replace_file;
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::new_installations::{
-    USUAL_DAYS, new_installation_limit, usual_new_installations, usual_number,
+    AppAdmission, LEAST_LIMIT, TIMES_USUAL, new_installation_limit, usual_new_installations,
 };
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};

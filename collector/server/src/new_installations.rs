@@ -1,16 +1,26 @@
-//! The limit of new installations of an app that may vote in a day: the one rule behind the mark `is_unproven`.
+//! Admission of new installations of an app to the vote: the one rule behind the mark `is_unproven`.
 //!
-//! The collector applies it at ingest, the detector over reports without the mark. Pure: counts in, a limit out; no clock, no store.
+//! The collector applies it at ingest, the detector over recorded reports without the mark. Pure: counts and days in,
+//! a decision out; no clock, no store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+/// The default of the least limit of an app.
+pub const LEAST_LIMIT: u64 = 1_000;
+
+/// The limit as a multiple of the usual number.
+pub const TIMES_USUAL: u32 = 3;
 
 /// Whole days over which the usual number is taken.
-pub const USUAL_DAYS: u16 = 14;
+const USUAL_DAYS: u16 = 14;
 
-/// Returns the usual number of new installations a day: the median over the whole days before `today`.
+const DAY_MS: i64 = 86_400_000;
+
+/// Returns the usual number of new installations a day: the median over the whole days before `today`, rounded down.
 ///
 /// `by_day` counts the installations by the day they were first received, in days since 1970. The median covers at
-/// most [`USUAL_DAYS`] days and begins with the app's first one. A day without any counts as 0.
+/// most 14 days and begins with the app's first one. A day without any counts as 0.
 #[must_use]
 pub fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
     let Some(first) = by_day.keys().next() else {
@@ -18,18 +28,13 @@ pub fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
     };
     let from = (*first).max(today.saturating_sub(USUAL_DAYS));
     let on = |day| by_day.get(&day).copied().unwrap_or(0);
-    usual_number((from..today).map(on).collect()).unwrap_or(0)
-}
-
-/// Returns the median of counts of new installations, rounded down; `None` without counts.
-#[must_use]
-pub fn usual_number(mut counts: Vec<u64>) -> Option<u64> {
+    let mut counts: Vec<u64> = (from..today).map(on).collect();
     counts.sort_unstable();
     let middle = counts.len() / 2;
     match counts.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(counts[middle]),
-        _ => Some(counts[middle - 1].midpoint(counts[middle])),
+        0 => 0,
+        n if n % 2 == 1 => counts[middle],
+        _ => counts[middle - 1].midpoint(counts[middle]),
     }
 }
 
@@ -38,6 +43,56 @@ pub fn usual_number(mut counts: Vec<u64>) -> Option<u64> {
 #[must_use]
 pub fn new_installation_limit(usual: u64, times_usual: u32, at_least: u64) -> Option<u64> {
     (at_least > 0).then(|| usual.saturating_mul(times_usual.into()).max(at_least))
+}
+
+/// Admission to one app over its reports in the order of receipt, with the default limits and none for networks.
+///
+/// Installations of the first day are admitted, because a recording begins in the middle of an app's life.
+#[derive(Debug)]
+pub struct AppAdmission<Id> {
+    /// Whether each was admitted.
+    installations: HashMap<Id, bool>,
+    by_day: BTreeMap<u16, u64>,
+    day: u16,
+    /// Admitted on that day.
+    taken: u64,
+}
+
+impl<Id> Default for AppAdmission<Id> {
+    fn default() -> Self {
+        Self {
+            installations: HashMap::new(),
+            by_day: BTreeMap::new(),
+            day: 0,
+            taken: 0,
+        }
+    }
+}
+
+impl<Id: Eq + Hash> AppAdmission<Id> {
+    /// Returns whether a report does not vote. A decision of the collector holds.
+    pub fn is_unproven(&mut self, id: Id, received_ms: i64, decided: Option<bool>) -> bool {
+        let day = u16::try_from(received_ms.div_euclid(DAY_MS).max(0)).unwrap_or(u16::MAX);
+        if day != self.day {
+            (self.day, self.taken) = (day, 0);
+        }
+        let is_admitted = self.installations.entry(id).or_insert_with(|| {
+            *self.by_day.entry(day).or_default() += 1;
+            false
+        });
+        if *is_admitted {
+            return decided.unwrap_or(false);
+        }
+        let is_unproven = decided.unwrap_or_else(|| {
+            let is_first_day = self.by_day.keys().next() == Some(&day);
+            let usual = usual_new_installations(&self.by_day, day);
+            let limit = new_installation_limit(usual, TIMES_USUAL, LEAST_LIMIT);
+            !is_first_day && limit.is_some_and(|limit| self.taken >= limit)
+        });
+        *is_admitted = !is_unproven;
+        self.taken += u64::from(!is_unproven);
+        is_unproven
+    }
 }
 
 #[cfg(test)]
@@ -67,5 +122,36 @@ mod tests {
         assert_eq!(new_installation_limit(1, 3, 10), Some(10));
         assert_eq!(new_installation_limit(u64::MAX, 3, 10), Some(u64::MAX));
         assert_eq!(new_installation_limit(20, 3, 0), None);
+    }
+
+    fn unproven(
+        admission: &mut AppAdmission<u64>,
+        day: i64,
+        ids: std::ops::Range<u64>,
+        decided: Option<bool>,
+    ) -> Vec<u64> {
+        ids.filter(|id| admission.is_unproven(*id, day * DAY_MS, decided))
+            .collect()
+    }
+
+    #[test]
+    fn a_flood_after_the_first_day_is_admitted_up_to_the_limit_a_day() {
+        let mut admission = AppAdmission::default();
+        assert_eq!(unproven(&mut admission, 7, 0..500, None), [0; 0]);
+        let flood = 500..5_000;
+        let beyond: Vec<u64> = (2_000..5_000).collect();
+        assert_eq!(unproven(&mut admission, 8, flood.clone(), None), beyond);
+        assert_eq!(unproven(&mut admission, 8, 0..5_000, None), beyond);
+        // The median of 500 and 4,500, three times: all that are left.
+        assert_eq!(unproven(&mut admission, 9, flood, None), [0; 0]);
+    }
+
+    #[test]
+    fn a_decision_of_the_collector_holds() {
+        let mut admission = AppAdmission::default();
+        assert_eq!(unproven(&mut admission, 7, 0..2, Some(true)), [0, 1]);
+        assert_eq!(unproven(&mut admission, 8, 1..9_000, Some(false)), [0; 0]);
+        assert_eq!(unproven(&mut admission, 8, 1..9_000, None), [0; 0]);
+        assert_eq!(unproven(&mut admission, 8, 0..1, None), [0]);
     }
 }

@@ -170,6 +170,9 @@ struct KnownInstallation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epwatch_server::AppAdmission;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     const AT: (&str, &str) = ("app", "production");
     const TODAY: u64 = 20_000;
@@ -276,5 +279,59 @@ mod tests {
         });
         assert_eq!(n_proven, 100);
         assert_eq!(unproven(&admission, TODAY, 0..200).len(), 100);
+    }
+
+    proptest! {
+        /// Over the same arrivals of some days, midnights among them, the collector's decisions and a recording's are
+        /// the same. The collector loads the first day from its store.
+        #[test]
+        fn a_recording_without_marks_is_decided_as_at_ingest(
+            usual in 0..900_u64,
+            mut arrivals in prop::collection::vec((0..3 * DAY_US, 0..4_u64, 1..900_u64), 1..12),
+        ) {
+            arrivals.sort_unstable();
+            let admission = admission(1_000);
+            let app = (AT.0.to_owned(), AT.1.to_owned());
+            let mut recorded = AppAdmission::default();
+            let mut first_days: BTreeMap<u64, u16> = BTreeMap::new();
+            let first_day = day_of(TODAY * DAY_US);
+            for n in 0..usual {
+                prop_assert!(!recorded.is_unproven(n, ms(TODAY * DAY_US), None));
+                first_days.insert(n, first_day);
+                let known = KnownInstallation {
+                    installation: *id(n).as_bytes(),
+                    last_day: first_day,
+                    proven_day: first_day,
+                };
+                admission.add_known(&app, &[known], first_day);
+            }
+            if usual == 0 {
+                // Of another installation, so that the recording begins on the same day.
+                recorded.is_unproven(u64::MAX, ms(TODAY * DAY_US), None);
+                first_days.insert(u64::MAX, first_day);
+            }
+            let mut today = first_day;
+            for (at_us, from, n) in arrivals {
+                let now_us = (TODAY + 1) * DAY_US + at_us;
+                if day_of(now_us) != today {
+                    today = day_of(now_us);
+                    let mut history = History::default();
+                    for day in first_days.values() {
+                        history.add(app.clone(), *day, 1);
+                    }
+                    admission.set_history(&history, today);
+                }
+                // Floods overlap, so that unproven installations come again.
+                for n in from * 500..from * 500 + n {
+                    first_days.entry(n).or_insert(today);
+                    let at_ingest = admission.is_unproven(AT, id(n), None, now_us);
+                    prop_assert_eq!(at_ingest, recorded.is_unproven(n, ms(now_us), None));
+                }
+            }
+        }
+    }
+
+    fn ms(at_us: u64) -> i64 {
+        i64::try_from(at_us / 1_000).unwrap()
     }
 }

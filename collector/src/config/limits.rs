@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epwatch_server::Period;
+use epwatch_server::{LEAST_LIMIT, Period, TIMES_USUAL};
 use serde::{Deserialize, Serialize};
 
 use super::address_block::AddressBlock;
@@ -92,10 +92,10 @@ impl Default for NamesConfig {
 impl Default for NewInstallationsConfig {
     fn default() -> Self {
         Self {
-            at_least: 1_000,
+            at_least: LEAST_LIMIT,
             per_network: 200,
             trusted_proxies: Vec::new(),
-            times_usual: 3,
+            times_usual: TIMES_USUAL,
             known: 1 << 20,
             refresh: Period(Duration::from_secs(600)),
         }

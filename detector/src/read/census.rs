@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use crate::baseline::{PlacementCount, VersionSeen};
-use crate::cohort::{App, Installation, ModelKey};
+use crate::cohort::{Installation, ModelKey};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{Interner, TextId, Texts, next_id};
 use crate::placement::{NodeCounts, PlacementMethod};
 use crate::varint;
 
+use super::arrivals::{Arrivals, newcomers};
 use super::assemble::{CohortPlacement, ModelId};
 use super::event_log::EventLog;
 use super::model_windows::FoundModel;
@@ -27,8 +28,8 @@ const BYTES_A_VERSION: usize = 48;
 /// Number of a session's place within its app.
 type PlaceId = u32;
 
-/// The place of reports without a session.
-const NOWHERE: PlaceId = PlaceId::MAX;
+/// The places of reports without a session: of admitted installations, and of unproven ones.
+const NOWHERE: [PlaceId; 2] = [PlaceId::MAX, PlaceId::MAX - 1];
 
 /// Every app, by bucket.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,7 @@ pub(super) struct CensusPlace {
     pub(super) runtime: TextId,
     pub(super) fingerprint_exact: u64,
     pub(super) votes: bool,
+    pub(super) is_unproven: bool,
 }
 
 /// A session of a report.
@@ -117,12 +119,15 @@ impl Census {
         bucket: Bucket,
         (app_id, environment): (&str, &str),
         device: Installation,
+        is_unproven: bool,
     ) {
         let app = (self.texts.id(app_id), self.texts.id(environment));
         let app = self.apps.entry(app).or_default();
         let device = app.device(device);
         let bucket = app.buckets.entry(bucket).or_default();
-        bucket.open.push((NOWHERE, device));
+        bucket
+            .open
+            .push((NOWHERE[usize::from(is_unproven)], device));
     }
 
     /// Drops some buckets.
@@ -150,16 +155,15 @@ impl Census {
         of_apps + self.events.bytes()
     }
 
-    /// Returns each app's installations with the bucket in which each was first received in the look-back.
-    pub(super) fn first_received(
-        &self,
-        span: &Span,
-    ) -> impl Iterator<Item = (App, impl Iterator<Item = (Bucket, Installation)>)> {
+    /// Returns the new installations of each app.
+    pub(super) fn arrivals(&self, span: &Span) -> Arrivals {
         let text = |id: TextId| self.texts.get(id).to_string();
-        self.apps.iter().map(move |((app_id, environment), app)| {
+        let apps = self.apps.iter().map(|((app_id, environment), app)| {
             let name = (text(*app_id), text(*environment));
-            (name, app.first_received(span))
-        })
+            let (admitted, unproven) = app.receipts(span);
+            (name, newcomers(admitted, &unproven, span))
+        });
+        Arrivals::of_apps(apps)
     }
 
     /// Returns the models that anything arrived for in the window.
@@ -230,18 +234,32 @@ impl AppCensus {
         of_buckets + of_devices + self.places.items().len() * BYTES_A_PLACE
     }
 
-    fn first_received(&self, span: &Span) -> impl Iterator<Item = (Bucket, Installation)> {
+    /// Returns the installations with the bucket of their first admitted report, and buckets with unproven ones.
+    fn receipts(&self, span: &Span) -> (impl Iterator<Item = (Bucket, Installation)>, Vec<Bucket>) {
         let mut first = vec![Bucket::MAX; self.devices.len()];
+        let mut unproven = Vec::new();
         for (at, bucket) in self.buckets.range(span.buckets()) {
-            for device in bucket.places().flat_map(|place| place.devices()) {
-                let first = &mut first[device as usize];
-                *first = (*first).min(*at);
+            for place in bucket.places() {
+                if self.is_unproven(place.id) {
+                    unproven.push(*at);
+                    continue;
+                }
+                for device in place.devices() {
+                    let first = &mut first[device as usize];
+                    *first = (*first).min(*at);
+                }
             }
         }
         let devices = self.devices.iter();
         let first =
             devices.map(move |(installation, device)| (first[*device as usize], *installation));
-        first.filter(|(bucket, _)| *bucket != Bucket::MAX)
+        let admitted = first.filter(|(bucket, _)| *bucket != Bucket::MAX);
+        (admitted, unproven)
+    }
+
+    fn is_unproven(&self, id: PlaceId) -> bool {
+        let place = self.places.items().get(id as usize);
+        place.map_or(id == NOWHERE[1], |place| place.is_unproven)
     }
 
     /// Returns the cohorts of each model in the window, and how many sessions it has.

@@ -33,23 +33,19 @@ pub struct EvaluationInputs {
     history: Arc<HistoryByModel>,
     /// Models that anything arrived for, in order; those that only failed to start among them.
     pub models: Vec<FoundModel>,
-    /// New installations.
+    /// New installations that vote.
     pub arrivals: Arrivals,
 }
 
 impl EvaluationInputs {
-    pub(super) async fn of(
+    pub(super) fn of(
         begun: Beginning,
         history: Arc<HistoryByModel>,
         span: Span,
         max_votes: usize,
-    ) -> Result<Self, SourceError> {
+    ) -> Self {
         let census = begun.census;
-        let mut arrivals = Arrivals::counted(census.first_received(&span), &span);
-        for (app, flood) in arrivals.floods() {
-            let new = begun.reader.arrivals_in(&app, &flood, &span).await?;
-            arrivals.name_flooded(&app, &flood, new);
-        }
+        let arrivals = census.arrivals(&span);
         let events = census.events.of_window(&span, &arrivals);
         let mut models = census.models(&span);
         for (model, cohorts) in events.failing() {
@@ -62,7 +58,7 @@ impl EvaluationInputs {
             }
         }
         models.sort_by(|a, b| a.model.cmp(&b.model));
-        Ok(Self {
+        Self {
             reader: begun.reader,
             span,
             max_votes,
@@ -72,7 +68,7 @@ impl EvaluationInputs {
             history,
             models,
             arrivals,
-        })
+        }
     }
 
     /// Reads the windows of some models of the same or of neighbouring apps. A model fails alone if it has more

@@ -66,15 +66,11 @@ impl EventLog {
         self.0.values().map(of_cohort).sum::<usize>() * BYTES_AN_EVENT
     }
 
-    /// Returns the events that count for a window; those of installations that may not vote are left out.
+    /// Returns the events that count for a window.
     pub(super) fn of_window(&self, span: &Span, arrivals: &Arrivals) -> WindowEvents {
         let cohorts = self.0.iter().map(|(cohort, events)| {
             let new = arrivals.of(&cohort.0);
-            // `None` leaves a device out; else whether it was known before the window.
-            let is_proven = |device: &Installation| {
-                let Some(new) = new else { return Some(true) };
-                (!new.unproven.contains(device)).then(|| !new.newcomers.contains(device))
-            };
+            let is_proven = |device: &Installation| !new.is_some_and(|new| new.contains(device));
             let events = DeviceEvents {
                 tests: events.latest_tests(span, is_proven),
                 failed_starts: events.starts_in_window(span, is_proven),
@@ -90,7 +86,7 @@ impl CohortEvents {
     fn latest_tests(
         &self,
         span: &Span,
-        is_proven: impl Fn(&Installation) -> Option<bool>,
+        is_proven: impl Fn(&Installation) -> bool,
     ) -> Vec<GoldenTest> {
         let mut latest: BTreeMap<(Installation, &str), (ReportOrder, &GoldenTest)> =
             BTreeMap::new();
@@ -102,11 +98,9 @@ impl CohortEvents {
                 *slot = (*order, test);
             }
         }
-        let tests = latest.into_values().filter_map(|(_, test)| {
-            Some(GoldenTest {
-                is_proven: is_proven(&test.installation)?,
-                ..test.clone()
-            })
+        let tests = latest.into_values().map(|(_, test)| GoldenTest {
+            is_proven: is_proven(&test.installation),
+            ..test.clone()
         });
         tests.collect()
     }
@@ -114,7 +108,7 @@ impl CohortEvents {
     fn starts_in_window(
         &self,
         span: &Span,
-        is_proven: impl Fn(&Installation) -> Option<bool>,
+        is_proven: impl Fn(&Installation) -> bool,
     ) -> Vec<FailedStart> {
         let mut counts: BTreeMap<(Installation, &Arc<str>, &Arc<str>), u64> = BTreeMap::new();
         let in_window = |(at, _): &&(Bucket, _)| span.window_buckets().contains(at);
@@ -124,14 +118,12 @@ impl CohortEvents {
             *slot = slot.saturating_add(start.count);
         }
         let starts = counts.into_iter();
-        let starts = starts.filter_map(|((installation, firmware, reason), count)| {
-            Some(FailedStart {
-                installation,
-                firmware: firmware.clone(),
-                reason: reason.clone(),
-                count,
-                is_proven: is_proven(&installation)?,
-            })
+        let starts = starts.map(|((installation, firmware, reason), count)| FailedStart {
+            installation,
+            firmware: firmware.clone(),
+            reason: reason.clone(),
+            count,
+            is_proven: is_proven(&installation),
         });
         starts.collect()
     }

@@ -1,7 +1,7 @@
 //! Reads windows from the store's versioned views, or from recorded reports by the same rules: one trait
 //! (`ReportReader`) with two implementations. Nothing is decided here.
 
-pub mod arrivals;
+mod arrivals;
 mod assemble;
 mod batches;
 mod census;
@@ -21,7 +21,7 @@ mod source;
 mod span;
 mod store;
 
-pub use arrivals::{AppArrivals, Arrivals};
+pub use arrivals::Arrivals;
 pub use batches::batches;
 pub use certified::{Certified, CertifiedPlacement};
 pub use certified_file::CertifiedError;

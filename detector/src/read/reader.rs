@@ -8,12 +8,12 @@ use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
 
-use super::arrivals::{Arrivals, Flood};
+use super::arrivals::Arrivals;
 use super::census::Census;
 use super::certified::Certified;
 use super::error::SourceError;
@@ -35,15 +35,6 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
 
     /// Reads what all models of an evaluation share.
     fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning>;
-
-    /// Returns which installations of an app were first received in a window, with their times of receipt in
-    /// milliseconds since 1970.
-    fn arrivals_in<'a>(
-        &'a self,
-        app: &'a App,
-        flood: &'a Flood,
-        span: &'a Span,
-    ) -> Answer<'a, Vec<(i64, Installation)>>;
 
     /// Reads the windows of some models of the same or of neighbouring apps.
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel>;

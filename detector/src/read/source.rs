@@ -119,7 +119,7 @@ impl Source {
     pub async fn begin(&self, span: &Span) -> Result<EvaluationInputs, SourceError> {
         let (mut begun, history) = tokio::try_join!(self.reader.begin(span), self.history(span))?;
         begun.certified = begun.certified.preceded_by(&self.certified);
-        EvaluationInputs::of(begun, history, *span, self.max_votes).await
+        Ok(EvaluationInputs::of(begun, history, *span, self.max_votes))
     }
 
     async fn history(&self, span: &Span) -> Result<Arc<HistoryByModel>, SourceError> {

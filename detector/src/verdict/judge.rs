@@ -42,7 +42,7 @@ pub fn judge(
     let mut found = find(window, baseline, evidence);
     secondary::mention(&mut found, evidence);
     found.lower_if_few_hit(window.n_only_directed());
-    found.name_flood(window.voteless.flood);
+    found.name_flood(window.voteless.unproven);
     found.name_directed(window.voteless.directed);
     let is_about_placement = |reason: &Reason| matches!(reason, Reason::Placement { .. });
     let by_placement = found.reasons.iter().any(is_about_placement);

@@ -271,14 +271,12 @@ pub struct CohortWindow {
 /// Devices without a vote, by reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Voteless {
-    /// What they sent was too old, or they are too new to be believed.
-    pub late_or_unproven: u64,
     /// A directive changed what they asked for, in some session of the window at least.
     pub directed: u64,
     /// Those of them that have no vote by another session either, by firmware.
     pub only_directed: BTreeMap<Arc<str>, u64>,
-    /// First received in this window, and more than the app usually has.
-    pub flood: u64,
+    /// New beyond their app's or their network's quota, and not admitted since.
+    pub unproven: u64,
 }
 
 impl CohortWindow {

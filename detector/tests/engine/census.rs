@@ -16,8 +16,8 @@ pub(crate) struct Census {
     pub(crate) placements: BTreeMap<ModelKey, Vec<String>>,
     /// By model: versions, and when each was first received.
     pub(crate) versions: BTreeMap<ModelKey, BTreeMap<String, i64>>,
-    /// By app and environment: newcomers, and those beyond what is usual.
-    pub(crate) new: BTreeMap<(String, String), (BTreeSet<Installation>, BTreeSet<Installation>)>,
+    /// New installations by app and environment.
+    pub(crate) new: BTreeMap<(String, String), BTreeSet<Installation>>,
     /// By model, version and chipset: votes of the window, and how many of them are of known installations.
     pub(crate) votes: BTreeMap<(ModelKey, String, String), (usize, usize)>,
 }
@@ -87,13 +87,13 @@ const VOTES: &str = "
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
     GROUP BY app_id, environment, model_id, model_version, chipset, installation";
 
-/// When each installation was first received. Binds: look-back, its start.
-const FIRST_RECEIPTS: &str = "
-    SELECT app_id, environment, r.installation AS new, toInt64(toUnixTimestamp(min(r.bucket))) AS bucket_s,
-        min(toUnixTimestamp64Milli(r.received_at)) AS at_ms
+/// When each installation was first admitted, and every receipt without admission. Binds: look-back, its start.
+const RECEIPTS: &str = "
+    SELECT app_id, environment, r.installation AS new, is_unproven,
+        toInt64(toUnixTimestamp(min(r.bucket))) AS bucket_s
     FROM counted_reports_v1 AS r
     WHERE bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-    GROUP BY app_id, environment, new";
+    GROUP BY app_id, environment, new, is_unproven, if(is_unproven, bucket, toDateTime(0))";
 
 #[derive(Row, Deserialize)]
 struct ModelRow {
@@ -137,12 +137,12 @@ struct VotesRow {
 }
 
 #[derive(Row, Deserialize)]
-struct FirstReceipt {
+struct Receipt {
     app_id: String,
     environment: String,
     new: Installation,
+    is_unproven: bool,
     bucket_s: i64,
-    at_ms: i64,
 }
 
 fn model_key(app_id: String, environment: String, model_id: String) -> ModelKey {
@@ -198,63 +198,43 @@ pub(crate) async fn of(client: &Client, span: &Span) -> Census {
         .values_mut()
         .for_each(|lines| lines.sort());
 
-    let query = client.query(FIRST_RECEIPTS);
+    let query = client.query(RECEIPTS);
     let query = query.bind(earliest_s).bind(end_s).bind(earliest_s);
-    let mut by_app: BTreeMap<(String, String), Vec<FirstReceipt>> = BTreeMap::new();
-    for row in query.fetch_all::<FirstReceipt>().await.unwrap() {
+    let mut by_app: BTreeMap<(String, String), Vec<Receipt>> = BTreeMap::new();
+    for row in query.fetch_all::<Receipt>().await.unwrap() {
         let app = (row.app_id.clone(), row.environment.clone());
         by_app.entry(app).or_default().push(row);
     }
-    let window_s = i64::try_from(span.window.as_secs()).unwrap();
-    for (app, first) in by_app {
-        census.new.insert(app, new_in(first, start_s, window_s));
+    for (app, receipts) in by_app {
+        census.new.insert(app, new_in(&receipts, span));
     }
 
     let query = client.query(VOTES).bind(start_s).bind(end_s).bind(start_s);
     for row in query.fetch_all::<VotesRow>().await.unwrap() {
-        let (newcomers, beyond) = &census.new[&(row.app_id.clone(), row.environment.clone())];
-        if !beyond.contains(&row.installation) {
-            let model = model_key(row.app_id, row.environment, row.model_id);
-            let cohort = (model, row.model_version, row.chipset);
-            let (votes, proven) = census.votes.entry(cohort).or_default();
-            let n = usize::try_from(row.votes).unwrap();
-            *votes += n;
-            *proven += usize::from(!newcomers.contains(&row.installation)) * n;
-        }
+        let newcomers = &census.new[&(row.app_id.clone(), row.environment.clone())];
+        let model = model_key(row.app_id, row.environment, row.model_id);
+        let cohort = (model, row.model_version, row.chipset);
+        let (votes, proven) = census.votes.entry(cohort).or_default();
+        let n = usize::try_from(row.votes).unwrap();
+        *votes += n;
+        *proven += usize::from(!newcomers.contains(&row.installation)) * n;
     }
     census
 }
 
-fn new_in(
-    mut first: Vec<FirstReceipt>,
-    start_s: i64,
-    window_s: i64,
-) -> (BTreeSet<Installation>, BTreeSet<Installation>) {
-    first.sort_by_key(|row| (row.at_ms, row.new));
+/// Installations that were admitted in the window, or in a recent one with a flood.
+fn new_in(receipts: &[Receipt], span: &Span) -> BTreeSet<Installation> {
+    let length = i64::try_from(span.window.as_secs()).unwrap();
+    let lookback = i64::try_from(span.lookback.as_secs()).unwrap();
+    let end_s = span.end.as_second();
     // 0 is the window itself.
-    let mut windows: BTreeMap<i64, Vec<Installation>> = BTreeMap::new();
-    for row in first {
-        let ago = (start_s + window_s - 1 - row.bucket_s).div_euclid(window_s);
-        windows.entry(ago).or_default().push(row.new);
-    }
-    let oldest = windows.keys().copied().max().unwrap_or_default();
-    let n_in = |ago: i64| windows.get(&ago).map_or(0, Vec::len);
-    let mut counts: Vec<usize> = (1..=oldest).map(n_in).collect();
-    counts.sort_unstable();
-    let n = counts.len();
-    let allowed = match n {
-        0 => usize::MAX,
-        // Three times the median.
-        _ => (3 * (counts[(n - 1) / 2] + counts[n / 2]) / 2).max(1_000),
+    let ago = |receipt: &&Receipt| (end_s - 1 - receipt.bucket_s) / length;
+    let (unproven, admitted): (Vec<_>, Vec<_>) = receipts.iter().partition(|r| r.is_unproven);
+    let floods: BTreeSet<i64> = unproven.iter().map(ago).collect();
+    let recent = (lookback - 1) / length / 2;
+    let is_new = |receipt: &&&Receipt| match ago(receipt) {
+        0 => true,
+        ago => ago <= recent && floods.contains(&ago),
     };
-    let (mut newcomers, mut beyond) = (BTreeSet::new(), BTreeSet::new());
-    for (ago, new) in windows {
-        let is_recent = ago <= oldest / 2 && new.len() > allowed;
-        if ago == 0 || is_recent {
-            let (few, rest) = new.split_at(allowed.min(new.len()));
-            newcomers.extend(few);
-            beyond.extend(rest);
-        }
-    }
-    (newcomers, beyond)
+    admitted.iter().filter(is_new).map(|r| r.new).collect()
 }

@@ -219,9 +219,9 @@ async fn told(inputs: &EvaluationInputs) -> Vec<String> {
     for found in models {
         let model = &found.model;
         let new = inputs.arrivals.of(model).map(|of_app| {
-            let mut newcomers: Vec<_> = of_app.newcomers.iter().collect();
+            let mut newcomers: Vec<_> = of_app.iter().collect();
             newcomers.sort_unstable();
-            (newcomers, of_app.unproven.len())
+            newcomers
         });
         told.push(format!("{new:?}"));
         let mut read = windows.remove(model).unwrap().unwrap();
@@ -292,12 +292,8 @@ async fn counted(inputs: &EvaluationInputs) -> Census {
         let versions = versions.map(|seen| (seen.version, seen.first_seen_ms));
         counted.versions.insert(model.clone(), versions.collect());
         let new = inputs.arrivals.of(model).unwrap();
-        let new = (
-            new.newcomers.iter().copied().collect(),
-            new.unproven.iter().copied().collect(),
-        );
         let app = (model.app_id.clone(), model.environment.clone());
-        counted.new.insert(app, new);
+        counted.new.insert(app, new.iter().copied().collect());
         counted
             .models
             .push((model.clone(), found.cohorts, found.sessions));
@@ -443,17 +439,17 @@ async fn only_buckets_that_are_new_or_changed_are_read_again() {
     store.stop().await;
 }
 
-/// A hundred thousand made-up installations, in two buckets.
+/// A hundred thousand made-up installations in two buckets, of which the collector admitted a thousand.
 const FLOOD: &str = "INSERT INTO reports (collector_id, wal_offset, received_at, bucket, installation, \
         stream_id, sequence, app_id, environment, chipset, session_uid, session_model_id, \
         session_model_version, session_directive_id, session_requests_npu, session_graph_kind, \
         session_placement_source, session_fingerprint_algorithm, session_fingerprint_exact, \
         session_fingerprint_normalised, session_n_nodes, session_npu_nodes, session_cpu_nodes, \
-        session_cpu_benign_nodes, session_npu_macs_share, session_macs_attributed, session_reasons) \
+        session_cpu_benign_nodes, session_npu_macs_share, session_macs_attributed, session_reasons, is_unproven) \
     SELECT 9, number, toDateTime64(AT, 3) - number % 2, toDateTime(AT) - number % 2, \
         MD5(toString(number)), 1, number, 'camera', 'production', 'SM8650', [1], ['segmenter'], \
         ['2.0.0'], [''], [true], ['jit'], ['assignment_api'], [1], [21], [21], [31], [25], [6], [1], \
-        [0.74], [1.0], [[]] \
+        [0.74], [1.0], [[]], number >= 1000 \
     FROM numbers(OFFSET, 10000)";
 
 #[tokio::test]
@@ -482,6 +478,11 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
             assert!(told(&inputs).await == answer, "window {end}");
             let counted = counted(&inputs).await;
             assert!(counted == answered(&store, &span).await, "window {end}");
+            let votes: usize = counted.votes.values().map(|(votes, _)| votes).sum();
+            assert!(
+                votes < 1_100,
+                "{votes} votes: unproven installations have none"
+            );
         }
     }
     let held = kept.held_look_back().await.unwrap().bytes;
@@ -525,7 +526,7 @@ async fn copies_of_open_buckets_do_not_count_however_many_they_are() {
             "{from} copies"
         );
         let model = &inputs.models[0].model;
-        let newcomers = inputs.arrivals.of(model).unwrap().newcomers.len();
+        let newcomers = inputs.arrivals.of(model).unwrap().len();
         assert_eq!(newcomers, 30 + from / 2);
     }
     store.stop().await;

@@ -42,7 +42,7 @@ fn record(intake: &mut Intake, reports: &Reports, received: Timestamp) {
     };
     for report in reports.reports(received) {
         let app = ("camera", "production");
-        intake.add_report(received_ms, app, &report, &sent, reports.is_unproven);
+        intake.add_report(received_ms, app, &report, &sent, Some(reports.is_unproven));
     }
 }
 

@@ -1154,9 +1154,10 @@ pub struct RecordedReport {
     /// <= 64.
     #[prost(string, tag = "7")]
     pub sent_boot_id: ::prost::alloc::string::String,
-    /// The installation was new beyond its app's or its network's quota: it is stored, and does not vote.
-    #[prost(bool, tag = "8")]
-    pub is_unproven: bool,
+    /// The installation was new beyond its app's or its network's quota: it is stored, and does not vote. Absent
+    /// if no collector decided that.
+    #[prost(bool, optional, tag = "8")]
+    pub is_unproven: ::core::option::Option<bool>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -394,13 +394,13 @@ pub(crate) fn recorded() -> Vec<RecordedReport> {
         environment: text("production"),
         report: report.to_bytes().into(),
         sent,
-        is_unproven: false,
+        is_unproven: None,
     };
     vec![
         record(full_report(), upload_request().clock),
         record(minimal_report(), SendClock::default()),
         RecordedReport {
-            is_unproven: true,
+            is_unproven: Some(true),
             ..record(minimal_report(), SendClock::default())
         },
     ]

@@ -100,7 +100,7 @@ impl Fleet {
             family.each_report(window, |report| {
                 textbook.add(&report);
                 let key = (app.as_str(), "production");
-                intake.add_report(report.received_ms, key, &report.report, &report.sent, false);
+                intake.add_report(report.received_ms, key, &report.report, &report.sent, None);
             });
             let end = START_MS + i64::from(window + 1) * DAY_MS;
             let fired = textbook.end_window(end >= family.change_from_ms());

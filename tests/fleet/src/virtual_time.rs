@@ -74,7 +74,7 @@ impl VirtualTime {
             environment: scenario.environment.clone(),
             report,
             sent: self.fleet.devices[index].recording.send_clock(at),
-            is_unproven: false,
+            is_unproven: None,
         }
     }
 }

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use crate::cohort::{Installation, ModelKey};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
-use crate::read::arrivals::AppArrivals;
 use crate::read::error::SourceError;
 use crate::read::reader::WindowsAsked;
 use crate::window::VoteLatency;
@@ -32,7 +31,7 @@ pub(super) struct WindowBuilder {
     pub(super) end: Timestamp,
     pub(super) length: Duration,
     max_votes: usize,
-    pub(super) arrivals: Arc<AppArrivals>,
+    pub(super) newcomers: Arc<HashSet<Installation>>,
     pub(super) latencies: Vec<(VoteKey, VoteLatency)>,
     /// The latest that a device reported, and when.
     pub(super) device_models: HashMap<Installation, (SeriesOrder, TextId)>,
@@ -54,10 +53,9 @@ pub(super) struct Placed {
 /// Devices that took part without a vote.
 #[derive(Default)]
 pub(super) struct WithoutVote {
-    pub(super) late_or_unproven: HashSet<Installation>,
     /// With their firmware.
     pub(super) directed: HashMap<Installation, TextId>,
-    pub(super) flood: HashSet<Installation>,
+    pub(super) unproven: HashSet<Installation>,
 }
 
 impl WindowBuilder {
@@ -67,7 +65,7 @@ impl WindowBuilder {
             end: asked.span.end,
             length: asked.span.window,
             max_votes: asked.max_votes,
-            arrivals: asked.arrivals.of(model).cloned().unwrap_or_default(),
+            newcomers: asked.arrivals.of(model).cloned().unwrap_or_default(),
             latencies: Vec::new(),
             device_models: HashMap::default(),
             adding: HashMap::default(),
@@ -85,20 +83,17 @@ impl WindowBuilder {
         texts: &Texts,
     ) -> Result<(), SourceError> {
         let device = row.installation;
-        let is_flood = self.arrivals.unproven.contains(&device);
-        if row.is_directed || !row.votes || is_flood {
+        if row.is_directed || row.is_late || row.is_unproven {
             let cohort = (row.ran.version, row.ran.chipset);
             let without = self.voteless.entry(cohort).or_default();
-            if is_flood {
-                without.flood.insert(device);
+            if row.is_unproven {
+                without.unproven.insert(device);
             } else if row.is_directed {
                 // The later name of two, whichever came first.
                 let known = without.directed.entry(device).or_insert(row.ran.firmware);
                 if texts.get(*known) < texts.get(row.ran.firmware) {
                     *known = row.ran.firmware;
                 }
-            } else {
-                without.late_or_unproven.insert(device);
             }
             return Ok(());
         }
@@ -116,10 +111,6 @@ impl WindowBuilder {
     }
 
     pub(super) fn add_series(&mut self, row: SeriesRow) -> Result<(), SourceError> {
-        if self.arrivals.unproven.contains(&row.installation) {
-            // Its session counts it.
-            return Ok(());
-        }
         match self
             .adding
             .entry((row.installation, row.ran, row.shape_key))

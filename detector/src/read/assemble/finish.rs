@@ -72,10 +72,9 @@ impl WithoutVote {
             }
         }
         Voteless {
-            late_or_unproven: self.late_or_unproven.len() as u64,
             directed,
             only_directed,
-            flood: self.flood.len() as u64,
+            unproven: self.unproven.difference(&voting).count() as u64,
         }
     }
 }
@@ -156,7 +155,7 @@ impl WindowBuilder {
             shape_key: texts.get(shape_key).clone(),
             placement,
             latency,
-            is_proven: !self.arrivals.newcomers.contains(&installation),
+            is_proven: !self.newcomers.contains(&installation),
         }
     }
 

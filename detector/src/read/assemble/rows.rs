@@ -30,8 +30,8 @@ pub(in crate::read) struct SessionRow {
     pub(in crate::read) installation: Installation,
     pub(in crate::read) ran: CohortPlacement,
     pub(in crate::read) placed: PlacedSession,
-    /// Whether its report counts: not late, nor of an unproven installation.
-    pub(in crate::read) votes: bool,
+    pub(in crate::read) is_late: bool,
+    pub(in crate::read) is_unproven: bool,
     pub(in crate::read) is_directed: bool,
 }
 

@@ -109,7 +109,8 @@ impl Building {
                 },
                 reasons: vec![self.id(reason)],
             },
-            votes: true,
+            is_late: false,
+            is_unproven: false,
             is_directed: false,
         }
     }

@@ -13,6 +13,7 @@ use epwatch_proto::{
     BaselineKind, Chipset, LatencySeries, Model, ParseError, RecordedReport, Report, SendClock,
     Session, hex,
 };
+use epwatch_server::AppAdmission;
 
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::device_events::{FailedStart, GoldenTest};
@@ -68,6 +69,8 @@ struct Kept {
     seen: Box<[(u32, Seen)]>,
     series: Box<[(u32, Series)]>,
     events: EventLog,
+    /// The collector's decision.
+    is_unproven: Option<bool>,
 }
 
 /// Fields that all rows of a report share.
@@ -77,7 +80,7 @@ struct ReportFields<'a> {
     bucket: i64,
     received_ms: i64,
     device: u32,
-    votes: bool,
+    is_late: bool,
     chipset: TextId,
     firmware: TextId,
     device_model: TextId,
@@ -114,18 +117,17 @@ impl Intake {
         Ok(())
     }
 
-    /// Takes one that was parsed already; `app` is the app and environment that the key proved. An
-    /// unproven installation's does not vote.
+    /// Takes one that was parsed already; `app` is the app and environment that the key proved. `is_unproven` is
+    /// the collector's decision, if one was made.
     pub fn add_report(
         &mut self,
         received_ms: i64,
         app: (&str, &str),
         report: &Report,
         sent: &SendClock,
-        is_unproven: bool,
+        is_unproven: Option<bool>,
     ) {
         self.summary.records += 1;
-        self.summary.unproven += u64::from(is_unproven);
         let is_late = event_time::estimate(received_ms, sent, report.into()).is_late;
         self.summary.late += u64::from(is_late);
         let info = &report.device;
@@ -136,7 +138,7 @@ impl Intake {
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
             received_ms,
             device: self.devices.id(*report.key.installation.as_bytes()),
-            votes: !is_late && !is_unproven,
+            is_late,
             chipset: self.texts.id(chipset.as_str()),
             firmware: self.texts.id(&info.vendor_fingerprint_hash),
             device_model: self.texts.id(&info.model),
@@ -147,17 +149,18 @@ impl Intake {
             let model = self.models.id(fields.model(&session.model));
             let place = self.place(session, &fields);
             self.note_nodes(model, session, received_ms);
-            let votes_at_all = fields.votes && place.requests_npu && !place.is_directed;
+            let votes = !is_late && place.requests_npu && !place.is_directed;
             let place = self.places.id(place);
             let row = Seen {
                 bucket: fields.bucket,
                 device: fields.device,
                 place,
-                votes: fields.votes,
+                is_late,
+                is_unproven: false,
             };
             seen.push((model, row));
             let own = report.series.iter().filter(|series| {
-                votes_at_all && series.session_uid == session.uid && series.stratum.is_clean()
+                votes && series.session_uid == session.uid && series.stratum.is_clean()
             });
             series.extend(own.map(|series| (model, self.series(series, place, &fields))));
         }
@@ -170,6 +173,7 @@ impl Intake {
             seen: seen.into(),
             series: series.into(),
             events,
+            is_unproven,
             app: self.apps.id(fields.app),
         });
     }
@@ -220,7 +224,8 @@ impl Intake {
         let mut last_bucket = Bucket::default();
         let mut counted: HashSet<(u32, u64, u64)> = HashSet::default();
         counted.reserve(self.kept.len());
-        for kept in self.kept {
+        let mut admissions: HashMap<u32, AppAdmission<u32>> = HashMap::default();
+        for mut kept in self.kept {
             if !counted.insert((kept.device, kept.stream, kept.sequence)) {
                 self.summary.duplicates += 1;
                 continue;
@@ -231,8 +236,12 @@ impl Intake {
             span.1 = received;
             let bucket = received.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000;
             let app = &apps[kept.app as usize];
-            let arrivals = recording.arrivals.entry(app.clone()).or_default();
-            arrivals.push((bucket, received, kept.device));
+            let admission = admissions.entry(kept.app).or_default();
+            let is_unproven = admission.is_unproven(kept.device, received, kept.is_unproven);
+            if is_unproven {
+                self.summary.unproven += 1;
+                (kept.series, kept.events) = Default::default();
+            }
             let bucket = bucket_at(bucket);
             census.events.append(kept.events);
             if bucket != last_bucket {
@@ -241,14 +250,15 @@ impl Intake {
             }
             let device = recording.devices[kept.device as usize];
             if kept.seen.is_empty() {
-                census.add_sessionless(bucket, (&app.0, &app.1), device);
+                census.add_sessionless(bucket, (&app.0, &app.1), device, is_unproven);
             }
-            for (model, seen) in kept.seen {
+            for (model, mut seen) in kept.seen {
+                seen.is_unproven = is_unproven;
                 let place = &recording.places[seen.place as usize];
                 let session = CensusSession {
                     received_ms: received,
                     device,
-                    place: place.in_census(model_ids[model as usize], seen.votes),
+                    place: place.in_census(model_ids[model as usize], &seen),
                     counts: place.counts(),
                 };
                 census.add(bucket, &session);
@@ -369,7 +379,7 @@ impl Intake {
     /// Returns the self-tests of sessions that vote, and the failed starts that requested an NPU.
     fn events(&mut self, fields: &ReportFields<'_>) -> EventLog {
         let mut events = EventLog::default();
-        if !fields.votes {
+        if fields.is_late {
             return events;
         }
         let report = fields.report;
@@ -440,14 +450,15 @@ impl ReportFields<'_> {
 }
 
 impl Place {
-    /// Returns what the census counts of a session; `votes` if its report does.
-    fn in_census(&self, model: ModelId, votes: bool) -> CensusPlace {
+    /// Returns what the census counts of a session.
+    fn in_census(&self, model: ModelId, seen: &Seen) -> CensusPlace {
         CensusPlace {
             model,
             ran: self.ran,
             runtime: self.runtime,
             fingerprint_exact: self.exact,
-            votes: votes && self.requests_npu && !self.is_directed,
+            votes: !(seen.is_late || seen.is_unproven) && self.requests_npu && !self.is_directed,
+            is_unproven: seen.is_unproven,
         }
     }
 }

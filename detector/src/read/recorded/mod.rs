@@ -16,13 +16,12 @@ use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
-use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::placement::NodeCounts;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
-use super::arrivals::Flood;
 use super::assemble::{
     CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesOrder, SeriesRow, SessionRow,
     WindowBuilders,
@@ -62,7 +61,8 @@ struct Seen {
     bucket: i64,
     device: u32,
     place: u32,
-    votes: bool,
+    is_late: bool,
+    is_unproven: bool,
 }
 
 /// A clean series in a report.
@@ -105,9 +105,6 @@ struct ModelRecord {
     nodes: Vec<Nodes>,
 }
 
-/// First receipt of a device in a bucket: (bucket, receive time in ms, device).
-type Arrival = (i64, i64, u32);
-
 /// Recorded reports, counted once.
 #[derive(Debug, Default)]
 pub struct Recording {
@@ -115,7 +112,6 @@ pub struct Recording {
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
     places: Vec<Place>,
-    arrivals: BTreeMap<App, Vec<Arrival>>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
 }
@@ -164,11 +160,12 @@ impl Recording {
         builders: &mut WindowBuilders,
     ) {
         let model = builders.texts.model(model);
-        let mut known: HashSet<(u32, u32, bool)> = HashSet::default();
+        let mut known: HashSet<(u32, u32, bool, bool)> = HashSet::default();
         for seen in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
             let place = &self.places[seen.place as usize];
             let takes_part = place.requests_npu || place.is_directed;
-            if !takes_part || !known.insert((seen.device, seen.place, seen.votes)) {
+            let id = (seen.device, seen.place, seen.is_late, seen.is_unproven);
+            if !takes_part || !known.insert(id) {
                 continue;
             }
             let row = SessionRow {
@@ -180,7 +177,8 @@ impl Recording {
                     counts: place.counts(),
                     reasons: place.reasons.clone(),
                 },
-                votes: seen.votes,
+                is_late: seen.is_late,
+                is_unproven: seen.is_unproven,
                 is_directed: place.is_directed,
             };
             builders.add_session(model, row);
@@ -317,22 +315,6 @@ impl Recording {
                 && fingerprints.contains(&nodes.row.fingerprint_normalised)
         });
         wanted.map(|nodes| nodes.row.clone())
-    }
-
-    fn arrivals_in(&self, app: &App, flood: &Flood, span: &Span) -> Vec<(i64, Installation)> {
-        let received = self.arrivals.get(app).map_or(&[][..], Vec::as_slice);
-        let mut first: HashMap<u32, (i64, i64)> = HashMap::default();
-        for row in between(received, |row| row.0, span.earliest_s(), span.end_s()) {
-            let (bucket, received_ms, device) = *row;
-            first.entry(device).or_insert((bucket, received_ms));
-        }
-        let is_new =
-            |(_, (bucket, _)): &(u32, (i64, i64))| (flood.from_s..flood.to_s).contains(bucket);
-        first
-            .into_iter()
-            .filter(is_new)
-            .map(|(device, (_, received_ms))| (received_ms, self.devices[device as usize]))
-            .collect()
     }
 
     fn ran(&self, series: &Series) -> CohortPlacement {

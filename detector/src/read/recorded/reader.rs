@@ -5,9 +5,8 @@ use std::sync::Arc;
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
-use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
-use crate::read::arrivals::Flood;
 use crate::read::certified::Certified;
 use crate::read::cpu_nodes::unexpected;
 use crate::read::error::SourceError;
@@ -38,15 +37,6 @@ impl ReportReader for RecordingReader {
             census: self.0.census.clone(),
             certified: Certified::default(),
         }))
-    }
-
-    fn arrivals_in<'a>(
-        &'a self,
-        app: &'a App,
-        flood: &'a Flood,
-        span: &'a Span,
-    ) -> Answer<'a, Vec<(i64, Installation)>> {
-        at_once(Ok(self.0.arrivals_in(app, flood, span)))
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {

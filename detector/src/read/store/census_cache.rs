@@ -81,6 +81,7 @@ struct SessionlessRow<'a> {
     device: u128,
     at_s: Bucket,
     copy: u64,
+    is_unproven: bool,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -246,7 +247,8 @@ impl Held {
         while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
             self.copies.entry(row.at_s).or_default().add(row.copy);
             let app = (row.app_id, row.environment);
-            census.add_sessionless(row.at_s, app, row.device.to_le_bytes());
+            let device = row.device.to_le_bytes();
+            census.add_sessionless(row.at_s, app, device, row.is_unproven);
         }
         Ok(())
     }

@@ -21,12 +21,11 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 
-use super::arrivals::Flood;
 use super::certified::{Certified, CertifiedRow};
 use super::cpu_nodes::NodesRow;
 use super::error::{SourceError, failed};
@@ -39,7 +38,7 @@ pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
 use history::HeldHistory;
 use nodes::HeldNodes;
-use queries::{CERTIFIED, FLOODED, LATENCY_BEFORE, NODES, of_clean_series};
+use queries::{CERTIFIED, LATENCY_BEFORE, NODES, of_clean_series};
 use windows::Reader;
 
 #[derive(Debug, Clone)]
@@ -50,13 +49,6 @@ pub(super) struct StoreReader {
     history: Arc<HeldHistory>,
     /// Of one evaluation.
     nodes: Arc<HeldNodes>,
-}
-
-/// When an installation was first received.
-#[derive(Row, Deserialize)]
-struct FirstReceipt {
-    at_ms: i64,
-    new: Installation,
 }
 
 /// The runs of a version with one input shape.
@@ -132,24 +124,6 @@ impl ReportReader for StoreReader {
                 census,
                 certified,
             })
-        })
-    }
-
-    fn arrivals_in<'a>(
-        &'a self,
-        (app_id, environment): &'a App,
-        flood: &'a Flood,
-        span: &'a Span,
-    ) -> Answer<'a, Vec<(i64, Installation)>> {
-        let query = self.counted.query(FLOODED).bind(app_id).bind(environment);
-        let query = query.bind(span.earliest_s()).bind(span.end_s());
-        let query = query.bind(span.earliest_s());
-        let query = query.bind(flood.from_s).bind(flood.to_s);
-        let what = "installations of a flood";
-        Box::pin(async move {
-            let rows = query.fetch_all::<FirstReceipt>().await;
-            let rows = rows.map_err(failed(what))?.into_iter();
-            Ok(rows.map(|row| (row.at_ms, row.new)).collect())
         })
     }
 

@@ -24,6 +24,7 @@ columns!(Sessions of Session, is_array: false, "" {
     received_at: Millis,
     copy: u64,
     votes: bool,
+    is_unproven: bool,
     model_id: &'a str,
     model_version: &'a str,
     graph_kind: &'a str,
@@ -116,6 +117,7 @@ impl<'a> Session<'a> {
                 runtime: texts.runtime(ort, ep),
                 fingerprint_exact: self.fingerprint_exact,
                 votes: self.votes,
+                is_unproven: self.is_unproven,
             },
             counts: NodeCounts {
                 n_nodes: self.n_nodes,

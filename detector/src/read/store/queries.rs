@@ -139,16 +139,6 @@ pub(super) const CERTIFIED: &str = "
     SELECT ?fields FROM certified_placements_v1
     ORDER BY stored_at DESC, ort_version, ep_version";
 
-/// Which installations of an app were first received in a window. Binds: app, environment, look-back, its
-/// start, the window.
-pub(super) const FLOODED: &str = "
-    SELECT min(toUnixTimestamp64Milli(r.received_at)) AS at_ms, r.installation AS new
-    FROM counted_reports_v1 AS r
-    WHERE app_id = ? AND environment = ?
-        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-    GROUP BY new
-    HAVING min(r.bucket) >= toDateTime(?) AND min(r.bucket) < toDateTime(?)";
-
 /// Every session with the place where it ran, its bucket and the time of its report, in the columns of
 /// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie:
 /// putting them together here costs the store twice as much again. Binds: buckets, the first of them.
@@ -156,7 +146,7 @@ pub(super) const SEEN: &str = "
     SELECT app_id, environment, chipset, ort_version, ep_version, installation,
         toUInt32(bucket) AS at_s, received_at,
         if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy,
-        toBool(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes,
+        toBool(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes, is_unproven,
         model_id, model_version, graph_kind, placement_source, fingerprint_algorithm,
         fingerprint_exact, fingerprint_normalised, n_nodes, npu_nodes, cpu_nodes,
         cpu_benign_nodes, npu_macs_share, macs_attributed
@@ -177,7 +167,7 @@ pub(super) const SEEN: &str = "
 /// times as much. Binds: buckets, the first of them.
 pub(super) const SESSIONLESS: &str = "
     SELECT app_id, environment, reinterpretAsUInt128(installation) AS device,
-        toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy
+        toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy, is_unproven
     FROM counted_reports_v1
     WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_model_id)";
 

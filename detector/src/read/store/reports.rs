@@ -104,7 +104,8 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
     let mut of_report = Vec::new();
     for report in 0..block.n_rows() {
         let head = heads.rows(report).next().ok_or(Error::NotEnoughData)??;
-        let counts = !(head.is_late || head.is_unproven);
+        let (is_late, is_unproven) = (head.is_late, head.is_unproven);
+        let counts = !(is_late || is_unproven);
         let texts = &mut builders.texts;
         let [app, environment, chipset, firmware, device_model, ort, ep] =
             cache.ids(0, head.texts(), texts);
@@ -153,7 +154,8 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                     counts: session.counts(),
                     reasons: reasons.map(|reason| texts.id(reason)).collect(),
                 },
-                votes: counts,
+                is_late,
+                is_unproven,
                 is_directed,
             };
             builders.add_session(model, row);

@@ -20,7 +20,7 @@ fn file_of(reports: &[FamilyReport]) -> Vec<u8> {
             environment: "production".into(),
             report: report.report.to_bytes().into(),
             sent: report.sent.clone(),
-            is_unproven: false,
+            is_unproven: None,
         };
         write_recorded(&mut bytes, &record).unwrap();
     }

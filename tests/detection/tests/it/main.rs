@@ -102,7 +102,7 @@ fn recorded(reports: &[FamilyReport]) -> Source {
             ("camera", "production"),
             &report.report,
             &report.sent,
-            false,
+            None,
         );
     }
     let (recording, _) = intake.finish();

@@ -126,7 +126,7 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     let mut intake = Intake::new(HOUR);
     let add = |intake: &mut Intake, report: &FamilyReport| {
         let app = ("camera", "production");
-        intake.add_report(report.received_ms, app, &report.report, &report.sent, false);
+        intake.add_report(report.received_ms, app, &report.report, &report.sent, None);
     };
     let honest = reports(FamilySpec {
         truth: PLAIN,
