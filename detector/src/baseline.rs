@@ -233,7 +233,8 @@ pub struct VersionSeen {
 }
 
 /// Returns the version before `version`: the version that most devices report as their previous one, else
-/// the latest one that was first seen earlier. Version names have no order.
+/// the latest one that was first seen earlier. A version without a session, since it starts nowhere, is not
+/// among those seen, so the latest other one is before it. Version names have no order.
 #[must_use]
 pub(crate) fn previous_version(
     version: &str,
@@ -247,9 +248,10 @@ pub(crate) fn previous_version(
     if let Some((name, _)) = named {
         return Some(name.to_string());
     }
-    let own = seen.iter().find(|other| other.version == version)?;
+    let own = seen.iter().find(|other| other.version == version);
+    let own_ms = own.map_or(i64::MAX, |own| own.first_seen_ms);
     seen.iter()
-        .filter(|other| other.first_seen_ms < own.first_seen_ms)
+        .filter(|other| other.first_seen_ms < own_ms)
         .max_by_key(|other| other.first_seen_ms)
         .map(|other| other.version.clone())
 }
@@ -326,7 +328,8 @@ mod tests {
         ));
         assert_eq!(previous_version("b", &none, &known), Some("a".into()));
         assert_eq!(previous_version("a", &none, &known), None);
-        assert_eq!(previous_version("z", &none, &known), None);
+        assert_eq!(previous_version("z", &none, &known), Some("d".into()));
+        assert_eq!(previous_version("z", &none, &[]), None);
         let named = BTreeMap::from([("a".into(), 3), ("c".into(), 40), ("d".into(), 50)]);
         assert_eq!(previous_version("d", &named, &known), Some("c".into()));
     }

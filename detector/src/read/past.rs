@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::base_rates::{BaseRates, MIN_WINDOWS};
 use crate::cohort::ModelKey;
-use crate::signals::{MIN_ELIGIBLE, SignalId, built_in_rate};
+use crate::signals::{MIN_ELIGIBLE, SignalId, UNSURPRISING_P, built_in_rate};
 use crate::tally::Tally;
 use crate::verdict::{CohortVerdict, VerdictClass};
 
@@ -21,7 +21,7 @@ struct PastWindow {
     devices: u64,
     /// Within and between devices.
     cv: Option<(f64, f64)>,
-    /// Signals that counted devices; empty if the window had a finding.
+    /// Signals that counted devices; with a finding, those that it does not show in.
     signals: Vec<(SignalId, Tally)>,
 }
 
@@ -41,7 +41,8 @@ impl PastWindows {
                 VerdictClass::Healthy | VerdictClass::NotEnoughData | VerdictClass::CvSpike
             );
             let signals = verdict.signals.iter().chain(&verdict.tallies);
-            let counted = signals.filter(|signal| is_quiet && signal.devices > 0);
+            let is_history = |p: f64| is_quiet || p > UNSURPRISING_P;
+            let counted = signals.filter(|signal| is_history(signal.p) && signal.devices > 0);
             let tally = |hits, devices| Tally { hits, devices };
             let statistics = &verdict.statistics;
             let window = PastWindow {
@@ -228,6 +229,31 @@ mod tests {
         let sound = rate(&past, 9);
         add(&past, ("1.0.0", "SM8750"), 9, 0.05);
         assert_eq!(rate(&past, 10), sound);
+    }
+
+    /// Devices that are slower have nothing to do with how often the NPU starts.
+    #[test]
+    fn a_standing_ticket_removes_the_history_of_its_own_signals_alone() {
+        let past = PastWindows::default();
+        let fleet = Fleet {
+            weight: 2.0,
+            ..Fleet::default()
+        };
+        for window in 1..=3 {
+            let slow = CohortWindow {
+                end: at(window * WINDOW_S),
+                ..fleet.window()
+            };
+            let verdict = judged(&slow, None, &reference());
+            assert_eq!(verdict.class, VerdictClass::SlowWithoutPlacement);
+            past.add(&[verdict]);
+        }
+        let history = past.history(&span(6));
+        let signals = &history[&crate::testing::model()].signals;
+        let known = |signal| signals.iter().any(|history| history.signal == signal);
+        assert!(known(SignalId::Start));
+        assert!(known(SignalId::Placement));
+        assert!(!known(BEYOND));
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub(crate) use signal::BEYOND_TENTHS;
 pub use signal::{Limits, SignalId};
 pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS};
 
+/// Chance above which a signal's count is no sign of a fault: in a window with a finding, signals with such a
+/// chance are history like those of a healthy window.
+pub(crate) const UNSURPRISING_P: f64 = 0.05;
+
 /// The results of all signals in one cohort window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
@@ -178,12 +182,28 @@ impl Evidence {
         beyond.filter(|beyond| beyond.signal.fires)
     }
 
-    /// Returns the counts behind the signals, for the history of later versions.
+    /// Returns the counts behind the signals, for the history of later versions. Each has the smallest chance
+    /// of the signals that see the same slow-down, because a window with a fault must not be its own past.
     #[must_use]
     pub fn tallies(&self) -> Vec<Signal> {
+        let slower = [
+            self.slower_and_moved.as_ref().map(|found| &found.signal),
+            self.placement.as_ref().map(|found| &found.signal),
+            self.firing_median().map(|found| &found.signal),
+            self.shift.as_ref().map(|found| &found.signal),
+        ];
+        let in_some_runs = [&self.tail, &self.moved].map(|found| Some(&found.as_ref()?.signal));
+        let least = |signals: &[Option<&Signal>], of: f64| {
+            let chances = signals.iter().flatten().map(|signal| signal.p);
+            chances.fold(of, f64::min)
+        };
+        let p_slower = least(&slower, 1.0);
+        let p_in_some_runs = least(&in_some_runs, p_slower);
         let shift = self.shift.iter().flat_map(Shift::history_rows);
         let tail = self.tail.iter().flat_map(|tail| tail.tallies.clone());
-        shift.chain(tail).collect()
+        let with = |p| move |row| Signal { p, ..row };
+        let shift = shift.map(with(p_slower));
+        shift.chain(tail.map(with(p_in_some_runs))).collect()
     }
 }
 

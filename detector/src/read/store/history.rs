@@ -13,25 +13,27 @@ use crate::interner::Texts;
 use crate::read::error::{SourceError, failed};
 use crate::read::history::{HistoryByModel, HistorySums, SignalSums, UsualCv};
 use crate::read::span::PastSpan;
-use crate::signals::SignalId;
+use crate::signals::{SignalId, UNSURPRISING_P};
 
 /// Each cohort's earlier windows: devices window by window, sums of CVs, and counts of signals in settled windows
-/// without a finding, or with one that only CV shows. Read from the detector's own table, where a window that was
+/// that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
 /// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
-/// stand, since most windows have the same ones. Binds: last end of settled windows, first and last end of
-/// windows, which of them ([`PastSpan`]).
+/// stand, since most windows have the same ones. Binds: last end of settled windows, the chance above which a
+/// signal is no part of a finding, first and last end of windows, which of them ([`PastSpan`]).
 const COHORTS: &str = "
     WITH isNotNull(cv_within) AND isNotNull(cv_between) AS has_cv,
-        verdict IN ('healthy', 'not_enough_data', 'cv_spike') AND window_end <= toDateTime(?) AS is_settled
+        window_end <= toDateTime(?) AS is_settled,
+        verdict IN ('healthy', 'not_enough_data', 'cv_spike') AS is_quiet,
+        arrayMap((of, p) -> if(is_quiet OR p > ?, of, 0), signal_devices, signal_p) AS of_history
     SELECT app_id, environment, model_id, model_version, chipset, signal_id,
         groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices) AS devices,
         sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
         sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
-        sumForEachIf(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, signal_devices), is_settled) AS hits,
-        sumForEachIf(signal_devices, is_settled) AS counted,
-        sumForEachIf(arrayMap(of -> toUInt64(of > 0), signal_devices), is_settled) AS windows,
-        maxForEachIf(signal_devices, is_settled) AS largest,
-        toUnixTimestamp(minIf(window_end, is_settled)) AS first_s
+        sumForEachIf(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, of_history), is_settled) AS hits,
+        sumForEachIf(of_history, is_settled) AS counted,
+        sumForEachIf(arrayMap(of -> toUInt64(of > 0), of_history), is_settled) AS windows,
+        maxForEachIf(of_history, is_settled) AS largest,
+        toUnixTimestamp(minIf(window_end, is_settled AND arrayExists(of -> of > 0, of_history))) AS first_s
     FROM cohort_windows AS c FINAL
     PREWHERE firmware = '' AND window_end >= toDateTime(?) AND window_end <= toDateTime(?)
         AND window_seconds = ? AND intDiv(toUnixTimestamp(window_end) % ?, ?) = ?
@@ -88,6 +90,7 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
     // Most of the answer are numbers, and checking each costs as much as reading it.
     let client = client.clone().with_validation(false);
     let query = client.query(COHORTS).bind(past.settled_until_s);
+    let query = query.bind(UNSURPRISING_P);
     let query = past.bind(query.bind(past.from_s).bind(past.until_s));
     let mut rows = query.fetch::<CohortRow<'_>>().map_err(failed(what))?;
     let mut texts = Texts::default();

@@ -13,6 +13,7 @@ mod newcomers;
 mod only_version;
 mod restarts;
 mod small;
+mod starts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::summary::IncidentSummary;
 use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_proto::{ReasonCode, Report, StartFailure, StartPhase};
 use epwatch_server::Period;
 
 const START_MS: i64 = 1_767_225_600_000;
@@ -69,6 +71,24 @@ fn reports(spec: FamilySpec) -> Vec<FamilyReport> {
 
 fn is_new(report: &FamilyReport) -> bool {
     report.received_ms >= START_MS + 7 * DAY_MS
+}
+
+/// The NPU does not start: the report has a failure in the place of its sessions.
+fn fail_to_start(report: &mut Report) {
+    let session = &report.sessions[0];
+    report.start_failures = vec![StartFailure {
+        model: session.model.clone(),
+        requested_eps: session.requested_eps.clone(),
+        phase: StartPhase::SessionCreation,
+        reason: ReasonCode::BackendSetupFailed,
+        ort_status_code: 1,
+        text: "device creation failed".into(),
+        count: 1,
+    }];
+    report.sessions.clear();
+    report.series.clear();
+    report.self_tests.clear();
+    report.run_errors.clear();
 }
 
 fn options() -> ReplayOptions {

@@ -9,27 +9,25 @@ use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::verdict::VerdictClass;
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
-use epwatch_proto::{
-    BaselineAbsence, Baselines, InstallationId, ReasonCode, StartFailure, StartPhase,
-};
+use epwatch_proto::{BaselineAbsence, Baselines, InstallationId};
 
 use super::{
-    DAY_MS, HOUR, INCIDENT, PLAIN, START_MS, check_paged, check_quiet, incidents, is_new, lines_of,
-    recorded, replayed, reports, spec, verdicts,
+    DAY_MS, HOUR, INCIDENT, PLAIN, START_MS, check_paged, check_quiet, fail_to_start, incidents,
+    is_new, lines_of, recorded, replayed, reports, spec, verdicts,
 };
 
 fn is_first(report: &FamilyReport) -> bool {
     report.report.device.chipset_raw == "SM8650"
 }
 
-fn without_past(report: &mut FamilyReport) {
+pub(super) fn without_past(report: &mut FamilyReport) {
     for series in &mut report.report.series {
         series.baselines = Baselines::Absent(BaselineAbsence::FirstVersion);
         series.exceed = None;
     }
 }
 
-fn all_on_the_cpu(report: &mut FamilyReport) {
+pub(super) fn all_on_the_cpu(report: &mut FamilyReport) {
     for session in &mut report.report.sessions {
         let placement = &mut session.placement;
         placement.eps.retain(|ep| ep.ep == CPU_EP);
@@ -184,20 +182,7 @@ async fn a_firmware_of_strangers_does_not_page() {
         report.key.installation =
             InstallationId::from_secret(format!("forged {forged}").as_bytes());
         report.device.vendor_fingerprint_hash = vendor_fingerprint_hash("f9");
-        let session = &report.sessions[0];
-        report.start_failures = vec![StartFailure {
-            model: session.model.clone(),
-            requested_eps: session.requested_eps.clone(),
-            phase: StartPhase::SessionCreation,
-            reason: ReasonCode::BackendSetupFailed,
-            ort_status_code: 1,
-            text: "device creation failed".into(),
-            count: 1,
-        }];
-        report.sessions.clear();
-        report.series.clear();
-        report.self_tests.clear();
-        report.run_errors.clear();
+        fail_to_start(report);
         received.push(claim);
     }
     let lines = replayed(&received).await;
