@@ -28,6 +28,8 @@ pub struct Baseline {
     pub history: History,
     /// Share of healthy devices hit in the whole fleet, by signal.
     pub rates: BaseRates,
+    /// Whether the config names the model as one that belongs on the NPU.
+    pub expects_npu: bool,
     /// Coefficient of variation within a device in earlier windows of the cohort; `None` if there are none.
     pub cv_within: Option<f64>,
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use epwatch_server::{Period, Problems};
 use serde::{Deserialize, Serialize};
 
+use crate::cohort::ModelKey;
 use crate::cv_rules::{self, CvRule};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, check_url};
 
@@ -44,6 +45,8 @@ pub struct DetectorConfig {
     pub webhook: Vec<WebhookConfig>,
     /// Rules on the CV of all runs, as `[[detector.cv_rules]]`; none by default.
     pub cv_rules: Vec<CvRule>,
+    /// Models that belong on the NPU, as `[[detector.expects_npu]]`; none by default.
+    pub expects_npu: Vec<ExpectsNpu>,
     /// Whether notifications are written to standard output as text.
     pub stdout: bool,
     /// Length of a bucket: the collector's `rollup.bucket`, which the command sets here too.
@@ -66,6 +69,17 @@ pub struct HeartbeatConfig {
     pub url: Option<String>,
 }
 
+/// A model that belongs on the NPU wherever the app requests it: if it is not there, that is a page without any
+/// reference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectsNpu {
+    /// The app id.
+    pub app: String,
+    /// The model id.
+    pub model: String,
+}
+
 impl Default for DetectorConfig {
     fn default() -> Self {
         Self {
@@ -86,6 +100,7 @@ impl Default for DetectorConfig {
             slack: Vec::new(),
             webhook: Vec::new(),
             cv_rules: Vec::new(),
+            expects_npu: Vec::new(),
             stdout: true,
         }
     }
@@ -166,7 +181,19 @@ impl DetectorConfig {
             check_url(&mut problems, &format!("webhook[{at}].url"), &channel.url);
         }
         cv_rules::check(&self.cv_rules, &mut problems);
+        for (at, expected) in self.expects_npu.iter().enumerate() {
+            for (key, name) in [("app", &expected.app), ("model", &expected.model)] {
+                let key = format!("expects_npu[{at}].{key}");
+                problems.check(&key, !name.is_empty(), || "must not be empty".to_owned());
+            }
+        }
         problems.into_result()
+    }
+
+    /// Whether a model belongs on the NPU.
+    pub(crate) fn expects_npu(&self, model: &ModelKey) -> bool {
+        let mut expected = self.expects_npu.iter();
+        expected.any(|expected| expected.app == model.app_id && expected.model == model.model_id)
     }
 }
 
@@ -188,6 +215,10 @@ mod tests {
             bucket: Period(Duration::from_secs(2)),
             lookback: Period(Duration::from_secs(1)),
             max_votes: 0,
+            expects_npu: vec![ExpectsNpu {
+                app: "camera".into(),
+                model: String::new(),
+            }],
             alertmanager: vec![AlertmanagerConfig {
                 repeat_every: Period(Duration::ZERO),
                 hold_for: Period(Duration::from_secs(14 * 60)),
@@ -211,6 +242,7 @@ mod tests {
             "alertmanager[0].url",
             "alertmanager[0].repeat_every",
             "alertmanager[0].hold_for",
+            "expects_npu[0].model",
         ];
         assert_eq!(keys, expected);
     }

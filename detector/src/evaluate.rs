@@ -198,6 +198,7 @@ impl Judging {
         for window in &read.cohorts {
             let mut baseline = baseline_of(window, read, &self.span);
             baseline.rates.clone_from(&self.rates);
+            baseline.expects_npu = self.config.expects_npu(&read.model);
             let cohort = (
                 &read.model,
                 &*window.key.model_version,
@@ -423,5 +424,6 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Basel
         history: read.history(version, chipset, span),
         previous_version: previous,
         rates: BaseRates::default(),
+        expects_npu: false,
     }
 }

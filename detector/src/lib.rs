@@ -45,7 +45,7 @@ pub mod window;
 pub use base_rates::BaseRates;
 pub use baseline::{Baseline, Origin, PlacementReference};
 pub use cohort::{CohortKey, Installation, ModelKey};
-pub use config::DetectorConfig;
+pub use config::{DetectorConfig, ExpectsNpu};
 pub use cv_rules::CvRule;
 pub use describe::describe;
 pub use detector::{Detector, StartError};

@@ -388,17 +388,21 @@ pub enum Reason {
         needed: u64,
     },
     /// The sessions request the NPU, which has next to none of the work, and no reference shows how much
-    /// it should have.
+    /// it should have, or the config names the model.
     #[error(
         "the model asks for the NPU, which has under {} of the work on {off_npu} of the {devices} devices whose \
-         placement could be read; no version before and no certified placement says how much it should have",
-        percent(TOTAL_FALLBACK_BELOW)
+         placement could be read; {}",
+        percent(TOTAL_FALLBACK_BELOW),
+        text::expectation(*.is_expected)
     )]
     HardlyOnNpu {
         /// Devices where the NPU has under 5 % of the work.
         off_npu: u64,
         /// Devices with a readable placement.
         devices: u64,
+        /// Whether the config names the model as one that belongs on the NPU.
+        #[serde(default)]
+        is_expected: bool,
     },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
     #[error(

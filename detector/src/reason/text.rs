@@ -183,6 +183,13 @@ pub(super) fn doubt(proven: u64, devices: u64, flood: bool) -> &'static str {
     }
 }
 
+pub(super) fn expectation(is_expected: bool) -> &'static str {
+    match is_expected {
+        true => "the config (`detector.expects_npu`) says that it belongs there",
+        false => "no version before and no certified placement says how much it should have",
+    }
+}
+
 pub(super) fn nothing_to_compare(previous_version: Option<&str>) -> String {
     match previous_version {
         Some(version) => format!("version {version} gives nothing to compare with"),

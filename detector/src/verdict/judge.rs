@@ -10,8 +10,9 @@ use crate::placement::Unit;
 use crate::reason::{Reason, many_are_new};
 use crate::signals::{
     Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, PlacementChange, Shift, SignalId,
-    TOTAL_FALLBACK_BELOW,
+    TOTAL_FALLBACK_BELOW, built_in_rate,
 };
+use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
 use super::class::{MOST_DEVICES, Severity, VerdictClass};
@@ -155,6 +156,11 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
             },
         };
         return Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, vec![reason]);
+    }
+    if baseline.expects_npu
+        && let Some(found) = all_on_the_cpu(window, baseline)
+    {
+        return found;
     }
     let slow = slower(evidence).or_else(|| intermittent(evidence));
     let placed = placement_alone(evidence).map(|alone| alone.started_by(any_starts.as_ref()));
@@ -348,7 +354,7 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
     // chipset with next to nothing on the NPU, because they may have little there too.
     let vouches = |change: &&PlacementChange| match change.origin {
         Origin::PreviousVersion | Origin::Certified => true,
-        Origin::OtherChipsets => hardly_on_npu(window).is_none(),
+        Origin::OtherChipsets => hardly_on_npu(window, baseline).is_none(),
         Origin::SameVersion => false,
     };
     let by_placement = evidence.placement.as_ref().filter(vouches);
@@ -362,6 +368,9 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
     if by_placement >= MIN_ELIGIBLE || by_past >= MIN_ELIGIBLE {
         return Finding::nothing(VerdictClass::Healthy, Severity::None, Vec::new());
     }
+    if let Some(found) = all_on_the_cpu(window, baseline) {
+        return found;
+    }
     let mut reasons = vec![Reason::NoReference {
         previous_version: baseline.previous_version.clone(),
         comparable_placements: by_placement,
@@ -373,20 +382,56 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
     if as_before >= MIN_ELIGIBLE && evidence.shift.as_ref().is_some_and(unchanged) {
         reasons.push(Reason::AsBefore { devices: as_before });
     }
-    reasons.extend(hardly_on_npu(window));
+    reasons.extend(hardly_on_npu(window, baseline));
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)
 }
 
-/// Returns the reason that most devices run next to nothing on the NPU although they requested it.
-fn hardly_on_npu(window: &CohortWindow) -> Option<Reason> {
+/// Total fallback without any reference: the app requested the NPU, and on most devices next to nothing is there.
+/// It may have been so on purpose, so it is a page only if the config expects it there.
+fn all_on_the_cpu(window: &CohortWindow, baseline: &Baseline) -> Option<Finding> {
+    let found = off_npu(window);
+    if found.devices < MIN_ELIGIBLE || found.share() < MOST_DEVICES {
+        return None;
+    }
+    let severity = match baseline.expects_npu {
+        true => Severity::Page,
+        false => Severity::Ticket,
+    };
+    let reasons = Vec::from_iter(hardly_on_npu(window, baseline));
+    Some(Finding {
+        hits: found.hits,
+        eligible: found.devices,
+        // The history of a first version is this fault.
+        p: surprise(
+            found,
+            baseline.rates.of(SignalId::Placement, built_in_rate(SignalId::Placement)),
+            Tally::default(),
+        ),
+        ..Finding::nothing(VerdictClass::TotalFallback, severity, reasons)
+    })
+}
+
+/// Counts the devices with next to nothing on the NPU among those whose placement could be read.
+fn off_npu(window: &CohortWindow) -> Tally {
     let devices_with = |matches: &dyn Fn(f64) -> bool| {
         let share = |vote: &DeviceVote| vote.placement.npu_share().map(|(share, _)| share);
         let votes = window.votes.iter();
         count_devices(votes.filter(|vote| share(vote).is_some_and(matches)))
     };
-    let devices = devices_with(&|_| true);
-    let off_npu = devices_with(&|share| share < TOTAL_FALLBACK_BELOW);
-    (2 * off_npu > devices).then_some(Reason::HardlyOnNpu { off_npu, devices })
+    Tally {
+        hits: devices_with(&|share| share < TOTAL_FALLBACK_BELOW),
+        devices: devices_with(&|_| true),
+    }
+}
+
+/// Returns the reason that most devices run next to nothing on the NPU although they requested it.
+fn hardly_on_npu(window: &CohortWindow, baseline: &Baseline) -> Option<Reason> {
+    let Tally { hits, devices } = off_npu(window);
+    (2 * hits > devices).then_some(Reason::HardlyOnNpu {
+        off_npu: hits,
+        devices,
+        is_expected: baseline.expects_npu,
+    })
 }
 
 fn class_of(change: &PlacementChange) -> VerdictClass {

@@ -401,16 +401,24 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
     check(&verdict, TotalFallback, Page);
     let verdict = judged(&fallen, None, &others(0.95));
     check(&verdict, TotalFallback, Ticket);
-    // Other chipsets have little there too, so they are no evidence that this one lost anything.
+    // Other chipsets have little there too, so they are no evidence that this one lost anything; the request is.
     for share in [0.6, 0.0] {
         let unknown = judged(&fallen, None, &others(share));
-        check(&unknown, NotEnoughData, Info);
-        let reason = unknown.reasons[1].to_string();
+        check(&unknown, TotalFallback, Ticket);
+        let reason = unknown.reasons[0].to_string();
         assert!(
             reason.contains("under 5 % of the work on 60 of the 60"),
             "{reason}"
         );
     }
+    let expected = Baseline {
+        expects_npu: true,
+        ..others(0.0)
+    };
+    let verdict = judged(&fallen, None, &expected);
+    check(&verdict, TotalFallback, Page);
+    let reason = verdict.reasons[0].to_string();
+    assert!(reason.contains("`detector.expects_npu`"), "{reason}");
     // Chipsets place differently by design.
     let verdict = judged(&partial, None, &others(0.95));
     check(&verdict, Healthy, Severity::None);

@@ -6,6 +6,7 @@
 mod changes;
 mod directives;
 mod files;
+mod first_version;
 mod frozen;
 mod incident;
 mod labelled;
@@ -105,12 +106,16 @@ fn options() -> ReplayOptions {
 }
 
 async fn lines_of(source: Source) -> Vec<Line> {
+    lines_with(source, &options()).await
+}
+
+async fn lines_with(source: Source, options: &ReplayOptions) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut keep = |line: Line| {
         lines.push(line);
         Ok(())
     };
-    replay(source, &options(), &mut keep).await.unwrap();
+    replay(source, options, &mut keep).await.unwrap();
     lines
 }
 
