@@ -404,7 +404,9 @@ fn all_on_the_cpu(window: &CohortWindow, baseline: &Baseline) -> Option<Finding>
         // The history of a first version is this fault.
         p: surprise(
             found,
-            baseline.rates.of(SignalId::Placement, built_in_rate(SignalId::Placement)),
+            baseline
+                .rates
+                .of(SignalId::Placement, built_in_rate(SignalId::Placement)),
             Tally::default(),
         ),
         ..Finding::nothing(VerdictClass::TotalFallback, severity, reasons)
