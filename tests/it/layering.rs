@@ -21,9 +21,10 @@ const MAY_USE: &str = "
     runtimes: engines proto
     strict-collector: proto
     fleet: proto sdk
+    page: proto store
     faults: collector engines proto server store
     detection: detector fleet proto server stats
-    epwatch: collector detector engines fleet proto sdk server stats store
+    epwatch: collector detector engines fleet page proto sdk server stats store
 ";
 
 /// Crates that ship into apps, so that their features are few and their own.

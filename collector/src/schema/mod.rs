@@ -30,6 +30,7 @@ pub const MIGRATIONS: Migrations<'_> = Migrations {
         migration!(5, "0005_views"),
         migration!(6, "0006_calls"),
         migration!(7, "0007_ledger"),
+        migration!(8, "0008_pages"),
     ],
 };
 

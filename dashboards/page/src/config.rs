@@ -1,0 +1,94 @@
+//! `[page]`: where the page listens, and who may read it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// Least length of a token.
+pub(crate) const MIN_TOKEN_BYTES: usize = 16;
+
+/// Config of the page.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PageConfig {
+    /// Address of its own. One beyond loopback needs `token_file`.
+    pub listen: SocketAddr,
+    /// A file with the token that readers present. It gives access to every app.
+    pub token_file: Option<PathBuf>,
+    /// Names in addition to loopback that a request's `Host` may have.
+    pub hosts: Vec<String>,
+}
+
+impl Default for PageConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 4720)),
+            token_file: None,
+            hosts: Vec::new(),
+        }
+    }
+}
+
+impl PageConfig {
+    /// Returns each problem as key and text.
+    #[must_use]
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut problems = Vec::new();
+        let is_loopback = self.listen.ip().is_loopback();
+        if !is_loopback && self.token_file.is_none() {
+            let text = format!(
+                "must name a file with a token, because {} is not loopback",
+                self.listen
+            );
+            problems.push(("token_file", text));
+        }
+        if !is_loopback && self.hosts.is_empty() {
+            let text = "must list the names under which readers open the page, because page.listen is \
+                        not loopback";
+            problems.push(("hosts", text.to_owned()));
+        }
+        let is_name = |host: &String| {
+            !host.is_empty()
+                && host
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-._[]:".contains(c))
+        };
+        for host in self.hosts.iter().filter(|host| !is_name(host)) {
+            problems.push((
+                "hosts",
+                format!("must be names or addresses without a scheme, got {host:?}"),
+            ));
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_loopback_needs_a_token_and_names() {
+        let keys = |config: PageConfig| -> Vec<&str> {
+            config.problems().into_iter().map(|(key, _)| key).collect()
+        };
+        assert_eq!(keys(PageConfig::default()), [""; 0]);
+        let open = PageConfig {
+            listen: SocketAddr::from(([0, 0, 0, 0], 4720)),
+            ..PageConfig::default()
+        };
+        assert_eq!(keys(open.clone()), ["token_file", "hosts"]);
+        let closed = PageConfig {
+            token_file: Some("/run/secrets/page".into()),
+            hosts: vec!["epwatch.example".into()],
+            ..open.clone()
+        };
+        assert_eq!(keys(closed.clone()), [""; 0]);
+        let wrong = PageConfig {
+            hosts: vec!["https://epwatch.example/".into()],
+            ..closed
+        };
+        assert_eq!(keys(wrong), ["hosts"]);
+    }
+}

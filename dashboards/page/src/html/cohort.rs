@@ -1,0 +1,513 @@
+//! The cohort page.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::histogram::Latencies;
+use crate::plot::bars::{self, Placed};
+use crate::plot::density::{self, Comparison, Side};
+use crate::plot::svg::Drawing;
+use crate::plot::timeline::{self, Lane, Mark, Moment};
+use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
+use crate::read::document::DocumentVerdict;
+use crate::read::windows::{CohortRow, SignalRow, Slot};
+use crate::text::name::{Link, Name, visible};
+use crate::text::number;
+use crate::text::time::length;
+use crate::text::words::{self, Icon, Tone};
+
+/// The detector's counts of devices beyond a ratio to their own past, kept with each window.
+const BEYOND: [&str; 5] = ["1.6", "2.0", "2.5", "3.2", "4.0"];
+
+#[derive(Template)]
+#[template(path = "cohort.html")]
+struct CohortHtml<'a> {
+    frame: &'a Frame,
+    page: &'a CohortPage,
+}
+
+/// A signal with its question.
+struct Asked<'a> {
+    signal: &'a SignalRow,
+    question: words::Question,
+    fires: bool,
+}
+
+/// A chipset's devices beyond ratios to their own past.
+struct Beyond<'a> {
+    row: &'a CohortRow,
+    is_it: bool,
+    cells: Vec<String>,
+}
+
+impl<'a> CohortHtml<'a> {
+    fn cohort(&self) -> &'a CohortRow {
+        &self.page.cohort
+    }
+
+    /// Returns the verdict in the incident, whose numbers were sent to people.
+    fn sent(&self) -> Option<&'a DocumentVerdict> {
+        self.page.document.of_chipset(&self.page.query.chipset)
+    }
+
+    fn tone(&self) -> Tone {
+        self.cohort().tone()
+    }
+
+    fn title(&self) -> String {
+        let query = &self.page.query;
+        format!(
+            "{} {} on {}",
+            visible(&query.model),
+            visible(&query.version),
+            visible(&query.chipset)
+        )
+    }
+
+    fn icon(&self) -> Icon {
+        self.tone().icon()
+    }
+
+    fn verdict(&self) -> &str {
+        words::verdict(&self.cohort().verdict)
+    }
+
+    fn chipset_name(&self) -> &'static str {
+        words::chipset_name(&self.page.query.chipset)
+    }
+
+    fn is_page(&self) -> bool {
+        self.tone() == Tone::Page
+    }
+
+    fn window(&self) -> String {
+        let end = self
+            .cohort()
+            .window_end
+            .map_or_else(String::new, |end| self.frame.clock(&end));
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a window is a few days at most"
+        )]
+        let seconds = self.cohort().window_seconds as i64;
+        format!("Window of {} that ended at {end} UTC.", length(seconds))
+    }
+
+    fn incident(&self) -> Option<(Link, String, String)> {
+        let incident = self.page.incident.as_ref()?;
+        let since = incident
+            .started_at
+            .map_or_else(String::new, |at| self.frame.clock(&at));
+        let short: String = incident.incident.chars().take(8).collect();
+        Some((
+            Link::to("/incident").with("id", &incident.incident),
+            short,
+            since,
+        ))
+    }
+
+    fn times(&self) -> String {
+        number::times(self.cohort().latency_ratio)
+    }
+
+    /// Returns the medians behind the ratio, of the verdict.
+    fn medians(&self) -> Option<(String, String)> {
+        let numbers = &self.sent()?.numbers;
+        let (now, before) = (
+            number::finite(numbers.hit_p50_us)?,
+            number::finite(numbers.reference_p50_us)?,
+        );
+        Some((number::bare_ms(Some(now)), number::ms(Some(before))))
+    }
+
+    fn p50(&self) -> String {
+        number::ms(self.cohort().p50_us)
+    }
+
+    fn hit(&self) -> String {
+        number::count(self.cohort().hit)
+    }
+
+    fn devices(&self) -> String {
+        number::count(self.cohort().devices)
+    }
+
+    fn share(&self) -> String {
+        number::share(self.cohort().npu_share)
+    }
+
+    fn on_cpu(&self) -> Option<String> {
+        let share = number::finite(self.sent()?.cpu_macs_share).filter(|share| *share > 0.0)?;
+        Some(number::share(Some(share)))
+    }
+
+    fn ops(&self) -> Option<String> {
+        let ops = &self.sent()?.cpu_ops;
+        let shown: Vec<String> = ops.iter().take(12).map(|op| visible(op)).collect();
+        (!shown.is_empty()).then(|| shown.join(", "))
+    }
+
+    fn reasons(&self) -> &'a [String] {
+        &self.page.cohort.reasons
+    }
+
+    /// Returns what is drawn now and before, with both labels.
+    fn distribution(&self) -> Option<[Drawing; 2]> {
+        let now = self.page.latencies.as_ref()?;
+        let label = format!("version {}, now", short(&self.page.query.version));
+        let before = self
+            .page
+            .latencies_before
+            .as_ref()
+            .zip(self.page.before.as_ref());
+        let before_label =
+            before.map(|(_, row)| format!("version {}, before", short(&row.version)));
+        let mut words = format!("{label}: {}.", sentence(now));
+        if let (Some((latencies, _)), Some(label)) = (before, &before_label) {
+            words += &format!(" {label}: {}.", sentence(latencies));
+        }
+        let side = |latencies: &'a Latencies| (&latencies.density, latencies.quantiles.p50_us);
+        let (density, median_us) = side(now);
+        let comparison = Comparison {
+            now: Side {
+                density,
+                label: &label,
+                median_us,
+            },
+            before: before
+                .zip(before_label.as_ref())
+                .map(|((latencies, _), label)| {
+                    let (density, median_us) = side(latencies);
+                    Side {
+                        density,
+                        label,
+                        median_us,
+                    }
+                }),
+            is_bad: self.is_page(),
+            words: &words,
+        };
+        density::comparison("dist", &comparison)
+    }
+
+    /// Returns the period and the runs of the distribution.
+    fn of_runs(&self) -> String {
+        let now = self
+            .page
+            .latencies
+            .as_ref()
+            .map_or(0, |latencies| latencies.runs);
+        let before = self
+            .page
+            .latencies_before
+            .as_ref()
+            .map(|latencies| latencies.runs);
+        let before = before.map_or_else(String::new, |runs| {
+            format!(" and {} before", number::count(runs))
+        });
+        format!(
+            "Share of clean runs since {} UTC on a log axis: {} now{before}.",
+            self.frame.clock(&self.page.period.from),
+            number::of_them(now, "run")
+        )
+    }
+
+    /// Returns what the verdict says of the spread.
+    fn spread(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(cv) = number::finite(self.cohort().cv_within) {
+            parts.push(format!("CV {} within a device", number::share(Some(cv))));
+        }
+        if let Some(cv) = number::finite(self.cohort().cv_between) {
+            parts.push(format!("CV {} between devices", number::share(Some(cv))));
+        }
+        if let Some(mixture) = self
+            .sent()
+            .and_then(|sent| sent.statistics.mixture.as_ref())
+            && mixture.are_two()
+        {
+            parts.push(format!(
+                "two groups of runs, {} of them around {} and the others around {}",
+                number::share(mixture.slow_share),
+                number::ms(mixture.slow_us),
+                number::ms(mixture.fast_us)
+            ));
+        }
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("Of the last window: {}.", parts.join("; ")),
+        }
+    }
+
+    /// Returns the devices beyond ratios to their own past: this chipset and, as controls, the others.
+    fn beyond(&self) -> Vec<Beyond<'a>> {
+        let cells = |row: &CohortRow| -> Option<Vec<String>> {
+            let cell = |ratio: &str| {
+                let signal = row.signal(&format!("B{ratio}"))?;
+                Some(format!(
+                    "{} of {}",
+                    number::count(signal.hits),
+                    number::count(signal.devices)
+                ))
+            };
+            let cells: Vec<_> = BEYOND.iter().map(|ratio| cell(ratio)).collect();
+            let has_any = cells.iter().any(Option::is_some);
+            has_any.then(|| {
+                cells
+                    .into_iter()
+                    .map(|cell| cell.unwrap_or_else(|| number::NONE.to_owned()))
+                    .collect()
+            })
+        };
+        let all = std::iter::once(&self.page.cohort).chain(&self.page.others);
+        all.enumerate()
+            .filter_map(|(at, row)| {
+                Some(Beyond {
+                    row,
+                    is_it: at == 0,
+                    cells: cells(row)?,
+                })
+            })
+            .collect()
+    }
+
+    fn beyond_heads(&self) -> [&'static str; 5] {
+        BEYOND
+    }
+
+    fn link(&self, row: &CohortRow) -> Link {
+        let query = &self.page.query;
+        Link::to("/cohort")
+            .with("app", &query.app)
+            .with("environment", &query.environment)
+            .with("model", &row.model)
+            .with("version", &row.version)
+            .with("chipset", &row.chipset)
+    }
+
+    fn fleet(&self) -> Link {
+        let query = &self.page.query;
+        Link::to("/fleet")
+            .with("app", &query.app)
+            .with("environment", &query.environment)
+    }
+
+    fn placements(&self) -> Option<[Drawing; 2]> {
+        let now = self.page.placement.as_ref()?;
+        let on_cpu = on_cpu(&self.page.cpu_nodes);
+        let bar = |placement: &PlacementRow,
+                   version: &str,
+                   when: &str,
+                   on_cpu: &'a str|
+         -> Option<Placed<'a>> {
+            Some(Placed {
+                title: format!("Version {}, {when}", short(version)),
+                subtitle: format!(
+                    "{} of {} nodes on the NPU",
+                    placement.npu_nodes, placement.n_nodes
+                ),
+                share: share_of(placement)?,
+                on_cpu,
+            })
+        };
+        let mut all = Vec::new();
+        all.extend(bar(now, &self.page.query.version, "now", ""));
+        if let (Some(placement), Some(row)) = (&self.page.placement_before, &self.page.before) {
+            all.extend(bar(placement, &row.version, "before", ""));
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let words: Vec<String> = all
+            .iter()
+            .map(|placed| {
+                format!(
+                    "{}: {} on the NPU",
+                    placed.title,
+                    number::share(Some(placed.share))
+                )
+            })
+            .collect();
+        let with_ops: Vec<Placed<'_>> = all
+            .into_iter()
+            .enumerate()
+            .map(|(at, placed)| Placed {
+                on_cpu: if at == 0 { &on_cpu } else { "" },
+                ..placed
+            })
+            .collect();
+        Some(bars::placements(
+            "place",
+            &with_ops,
+            &(words.join("; ") + "."),
+        ))
+    }
+
+    /// Returns what the bars count, and how many sessions have these placements.
+    fn of_placements(&self) -> String {
+        let unit = match self.page.placement.as_ref().and_then(|p| p.npu_macs_share) {
+            Some(_) => "MACs by execution provider",
+            None => "Nodes by execution provider, because their MACs are not known",
+        };
+        let of = |placement: &PlacementRow| {
+            let share = placement.sessions as f64 / placement.all_sessions.max(1) as f64;
+            number::share(Some(share))
+        };
+        let now = self.page.placement.as_ref().map_or_else(String::new, of);
+        format!(
+            "{unit}. The commonest placement of each version; {now} of the sessions now have it."
+        )
+    }
+
+    fn n_nodes(&self) -> String {
+        number::of_them(self.page.cpu_nodes.len() as u64, "node")
+    }
+
+    fn timeline(&self) -> Option<Drawing> {
+        let moments = |slots: &[Slot]| -> Vec<Moment> {
+            let moment = |slot: &Slot| Moment {
+                at: slot.at,
+                p50_us: slot.p50_us,
+                tone: Tone::of(&slot.verdict, &slot.severity),
+            };
+            slots.iter().map(moment).collect()
+        };
+        let (now, before) = (moments(&self.page.slots), moments(&self.page.slots_before));
+        let mut lanes = vec![Lane {
+            label: format!("version {}", short(&self.page.query.version)),
+            moments: &now,
+            is_now: true,
+        }];
+        if let Some(row) = self.page.before.as_ref().filter(|_| !before.is_empty()) {
+            lanes.push(Lane {
+                label: format!("version {}", short(&row.version)),
+                moments: &before,
+                is_now: false,
+            });
+        }
+        let mark = self.page.document.fired_at.map(|at| Mark {
+            at: self.page.period.at(at),
+            label: format!("fired {}", self.frame.clock(&at)),
+        });
+        let labels = self.page.period.labels(self.frame.now);
+        let bad = now
+            .iter()
+            .filter(|moment| moment.tone == Tone::Page)
+            .count();
+        let words = format!(
+            "{} of {} periods of version {} have a page.",
+            bad,
+            now.len(),
+            short(&self.page.query.version)
+        );
+        timeline::windows("time", &lanes, mark.as_ref(), &labels, &words)
+    }
+
+    /// Returns the signals with a question, those that fire first.
+    fn asked(&self) -> Vec<Asked<'a>> {
+        // A window's row does not hold which signals fire; the incident's document does, for its window.
+        let is_same = |sent: &&DocumentVerdict| sent.window_end == self.cohort().window_end;
+        let sent = self.sent().filter(is_same);
+        let all = self.page.cohort.signals.iter();
+        let asked = all.filter_map(|signal| {
+            let question = words::question(&signal.id)?;
+            let fires = sent
+                .is_some_and(|sent| sent.signals.iter().any(|of| of.id == signal.id && of.fires));
+            Some(Asked {
+                signal,
+                question,
+                fires,
+            })
+        });
+        let mut asked: Vec<_> = asked.collect();
+        asked.sort_by(|a, b| {
+            b.fires
+                .cmp(&a.fires)
+                .then(a.signal.p.total_cmp(&b.signal.p))
+        });
+        asked
+    }
+}
+
+impl Asked<'_> {
+    fn icon(&self) -> Icon {
+        if self.fires {
+            Tone::Page.icon()
+        } else {
+            Tone::Quiet.icon()
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        if self.fires { "fires" } else { "quiet" }
+    }
+
+    fn answer(&self) -> String {
+        match self.question.is_ratio {
+            true => number::times(Some(self.signal.value)),
+            false => number::share(Some(self.signal.value)),
+        }
+    }
+
+    fn hits(&self) -> String {
+        number::count(self.signal.hits)
+    }
+
+    fn devices(&self) -> String {
+        number::count(self.signal.devices)
+    }
+
+    fn chance(&self) -> String {
+        number::chance(Some(self.signal.p))
+    }
+}
+
+impl CpuNodeRow {
+    fn share(&self) -> String {
+        number::share(self.macs_share.map(f64::from))
+    }
+}
+
+impl Beyond<'_> {
+    fn chipset_name(&self) -> &'static str {
+        words::chipset_name(&self.row.chipset)
+    }
+}
+
+/// A version in a drawing, where there is little room.
+fn short(version: &str) -> String {
+    let shown = visible(version);
+    match shown.chars().count() > 16 {
+        true => shown.chars().take(15).chain(['\u{2026}']).collect(),
+        false => shown,
+    }
+}
+
+fn sentence(latencies: &Latencies) -> String {
+    let q = latencies.quantiles;
+    format!(
+        "median {}, 80 % of runs between {} and {}",
+        number::ms(Some(q.p50_us)),
+        number::ms(Some(q.p10_us)),
+        number::ms(Some(q.p90_us))
+    )
+}
+
+/// Returns the share on the NPU: of MACs if they are known, else of nodes.
+fn share_of(placement: &PlacementRow) -> Option<f64> {
+    let of_nodes = (placement.n_nodes > 0)
+        .then(|| f64::from(placement.npu_nodes) / f64::from(placement.n_nodes));
+    number::finite(placement.npu_macs_share).or(of_nodes)
+}
+
+/// Returns the costliest node on the CPU for a bar.
+fn on_cpu(nodes: &[CpuNodeRow]) -> String {
+    let costliest = nodes.iter().find(|node| !node.benign);
+    costliest.map_or_else(String::new, |node| {
+        format!("{} {}", visible(&node.op_type), visible(&node.name))
+    })
+}
+
+pub(crate) fn cohort(frame: &Frame, page: &CohortPage) -> askama::Result<String> {
+    CohortHtml { frame, page }.render()
+}

@@ -1,0 +1,139 @@
+//! The page of collector's and detector's health.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::read::health::{Fact, HealthPage, OutcomeCount, VerdictCount};
+use crate::text::number;
+use crate::text::time::length;
+use crate::text::words::{self, Icon, Tone};
+
+/// Seconds that an hour of buckets and the collectors' agreement may take to close, at the default length.
+const CLOSES_WITHIN_SECONDS: i64 = 3 * 3_600;
+
+#[derive(Template)]
+#[template(path = "health.html")]
+struct HealthHtml<'a> {
+    frame: &'a Frame,
+    page: &'a HealthPage,
+}
+
+/// A line of the list.
+struct Line {
+    part: String,
+    text: String,
+    is_fine: bool,
+}
+
+impl HealthHtml<'_> {
+    fn lines(&self) -> Vec<Line> {
+        let frame = self.frame;
+        let mut lines: Vec<Line> = self.page.facts.iter().map(Line::from).collect();
+        let arrivals = match &self.page.arrivals {
+            Some(arrivals) => match arrivals.last {
+                Some(at) => format!(
+                    "{} in the last hour, the last one {}.",
+                    number::of_them(arrivals.in_last_hour, "report"),
+                    frame.ago(&at)
+                ),
+                None => "No report in the last hour.".to_owned(),
+            },
+            None => "Not read in time.".to_owned(),
+        };
+        let has_arrivals = self
+            .page
+            .arrivals
+            .is_some_and(|arrivals| arrivals.in_last_hour > 0);
+        lines.push(line("Reports arrive", arrivals, has_arrivals));
+        let closed = self.page.progress.closed_until;
+        let is_closing =
+            closed.is_some_and(|at| frame.now.as_second() - at.as_second() < CLOSES_WITHIN_SECONDS);
+        let closed = match closed {
+            Some(at) => format!(
+                "Buckets before {} UTC are summed up, {}.",
+                frame.clock(&at),
+                frame.ago(&at)
+            ),
+            None => "No bucket is closed yet.".to_owned(),
+        };
+        lines.push(line("Summaries", closed, is_closing));
+        let judged = match &self.page.last_window {
+            Some(window) => format!(
+                "Judged {}, {} after the window's end; a window every {}.",
+                frame.ago(&window.judged_at),
+                length(window.judged_at.as_second() - window.end.as_second()),
+                self.page
+                    .progress
+                    .step_seconds
+                    .map_or_else(|| "step".to_owned(), length)
+            ),
+            None => "No window is judged yet.".to_owned(),
+        };
+        let is_judging = self.page.last_window.is_some() && !frame.is_late();
+        lines.push(line("Verdicts", judged, is_judging));
+        lines
+    }
+
+    fn headline(&self) -> String {
+        let bad: Vec<String> = self
+            .lines()
+            .into_iter()
+            .filter(|line| !line.is_fine)
+            .map(|line| line.part)
+            .collect();
+        match bad.is_empty() {
+            true => "Reports arrive and are judged".to_owned(),
+            false => format!("Look at: {}", bad.join(", ").to_lowercase()),
+        }
+    }
+}
+
+fn line(part: &str, text: String, is_fine: bool) -> Line {
+    Line {
+        part: part.to_owned(),
+        text,
+        is_fine,
+    }
+}
+
+impl From<&Fact> for Line {
+    fn from(fact: &Fact) -> Self {
+        line(fact.part, fact.text.clone(), fact.is_fine)
+    }
+}
+
+impl VerdictCount {
+    fn tone(&self) -> Tone {
+        Tone::of(&self.verdict, &self.severity)
+    }
+
+    fn icon(&self) -> Icon {
+        self.tone().icon()
+    }
+
+    fn title(&self) -> &str {
+        words::verdict(&self.verdict)
+    }
+
+    fn cohorts_text(&self) -> String {
+        number::count(self.cohorts)
+    }
+
+    fn devices_text(&self) -> String {
+        number::count(self.devices)
+    }
+}
+
+impl OutcomeCount {
+    fn then(&self) -> &'static str {
+        words::after_answer(&self.outcome)
+    }
+
+    fn times(&self) -> String {
+        number::count(self.reports)
+    }
+}
+
+pub(crate) fn health(frame: &Frame, page: &HealthPage) -> askama::Result<String> {
+    HealthHtml { frame, page }.render()
+}

@@ -1,0 +1,312 @@
+//! The page of one incident.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::plot::svg::Drawing;
+use crate::plot::timeline;
+use crate::read::document::{DocumentCohort, DocumentVerdict};
+use crate::read::incident::IncidentPage;
+use crate::text::name::{Link, Name, shell_argument, visible};
+use crate::text::number;
+use crate::text::time::length;
+use crate::text::words::{self, Icon, Tone};
+
+#[derive(Template)]
+#[template(path = "incident.html")]
+struct IncidentHtml<'a> {
+    frame: &'a Frame,
+    page: &'a IncidentPage,
+    lead: Option<&'a DocumentVerdict>,
+}
+
+impl<'a> IncidentHtml<'a> {
+    fn tone(&self) -> Tone {
+        match self.page.row.is_open() || self.page.row.state == "pending" {
+            true => Tone::of(&self.page.row.verdict, &self.page.row.severity),
+            false => Tone::Quiet,
+        }
+    }
+
+    fn icon(&self) -> Icon {
+        self.tone().icon()
+    }
+
+    fn is_page(&self) -> bool {
+        self.tone() == Tone::Page
+    }
+
+    fn tag(&self) -> String {
+        let severity = match &*self.page.row.severity {
+            "page" => "Page",
+            "ticket" => "Ticket",
+            other => other,
+        };
+        let state = match &*self.page.row.state {
+            "mitigated" => "held by a directive",
+            state => state,
+        };
+        format!("{severity}, {state}")
+    }
+
+    fn effect(&self) -> String {
+        match number::finite(self.page.row.latency_ratio) {
+            Some(ratio) if ratio >= 1.05 => format!("runs {ratio:.1} times slower"),
+            _ => format!(
+                "shows \u{201c}{}\u{201d}",
+                words::verdict(&self.page.row.verdict).to_lowercase()
+            ),
+        }
+    }
+
+    fn verdict(&self) -> &str {
+        words::verdict(&self.page.row.verdict)
+    }
+
+    fn chipsets(&self) -> Vec<Name<'a>> {
+        self.page
+            .row
+            .chipsets
+            .iter()
+            .map(|chipset| Name(chipset))
+            .collect()
+    }
+
+    fn when(&self) -> String {
+        let row = &self.page.row;
+        let mut parts = Vec::new();
+        if let Some(at) = row.started_at {
+            let until = match row.is_open() {
+                true => self.frame.now,
+                false => self
+                    .page
+                    .document
+                    .resolved_at
+                    .or(row.changed_at)
+                    .unwrap_or(self.frame.now),
+            };
+            let lasted = length(until.as_second() - at.as_second());
+            parts.push(format!("since {} UTC, {lasted}", self.frame.clock(&at)));
+        }
+        if let Some(at) = self.page.document.fired_at {
+            parts.push(format!("fired at {}", self.frame.clock(&at)));
+        }
+        if let Some(at) = self.page.document.mitigated_at {
+            parts.push(format!("held since {}", self.frame.clock(&at)));
+        }
+        if let Some(at) = self.page.document.resolved_at {
+            parts.push(format!("resolved at {}", self.frame.clock(&at)));
+        }
+        parts.join("; ")
+    }
+
+    fn hit(&self) -> String {
+        number::count(self.page.row.devices_hit)
+    }
+
+    fn seen(&self) -> String {
+        number::count(self.page.row.devices_seen)
+    }
+
+    fn median(&self) -> Option<String> {
+        let us = number::finite(self.lead?.numbers.hit_p50_us)?;
+        Some(number::ms(Some(us)))
+    }
+
+    fn median_before(&self) -> Option<String> {
+        let us = number::finite(self.lead?.numbers.reference_p50_us)?;
+        Some(number::bare_ms(Some(us)))
+    }
+
+    fn on_cpu(&self) -> Option<String> {
+        let share = number::finite(self.page.row.cpu_macs_share)?;
+        Some(number::share(Some(share)))
+    }
+
+    fn chance(&self) -> Option<String> {
+        let p = number::finite(self.lead?.p).filter(|p| *p < 1.0)?;
+        Some(number::chance(Some(p)))
+    }
+
+    fn fine(&self) -> Vec<Name<'a>> {
+        self.page
+            .fine
+            .iter()
+            .take(8)
+            .map(|chipset| Name(chipset))
+            .collect()
+    }
+
+    /// Returns the detector's next step, with its commands apart from its text.
+    fn next_step(&self) -> Vec<(bool, String)> {
+        let text = self.lead.map_or("", |lead| &lead.next_step);
+        let parts = text.split('`').enumerate();
+        parts
+            .filter(|(_, part)| !part.is_empty())
+            .map(|(at, part)| (at % 2 == 1, visible(part)))
+            .collect()
+    }
+
+    /// Returns the version to keep, if the detector's next step names it.
+    fn keep(&self) -> Option<&'a str> {
+        let lead = self.lead?;
+        let follows = lead.follows.as_deref()?;
+        let says = lead
+            .next_step
+            .contains(&format!("keep version {follows} on"));
+        says.then_some(follows)
+    }
+
+    /// Returns a directive that brings the version before to devices that carry it.
+    fn directive(&self) -> Option<String> {
+        let row = &self.page.row;
+        let chipset = shell_argument(&self.lead?.key.chipset)?;
+        let (app, model) = (shell_argument(&row.app)?, shell_argument(&row.model)?);
+        let (version, variant) = (shell_argument(&row.version)?, shell_argument(self.keep()?)?);
+        Some(format!(
+            "epwatch directive make --variant {variant} \\\n  --app {app} --for 7d \\\n  --model {model} \\\n  \
+             --model-version {version} \\\n  --chipset {chipset} \\\n  --key ops.pem --out variant.signed"
+        ))
+    }
+
+    /// Returns the command that gives the reason of each node.
+    fn inspect(&self) -> Option<String> {
+        let chipset = &self.lead?.key.chipset;
+        let is_known = !words::chipset_name(chipset).is_empty();
+        let helps = words::is_fallback(&self.page.row.verdict) && is_known;
+        let chipset = shell_argument(chipset)?;
+        helps.then(|| format!("epwatch inspect MODEL --soc {chipset}"))
+    }
+
+    fn ops(&self) -> String {
+        let ops: Vec<String> = self
+            .page
+            .row
+            .cpu_ops
+            .iter()
+            .take(12)
+            .map(|op| visible(op))
+            .collect();
+        ops.join(", ")
+    }
+
+    fn cohort(&self, chipset: &str) -> Link {
+        let row = &self.page.row;
+        Link::to("/cohort")
+            .with("app", &row.app)
+            .with("environment", &row.environment)
+            .with("model", &row.model)
+            .with("version", &row.version)
+            .with("chipset", chipset)
+    }
+
+    fn charts(&self) -> Option<Link> {
+        Some(self.cohort(&self.lead?.key.chipset))
+    }
+
+    fn growth(&self) -> Option<Drawing> {
+        let slots = &self.page.slots;
+        let points: Vec<(f64, u64, Tone)> = slots
+            .iter()
+            .map(|slot| (slot.at, slot.hit, Tone::of(&slot.verdict, &slot.severity)))
+            .collect();
+        let most = slots.iter().map(|slot| slot.hit).max()?;
+        let labels = self.page.period?.labels(self.frame.now);
+        let words = format!("At most {} hit.", number::of_them(most, "device"));
+        timeline::devices_hit("growth", &points, &labels, &words)
+    }
+
+    /// Returns the cohorts, whole chipsets first.
+    fn cohorts(&self) -> Vec<&'a DocumentCohort> {
+        let mut all: Vec<_> = self.page.document.cohorts.iter().collect();
+        all.sort_by_key(|cohort| {
+            let key = &cohort.verdict.key;
+            (key.chipset.clone(), key.firmware.clone())
+        });
+        all.truncate(100);
+        all
+    }
+
+    /// Returns what the firmwares say together, if there are several.
+    fn firmwares(&self) -> Option<String> {
+        let with = self
+            .cohorts()
+            .into_iter()
+            .filter(|cohort| cohort.verdict.key.firmware.is_some());
+        let classes: Vec<&str> = with.map(|cohort| &*cohort.verdict.class).collect();
+        let first = classes.first()?;
+        let alike = classes.iter().all(|class| class == first);
+        let n = number::in_words(classes.len());
+        Some(match (alike, classes.len()) {
+            (_, 1) => "One firmware is judged apart.".to_owned(),
+            (true, _) => format!("All {n} firmwares show it alike, so none of them is the cause."),
+            (false, _) => format!("The {n} firmwares differ."),
+        })
+    }
+
+    /// Returns who was told, with the number of news.
+    fn delivered(&self) -> Vec<(&'a str, String)> {
+        let all = self.page.document.delivered.iter();
+        all.map(|(name, news)| {
+            let missing = self.page.document.news.saturating_sub(*news);
+            let text = match missing {
+                0 => format!("told all {}", number::of_them(*news, "time")),
+                missing => format!(
+                    "told {}, {} waiting",
+                    number::of_them(*news, "time"),
+                    number::count(missing)
+                ),
+            };
+            (&**name, text.replace("told all 1 time", "told once"))
+        })
+        .collect()
+    }
+}
+
+impl DocumentCohort {
+    fn tone(&self) -> Tone {
+        Tone::of(&self.verdict.class, &self.verdict.severity)
+    }
+
+    fn icon(&self) -> Icon {
+        self.tone().icon()
+    }
+
+    fn title(&self) -> &str {
+        words::verdict(&self.verdict.class)
+    }
+
+    fn firmware(&self) -> Option<String> {
+        let firmware = self.verdict.key.firmware.as_deref()?;
+        Some(firmware.chars().take(12).collect())
+    }
+
+    fn hit(&self) -> String {
+        number::count(self.verdict.numbers.devices_hit)
+    }
+
+    fn seen(&self) -> String {
+        number::count(self.verdict.numbers.devices_seen)
+    }
+
+    fn times(&self) -> String {
+        number::times(self.verdict.numbers.latency_ratio)
+    }
+
+    fn median(&self) -> String {
+        number::ms(self.verdict.numbers.hit_p50_us)
+    }
+
+    fn share(&self) -> String {
+        number::share(self.verdict.numbers.npu_share)
+    }
+
+    fn cv(&self) -> String {
+        number::share(self.verdict.statistics.cv_within)
+    }
+}
+
+pub(crate) fn incident(frame: &Frame, page: &IncidentPage) -> askama::Result<String> {
+    let lead = page.document.lead().map(|cohort| &cohort.verdict);
+    IncidentHtml { frame, page, lead }.render()
+}

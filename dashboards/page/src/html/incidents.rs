@@ -1,0 +1,104 @@
+//! The list of incidents.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::read::incidents::{IncidentRow, IncidentsPage};
+use crate::text::name::{Link, Name};
+use crate::text::number;
+use crate::text::words::{self, Icon, Tone};
+
+#[derive(Template)]
+#[template(path = "incidents.html")]
+struct IncidentsHtml<'a> {
+    frame: &'a Frame,
+    page: &'a IncidentsPage,
+}
+
+impl IncidentsHtml<'_> {
+    fn headline(&self) -> String {
+        let open = |severity| {
+            let all = self.page.incidents.iter();
+            all.filter(|row| row.is_open() && row.severity == severity)
+                .count()
+        };
+        let things = |n: usize, noun: &str| {
+            let s = if n == 1 { "" } else { "s" };
+            format!("{} {noun}{s}", number::in_words(n))
+        };
+        let text = match (open("page"), open("ticket")) {
+            (0, 0) => "nothing is open".to_owned(),
+            (n, 0) => format!(
+                "{} {} open",
+                things(n, "page"),
+                if n == 1 { "is" } else { "are" }
+            ),
+            (0, n) => format!(
+                "{} {} open",
+                things(n, "ticket"),
+                if n == 1 { "is" } else { "are" }
+            ),
+            (n, m) => format!("{} and {} are open", things(n, "page"), things(m, "ticket")),
+        };
+        let mut chars = text.chars();
+        let first = chars.next().map(|c| c.to_ascii_uppercase());
+        first.into_iter().chain(chars).collect()
+    }
+}
+
+impl IncidentRow {
+    fn tone(&self) -> Tone {
+        match self.is_open() {
+            true => Tone::of(&self.verdict, &self.severity),
+            false => Tone::Quiet,
+        }
+    }
+
+    fn icon(&self) -> Icon {
+        self.tone().icon()
+    }
+
+    fn words(&self) -> String {
+        let state = match &*self.state {
+            "mitigated" => "held",
+            state => state,
+        };
+        format!("{} {state}", self.severity)
+    }
+
+    fn verdict_title(&self) -> &str {
+        words::verdict(&self.verdict)
+    }
+
+    fn link(&self) -> Link {
+        Link::to("/incident").with("id", &self.incident)
+    }
+
+    fn chipset_names(&self) -> Vec<Name<'_>> {
+        self.chipsets
+            .iter()
+            .take(6)
+            .map(|chipset| Name(chipset))
+            .collect()
+    }
+
+    fn more_chipsets(&self) -> usize {
+        self.chipsets.len().saturating_sub(6)
+    }
+
+    fn times(&self) -> String {
+        number::times(self.latency_ratio)
+    }
+
+    fn hit(&self) -> String {
+        number::count(self.devices_hit)
+    }
+
+    fn seen(&self) -> String {
+        number::count(self.devices_seen)
+    }
+}
+
+pub(crate) fn incidents(frame: &Frame, page: &IncidentsPage) -> askama::Result<String> {
+    IncidentsHtml { frame, page }.render()
+}

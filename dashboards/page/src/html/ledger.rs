@@ -1,0 +1,190 @@
+//! The page of the loss ledger.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::plot::bars::{self, Part};
+use crate::plot::svg::Drawing;
+use crate::read::ledger::{AnswerRow, LedgerDay, LedgerPage, StandingRow};
+use crate::text::name::{Link, Name, visible};
+use crate::text::number;
+use crate::text::words::{self, Icon, Tone};
+
+#[derive(Template)]
+#[template(path = "ledger.html")]
+struct LedgerHtml<'a> {
+    frame: &'a Frame,
+    page: &'a LedgerPage,
+    sums: Vec<LedgerDay>,
+    total: Option<LedgerDay>,
+}
+
+impl LedgerHtml<'_> {
+    fn headline(&self) -> String {
+        if self.page.left_out.has("ledger") {
+            return "The ledger was not read in time".to_owned();
+        }
+        let Some(total) = &self.total else {
+            return "No report was recorded in these days".to_owned();
+        };
+        let recorded = number::count(total.recorded);
+        let gone = total.dropped + total.refused;
+        let missing = match total.missing {
+            0 => None,
+            n if n > 0 => Some(format!(
+                "{} of {recorded} reports are missing or still on the way",
+                number::count(n)
+            )),
+            n => Some(format!(
+                "{} reports of earlier days came in",
+                number::count(-n)
+            )),
+        };
+        let lost = match gone {
+            0 => "nothing was lost for good".to_owned(),
+            n => format!("{} were given up with a reason", number::count(n)),
+        };
+        match missing {
+            Some(missing) => format!("{missing}; {lost}"),
+            None if gone == 0 => format!("All {recorded} reports are stored"),
+            None => format!("None of {recorded} reports is missing; {lost}"),
+        }
+    }
+
+    fn closes(&self) -> String {
+        let open = self.sums.iter().filter(|sum| !sum.closes()).count();
+        match (open, self.sums.len()) {
+            (_, 0) => String::new(),
+            (0, 1) => "The sum closes.".to_owned(),
+            (0, n) => format!(
+                "The sum closes for all {} apps and environments.",
+                number::in_words(n)
+            ),
+            (n, _) => format!(
+                "The sum does not close for {} of them.",
+                number::in_words(n)
+            ),
+        }
+    }
+
+    fn bar(&self) -> Option<Drawing> {
+        let total = self.total.as_ref()?;
+        let part = |class, n| Part { class, n };
+        let parts = [
+            part("npu", total.stored),
+            part("benign", total.dropped),
+            part("w-info", total.refused),
+            part("w-ticket", total.missing),
+        ];
+        let words = format!(
+            "{} of {} are stored, {} dropped, {} refused, {} missing or on the way.",
+            number::count(total.stored),
+            number::count(total.recorded),
+            number::count(total.dropped),
+            number::count(total.refused),
+            number::count(total.missing)
+        );
+        bars::parts("ledger", &parts, &words)
+    }
+
+    fn stored_share(&self) -> String {
+        let total = self.total.as_ref().filter(|total| total.recorded > 0);
+        number::share(total.map(|total| total.stored as f64 / total.recorded as f64))
+    }
+
+    fn days(&self) -> [(u32, bool); 3] {
+        [14, 7, 1].map(|days| (days, days == self.page.query.days))
+    }
+
+    fn what(&self) -> String {
+        let all = "All apps".to_owned();
+        let app = self.page.query.app.as_deref().map_or(all, visible);
+        match self.page.query.days {
+            1 => format!("{app}, today"),
+            days => format!("{app}, {days} days"),
+        }
+    }
+
+    fn app_value(&self) -> &str {
+        self.page.query.app.as_deref().unwrap_or_default()
+    }
+
+    fn deletions(&self) -> Option<(String, String)> {
+        let deletions = self.page.deletions.as_ref()?;
+        Some((
+            number::count(deletions.requested),
+            number::count(deletions.erased),
+        ))
+    }
+}
+
+impl LedgerDay {
+    fn link(&self, days: &u32) -> Link {
+        Link::to("/ledger")
+            .with("app", &self.app)
+            .with("environment", &self.environment)
+            .with("days", &days.to_string())
+    }
+
+    fn tone(&self) -> Tone {
+        match (self.closes(), self.missing) {
+            (false, _) => Tone::Page,
+            (true, n) if n > 0 => Tone::Ticket,
+            (true, _) => Tone::Fine,
+        }
+    }
+
+    fn icon(&self) -> Icon {
+        self.tone().icon()
+    }
+
+    fn word(&self) -> String {
+        match self.tone() {
+            Tone::Page => "does not close".to_owned(),
+            Tone::Ticket => format!("{} on the way", number::count(self.missing)),
+            _ => "closes".to_owned(),
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        [
+            self.recorded,
+            self.stored,
+            self.dropped,
+            self.refused,
+            self.missing,
+            self.duplicate,
+        ]
+        .map(number::count)
+    }
+}
+
+impl AnswerRow {
+    fn then(&self) -> &'static str {
+        words::after_answer(&self.outcome)
+    }
+
+    fn times(&self) -> String {
+        number::count(self.reports)
+    }
+}
+
+impl StandingRow {
+    fn proven(&self) -> String {
+        number::count(self.installations.saturating_sub(self.unproven))
+    }
+
+    fn unproven_text(&self) -> String {
+        number::count(self.unproven)
+    }
+}
+
+pub(crate) fn ledger(frame: &Frame, page: &LedgerPage) -> askama::Result<String> {
+    LedgerHtml {
+        frame,
+        page,
+        sums: page.by_app(),
+        total: page.total(),
+    }
+    .render()
+}

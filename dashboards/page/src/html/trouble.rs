@@ -1,0 +1,154 @@
+//! Pages without data: an unknown name, a store that does not answer, and the form for the token.
+
+use std::fmt;
+
+use askama::Template;
+use jiff::Timestamp;
+
+use super::frame::Frame;
+use crate::read::store::ReadError;
+
+/// Why there is no page.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Nothing has this name; the word says what kind of thing.
+    Unknown(&'static str),
+    Store {
+        error: ReadError,
+        /// When the store last answered.
+        since: Option<Timestamp>,
+    },
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(what) => write!(f, "there is no such {what}"),
+            Self::Store { error, .. } => error.fmt(f),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "trouble.html")]
+struct TroubleHtml<'a> {
+    frame: &'a Frame,
+    trouble: &'a Trouble,
+}
+
+impl TroubleHtml<'_> {
+    fn is_unknown(&self) -> bool {
+        matches!(self.trouble, Trouble::Unknown(_))
+    }
+
+    fn title(&self) -> String {
+        match self.trouble {
+            Trouble::Unknown(what) => format!("There is no such {what}"),
+            Trouble::Store { error, .. } => match error {
+                ReadError::Away(_) => "The store does not answer".to_owned(),
+                ReadError::Slow => "The store did not answer in time".to_owned(),
+                ReadError::Busy => "Too many pages wait for the store".to_owned(),
+                ReadError::Schema(_) => "The store's schema does not fit this program".to_owned(),
+                ReadError::Refused(_) => "The store refused".to_owned(),
+            },
+        }
+    }
+
+    fn explanation(&self) -> &'static str {
+        match self.trouble {
+            Trouble::Unknown("incident") => {
+                "No incident has this id. It may be older than the store keeps incidents (396 days by default)."
+            }
+            Trouble::Unknown("cohort") => {
+                "No window of this model's version on this chipset was judged in the last day."
+            }
+            Trouble::Unknown(_) => "Nothing has this address.",
+            Trouble::Store { error, .. } => match error {
+                ReadError::Away(_) => {
+                    "Devices notice nothing: collectors keep taking reports into their WAL. Nobody is paged for \
+                     models until the store is back."
+                }
+                ReadError::Slow => {
+                    "It may be busy with an evaluation or a merge. Other pages may be quicker; try again."
+                }
+                ReadError::Busy => {
+                    "Two queries run at once, so that pages never starve the detector. Try again."
+                }
+                ReadError::Schema(_) => {
+                    "It was made by another version of epwatch, or was not migrated yet."
+                }
+                ReadError::Refused(_) => "Its answer is below.",
+            },
+        }
+    }
+
+    fn said(&self) -> Option<&str> {
+        match self.trouble {
+            Trouble::Store {
+                error: ReadError::Away(said) | ReadError::Schema(said) | ReadError::Refused(said),
+                ..
+            } => Some(said),
+            _ => None,
+        }
+    }
+
+    fn since(&self) -> Option<String> {
+        match self.trouble {
+            Trouble::Store {
+                since: Some(at), ..
+            } => Some(format!(
+                "It last answered at {} UTC, {}.",
+                self.frame.clock(at),
+                self.frame.ago(at)
+            )),
+            _ => None,
+        }
+    }
+
+    /// Returns steps as text before code, code, and text after it.
+    fn steps(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let Trouble::Store { error, .. } = self.trouble else {
+            return Vec::new();
+        };
+        match error {
+            ReadError::Away(_) => vec![
+                (
+                    "Bring ClickHouse back; collectors catch up in order.",
+                    "",
+                    "",
+                ),
+                (
+                    "Watch ",
+                    "collector_wal_lag_bytes",
+                    "; at the WAL's limit devices are told to wait.",
+                ),
+            ],
+            ReadError::Schema(_) => vec![
+                ("See what is missing: ", "epwatch migrate --dry-run", "."),
+                (
+                    "Run the version of epwatch that the collectors run.",
+                    "",
+                    "",
+                ),
+            ],
+            _ => Vec::new(),
+        }
+    }
+}
+
+pub(crate) fn trouble(frame: &Frame, trouble: &Trouble) -> askama::Result<String> {
+    TroubleHtml { frame, trouble }.render()
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInHtml<'a> {
+    to: &'a str,
+    problem: &'a str,
+}
+
+/// Returns the form for the token.
+pub(crate) fn sign_in(to: &str, problem: &str) -> String {
+    let page = SignInHtml { to, problem };
+    page.render().unwrap_or_default()
+}

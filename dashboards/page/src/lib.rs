@@ -1,0 +1,19 @@
+//! The built-in page: what the store shows of a fleet, in a browser with nothing installed.
+//!
+//! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
+//! `serve`, `demo` and `epwatch page` run it. It never writes to the store, runs at most two queries at once, loads
+//! nothing from elsewhere, and needs no script. Names of devices' own making reach HTML, links and SQL only by
+//! `text::name` and bound parameters.
+
+mod config;
+mod histogram;
+mod html;
+mod plot;
+mod read;
+mod server;
+mod text;
+
+pub use config::PageConfig;
+pub use read::health::{Fact, Facts};
+pub use server::access::TokenError;
+pub use server::{PageError, PageServer};

@@ -1,0 +1,106 @@
+//! Shares as bars: where a model runs, and where reports went.
+
+use super::svg::{Drawing, Svg};
+use crate::text::number;
+
+/// Draws the share of work on the NPU in a table row. `None` if it is not known.
+pub(crate) fn npu(share: Option<f64>) -> Option<Drawing> {
+    const WIDTH: f64 = 74.0;
+    let share = number::finite(share)?.clamp(0.0, 1.0);
+    let mut svg = Svg::new(WIDTH, 22.0);
+    split(&mut svg, share, (0.0, WIDTH), (5.0, 12.0));
+    let label = format!("{} of the work on the NPU", number::share(Some(share)));
+    Some(svg.small(&label))
+}
+
+/// Draws NPU and CPU with a gap of the ground's colour between them. Returns the coordinate of the CPU's part.
+fn split(svg: &mut Svg, share: f64, (x, width): (f64, f64), (y, height): (f64, f64)) -> f64 {
+    let npu = width * share;
+    let gap = if share > 0.0 && share < 1.0 { 2.0 } else { 0.0 };
+    if share > 0.0 {
+        svg.rect("npu", (x, y), (npu - gap / 2.0, height));
+    }
+    if share < 1.0 {
+        // A sliver stays visible.
+        let from = (x + npu + gap / 2.0).min(x + width - 1.5);
+        svg.rect("cpu", (from, y), (x + width - from, height));
+    }
+    x + npu
+}
+
+/// One placement as a bar.
+#[derive(Debug)]
+pub(crate) struct Placed<'a> {
+    pub(crate) title: String,
+    pub(crate) subtitle: String,
+    /// Share on the NPU, in [0, 1].
+    pub(crate) share: f64,
+    /// What runs on the CPU, for the bar's text.
+    pub(crate) on_cpu: &'a str,
+}
+
+/// Draws placements one below the other, wide and narrow.
+pub(crate) fn placements(id: &str, all: &[Placed<'_>], words: &str) -> [Drawing; 2] {
+    const TITLE: &str = "Work on the NPU and on the CPU, by version";
+    let narrow_id = format!("{id}n");
+    [
+        bars(all, 1064.0, 178.0, false).figure("wide", id, TITLE, words),
+        bars(all, 358.0, 0.0, true).figure("narrow", &narrow_id, TITLE, words),
+    ]
+}
+
+fn bars(all: &[Placed<'_>], width: f64, left: f64, is_narrow: bool) -> Svg {
+    let pitch = if is_narrow { 84.0 } else { 54.0 };
+    let mut svg = Svg::new(width, 12.0 + pitch * all.len() as f64);
+    for (at, placed) in all.iter().enumerate() {
+        let top = 6.0 + pitch * at as f64;
+        let bar = if is_narrow { top + 36.0 } else { top };
+        svg.text("t-ink t-b t-m", (0.0, top + 13.0), &placed.title);
+        svg.text("t-3", (0.0, top + 29.0), &placed.subtitle);
+        let share = placed.share.clamp(0.0, 1.0);
+        let cpu_at = split(&mut svg, share, (left, width - left), (bar, 36.0));
+        let npu_text = format!("NPU {}", number::share(Some(share)));
+        if share * (width - left) > 80.0 {
+            svg.text("t-on t-m", (left + 12.0, bar + 23.0), &npu_text);
+        }
+        let on_cpu = 1.0 - share;
+        let text = format!("CPU {}", number::share(Some(on_cpu)));
+        let room = on_cpu * (width - left);
+        let with_ops = format!("{text}: {}", placed.on_cpu);
+        let fits = |text: &str| text.chars().count() as f64 * 7.4 + 24.0 < room;
+        if !placed.on_cpu.is_empty() && fits(&with_ops) {
+            svg.text("t-on t-m", (cpu_at + 12.0, bar + 23.0), &with_ops);
+        } else if fits(&text) {
+            svg.text("t-on t-m", (cpu_at + 12.0, bar + 23.0), &text);
+        }
+    }
+    svg
+}
+
+/// A part of a sum.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) class: &'static str,
+    pub(crate) n: i64,
+}
+
+/// Draws the parts of a sum as one bar; parts below zero are left out.
+pub(crate) fn parts(id: &str, parts: &[Part], words: &str) -> Option<Drawing> {
+    const WIDTH: f64 = 1064.0;
+    let total: i64 = parts.iter().map(|part| part.n.max(0)).sum();
+    if total == 0 {
+        return None;
+    }
+    let drawn: Vec<_> = parts.iter().filter(|part| part.n > 0).collect();
+    let gaps = 2.0 * (drawn.len() as f64 - 1.0);
+    let mut svg = Svg::new(WIDTH, 36.0);
+    let mut x = 0.0;
+    for part in drawn {
+        // A small part stays visible.
+        let width = ((WIDTH - gaps) * part.n as f64 / total as f64).max(3.0);
+        let width = width.min(WIDTH - x);
+        svg.rect(part.class, (x, 6.0), (width, 24.0));
+        x += width + 2.0;
+    }
+    Some(svg.figure("", id, "Where the reports went", words))
+}

@@ -1,0 +1,194 @@
+//! Snapshots of each plot: `tests/snapshots/NAME.svg`. `EPWATCH_BLESS=1` writes them again.
+
+use std::path::Path;
+
+use super::bars::{self, Part, Placed};
+use super::density::{self, Comparison, Row, Side};
+use super::scale::LogScale;
+use super::svg::{Drawing, Svg};
+use super::timeline::{self, Lane, Mark, Moment};
+use super::{spark, strip};
+use crate::histogram::{Density, Quantiles};
+use crate::text::words::Tone;
+
+#[track_caller]
+fn check(name: &str, drawing: &Drawing) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
+    let path = folder.join(format!("{name}.svg"));
+    let got = drawing.to_string().replace("><", ">\n<") + "\n";
+    if std::env::var_os("EPWATCH_BLESS").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&path, &got).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(got, expected, "{name}: EPWATCH_BLESS=1 writes it again");
+    assert!(!got.contains("NaN") && !got.contains("\"inf"), "{got}");
+    assert!(!got.contains("style="), "{got}");
+}
+
+fn hump(at_us: f64) -> Density {
+    #[expect(clippy::cast_possible_truncation, reason = "a small number")]
+    let first = (at_us.log2() * 12.0).floor() as i32 - 2;
+    Density {
+        bins_per_octave: 12.0,
+        first,
+        shares: vec![0.1, 0.2, 0.4, 0.2, 0.1],
+    }
+}
+
+#[test]
+fn one_cohort_now_and_before() {
+    let (now, before) = (hump(60_500.0), hump(15_000.0));
+    let comparison = Comparison {
+        now: Side {
+            density: &now,
+            label: "version 2, now",
+            median_us: 60_500.0,
+        },
+        before: Some(Side {
+            density: &before,
+            label: "version <1>, before",
+            median_us: 15_000.0,
+        }),
+        is_bad: true,
+        words: "Version 2 is slower.",
+    };
+    let [wide, narrow] = density::comparison("d", &comparison).unwrap();
+    check("comparison_wide", &wide);
+    check("comparison_narrow", &narrow);
+    let row = Row {
+        title: "SM8635",
+        subtitle: "8s Gen 3",
+        comparison,
+    };
+    check(
+        "multiples",
+        &density::multiples("m", &[row], "SM8635 is slower.").unwrap(),
+    );
+}
+
+#[test]
+fn a_row_of_the_fleet() {
+    let q = |p50_us: f64| Quantiles {
+        p10_us: p50_us * 0.9,
+        p50_us,
+        p90_us: p50_us * 1.2,
+    };
+    let axis = strip::axis_of([q(60_500.0), q(9_000.0)]).unwrap();
+    check("strip_head", &strip::head(axis));
+    check(
+        "strip_row",
+        &strip::row(
+            axis,
+            q(60_500.0),
+            Some(q(15_000.0)),
+            true,
+            "median \"60\" ms",
+        ),
+    );
+    let now = [(0.2, 60_000.0), (1.0, 61_000.0)];
+    check(
+        "spark",
+        &spark::medians(&now, &[(0.0, 15_000.0), (1.0, 15_100.0)], true, "median").unwrap(),
+    );
+    assert!(spark::medians(&[(0.5, 1.0)], &[], false, "").is_none());
+    check("npu", &bars::npu(Some(0.739)).unwrap());
+    check("npu_none_left", &bars::npu(Some(-0.0)).unwrap());
+}
+
+#[test]
+fn placements_and_parts() {
+    let placed = |title: &str, share, on_cpu| Placed {
+        title: title.to_owned(),
+        subtitle: "25 of 31 nodes on the NPU".to_owned(),
+        share,
+        on_cpu,
+    };
+    let all = [
+        placed("Version 2, now", 0.739, "Gemm head_fc1"),
+        placed("Version 1, before", 1.0, ""),
+    ];
+    let [wide, narrow] = bars::placements("p", &all, "Version 2 has less.");
+    check("placements_wide", &wide);
+    check("placements_narrow", &narrow);
+    let part = |class, n| Part { class, n };
+    let parts = [
+        part("npu", 11_920),
+        part("benign", 0),
+        part("w-ticket", 70),
+        part("w-info", -3),
+    ];
+    check(
+        "parts",
+        &bars::parts("l", &parts, "70 are missing.").unwrap(),
+    );
+    assert!(bars::parts("l", &[part("npu", 0)], "").is_none());
+}
+
+#[test]
+fn windows_over_time() {
+    let moment = |at, p50_us, tone| Moment { at, p50_us, tone };
+    let now = [
+        moment(0.1, None, Tone::Quiet),
+        moment(0.4, Some(60_000.0), Tone::Page),
+        moment(1.0, Some(61_000.0), Tone::Page),
+    ];
+    let before = [
+        moment(0.0, Some(15_000.0), Tone::Fine),
+        moment(1.0, Some(15_000.0), Tone::Info),
+    ];
+    let lane = |label: &str, moments, is_now| Lane {
+        label: label.to_owned(),
+        moments,
+        is_now,
+    };
+    let lanes = [
+        lane("version 2", &now[..], true),
+        lane("version 1", &before[..], false),
+    ];
+    let mark = Mark {
+        at: 0.4,
+        label: "fired 13:12:54".to_owned(),
+    };
+    let labels = [(0.0, "13:12:40".to_owned()), (1.0, "13:15:00".to_owned())];
+    check(
+        "windows",
+        &timeline::windows("t", &lanes, Some(&mark), &labels, "Two pages.").unwrap(),
+    );
+    let points = [
+        (0.0, 0, Tone::Quiet),
+        (0.3, 30, Tone::Ticket),
+        (0.5, 134, Tone::Page),
+        (1.0, 134, Tone::Page),
+    ];
+    check(
+        "devices_hit",
+        &timeline::devices_hit("g", &points, &labels, "At most 134.").unwrap(),
+    );
+    assert!(timeline::windows("t", &[], None, &[], "").is_none());
+}
+
+/// A number that is none draws nothing, whatever the plot.
+#[test]
+fn what_is_no_number_is_not_drawn() {
+    let mut svg = Svg::new(10.0, 10.0);
+    svg.rect("a", (f64::NAN, 0.0), (1.0, 1.0));
+    svg.rect("a", (0.0, 0.0), (-1.0, 1.0));
+    svg.circle("a", (f64::INFINITY, 0.0), 1.0);
+    svg.text("a", (0.0, 1e300), "x");
+    svg.line("b", [(0.0, 0.0), (f64::NAN, 1.0), (2.0, 2.0)]);
+    let drawn = svg.decoration().to_string();
+    assert_eq!(drawn.matches("class=\"a\"").count(), 0, "{drawn}");
+    assert!(drawn.contains("d=\"M0.0 0.0M2.0 2.0\""), "{drawn}");
+    assert_eq!(LogScale::over([f64::NAN, -1.0, 0.0], 0.0, 1.0), None);
+    assert!(bars::npu(Some(f64::NAN)).is_none());
+}
+
+#[test]
+fn ticks_are_round_and_few() {
+    let axis = LogScale::over([5.0, 300.0], 0.0, 100.0).unwrap();
+    assert_eq!(axis.ticks(6), [5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
+    assert!(axis.ticks(14).len() <= 14);
+    assert_eq!(super::scale::linear_ticks(134.0, 4), [0.0, 50.0, 100.0]);
+    assert_eq!(super::scale::linear_ticks(f64::NAN, 4), [0.0]);
+}

@@ -1,0 +1,180 @@
+//! What happened over time: medians above, one box for each judged window below, and devices hit.
+
+use super::scale::{LogScale, linear_ticks, tick_label};
+use super::svg::{Drawing, Svg};
+use crate::text::words::Tone;
+
+const WIDTH: f64 = 1064.0;
+const LEFT: f64 = 118.0;
+const RIGHT: f64 = 1050.0;
+
+/// One window of a cohort.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// Share of the period, in [0, 1].
+    pub(crate) at: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) tone: Tone,
+}
+
+/// A version's windows.
+#[derive(Debug)]
+pub(crate) struct Lane<'a> {
+    pub(crate) label: String,
+    pub(crate) moments: &'a [Moment],
+    pub(crate) is_now: bool,
+}
+
+/// A moment with a word.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) at: f64,
+    pub(crate) label: String,
+}
+
+fn x_of(at: f64) -> f64 {
+    LEFT + at * (RIGHT - LEFT)
+}
+
+fn box_class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Page => "w-page",
+        Tone::Ticket => "w-ticket",
+        Tone::Info => "w-info",
+        Tone::Fine => "w-ok",
+        Tone::Quiet => "w-none",
+    }
+}
+
+/// Draws times below the plot.
+fn times(svg: &mut Svg, y: f64, labels: &[(f64, String)]) {
+    for (at, label) in labels {
+        let class = match *at {
+            at if at < 0.05 => "t-3",
+            at if at > 0.95 => "t-3 e",
+            _ => "t-3 m",
+        };
+        svg.text(class, (x_of(*at), y), label);
+    }
+}
+
+/// Draws medians and windows of the versions. `None` without windows.
+pub(crate) fn windows(
+    id: &str,
+    lanes: &[Lane<'_>],
+    mark: Option<&Mark>,
+    labels: &[(f64, String)],
+    words: &str,
+) -> Option<Drawing> {
+    let moments = || lanes.iter().flat_map(|lane| lane.moments);
+    moments().next()?;
+    let ms = moments()
+        .filter_map(|moment| moment.p50_us)
+        .map(|us| us / 1000.0);
+    let scale = LogScale::over(ms, 132.0, 22.0);
+    let boxes = 150.0;
+    let bottom = boxes + 20.0 * lanes.len() as f64;
+    let mut svg = Svg::new(WIDTH, bottom + 24.0);
+    if let Some(scale) = scale {
+        for tick in scale.ticks(5) {
+            let y = scale.at(tick);
+            svg.line("grid", [(LEFT, y), (RIGHT, y)]);
+            svg.text(
+                "e t-3",
+                (LEFT - 10.0, y + 4.0),
+                &format!("{} ms", tick_label(tick)),
+            );
+        }
+        for lane in lanes {
+            let medians = lane
+                .moments
+                .iter()
+                .filter_map(|m| Some((m.at, m.p50_us? / 1000.0)));
+            let points: Vec<_> = medians.map(|(at, ms)| (x_of(at), scale.at(ms))).collect();
+            let is_bad = lane.moments.iter().any(|moment| moment.tone == Tone::Page);
+            let class = match (lane.is_now, is_bad) {
+                (false, _) => "before-s",
+                (true, true) => "now-l",
+                (true, false) => "fine-l",
+            };
+            if let [(x, y)] = points[..] {
+                svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
+            }
+            svg.line(class, points);
+        }
+    }
+    for (at, lane) in lanes.iter().enumerate() {
+        let y = boxes + 20.0 * at as f64;
+        svg.text("t-ink", (0.0, y + 10.0), &lane.label);
+        let pitch = (RIGHT - LEFT) / lane.moments.len().max(24) as f64;
+        for moment in lane.moments {
+            let width = (pitch - 2.0).clamp(1.5, 6.0);
+            svg.rect(
+                box_class(moment.tone),
+                (x_of(moment.at) - width, y),
+                (width, 11.0),
+            );
+        }
+    }
+    if let Some(mark) = mark.filter(|mark| (0.0..=1.0).contains(&mark.at)) {
+        let x = x_of(mark.at);
+        svg.line("limit", [(x, 6.0), (x, bottom)]);
+        match mark.at > 0.7 {
+            true => svg.text("e", (x - 6.0, 14.0), &mark.label),
+            false => svg.text("", (x + 6.0, 14.0), &mark.label),
+        }
+    }
+    times(&mut svg, bottom + 18.0, labels);
+    Some(svg.figure("", id, "Median and verdict of each judged window", words))
+}
+
+/// Draws the number of devices hit over time, as steps. `None` without points.
+pub(crate) fn devices_hit(
+    id: &str,
+    points: &[(f64, u64, Tone)],
+    labels: &[(f64, String)],
+    words: &str,
+) -> Option<Drawing> {
+    let most = points.iter().map(|(_, hit, _)| *hit).max()?;
+    let (top, base) = (16.0, 116.0);
+    let y_of = |hit: f64| base - (base - top) * hit / (most.max(1) as f64);
+    let mut svg = Svg::new(WIDTH, base + 26.0);
+    for tick in linear_ticks(most.max(1) as f64, 4) {
+        let y = y_of(tick);
+        svg.line("grid", [(LEFT, y), (RIGHT, y)]);
+        svg.text(
+            "e t-3",
+            (LEFT - 10.0, y + 4.0),
+            &tick_label(tick.max(0.0)).replace("0.000", "0"),
+        );
+    }
+    let mut line = Vec::new();
+    for (at, hit, _) in points {
+        let y = y_of(*hit as f64);
+        if let Some((_, last)) = line.last().copied() {
+            line.push((x_of(*at), last));
+        }
+        line.push((x_of(*at), y));
+    }
+    let is_bad = points.iter().any(|(_, _, tone)| *tone == Tone::Page);
+    svg.line(if is_bad { "now-l" } else { "before-s" }, line);
+    let mut last = None;
+    for (at, hit, tone) in points {
+        let word = match tone {
+            Tone::Page => "page",
+            Tone::Ticket => "ticket",
+            _ => "quiet",
+        };
+        if last != Some(word) && last.is_none_or(|_| word != "quiet") && word != "quiet" {
+            let (x, y) = (x_of(*at), y_of(*hit as f64));
+            svg.circle("pt", (x, y), 4.0);
+            match *at > 0.9 {
+                true => svg.text("t-ink t-b e", (x - 8.0, y + 16.0), word),
+                false => svg.text("t-ink t-b", (x + 8.0, y + 16.0), word),
+            }
+            last = Some(word);
+        }
+    }
+    times(&mut svg, base + 20.0, labels);
+    Some(svg.figure("", id, "Devices hit in each judged window", words))
+}

@@ -1,0 +1,279 @@
+//! The cohort page: one model's version on one chipset, against the version before.
+
+use std::collections::HashMap;
+
+use clickhouse::Row;
+use serde::{Deserialize, Serialize};
+
+use super::document::IncidentDocument;
+use super::incidents::{self, IncidentRow};
+use super::period::Period;
+use super::progress::Progress;
+use super::store::{LeftOut, ReadError, StoreReader};
+use super::windows::{self, CohortName, CohortRow, Slot, by_age};
+use crate::histogram::Latencies;
+
+/// Slots of the timeline.
+const SLOTS: i64 = 120;
+
+/// The cohort that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct CohortQuery {
+    pub(crate) app: String,
+    pub(crate) environment: String,
+    pub(crate) model: String,
+    pub(crate) version: String,
+    pub(crate) chipset: String,
+}
+
+/// The cohort page.
+#[derive(Debug, Serialize)]
+pub(crate) struct CohortPage {
+    pub(crate) query: CohortQuery,
+    pub(crate) period: Period,
+    pub(crate) cohort: CohortRow,
+    pub(crate) before: Option<CohortRow>,
+    /// The same version on other chipsets: the control group.
+    pub(crate) others: Vec<CohortRow>,
+    pub(crate) incident: Option<IncidentRow>,
+    /// The incident's document, whose numbers stand in words.
+    pub(crate) document: IncidentDocument,
+    pub(crate) latencies: Option<Latencies>,
+    pub(crate) latencies_before: Option<Latencies>,
+    pub(crate) placement: Option<PlacementRow>,
+    pub(crate) placement_before: Option<PlacementRow>,
+    pub(crate) cpu_nodes: Vec<CpuNodeRow>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots_before: Vec<Slot>,
+    pub(crate) left_out: LeftOut,
+}
+
+/// The commonest placement of a version.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct PlacementRow {
+    pub(crate) sessions: u64,
+    /// Sessions of the version with any placement.
+    pub(crate) all_sessions: u64,
+    pub(crate) n_nodes: u32,
+    pub(crate) npu_nodes: u32,
+    pub(crate) npu_macs_share: Option<f64>,
+    pub(crate) macs_attributed: Option<f64>,
+    pub(crate) fingerprint: u64,
+    pub(crate) algorithm: u32,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct PlacementSelect {
+    version: String,
+    sessions: u64,
+    all_sessions: u64,
+    n_nodes: u32,
+    npu_nodes: u32,
+    npu_macs_share: Option<f32>,
+    macs_attributed: Option<f32>,
+    fingerprint: u64,
+    algorithm: u32,
+}
+
+const PLACEMENTS: &str = "
+SELECT version, s AS sessions, sum(s) OVER (PARTITION BY version) AS all_sessions, n_nodes, npu_nodes, npu_macs_share,
+    macs_attributed, fingerprint, algorithm
+FROM (
+    SELECT toString(p.model_version) AS version, sum(p.sessions) AS s, any(p.n_nodes) AS n_nodes,
+        any(p.npu_nodes) AS npu_nodes, any(p.npu_macs_share) AS npu_macs_share,
+        any(p.macs_attributed) AS macs_attributed, p.fingerprint_exact AS fingerprint,
+        p.fingerprint_algorithm AS algorithm
+    FROM cohort_sessions_v1 AS p
+    WHERE p.app_id = ? AND p.environment = ? AND p.model_id = ? AND p.chipset = ? AND p.model_version IN (?, ?)
+      AND p.requests_npu AND p.n_nodes > 0
+      AND p.bucket >= fromUnixTimestamp64Milli(?) AND p.bucket < fromUnixTimestamp64Milli(?)
+    GROUP BY p.model_version, p.fingerprint_exact, p.fingerprint_algorithm
+)
+ORDER BY version, s DESC, fingerprint
+LIMIT 1 BY version
+LIMIT 2";
+
+/// A node that a placement leaves on the CPU.
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
+pub(crate) struct CpuNodeRow {
+    pub(crate) name: String,
+    pub(crate) op_type: String,
+    pub(crate) reason: String,
+    pub(crate) benign: bool,
+    pub(crate) macs_share: Option<f32>,
+}
+
+const CPU_NODES: &str = "
+SELECT name, toString(op) AS op_type, toString(why) AS reason, is_benign AS benign, macs AS macs_share
+FROM placements_v1
+ARRAY JOIN cpu_node_name AS name, cpu_node_op_type AS op, cpu_node_reason AS why, cpu_node_benign AS is_benign,
+    cpu_node_macs_share AS macs
+WHERE app_id = ? AND environment = ? AND model_id = ? AND model_version = ? AND fingerprint_exact = ?
+  AND fingerprint_algorithm = ?
+ORDER BY benign, macs_share DESC, op_type, name
+LIMIT 100";
+
+/// Returns the page; `None` if the cohort was not judged in the last day.
+pub(crate) async fn read(
+    store: &StoreReader,
+    progress: &Progress,
+    query: CohortQuery,
+) -> Result<Option<CohortPage>, ReadError> {
+    let Some(until) = progress.judged_until else {
+        return Ok(None);
+    };
+    let of = (&*query.app, &*query.environment);
+    let (model, chipset) = (Some(&*query.model), Some(&*query.chipset));
+    let all = windows::latest(store, of, model, until).await?;
+    let is_it = |row: &CohortRow| row.chipset == query.chipset && row.version == query.version;
+    let Some(cohort) = all.iter().find(|row| is_it(row)).cloned() else {
+        return Ok(None);
+    };
+    let mut left_out = LeftOut::default();
+    let first = left_out.part(
+        "first_judged",
+        windows::first_judged(store, of, model, until).await,
+    );
+    let open = left_out.part("incidents", incidents::open(store, of).await);
+    let incident = open.into_iter().find_map(|row| {
+        let document = IncidentDocument::read(&row.document);
+        let row = IncidentRow::from(row);
+        let is_its = row.model == query.model && row.version == query.version;
+        (is_its && row.chipsets.contains(&query.chipset)).then_some((row, document))
+    });
+    let (incident, document) =
+        incident.map_or_else(Default::default, |(row, document)| (Some(row), document));
+    let before = before(
+        &cohort,
+        &all,
+        &first,
+        document
+            .of_chipset(&query.chipset)
+            .and_then(|v| v.follows.as_deref()),
+    );
+    let others = all
+        .iter()
+        .filter(|row| row.version == query.version && row.chipset != query.chipset);
+    let others: Vec<_> = others.take(12).cloned().collect();
+    let both = [Some(&cohort), before.as_ref()].into_iter().flatten();
+    let began = both.filter_map(|row| row.first).min().unwrap_or(until);
+    let period = Period::of(began, until, SLOTS);
+    let slots = windows::slots(store, of, model, chipset, period).await;
+    let mut slots = left_out.part("medians", slots);
+    let latencies = windows::latencies(store, of, model, chipset, period).await;
+    let mut latencies = left_out.part("latency", latencies);
+    let name = |version: &str| {
+        (
+            query.model.clone(),
+            query.chipset.clone(),
+            version.to_owned(),
+        )
+    };
+    let version_before = before.as_ref().map(|row| row.version.clone());
+    let placements = placements(store, &query, version_before.as_deref(), period).await;
+    let mut placements = left_out.part("placement", placements);
+    let placement = placements.remove(&query.version);
+    let cpu_nodes = match &placement {
+        Some(placement) => left_out.part("cpu_nodes", cpu_nodes(store, &query, placement).await),
+        None => Vec::new(),
+    };
+    let before_name = version_before.as_deref().map(name);
+    Ok(Some(CohortPage {
+        period,
+        others,
+        incident,
+        document,
+        latencies: latencies.remove(&name(&query.version)),
+        latencies_before: before_name.as_ref().and_then(|name| latencies.remove(name)),
+        placement,
+        placement_before: version_before.and_then(|version| placements.remove(&version)),
+        cpu_nodes,
+        slots: slots.remove(&name(&query.version)).unwrap_or_default(),
+        slots_before: before_name
+            .and_then(|name| slots.remove(&name))
+            .unwrap_or_default(),
+        left_out,
+        cohort,
+        before,
+        query,
+    }))
+}
+
+/// Returns the version before a cohort's on its chipset: the one that the verdict names, else the one judged first
+/// before it.
+fn before(
+    cohort: &CohortRow,
+    all: &[CohortRow],
+    first: &HashMap<CohortName, jiff::Timestamp>,
+    follows: Option<&str>,
+) -> Option<CohortRow> {
+    let age = |row: &CohortRow| {
+        let name = (row.model.clone(), row.chipset.clone(), row.version.clone());
+        first.get(&name).copied().or(row.first)
+    };
+    let same_chipset = || {
+        let rows = all.iter();
+        rows.filter(|row| row.chipset == cohort.chipset && row.version != cohort.version)
+    };
+    let named = same_chipset().find(|row| follows == Some(&*row.version));
+    let older = same_chipset()
+        .filter(|row| by_age((&row.version, age(row)), (&cohort.version, age(cohort))).is_lt())
+        .max_by(|a, b| by_age((&a.version, age(a)), (&b.version, age(b))));
+    named.or(older).cloned()
+}
+
+async fn placements(
+    store: &StoreReader,
+    query: &CohortQuery,
+    before: Option<&str>,
+    period: Period,
+) -> Result<HashMap<String, PlacementRow>, ReadError> {
+    let CohortQuery {
+        app,
+        environment,
+        model,
+        version,
+        chipset,
+    } = query;
+    let rows: Vec<PlacementSelect> = store
+        .rows(PLACEMENTS, |sql| {
+            let sql = sql.bind(app).bind(environment).bind(model).bind(chipset);
+            let sql = sql.bind(version).bind(before.unwrap_or(version));
+            sql.bind(period.from.as_millisecond())
+                .bind(period.to.as_millisecond())
+        })
+        .await?;
+    let named = |row: PlacementSelect| {
+        let placement = PlacementRow {
+            sessions: row.sessions,
+            all_sessions: row.all_sessions,
+            n_nodes: row.n_nodes,
+            npu_nodes: row.npu_nodes,
+            // The store holds -0 for sessions on the CPU only.
+            npu_macs_share: row.npu_macs_share.map(|share| f64::from(share.abs())),
+            macs_attributed: row.macs_attributed.map(f64::from),
+            fingerprint: row.fingerprint,
+            algorithm: row.algorithm,
+        };
+        (row.version, placement)
+    };
+    Ok(rows.into_iter().map(named).collect())
+}
+
+async fn cpu_nodes(
+    store: &StoreReader,
+    query: &CohortQuery,
+    placement: &PlacementRow,
+) -> Result<Vec<CpuNodeRow>, ReadError> {
+    store
+        .rows(CPU_NODES, |sql| {
+            let sql = sql
+                .bind(&query.app)
+                .bind(&query.environment)
+                .bind(&query.model);
+            sql.bind(&query.version)
+                .bind(placement.fingerprint)
+                .bind(placement.algorithm)
+        })
+        .await
+}

@@ -1,0 +1,132 @@
+//! The document of an incident, as the detector stores it: the fields that pages show. More fields may be there, and
+//! any may be missing.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// An incident's document.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct IncidentDocument {
+    pub(crate) fired_at: Option<Timestamp>,
+    pub(crate) mitigated_at: Option<Timestamp>,
+    pub(crate) resolved_at: Option<Timestamp>,
+    pub(crate) cohorts: Vec<DocumentCohort>,
+    pub(crate) news: u64,
+    /// The last news that each notifier delivered.
+    pub(crate) delivered: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentCohort {
+    pub(crate) verdict: DocumentVerdict,
+    pub(crate) confirmed: String,
+    pub(crate) began: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentVerdict {
+    pub(crate) key: DocumentKey,
+    pub(crate) window_end: Option<Timestamp>,
+    pub(crate) class: String,
+    pub(crate) severity: String,
+    pub(crate) numbers: DocumentNumbers,
+    pub(crate) statistics: DocumentStatistics,
+    pub(crate) cpu_ops: Vec<String>,
+    pub(crate) cpu_macs_share: Option<f64>,
+    pub(crate) next_step: String,
+    pub(crate) follows: Option<String>,
+    pub(crate) signals: Vec<DocumentSignal>,
+    pub(crate) p: Option<f64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentSignal {
+    pub(crate) id: String,
+    pub(crate) fires: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentKey {
+    pub(crate) model_version: String,
+    pub(crate) chipset: String,
+    pub(crate) firmware: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentNumbers {
+    pub(crate) devices_seen: u64,
+    pub(crate) devices_eligible: u64,
+    pub(crate) devices_hit: u64,
+    pub(crate) latency_ratio: Option<f64>,
+    pub(crate) hit_p50_us: Option<f64>,
+    pub(crate) reference_p50_us: Option<f64>,
+    pub(crate) npu_share: Option<f64>,
+    pub(crate) reference_npu_share: Option<f64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentStatistics {
+    pub(crate) cv_within: Option<f64>,
+    pub(crate) cv_between: Option<f64>,
+    pub(crate) mixture: Option<DocumentMixture>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentMixture {
+    pub(crate) slow_share: Option<f64>,
+    pub(crate) fast_us: Option<f64>,
+    pub(crate) slow_us: Option<f64>,
+    pub(crate) separation: Option<f64>,
+}
+
+impl DocumentMixture {
+    /// Whether the detector names the two groups: they are separate, and neither is a few stray runs.
+    pub(crate) fn are_two(&self) -> bool {
+        let separate = self.separation.is_some_and(|separation| separation >= 2.0);
+        separate
+            && self
+                .slow_share
+                .is_some_and(|share| (0.05..=0.95).contains(&share))
+    }
+}
+
+impl IncidentDocument {
+    /// Reads a document; one that cannot be read has nothing to show.
+    pub(crate) fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_else(|error| {
+            if !text.is_empty() {
+                tracing::warn!(%error, "the document of an incident cannot be read");
+            }
+            Self::default()
+        })
+    }
+
+    /// Returns the worst cohort: confirmed first, whole chipsets first, then by devices hit.
+    pub(crate) fn lead(&self) -> Option<&DocumentCohort> {
+        self.cohorts.iter().max_by_key(|cohort| {
+            let severity = ["none", "info", "ticket", "page"];
+            let confirmed = severity.iter().position(|name| *name == cohort.confirmed);
+            (
+                confirmed,
+                cohort.verdict.key.firmware.is_none(),
+                cohort.verdict.numbers.devices_hit,
+            )
+        })
+    }
+
+    /// Returns the verdict on a whole chipset.
+    pub(crate) fn of_chipset(&self, chipset: &str) -> Option<&DocumentVerdict> {
+        let mut verdicts = self.cohorts.iter().map(|cohort| &cohort.verdict);
+        verdicts.find(|verdict| verdict.key.chipset == chipset && verdict.key.firmware.is_none())
+    }
+}

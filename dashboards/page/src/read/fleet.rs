@@ -1,0 +1,294 @@
+//! The fleet page: what is open, and each model by chipset.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::choices::{self, Choice};
+use super::document::IncidentDocument;
+use super::health::{self, Arrivals, Fact};
+use super::incidents::{self, IncidentRow};
+use super::period::Period;
+use super::progress::Progress;
+use super::store::{LeftOut, ReadError, StoreReader};
+use super::windows::{self, CohortName, CohortRow, Slot, by_age};
+use crate::histogram::Latencies;
+use crate::text::words::Tone;
+
+/// Slots of a row's line.
+const SLOTS: i64 = 48;
+
+/// Rows of a page; the worst come first.
+const MAX_ROWS: usize = 400;
+
+/// Healthy chipsets of a model that have rows of their own.
+pub(crate) const MAX_FINE: usize = 12;
+
+/// Parameters of the page.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct FleetQuery {
+    pub(crate) app: Option<String>,
+    pub(crate) environment: Option<String>,
+    /// Only what is open.
+    pub(crate) only_open: bool,
+    /// Text in a model's or a chipset's name.
+    pub(crate) search: String,
+}
+
+/// The fleet page. Without an app nothing was judged yet.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct FleetPage {
+    pub(crate) query: FleetQuery,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) app: Option<String>,
+    pub(crate) environment: Option<String>,
+    pub(crate) period: Option<Period>,
+    pub(crate) open: Vec<OpenIncident>,
+    pub(crate) models: Vec<ModelGroup>,
+    /// Rows beyond the limit.
+    pub(crate) rows_left_out: usize,
+    /// While nothing was judged yet.
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) left_out: LeftOut,
+}
+
+/// An open incident with the numbers of its verdict.
+#[derive(Debug, Serialize)]
+pub(crate) struct OpenIncident {
+    #[serde(flatten)]
+    pub(crate) row: IncidentRow,
+    pub(crate) document: IncidentDocument,
+}
+
+/// One model with its chipsets, the worst first.
+#[derive(Debug, Serialize)]
+pub(crate) struct ModelGroup {
+    pub(crate) model: String,
+    /// The version that was judged first last.
+    pub(crate) newest: String,
+    pub(crate) newest_since: Option<Timestamp>,
+    pub(crate) devices_on_newest: u64,
+    pub(crate) devices: u64,
+    pub(crate) rows: Vec<FleetRow>,
+    /// Healthy chipsets beyond [`MAX_FINE`].
+    pub(crate) fine: Vec<FleetRow>,
+}
+
+/// One model's version on one chipset.
+#[derive(Debug, Serialize)]
+pub(crate) struct FleetRow {
+    #[serde(flatten)]
+    pub(crate) cohort: CohortRow,
+    /// The version before it on this chipset.
+    pub(crate) before: Option<String>,
+    /// Clean runs of the period.
+    pub(crate) latencies: Option<Latencies>,
+    pub(crate) latencies_before: Option<Latencies>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots_before: Vec<Slot>,
+}
+
+impl FleetRow {
+    pub(crate) fn tone(&self) -> Tone {
+        self.cohort.tone()
+    }
+}
+
+pub(crate) async fn read(
+    store: &StoreReader,
+    progress: &Progress,
+    query: FleetQuery,
+    facts: Vec<Fact>,
+) -> Result<FleetPage, ReadError> {
+    let choices = choices::choices(store, progress).await?;
+    let chosen = choices::chosen(&choices, query.app.as_deref(), query.environment.as_deref());
+    let (Some((app, environment)), Some(until)) = (chosen, progress.judged_until) else {
+        return Ok(FleetPage {
+            query,
+            choices,
+            arrivals: Some(health::arrivals(store).await?),
+            facts,
+            ..FleetPage::default()
+        });
+    };
+    let of = (&*app, &*environment);
+    let cohorts = windows::latest(store, of, None, until).await?;
+    let mut left_out = LeftOut::default();
+    let open = left_out.part("incidents", incidents::open(store, of).await);
+    let first = windows::first_judged(store, of, None, until).await;
+    let first = left_out.part("first_judged", first);
+    let began = cohorts
+        .iter()
+        .filter_map(|cohort| cohort.first)
+        .min()
+        .unwrap_or(until);
+    let period = Period::of(began, until, SLOTS);
+    let slots = windows::slots(store, of, None, None, period).await;
+    let series = Series {
+        first,
+        slots: left_out.part("medians", slots),
+        latencies: left_out.part(
+            "latency",
+            windows::latencies(store, of, None, None, period).await,
+        ),
+    };
+    let (models, rows_left_out) = groups(cohorts, &series, &query);
+    let open = open.into_iter().map(|row| OpenIncident {
+        document: IncidentDocument::read(&row.document),
+        row: row.into(),
+    });
+    Ok(FleetPage {
+        choices,
+        period: Some(period),
+        open: open.collect(),
+        arrivals: None,
+        facts: Vec::new(),
+        models,
+        rows_left_out,
+        left_out,
+        query,
+        app: Some(app),
+        environment: Some(environment),
+    })
+}
+
+/// What is drawn of each cohort.
+struct Series {
+    first: HashMap<CohortName, Timestamp>,
+    slots: HashMap<CohortName, Vec<Slot>>,
+    latencies: HashMap<CohortName, Latencies>,
+}
+
+/// Groups cohorts by model. A chipset has a row for its newest version, and for each older one that is at fault.
+fn groups(
+    cohorts: Vec<CohortRow>,
+    series: &Series,
+    query: &FleetQuery,
+) -> (Vec<ModelGroup>, usize) {
+    let mut models: BTreeMap<String, BTreeMap<String, Vec<CohortRow>>> = BTreeMap::new();
+    for cohort in cohorts {
+        let chipsets = models.entry(cohort.model.clone()).or_default();
+        chipsets
+            .entry(cohort.chipset.clone())
+            .or_default()
+            .push(cohort);
+    }
+    let search = query.search.to_lowercase();
+    let mut groups = Vec::new();
+    for (model, chipsets) in models {
+        let mut rows = Vec::new();
+        let versions: Vec<(String, u64)> = chipsets
+            .values()
+            .flatten()
+            .map(|cohort| (cohort.version.clone(), cohort.devices))
+            .collect();
+        let first = |cohort: &CohortRow| {
+            let name = (
+                cohort.model.clone(),
+                cohort.chipset.clone(),
+                cohort.version.clone(),
+            );
+            series.first.get(&name).copied().or(cohort.first)
+        };
+        let newest = chipsets
+            .values()
+            .flatten()
+            .max_by(|a, b| by_age((&a.version, first(a)), (&b.version, first(b))));
+        let newest = newest
+            .map(|cohort| cohort.version.clone())
+            .unwrap_or_default();
+        let of_newest = chipsets
+            .values()
+            .flatten()
+            .filter(|cohort| cohort.version == newest);
+        let newest_since = of_newest.filter_map(first).min();
+        for (chipset, mut cohorts) in chipsets {
+            cohorts.sort_by(|a, b| by_age((&b.version, first(b)), (&a.version, first(a))));
+            let names: Vec<String> = cohorts
+                .iter()
+                .map(|cohort| cohort.version.clone())
+                .collect();
+            for (at, cohort) in cohorts.into_iter().enumerate() {
+                let is_bad = matches!(&*cohort.severity, "page" | "ticket");
+                let is_found = search.is_empty()
+                    || model.to_lowercase().contains(&search)
+                    || chipset.to_lowercase().contains(&search);
+                if (at == 0 || is_bad) && is_found && (is_bad || !query.only_open) {
+                    let before = names.get(at + 1).cloned();
+                    rows.push(row(cohort, before, series));
+                }
+            }
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        rows.sort_by(|a, b| {
+            let key = |row: &FleetRow| {
+                (
+                    row.tone(),
+                    u64::MAX - row.cohort.hit,
+                    u64::MAX - row.cohort.devices,
+                )
+            };
+            key(a).cmp(&key(b))
+        });
+        let n_loud = rows.iter().filter(|row| row.tone() != Tone::Fine).count();
+        let fine = match rows.len() - n_loud > MAX_FINE {
+            true => rows.split_off(n_loud),
+            false => Vec::new(),
+        };
+        groups.push(ModelGroup {
+            devices: versions.iter().map(|(_, devices)| devices).sum(),
+            devices_on_newest: versions
+                .iter()
+                .filter(|(v, _)| *v == newest)
+                .map(|(_, d)| d)
+                .sum(),
+            model,
+            newest,
+            newest_since,
+            rows,
+            fine,
+        });
+    }
+    groups.sort_by_key(|group| {
+        let worst = group.rows.iter().map(FleetRow::tone).min();
+        (worst.unwrap_or(Tone::Fine), u64::MAX - group.devices)
+    });
+    let mut left = MAX_ROWS;
+    let mut left_out = 0;
+    for group in &mut groups {
+        for rows in [&mut group.rows, &mut group.fine] {
+            left_out += rows.len().saturating_sub(left);
+            rows.truncate(left);
+            left -= rows.len();
+        }
+    }
+    groups.retain(|group| !group.rows.is_empty() || !group.fine.is_empty());
+    (groups, left_out)
+}
+
+fn row(cohort: CohortRow, before: Option<String>, series: &Series) -> FleetRow {
+    let name = |version: &str| {
+        (
+            cohort.model.clone(),
+            cohort.chipset.clone(),
+            version.to_owned(),
+        )
+    };
+    let now_name = name(&cohort.version);
+    let before_name = before.as_deref().map(name);
+    let before_of = before_name.as_ref();
+    FleetRow {
+        latencies: series.latencies.get(&now_name).cloned(),
+        latencies_before: before_of.and_then(|name| series.latencies.get(name).cloned()),
+        slots: series.slots.get(&now_name).cloned().unwrap_or_default(),
+        slots_before: before_of
+            .and_then(|name| series.slots.get(name).cloned())
+            .unwrap_or_default(),
+        cohort,
+        before,
+    }
+}

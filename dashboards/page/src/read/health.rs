@@ -1,0 +1,125 @@
+//! The health of collector and detector, as far as the store shows it.
+
+use clickhouse::Row;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::progress::{Progress, time};
+use super::store::{LeftOut, ReadError, StoreReader};
+
+/// The page of health.
+#[derive(Debug, Serialize)]
+pub(crate) struct HealthPage {
+    pub(crate) progress: Progress,
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) outcomes: Vec<OutcomeCount>,
+    pub(crate) verdicts: Vec<VerdictCount>,
+    pub(crate) last_window: Option<LastWindow>,
+    /// Facts of this process.
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) left_out: LeftOut,
+}
+
+/// A fact of the process that serves the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fact {
+    /// The part it is about, for example `Collector`.
+    pub part: &'static str,
+    /// A sentence or two.
+    pub text: String,
+    /// Whether the part works.
+    pub is_fine: bool,
+}
+
+/// Returns facts of the process for the pages of health and of an empty store.
+pub type Facts = Box<dyn Fn() -> Vec<Fact> + Send + Sync>;
+
+/// Answers of the collectors other than a plain ack, in the last day.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct OutcomeCount {
+    pub(crate) outcome: String,
+    pub(crate) reports: u64,
+}
+
+const OUTCOMES: &str = "
+SELECT toString(o.outcome) AS outcome, toUInt64(sum(o.reports)) AS reports
+FROM report_outcomes_v1 AS o
+WHERE o.bucket > now('UTC') - INTERVAL 1 DAY
+GROUP BY o.outcome
+ORDER BY reports DESC, outcome
+LIMIT 50";
+
+/// Reports that are stored. Copies in open buckets may count twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Arrivals {
+    pub(crate) in_last_hour: u64,
+    pub(crate) last: Option<Timestamp>,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct ArrivalsRow {
+    in_last_hour: u64,
+    last: i64,
+}
+
+const ARRIVALS: &str = "
+SELECT count() AS in_last_hour, toInt64(toUnixTimestamp64Milli(max(r.received_at))) AS last
+FROM settled_reports_v1 AS r
+WHERE r.received_at > now64(3, 'UTC') - INTERVAL 1 HOUR
+LIMIT 1";
+
+/// Returns the reports of the last hour.
+pub(crate) async fn arrivals(store: &StoreReader) -> Result<Arrivals, ReadError> {
+    let rows: Vec<ArrivalsRow> = store.rows(ARRIVALS, |sql| sql).await?;
+    let read = |row: &ArrivalsRow| Arrivals {
+        in_last_hour: row.in_last_hour,
+        last: time(row.last),
+    };
+    Ok(rows.first().map(read).unwrap_or_default())
+}
+
+/// Cohorts of the last window by verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct VerdictCount {
+    pub(crate) verdict: String,
+    pub(crate) severity: String,
+    pub(crate) cohorts: u64,
+    pub(crate) devices: u64,
+}
+
+const VERDICTS: &str = "
+SELECT toString(w.verdict) AS verdict, toString(w.severity) AS severity, count() AS cohorts, sum(w.devices) AS devices
+FROM cohort_windows_v1 AS w
+WHERE w.firmware = '' AND w.window_end = fromUnixTimestamp64Milli(?)
+GROUP BY w.verdict, w.severity
+ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), cohorts DESC, verdict
+LIMIT 50";
+
+/// The last window, and how long after its end it was judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct LastWindow {
+    pub(crate) end: Timestamp,
+    pub(crate) judged_at: Timestamp,
+}
+
+pub(crate) async fn read(
+    store: &StoreReader,
+    progress: &Progress,
+    facts: Vec<Fact>,
+) -> Result<HealthPage, ReadError> {
+    let mut left_out = LeftOut::default();
+    let until = progress.judged_until.map_or(0, |at| at.as_millisecond());
+    let verdicts = store.rows(VERDICTS, |sql| sql.bind(until)).await?;
+    let arrivals = left_out.part("arrivals", arrivals(store).await.map(Some));
+    let outcomes = left_out.part("answers", store.rows(OUTCOMES, |sql| sql).await);
+    let judged = progress.judged_until.zip(progress.judged_at);
+    Ok(HealthPage {
+        progress: *progress,
+        arrivals,
+        outcomes,
+        verdicts,
+        last_window: judged.map(|(end, judged_at)| LastWindow { end, judged_at }),
+        facts,
+        left_out,
+    })
+}

@@ -1,0 +1,146 @@
+//! The page of one incident: what to do, how sure it is, how it grew.
+
+use clickhouse::Row;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::document::IncidentDocument;
+use super::incidents::{IncidentRow, IncidentSelect, select};
+use super::period::Period;
+use super::progress::Progress;
+use super::store::{LeftOut, ReadError, StoreReader};
+use super::windows::{self, CohortRow, Slot};
+
+/// Slots of the growth.
+const SLOTS: i64 = 120;
+
+/// The page of one incident.
+#[derive(Debug, Serialize)]
+pub(crate) struct IncidentPage {
+    #[serde(flatten)]
+    pub(crate) row: IncidentRow,
+    pub(crate) document: IncidentDocument,
+    /// Reasons of the worst cohort's verdict, as sentences.
+    pub(crate) reasons: Vec<String>,
+    pub(crate) period: Option<Period>,
+    /// The worst cohort's windows.
+    pub(crate) slots: Vec<Slot>,
+    /// The same version on chipsets that are fine.
+    pub(crate) fine: Vec<String>,
+    pub(crate) left_out: LeftOut,
+}
+
+const ONE: &str = select!("i.document", "WHERE i.incident_id = ? LIMIT 1");
+
+#[derive(Debug, Row, Deserialize)]
+struct ReasonsRow {
+    reasons: Vec<String>,
+}
+
+const REASONS: &str = "
+SELECT w.reasons AS reasons
+FROM cohort_windows_v1 AS w
+WHERE w.app_id = ? AND w.environment = ? AND w.model_id = ? AND w.model_version = ? AND w.chipset = ?
+  AND w.firmware = ? AND w.window_end = fromUnixTimestamp64Milli(?)
+LIMIT 1";
+
+/// Returns the page; `None` for an unknown id.
+pub(crate) async fn read(
+    store: &StoreReader,
+    progress: &Progress,
+    id: &str,
+) -> Result<Option<IncidentPage>, ReadError> {
+    let rows: Vec<IncidentSelect> = store.rows(ONE, |query| query.bind(id)).await?;
+    let Some(row) = rows.into_iter().next() else {
+        return Ok(None);
+    };
+    let document = IncidentDocument::read(&row.document);
+    let row = IncidentRow::from(row);
+    let mut left_out = LeftOut::default();
+    let of = (&*row.app, &*row.environment);
+    let model = Some(&*row.model);
+    let lead = document
+        .lead()
+        .map(|cohort| cohort.verdict.clone())
+        .unwrap_or_default();
+    let reasons = reasons(
+        store,
+        &row,
+        &lead.key.chipset,
+        &lead.key.firmware,
+        lead.window_end,
+    )
+    .await;
+    let reasons = left_out.part("reasons", reasons);
+    let end = row.is_open().then_some(progress.judged_until).flatten();
+    let end = end.or(row.changed_at).or(lead.window_end);
+    let began = document
+        .cohorts
+        .iter()
+        .filter_map(|cohort| cohort.began)
+        .min();
+    let period = end.map(|end| Period::of(began.or(row.started_at).unwrap_or(end), end, SLOTS));
+    let mut slots = Vec::new();
+    if let Some(period) = period {
+        let chipset = Some(&*lead.key.chipset);
+        let all = windows::slots(store, of, model, chipset, period).await;
+        let name = (
+            row.model.clone(),
+            lead.key.chipset.clone(),
+            row.version.clone(),
+        );
+        slots = left_out
+            .part("growth", all)
+            .remove(&name)
+            .unwrap_or_default();
+    }
+    let mut fine = Vec::new();
+    if let (true, Some(until)) = (row.is_open(), progress.judged_until) {
+        let all = left_out.part(
+            "other chipsets",
+            windows::latest(store, of, model, until).await,
+        );
+        let is_fine =
+            |cohort: &&CohortRow| cohort.version == row.version && cohort.verdict == "healthy";
+        fine = all
+            .iter()
+            .filter(is_fine)
+            .map(|cohort| cohort.chipset.clone())
+            .collect();
+    }
+    Ok(Some(IncidentPage {
+        row,
+        document,
+        reasons,
+        period,
+        slots,
+        fine,
+        left_out,
+    }))
+}
+
+async fn reasons(
+    store: &StoreReader,
+    row: &IncidentRow,
+    chipset: &str,
+    firmware: &Option<String>,
+    window_end: Option<Timestamp>,
+) -> Result<Vec<String>, ReadError> {
+    let Some(end) = window_end else {
+        return Ok(Vec::new());
+    };
+    let rows: Vec<ReasonsRow> = store
+        .rows(REASONS, |query| {
+            let query = query.bind(&row.app).bind(&row.environment).bind(&row.model);
+            let query = query.bind(&row.version).bind(chipset);
+            query
+                .bind(firmware.as_deref().unwrap_or_default())
+                .bind(end.as_millisecond())
+        })
+        .await?;
+    Ok(rows
+        .into_iter()
+        .next()
+        .map(|row| row.reasons)
+        .unwrap_or_default())
+}

@@ -1,0 +1,155 @@
+//! Incidents: the list, and those that other pages name.
+
+use clickhouse::Row;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::progress::time;
+use super::store::{ReadError, StoreReader};
+
+/// An incident in a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct IncidentRow {
+    pub(crate) incident: String,
+    pub(crate) state: String,
+    pub(crate) severity: String,
+    pub(crate) verdict: String,
+    pub(crate) app: String,
+    pub(crate) environment: String,
+    pub(crate) model: String,
+    pub(crate) version: String,
+    pub(crate) chipsets: Vec<String>,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) changed_at: Option<Timestamp>,
+    pub(crate) devices_hit: u64,
+    pub(crate) devices_seen: u64,
+    pub(crate) latency_ratio: Option<f64>,
+    pub(crate) cpu_ops: Vec<String>,
+    pub(crate) cpu_macs_share: Option<f64>,
+}
+
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct IncidentSelect {
+    incident: String,
+    state: String,
+    severity: String,
+    verdict: String,
+    app: String,
+    environment: String,
+    model: String,
+    version: String,
+    chipsets: Vec<String>,
+    started: i64,
+    changed: i64,
+    devices_hit: u64,
+    devices_seen: u64,
+    latency_ratio: Option<f64>,
+    cpu_ops: Vec<String>,
+    cpu_macs_share: Option<f64>,
+    pub(super) document: String,
+}
+
+impl From<IncidentSelect> for IncidentRow {
+    fn from(row: IncidentSelect) -> Self {
+        Self {
+            incident: row.incident,
+            state: row.state,
+            severity: row.severity,
+            verdict: row.verdict,
+            app: row.app,
+            environment: row.environment,
+            model: row.model,
+            version: row.version,
+            chipsets: row.chipsets,
+            started_at: time(row.started),
+            changed_at: time(row.changed),
+            devices_hit: row.devices_hit,
+            devices_seen: row.devices_seen,
+            latency_ratio: row.latency_ratio,
+            cpu_ops: row.cpu_ops,
+            cpu_macs_share: row.cpu_macs_share,
+        }
+    }
+}
+
+macro_rules! select {
+    ($document:literal, $rest:literal) => {
+        concat!(
+            "SELECT i.incident_id AS incident, toString(i.state) AS state, toString(i.severity) AS severity,
+                toString(i.verdict) AS verdict, toString(i.app_id) AS app, toString(i.environment) AS environment,
+                toString(i.model_id) AS model, toString(i.model_version) AS version,
+                CAST(i.chipsets, 'Array(String)') AS chipsets,
+                toInt64(toUnixTimestamp64Milli(i.started_at)) AS started,
+                toInt64(toUnixTimestamp64Milli(i.changed_at)) AS changed,
+                i.devices_hit AS devices_hit, i.devices_seen AS devices_seen, i.latency_ratio AS latency_ratio,
+                CAST(i.cpu_ops, 'Array(String)') AS cpu_ops, i.cpu_macs_share AS cpu_macs_share, ",
+            $document,
+            " AS document FROM incidents_v1 AS i ",
+            $rest
+        )
+    };
+}
+pub(super) use select;
+
+/// Open ones are shown whatever their age.
+const LIST: &str = select!(
+    "''",
+    "WHERE (? = 0 OR i.app_id = ?)
+       AND (i.state IN ('firing', 'mitigated', 'pending')
+            OR i.state = 'resolved' AND i.changed_at > now64(3) - INTERVAL ? DAY)
+     ORDER BY i.state IN ('firing', 'mitigated') DESC, i.severity = 'page' DESC, i.started_at DESC, i.incident_id
+     LIMIT 500"
+);
+
+const OPEN: &str = select!(
+    "i.document",
+    "WHERE i.app_id = ? AND i.environment = ? AND i.state IN ('firing', 'mitigated')
+     ORDER BY i.severity = 'page' DESC, i.started_at, i.incident_id
+     LIMIT 50"
+);
+
+/// Days for which resolved incidents are listed.
+pub(crate) const DAYS: u32 = 30;
+
+/// The page of incidents.
+#[derive(Debug, Serialize)]
+pub(crate) struct IncidentsPage {
+    pub(crate) app: Option<String>,
+    pub(crate) days: u32,
+    pub(crate) incidents: Vec<IncidentRow>,
+}
+
+impl IncidentRow {
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(&*self.state, "firing" | "mitigated")
+    }
+}
+
+pub(crate) async fn read(
+    store: &StoreReader,
+    app: Option<&str>,
+) -> Result<IncidentsPage, ReadError> {
+    let rows: Vec<IncidentSelect> = store
+        .rows(LIST, |query| {
+            let query = query
+                .bind(u8::from(app.is_some()))
+                .bind(app.unwrap_or_default());
+            query.bind(DAYS)
+        })
+        .await?;
+    Ok(IncidentsPage {
+        app: app.map(str::to_owned),
+        days: DAYS,
+        incidents: rows.into_iter().map(IncidentRow::from).collect(),
+    })
+}
+
+/// Returns the open incidents of an app with their documents.
+pub(super) async fn open(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+) -> Result<Vec<IncidentSelect>, ReadError> {
+    store
+        .rows(OPEN, |query| query.bind(app).bind(environment))
+        .await
+}

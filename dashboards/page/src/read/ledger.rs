@@ -1,0 +1,160 @@
+//! The loss ledger: whether the sum closes, by app and day, and the collectors' answers.
+
+use std::collections::BTreeMap;
+
+use clickhouse::Row;
+use serde::{Deserialize, Serialize};
+
+use super::store::{LeftOut, ReadError, StoreReader};
+
+/// Days that can be asked for.
+pub(crate) const MAX_DAYS: u32 = 14;
+
+/// Parameters of the page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct LedgerQuery {
+    pub(crate) app: Option<String>,
+    pub(crate) environment: Option<String>,
+    pub(crate) days: u32,
+}
+
+/// The page of the loss ledger.
+#[derive(Debug, Serialize)]
+pub(crate) struct LedgerPage {
+    pub(crate) query: LedgerQuery,
+    /// By app, environment and day, the newest first.
+    pub(crate) entries: Vec<LedgerDay>,
+    pub(crate) answers: Vec<AnswerRow>,
+    /// Installations of today.
+    pub(crate) standing: Option<StandingRow>,
+    pub(crate) deletions: Option<DeletionsRow>,
+    pub(crate) left_out: LeftOut,
+}
+
+/// One app's reports of one day.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct LedgerDay {
+    pub(crate) app: String,
+    pub(crate) environment: String,
+    pub(crate) day: String,
+    pub(crate) recorded: i64,
+    pub(crate) stored: i64,
+    pub(crate) dropped: i64,
+    pub(crate) refused: i64,
+    pub(crate) missing: i64,
+    pub(crate) duplicate: i64,
+}
+
+const DAYS: &str = "
+SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, toString(l.day) AS day,
+    toInt64(l.recorded) AS recorded, toInt64(l.stored) AS stored, toInt64(l.dropped) AS dropped,
+    toInt64(l.refused) AS refused, toInt64(l.missing) AS missing, toInt64(l.duplicate) AS duplicate
+FROM loss_ledger_daily_v1 AS l
+WHERE l.app_id != '' AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.environment = ?)
+  AND l.day > toDate(now('UTC')) - ?
+ORDER BY day DESC, recorded DESC, app, environment
+LIMIT 2000";
+
+/// Answers of collectors that were no plain acks.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct AnswerRow {
+    pub(crate) outcome: String,
+    pub(crate) reports: u64,
+}
+
+const ANSWERS: &str = "
+SELECT toString(o.outcome) AS outcome, toUInt64(sum(o.reports)) AS reports
+FROM report_outcomes_v1 AS o
+WHERE o.bucket >= toDateTime(toDate(now('UTC')) - ? + 1, 'UTC') AND (? = 0 OR o.app_id = ?)
+  AND (? = 0 OR o.environment = ?)
+GROUP BY o.outcome
+ORDER BY reports DESC, outcome
+LIMIT 100";
+
+/// Installations by whether they vote.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct StandingRow {
+    pub(crate) installations: u64,
+    pub(crate) unproven: u64,
+}
+
+const STANDING: &str = "
+SELECT sum(s.installations) AS installations, sum(s.unproven) AS unproven
+FROM installation_standing_daily_v1 AS s
+WHERE s.day = toDate(now('UTC')) AND (? = 0 OR s.app_id = ?) AND (? = 0 OR s.environment = ?)
+LIMIT 1";
+
+/// Deletions that devices asked for, of all apps.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct DeletionsRow {
+    pub(crate) requested: u64,
+    pub(crate) erased: u64,
+}
+
+const DELETIONS: &str = "
+SELECT count() AS requested, countIf(toUnixTimestamp64Milli(d.erased_at) > 0) AS erased FROM deletions_v1 AS d LIMIT 1";
+
+pub(crate) async fn read(store: &StoreReader, query: LedgerQuery) -> Result<LedgerPage, ReadError> {
+    let (app, environment) = (query.app.as_deref(), query.environment.as_deref());
+    let scope = |sql: clickhouse::query::Query| {
+        let sql = sql
+            .bind(u8::from(app.is_some()))
+            .bind(app.unwrap_or_default());
+        sql.bind(u8::from(environment.is_some()))
+            .bind(environment.unwrap_or_default())
+    };
+    let mut left_out = LeftOut::default();
+    // A store that is away is an error; a ledger that is long to read is left out.
+    let deletions: Vec<DeletionsRow> = store.rows(DELETIONS, |sql| sql).await?;
+    let entries = store.rows(DAYS, |sql| scope(sql).bind(query.days)).await;
+    let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
+    let standing: Result<Vec<StandingRow>, _> = store.rows(STANDING, scope).await;
+    Ok(LedgerPage {
+        entries: left_out.part("ledger", entries),
+        answers: left_out.part("answers", answers),
+        standing: left_out.part("standing", standing).pop(),
+        deletions: deletions.into_iter().next(),
+        left_out,
+        query,
+    })
+}
+
+impl LedgerPage {
+    /// Returns the sums over the days, by app and environment, the one with most reports first.
+    pub(crate) fn by_app(&self) -> Vec<LedgerDay> {
+        let mut sums: BTreeMap<(&str, &str), LedgerDay> = BTreeMap::new();
+        for day in &self.entries {
+            let name = (&*day.app, &*day.environment);
+            match sums.get_mut(&name) {
+                Some(sum) => sum.add(day),
+                None => drop(sums.insert(name, day.clone())),
+            }
+        }
+        let mut all: Vec<_> = sums.into_values().collect();
+        all.sort_by_key(|sum| (sum.missing == 0, std::cmp::Reverse(sum.recorded)));
+        all
+    }
+
+    pub(crate) fn total(&self) -> Option<LedgerDay> {
+        let (first, rest) = self.entries.split_first()?;
+        let mut total = first.clone();
+        rest.iter().for_each(|day| total.add(day));
+        Some(total)
+    }
+}
+
+impl LedgerDay {
+    fn add(&mut self, other: &Self) {
+        self.recorded += other.recorded;
+        self.stored += other.stored;
+        self.dropped += other.dropped;
+        self.refused += other.refused;
+        self.missing += other.missing;
+        self.duplicate += other.duplicate;
+    }
+
+    /// Whether every recorded report has one of the four fates.
+    pub(crate) fn closes(&self) -> bool {
+        self.recorded == self.stored + self.dropped + self.refused + self.missing
+    }
+}

@@ -1,0 +1,18 @@
+//! The read model: one struct for each page, read from versioned views with bound parameters. HTML and JSON are made
+//! from the same struct, so they cannot differ.
+//!
+//! It writes nothing. A part that is not read in time is left out and named in `left_out`; a page whose first
+//! query fails is an error.
+
+pub(crate) mod choices;
+pub(crate) mod cohort;
+pub(crate) mod document;
+pub(crate) mod fleet;
+pub(crate) mod health;
+pub(crate) mod incident;
+pub(crate) mod incidents;
+pub(crate) mod ledger;
+pub(crate) mod period;
+pub(crate) mod progress;
+pub(crate) mod store;
+pub(crate) mod windows;

@@ -1,0 +1,57 @@
+//! How far the store has come: closed buckets and judged windows. Pages are read again when it moves.
+
+use clickhouse::Row;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::store::{ReadError, StoreReader};
+
+/// Ends of what is closed and judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Progress {
+    /// Buckets that start before this are closed.
+    pub(crate) closed_until: Option<Timestamp>,
+    /// When the detector judged last.
+    pub(crate) judged_at: Option<Timestamp>,
+    /// End of the last window that was judged.
+    pub(crate) judged_until: Option<Timestamp>,
+    /// Seconds from one judged window to the next, as far as they can be seen.
+    pub(crate) step_seconds: Option<i64>,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct ProgressRow {
+    closed_until: i64,
+    judged_at: i64,
+    judged_until: i64,
+    judged_before: i64,
+}
+
+const SQL: &str = "
+SELECT
+    closed_until_ms AS closed_until, judged_at_ms AS judged_at, judged_until_ms AS judged_until,
+    judged_before_ms AS judged_before
+FROM store_progress_v1";
+
+/// Returns a time in milliseconds; the store's zero means none.
+pub(crate) fn time(ms: i64) -> Option<Timestamp> {
+    Some(ms)
+        .filter(|ms| *ms > 0)
+        .and_then(|ms| Timestamp::from_millisecond(ms).ok())
+}
+
+impl Progress {
+    pub(crate) async fn read(store: &StoreReader) -> Result<Self, ReadError> {
+        let rows: Vec<ProgressRow> = store.rows(SQL, |query| query).await?;
+        let Some(row) = rows.first() else {
+            return Ok(Self::default());
+        };
+        let step = time(row.judged_before).map(|_| (row.judged_until - row.judged_before) / 1000);
+        Ok(Self {
+            closed_until: time(row.closed_until),
+            judged_at: time(row.judged_at),
+            judged_until: time(row.judged_until),
+            step_seconds: step.filter(|seconds| *seconds > 0),
+        })
+    }
+}

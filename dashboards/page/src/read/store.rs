@@ -1,0 +1,188 @@
+//! Queries with limits: two at a time, each with a time-out, a memory limit and a row limit.
+
+use std::time::Duration;
+
+use clickhouse::query::Query;
+use clickhouse::{Client, RowOwned, RowRead};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Page queries that the store runs at once.
+const AT_ONCE: usize = 2;
+
+/// Longest wait for a place among them.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time of a query, as the store counts it.
+const QUERY_SECONDS: &str = "2";
+
+/// Longest time of a query until its rows are here.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Memory of a query.
+const QUERY_MEMORY_BYTES: &str = "1000000000";
+
+/// Longest text of the store that is shown, in characters.
+const MAX_SAID: usize = 300;
+
+/// Why a query gave no rows.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// Nothing answers at its address.
+    #[error("the store does not answer: {0}")]
+    Away(String),
+    /// It takes too long, or more memory than a page may use.
+    #[error("the store did not answer in time")]
+    Slow,
+    /// Other pages wait for it already.
+    #[error("too many pages wait for the store")]
+    Busy,
+    /// Its tables are not those of this program.
+    #[error("the store's schema does not fit this program: {0}")]
+    Schema(String),
+    /// It refused the query.
+    #[error("the store refused: {0}")]
+    Refused(String),
+}
+
+impl From<clickhouse::error::Error> for ReadError {
+    fn from(error: clickhouse::error::Error) -> Self {
+        use clickhouse::error::Error;
+
+        let said: String = chain(&error).chars().take(MAX_SAID).collect();
+        match &error {
+            Error::TimedOut => Self::Slow,
+            Error::Network(_) => Self::Away(said),
+            Error::BadResponse(text) => match code(text) {
+                // TIMEOUT_EXCEEDED, MEMORY_LIMIT_EXCEEDED, TOO_SLOW.
+                Some(159 | 241 | 160) => Self::Slow,
+                // UNKNOWN_TABLE, UNKNOWN_DATABASE, UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION, NO_SUCH_COLUMN_IN_TABLE.
+                Some(60 | 81 | 47 | 46 | 16) => Self::Schema(said),
+                _ => Self::Refused(said),
+            },
+            Error::SchemaMismatch(_) | Error::NotEnoughData | Error::InvalidColumnsHeader(_) => {
+                Self::Schema(said)
+            }
+            _ => Self::Refused(said),
+        }
+    }
+}
+
+/// Returns an error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Returns the code of ClickHouse's `Code: 60. DB::Exception: ...`.
+fn code(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once("Code: ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// Read access to the store for all pages.
+#[derive(Debug)]
+pub(crate) struct StoreReader {
+    client: Handle,
+    places: Semaphore,
+}
+
+/// The client prints nothing about itself.
+struct Handle(Client);
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl StoreReader {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client: Handle(client),
+            places: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// Returns the rows of a query whose parameters `bind` binds. The SQL has a limit of its own.
+    ///
+    /// # Errors
+    /// The store is away, slow, busy, of another schema, or refuses.
+    pub(crate) async fn rows<T>(
+        &self,
+        sql: &'static str,
+        bind: impl FnOnce(Query) -> Query,
+    ) -> Result<Vec<T>, ReadError>
+    where
+        T: RowOwned + RowRead,
+    {
+        let place = timeout(QUEUE_TIMEOUT, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else {
+            return Err(ReadError::Busy);
+        };
+        let query = bind(self.client.0.query(sql))
+            .with_setting("max_execution_time", QUERY_SECONDS)
+            .with_setting("max_memory_usage", QUERY_MEMORY_BYTES);
+        let rows = timeout(QUERY_TIMEOUT, query.fetch_all::<T>()).await;
+        rows.map_err(|_| ReadError::Slow)?.map_err(ReadError::from)
+    }
+}
+
+/// Parts of a page that were not read, by name.
+#[derive(Debug, Default, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(transparent)]
+pub(crate) struct LeftOut(pub(crate) Vec<&'static str>);
+
+impl LeftOut {
+    /// Returns a part, or nothing and its name among those left out.
+    pub(crate) fn part<T: Default>(&mut self, name: &'static str, read: Result<T, ReadError>) -> T {
+        match read {
+            Ok(part) => part,
+            Err(error) => {
+                tracing::warn!(part = name, %error, "a part of a page is left out");
+                self.0.push(name);
+                T::default()
+            }
+        }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_store_are_told_apart() {
+        let refused =
+            |text: &str| ReadError::from(clickhouse::error::Error::BadResponse(text.to_owned()));
+        assert!(matches!(
+            refused("Code: 159. DB::Exception: Timeout"),
+            ReadError::Slow
+        ));
+        assert!(matches!(
+            refused("Code: 60. DB::Exception: x"),
+            ReadError::Schema(_)
+        ));
+        assert!(matches!(
+            refused("Code: 516. DB::Exception: x"),
+            ReadError::Refused(_)
+        ));
+        assert!(matches!(refused("no code"), ReadError::Refused(_)));
+        let long = refused(&"x".repeat(5_000)).to_string();
+        assert!(long.len() < 400, "{}", long.len());
+    }
+}

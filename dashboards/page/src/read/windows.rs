@@ -1,0 +1,368 @@
+//! Judged windows of cohorts, by `cohort_windows_v1`.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use clickhouse::Row;
+use epwatch_proto::HistScheme;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::period::Period;
+use super::progress::time;
+use super::store::{ReadError, StoreReader};
+use crate::histogram::Latencies;
+use crate::text::words::Tone;
+
+/// The latest judgement of a cohort.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct CohortRow {
+    pub(crate) model: String,
+    pub(crate) version: String,
+    pub(crate) chipset: String,
+    pub(crate) first: Option<Timestamp>,
+    pub(crate) window_end: Option<Timestamp>,
+    pub(crate) window_seconds: f64,
+    pub(crate) verdict: String,
+    pub(crate) severity: String,
+    pub(crate) devices: u64,
+    pub(crate) eligible: u64,
+    pub(crate) hit: u64,
+    pub(crate) runs: u64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p95_us: Option<f64>,
+    pub(crate) npu_share: Option<f64>,
+    pub(crate) latency_ratio: Option<f64>,
+    pub(crate) cv_within: Option<f64>,
+    pub(crate) cv_between: Option<f64>,
+    pub(crate) reasons: Vec<String>,
+    pub(crate) signals: Vec<SignalRow>,
+}
+
+/// A signal of a window.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct SignalRow {
+    pub(crate) id: String,
+    pub(crate) value: f64,
+    pub(crate) p: f64,
+    pub(crate) hits: u64,
+    pub(crate) devices: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct LatestRow {
+    model: String,
+    version: String,
+    chipset: String,
+    first: i64,
+    last: i64,
+    window_seconds: f64,
+    verdict: String,
+    severity: String,
+    devices: u64,
+    eligible: u64,
+    hit: u64,
+    runs: u64,
+    p50_us: Option<f64>,
+    p95_us: Option<f64>,
+    npu_share: Option<f64>,
+    latency_ratio: Option<f64>,
+    cv_within: Option<f64>,
+    cv_between: Option<f64>,
+    reasons: Vec<String>,
+    signal_id: Vec<String>,
+    signal_value: Vec<f64>,
+    signal_p: Vec<f64>,
+    signal_hits: Vec<u64>,
+    signal_devices: Vec<u64>,
+}
+
+/// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
+const LATEST: &str = "
+SELECT
+    toString(w.model_id) AS model, toString(w.model_version) AS version, toString(w.chipset) AS chipset,
+    toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first, toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS last,
+    argMax(w.window_seconds, w.window_end) AS window_seconds,
+    toString(argMax(w.verdict, w.window_end)) AS verdict, toString(argMax(w.severity, w.window_end)) AS severity,
+    argMax(w.devices, w.window_end) AS devices, argMax(w.eligible_devices, w.window_end) AS eligible,
+    argMax(w.devices_hit, w.window_end) AS hit, argMax(w.runs, w.window_end) AS runs,
+    argMax(tuple(w.p50_us), w.window_end).1 AS p50_us, argMax(tuple(w.p95_us), w.window_end).1 AS p95_us,
+    argMax(tuple(w.npu_share), w.window_end).1 AS npu_share,
+    argMax(tuple(w.latency_ratio), w.window_end).1 AS latency_ratio,
+    argMax(tuple(w.cv_within), w.window_end).1 AS cv_within, argMax(tuple(w.cv_between), w.window_end).1 AS cv_between,
+    argMax(w.reasons, w.window_end) AS reasons,
+    CAST(argMax(w.signal_id, w.window_end), 'Array(String)') AS signal_id,
+    argMax(w.signal_value, w.window_end) AS signal_value, argMax(w.signal_p, w.window_end) AS signal_p,
+    argMax(w.signal_hits, w.window_end) AS signal_hits, argMax(w.signal_devices, w.window_end) AS signal_devices
+FROM cohort_windows_v1 AS w
+WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
+  AND (? = 0 OR w.model_id = ?)
+  AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 1 DAY AND w.window_end <= fromUnixTimestamp64Milli(?)
+GROUP BY w.model_id, w.chipset, w.model_version
+ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), hit DESC, devices DESC, model, chipset, version
+LIMIT 2000";
+
+impl From<LatestRow> for CohortRow {
+    fn from(row: LatestRow) -> Self {
+        let at = |list: &[u64], at: usize| list.get(at).copied().unwrap_or(0);
+        let signals = row.signal_id.iter().enumerate().map(|(n, id)| SignalRow {
+            id: id.clone(),
+            value: row.signal_value.get(n).copied().unwrap_or(f64::NAN),
+            p: row.signal_p.get(n).copied().unwrap_or(f64::NAN),
+            hits: at(&row.signal_hits, n),
+            devices: at(&row.signal_devices, n),
+        });
+        Self {
+            signals: signals.collect(),
+            model: row.model,
+            version: row.version,
+            chipset: row.chipset,
+            first: time(row.first),
+            window_end: time(row.last),
+            window_seconds: row.window_seconds,
+            verdict: row.verdict,
+            severity: row.severity,
+            devices: row.devices,
+            eligible: row.eligible,
+            hit: row.hit,
+            runs: row.runs,
+            p50_us: row.p50_us,
+            p95_us: row.p95_us,
+            npu_share: row.npu_share,
+            latency_ratio: row.latency_ratio,
+            cv_within: row.cv_within,
+            cv_between: row.cv_between,
+            reasons: row.reasons,
+        }
+    }
+}
+
+impl CohortRow {
+    pub(crate) fn tone(&self) -> Tone {
+        Tone::of(&self.verdict, &self.severity)
+    }
+
+    pub(crate) fn signal(&self, id: &str) -> Option<&SignalRow> {
+        self.signals.iter().find(|signal| signal.id == id)
+    }
+}
+
+/// Returns the latest judgement of each cohort in the day before `until`, the worst first; of all models without
+/// `model`.
+pub(crate) async fn latest(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    model: Option<&str>,
+    until: Timestamp,
+) -> Result<Vec<CohortRow>, ReadError> {
+    let ms = until.as_millisecond();
+    let rows: Vec<LatestRow> = store
+        .rows(LATEST, |query| {
+            let query = query.bind(app).bind(environment);
+            let query = query
+                .bind(u8::from(model.is_some()))
+                .bind(model.unwrap_or_default());
+            query.bind(ms).bind(ms)
+        })
+        .await?;
+    Ok(rows.into_iter().map(CohortRow::from).collect())
+}
+
+/// A model's version on a chipset.
+pub(crate) type CohortName = (String, String, String);
+
+#[derive(Debug, Row, Deserialize)]
+struct FirstRow {
+    model: String,
+    chipset: String,
+    version: String,
+    first: i64,
+}
+
+const FIRST: &str = "
+SELECT toString(w.model_id) AS model, toString(w.chipset) AS chipset, toString(w.model_version) AS version,
+    toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first
+FROM cohort_windows_v1 AS w
+WHERE w.app_id = ? AND w.environment = ? AND w.firmware = '' AND (? = 0 OR w.model_id = ?)
+  AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 30 DAY
+GROUP BY w.model_id, w.chipset, w.model_version
+LIMIT 10000";
+
+/// Returns when each version was first judged on each chipset, in the last 30 days.
+pub(crate) async fn first_judged(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    model: Option<&str>,
+    until: Timestamp,
+) -> Result<HashMap<CohortName, Timestamp>, ReadError> {
+    let rows: Vec<FirstRow> = store
+        .rows(FIRST, |query| {
+            let query = query.bind(app).bind(environment);
+            let query = query
+                .bind(u8::from(model.is_some()))
+                .bind(model.unwrap_or_default());
+            query.bind(until.as_millisecond())
+        })
+        .await?;
+    let named = |row: FirstRow| Some(((row.model, row.chipset, row.version), time(row.first)?));
+    Ok(rows.into_iter().filter_map(named).collect())
+}
+
+/// Orders versions of one model: by when they were first judged, then by the numbers in their names.
+pub(crate) fn by_age(a: (&str, Option<Timestamp>), b: (&str, Option<Timestamp>)) -> Ordering {
+    let numbers = |version: &str| -> Vec<u64> {
+        let parts = version.split(|c: char| !c.is_ascii_digit());
+        parts.filter_map(|part| part.parse().ok()).collect()
+    };
+    let by_number = || numbers(a.0).cmp(&numbers(b.0)).then_with(|| a.0.cmp(b.0));
+    a.1.cmp(&b.1).then_with(by_number)
+}
+
+/// One slot of a cohort's windows: the last median, the worst verdict, the most devices hit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Slot {
+    pub(crate) at: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) verdict: String,
+    pub(crate) severity: String,
+    pub(crate) hit: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct SlotRow {
+    model: String,
+    chipset: String,
+    version: String,
+    end: i64,
+    p50_us: Option<f64>,
+    worst: (String, String),
+    hit: u64,
+}
+
+const SLOTS: &str = "
+SELECT
+    toString(w.model_id) AS model, toString(w.chipset) AS chipset, toString(w.model_version) AS version,
+    toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS end,
+    argMax(tuple(w.p50_us), w.window_end).1 AS p50_us,
+    argMax((toString(w.verdict), toString(w.severity)),
+        (indexOf(['none', 'info', 'ticket', 'page'], toString(w.severity)), w.window_end)) AS worst,
+    max(w.devices_hit) AS hit
+FROM cohort_windows_v1 AS w
+WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
+  AND (? = 0 OR w.model_id = ?) AND (? = 0 OR w.chipset = ?)
+  AND w.window_end > fromUnixTimestamp64Milli(?) AND w.window_end <= fromUnixTimestamp64Milli(?)
+GROUP BY w.model_id, w.chipset, w.model_version,
+    intDiv((toUnixTimestamp64Milli(w.window_end) - ?) * ?, ?)
+ORDER BY model, chipset, version, end
+LIMIT 100000";
+
+/// Returns the windows of cohorts over a period, by cohort, in order of time.
+pub(crate) async fn slots(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    model: Option<&str>,
+    chipset: Option<&str>,
+    period: Period,
+) -> Result<HashMap<CohortName, Vec<Slot>>, ReadError> {
+    let (from, to) = (period.from.as_millisecond() - 1, period.to.as_millisecond());
+    let rows: Vec<SlotRow> = store
+        .rows(SLOTS, |query| {
+            let query = query.bind(app).bind(environment);
+            let query = query
+                .bind(u8::from(model.is_some()))
+                .bind(model.unwrap_or_default());
+            let query = query
+                .bind(u8::from(chipset.is_some()))
+                .bind(chipset.unwrap_or_default());
+            query
+                .bind(from)
+                .bind(to)
+                .bind(from)
+                .bind(period.slots)
+                .bind(to - from)
+        })
+        .await?;
+    let mut all: HashMap<CohortName, Vec<Slot>> = HashMap::new();
+    for row in rows {
+        let Some(end) = time(row.end) else {
+            continue;
+        };
+        let slots = all
+            .entry((row.model, row.chipset, row.version))
+            .or_default();
+        slots.push(Slot {
+            at: period.at(end).clamp(0.0, 1.0),
+            p50_us: row.p50_us,
+            verdict: row.worst.0,
+            severity: row.worst.1,
+            hit: row.hit,
+        });
+    }
+    Ok(all)
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct HistogramRow {
+    model: String,
+    chipset: String,
+    version: String,
+    buckets: Vec<(u16, u64)>,
+}
+
+const HISTOGRAMS: &str = "
+SELECT model, chipset, version, arrayZip(summed.1, summed.2) AS buckets
+FROM (
+    SELECT
+        toString(b.model_id) AS model, toString(b.chipset) AS chipset, toString(b.model_version) AS version,
+        sumMap(mapKeys(b.hist), mapValues(b.hist)) AS summed
+    FROM cohort_buckets_v1 AS b
+    WHERE b.app_id = ? AND b.environment = ? AND b.context = 'clean' AND b.hist_scheme = ?
+      AND (? = 0 OR b.model_id = ?) AND (? = 0 OR b.chipset = ?)
+      AND b.bucket >= fromUnixTimestamp64Milli(?) AND b.bucket < fromUnixTimestamp64Milli(?)
+    GROUP BY b.model_id, b.chipset, b.model_version
+)
+LIMIT 2000";
+
+/// Returns the latencies of clean runs of each cohort over a period.
+pub(crate) async fn latencies(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    model: Option<&str>,
+    chipset: Option<&str>,
+    period: Period,
+) -> Result<HashMap<CohortName, Latencies>, ReadError> {
+    let scheme = HistScheme::HdrUs2sd160s.as_str();
+    let rows: Vec<HistogramRow> = store
+        .rows(HISTOGRAMS, |query| {
+            let query = query.bind(app).bind(environment).bind(scheme);
+            let query = query
+                .bind(u8::from(model.is_some()))
+                .bind(model.unwrap_or_default());
+            let query = query
+                .bind(u8::from(chipset.is_some()))
+                .bind(chipset.unwrap_or_default());
+            query
+                .bind(period.from.as_millisecond())
+                .bind(period.to.as_millisecond())
+        })
+        .await?;
+    let named = |row: HistogramRow| {
+        let latencies = Latencies::of(row.buckets)?;
+        Some(((row.model, row.chipset, row.version), latencies))
+    };
+    Ok(rows.into_iter().filter_map(named).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_by_age_then_by_number() {
+        let at = |second| Timestamp::from_second(second).ok();
+        assert_eq!(by_age(("9", at(2)), ("10", at(1))), Ordering::Greater);
+        assert_eq!(by_age(("1.9.0", at(1)), ("1.10.0", at(1))), Ordering::Less);
+        assert_eq!(by_age(("b", None), ("a", at(1))), Ordering::Less);
+        assert_eq!(by_age(("a", at(1)), ("b", at(1))), Ordering::Less);
+    }
+}

@@ -1,0 +1,422 @@
+//! Answers: from an address to a page, as HTML or JSON.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use clickhouse::Client;
+use jiff::Timestamp;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::cache::{Cache, Cached};
+use crate::html::{self, Frame, Nav, Trouble};
+use crate::read::cohort::{self, CohortPage, CohortQuery};
+use crate::read::fleet::{self, FleetPage, FleetQuery};
+use crate::read::health::{self, Facts, HealthPage};
+use crate::read::incident::{self, IncidentPage};
+use crate::read::incidents::{self, IncidentsPage};
+use crate::read::ledger::{self, LedgerPage, LedgerQuery};
+use crate::read::progress::Progress;
+use crate::read::store::{ReadError, StoreReader};
+
+/// How long the store's progress is taken as read.
+const PROGRESS_AGE: Duration = Duration::from_secs(1);
+
+/// Seconds that `refresh` may be.
+const REFRESH: std::ops::RangeInclusive<u32> = 5..=3_600;
+
+const STYLE: &str = include_str!("../../assets/style.css");
+
+/// An address that has a page, with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Target {
+    Fleet(FleetQuery),
+    Cohort(CohortQuery),
+    Incidents { app: Option<String> },
+    Incident { id: String },
+    Ledger(LedgerQuery),
+    Health,
+}
+
+/// A page that was read.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Page {
+    Fleet(FleetPage),
+    Cohort(Box<CohortPage>),
+    Incidents(IncidentsPage),
+    Incident(Box<IncidentPage>),
+    Ledger(LedgerPage),
+    Health(HealthPage),
+}
+
+/// A page with its JSON.
+#[derive(Debug)]
+struct Read {
+    page: Page,
+    json: Bytes,
+}
+
+/// The JSON of a page.
+#[derive(Serialize)]
+struct Document<'a> {
+    read_at: Timestamp,
+    closed_until: Option<Timestamp>,
+    judged_at: Option<Timestamp>,
+    judged_until: Option<Timestamp>,
+    #[serde(flatten)]
+    page: &'a Page,
+}
+
+/// Why there is no page.
+#[derive(Debug)]
+enum Missing {
+    /// Nothing has this name.
+    Unknown,
+    Store(ReadError),
+}
+
+impl From<ReadError> for Missing {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// All pages over one store.
+pub(crate) struct Pages {
+    store: StoreReader,
+    facts: Facts,
+    progress: AsyncMutex<Option<(Instant, Result<Progress, ReadError>)>>,
+    cache: Cache<Read>,
+    /// When the store last answered, by this process.
+    answered: parking_lot::Mutex<Option<Timestamp>>,
+}
+
+/// A request's parameters. The first of a name counts.
+struct Parameters(HashMap<String, String>);
+
+impl Parameters {
+    fn of(uri: &Uri) -> Self {
+        let mut all = HashMap::new();
+        for (key, value) in url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+        {
+            all.entry(key.into_owned())
+                .or_insert_with(|| value.into_owned());
+        }
+        Self(all)
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.get(name).cloned()
+    }
+
+    /// Returns a parameter; none if it is empty, as a form sends a field that nobody filled in.
+    fn filled(&self, name: &str) -> Option<String> {
+        self.get(name).filter(|value| !value.is_empty())
+    }
+}
+
+impl Target {
+    /// Returns the page at a path. `None` if there is none, or a parameter is missing.
+    fn of(path: &str, parameters: &Parameters) -> Option<Self> {
+        // A name may be empty, so a parameter that is there counts.
+        let name = |key| parameters.get(key);
+        Some(match path {
+            "/" | "/fleet" => Self::Fleet(FleetQuery {
+                app: name("app"),
+                environment: name("environment"),
+                only_open: parameters.get("show").as_deref() == Some("open"),
+                search: parameters.get("q").unwrap_or_default(),
+            }),
+            "/cohort" => Self::Cohort(CohortQuery {
+                app: name("app")?,
+                environment: name("environment")?,
+                model: name("model")?,
+                version: name("version")?,
+                chipset: name("chipset")?,
+            }),
+            "/incidents" => Self::Incidents {
+                app: parameters.filled("app"),
+            },
+            "/incident" => Self::Incident { id: name("id")? },
+            "/ledger" => Self::Ledger(LedgerQuery {
+                app: parameters.filled("app"),
+                environment: parameters.filled("environment"),
+                days: parameters
+                    .get("days")
+                    .and_then(|days| days.parse().ok())
+                    .unwrap_or(ledger::MAX_DAYS)
+                    .clamp(1, ledger::MAX_DAYS),
+            }),
+            "/health" => Self::Health,
+            _ => return None,
+        })
+    }
+
+    fn nav(&self) -> Nav {
+        match self {
+            Self::Fleet(_) | Self::Cohort(_) => Nav::Fleet,
+            Self::Incidents { .. } | Self::Incident { .. } => Nav::Incidents,
+            Self::Ledger(_) => Nav::Ledger,
+            Self::Health => Nav::Health,
+        }
+    }
+}
+
+impl Pages {
+    pub(crate) fn new(client: Client, facts: Facts) -> Self {
+        Self {
+            store: StoreReader::new(client),
+            facts,
+            progress: AsyncMutex::default(),
+            cache: Cache::default(),
+            answered: parking_lot::Mutex::default(),
+        }
+    }
+
+    /// Answers a request that may be answered.
+    pub(crate) async fn answer(&self, uri: &Uri, headers: &HeaderMap) -> Response {
+        let path = uri.path();
+        if path == "/style.css" {
+            let style = ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE);
+            return with_etag(headers, style.into_response(), STYLE.as_bytes());
+        }
+        let (path, is_json) = match path.strip_suffix(".json") {
+            Some(path) => (path, true),
+            None => (path, false),
+        };
+        let parameters = Parameters::of(uri);
+        let refresh = parameters
+            .get("refresh")
+            .and_then(|seconds| seconds.parse().ok());
+        let refresh = refresh.filter(|seconds| REFRESH.contains(seconds));
+        let now = Timestamp::now();
+        let mut frame = Frame::new(now, refresh);
+        let Some(target) = Target::of(path, &parameters) else {
+            return troubled(&frame, is_json, Trouble::Unknown("page"));
+        };
+        frame.nav = Some(target.nav());
+        let path = if path == "/" { "/fleet" } else { path };
+        let query = uri
+            .query()
+            .map_or_else(String::new, |query| format!("?{query}"));
+        frame.json = Some(format!("{path}.json{query}"));
+        let address = format!("{target:?}");
+        let read = match self.progress().await {
+            Ok(progress) => {
+                frame.progress = Some(progress);
+                let read = self
+                    .cache
+                    .page(&address, progress, self.read(&target, progress));
+                read.await
+            }
+            Err(error) => Err((Missing::Store(error), self.cache.last(&address).await)),
+        };
+        let mut answer = match read {
+            Ok(cached) => self.shown(&frame, &cached, is_json, headers),
+            Err((Missing::Unknown, _)) => {
+                let what = match target {
+                    Target::Cohort(_) => "cohort",
+                    Target::Incident { .. } => "incident",
+                    _ => "page",
+                };
+                troubled(&frame, is_json, Trouble::Unknown(what))
+            }
+            // Old verdicts are better than none, as long as the page says so.
+            Err((Missing::Store(error), Some(cached))) if !is_json => {
+                frame.progress = Some(cached.progress);
+                frame.stale = Some(html::Stale {
+                    read_at: cached.read_at,
+                    said: error.to_string(),
+                });
+                self.shown(&frame, &cached, false, headers)
+            }
+            Err((Missing::Store(error), _)) => {
+                let since = *self.answered.lock();
+                troubled(&frame, is_json, Trouble::Store { error, since })
+            }
+        };
+        if let Some(seconds) = refresh {
+            let value = HeaderValue::from(seconds);
+            answer
+                .headers_mut()
+                .insert(header::HeaderName::from_static("refresh"), value);
+        }
+        answer
+    }
+
+    /// Returns the store's progress, read at most once a second.
+    async fn progress(&self) -> Result<Progress, ReadError> {
+        let mut held = self.progress.lock().await;
+        if let Some((_, progress)) = held.as_ref().filter(|(at, _)| at.elapsed() < PROGRESS_AGE) {
+            return progress.clone();
+        }
+        let progress = Progress::read(&self.store).await;
+        if progress.is_ok() {
+            *self.answered.lock() = Some(Timestamp::now());
+        }
+        *held = Some((Instant::now(), progress.clone()));
+        progress
+    }
+
+    async fn read(&self, target: &Target, progress: Progress) -> Result<(Read, usize), Missing> {
+        let (store, progress) = (&self.store, &progress);
+        let page = match target.clone() {
+            Target::Fleet(query) => {
+                Page::Fleet(fleet::read(store, progress, query, (self.facts)()).await?)
+            }
+            Target::Cohort(query) => {
+                let page = cohort::read(store, progress, query).await?;
+                Page::Cohort(Box::new(page.ok_or(Missing::Unknown)?))
+            }
+            Target::Incidents { app } => {
+                Page::Incidents(incidents::read(store, app.as_deref()).await?)
+            }
+            Target::Incident { id } => {
+                let page = incident::read(store, progress, &id).await?;
+                Page::Incident(Box::new(page.ok_or(Missing::Unknown)?))
+            }
+            Target::Ledger(query) => Page::Ledger(ledger::read(store, query).await?),
+            Target::Health => Page::Health(health::read(store, progress, (self.facts)()).await?),
+        };
+        let document = Document {
+            read_at: Timestamp::now(),
+            closed_until: progress.closed_until,
+            judged_at: progress.judged_at,
+            judged_until: progress.judged_until,
+            page: &page,
+        };
+        let json = serde_json::to_vec(&document).unwrap_or_default();
+        let bytes = 3 * json.len();
+        let json = Bytes::from(json);
+        Ok((Read { page, json }, bytes))
+    }
+
+    fn shown(
+        &self,
+        frame: &Frame,
+        cached: &Cached<Read>,
+        is_json: bool,
+        headers: &HeaderMap,
+    ) -> Response {
+        if is_json {
+            let json = cached.page.json.clone();
+            let answer = ([(header::CONTENT_TYPE, "application/json")], json.clone());
+            return with_etag(headers, answer.into_response(), &json);
+        }
+        let rendered = match &cached.page.page {
+            Page::Fleet(page) if page.app.is_none() => html::empty(frame, page),
+            Page::Fleet(page) => html::fleet(frame, page),
+            Page::Cohort(page) => html::cohort(frame, page),
+            Page::Incidents(page) => html::incidents(frame, page),
+            Page::Incident(page) => html::incident(frame, page),
+            Page::Ledger(page) => html::ledger(frame, page),
+            Page::Health(page) => html::health(frame, page),
+        };
+        match rendered {
+            Ok(text) => {
+                let answer = ([(header::CONTENT_TYPE, HTML)], text.clone()).into_response();
+                with_etag(headers, answer, text.as_bytes())
+            }
+            Err(error) => {
+                tracing::error!(%error, "a page cannot be rendered");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
+        }
+    }
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Adds an `ETag`, or answers that nothing changed.
+fn with_etag(asked: &HeaderMap, mut answer: Response, body: &[u8]) -> Response {
+    let digest = epwatch_proto::hex(&Sha256::digest(body)[..12]);
+    let tag = format!("\"{digest}\"");
+    let known = asked
+        .get(header::IF_NONE_MATCH)
+        .and_then(|tags| tags.to_str().ok());
+    let is_known = known.is_some_and(|tags| {
+        let mut tags = tags
+            .split(',')
+            .map(|tag| tag.trim().trim_start_matches("W/"));
+        tags.any(|known| known == tag || known == "*")
+    });
+    if is_known {
+        answer = StatusCode::NOT_MODIFIED.into_response();
+    }
+    let headers = answer.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("private, no-cache"),
+    );
+    answer
+}
+
+/// The JSON of an answer without a page.
+#[derive(Serialize)]
+struct TroubleDocument {
+    error: String,
+}
+
+fn troubled(frame: &Frame, is_json: bool, trouble: Trouble) -> Response {
+    let status = match &trouble {
+        Trouble::Unknown(_) => StatusCode::NOT_FOUND,
+        Trouble::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    if is_json {
+        let document = TroubleDocument {
+            error: trouble.to_string(),
+        };
+        let json = serde_json::to_vec(&document).unwrap_or_default();
+        return (status, [(header::CONTENT_TYPE, "application/json")], json).into_response();
+    }
+    match html::trouble(frame, &trouble) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, HTML)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "a page cannot be rendered");
+            status.into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(address: &str) -> Option<Target> {
+        let uri: Uri = address.parse().unwrap();
+        Target::of(uri.path(), &Parameters::of(&uri))
+    }
+
+    #[test]
+    fn names_come_from_the_query_only() {
+        let address = "/cohort?app=a&environment=&model=..%2F%252f&version=%22%3E%3Cscript%3E&chipset=x%5C%27";
+        let Some(Target::Cohort(query)) = target(address) else {
+            panic!("no cohort");
+        };
+        assert_eq!(query.environment, "");
+        assert_eq!(query.model, "../%2f");
+        assert_eq!(query.version, "\"><script>");
+        assert_eq!(query.chipset, "x\\'");
+        assert_eq!(target("/cohort?app=a"), None);
+        assert_eq!(target("/../../etc/passwd"), None);
+        assert_eq!(target("/incident"), None);
+    }
+
+    #[test]
+    fn ranges_upside_down_are_brought_to_what_there_is() {
+        for (days, expected) in [("0", 1), ("-4", 14), ("9999999", 14), ("x", 14), ("7", 7)] {
+            let Some(Target::Ledger(query)) = target(&format!("/ledger?days={days}")) else {
+                panic!("no ledger");
+            };
+            assert_eq!(query.days, expected, "{days}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The page's own HTTP server: access, cache, and one answer for each address.
+
+pub(crate) mod access;
+pub(crate) mod answer;
+pub(crate) mod cache;
+pub(crate) mod tries;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::response::Response;
+use clickhouse::Client;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::PageConfig;
+use crate::read::health::Facts;
+use access::{Access, TokenError};
+use answer::Pages;
+
+/// Why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PageError {
+    /// The address is taken or not one of this machine.
+    #[error("failed to listen on {address} (page.listen)")]
+    Listen {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The token cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+/// A page that is served until its token is cancelled.
+#[derive(Debug)]
+pub struct PageServer {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    access: Access,
+    pages: Pages,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl PageServer {
+    /// Listens on the address of `config`, and reads through `store`, whose database has the migrations.
+    ///
+    /// # Errors
+    /// The address is taken, or the token's file cannot be read or is too short.
+    pub async fn start(
+        config: &PageConfig,
+        store: Client,
+        facts: Facts,
+        stop: CancellationToken,
+    ) -> Result<Self, PageError> {
+        let listen = |source| PageError::Listen {
+            address: config.listen,
+            source,
+        };
+        let access = Access::of(config)?;
+        let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let shared = Arc::new(Shared {
+            access,
+            pages: Pages::new(store, facts),
+        });
+        let router = Router::new().fallback(answer).with_state(shared);
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let task = tokio::spawn(async move {
+            let served = axum::serve(listener, service)
+                .with_graceful_shutdown(async move { stop.cancelled().await })
+                .await;
+            if let Err(error) = served {
+                let error = &error as &(dyn std::error::Error + 'static);
+                tracing::error!(error, "the page ended");
+            }
+        });
+        Ok(Self { address, task })
+    }
+
+    /// Returns the address with the port that the system chose for port 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits for the end after the token was cancelled, a second at most.
+    pub async fn stopped(mut self) {
+        let stopped = tokio::time::timeout(std::time::Duration::from_secs(1), &mut self.task);
+        if stopped.await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    let request = match shared.access.admit(peer.ip(), request).await {
+        Ok(request) => request,
+        Err(refusal) => return access::secured(*refusal),
+    };
+    // A body is not `Sync`, and no answer needs it.
+    let (head, _body) = request.into_parts();
+    access::secured(shared.pages.answer(&head.uri, &head.headers).await)
+}

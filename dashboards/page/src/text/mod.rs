@@ -1,0 +1,6 @@
+//! Text for people: numbers with units, times, names of devices' own making, and the words of verdicts. Pure.
+
+pub(crate) mod name;
+pub(crate) mod number;
+pub(crate) mod time;
+pub(crate) mod words;

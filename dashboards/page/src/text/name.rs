@@ -1,0 +1,192 @@
+//! Names of apps, models, versions and chipsets. Devices make them up, so they are never trusted: a name is shown
+//! only by [`Name`], and travels in links only by [`Link`].
+
+use std::fmt::{self, Write as _};
+
+use askama::filters::HtmlSafe;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Longest name that is shown whole, in characters.
+const MAX_SHOWN: usize = 96;
+
+/// A name's first characters that are shown if it is longer.
+const HEAD: usize = 72;
+
+/// A name's last characters that are shown then.
+const TAIL: usize = 16;
+
+/// Characters that stay as they are in a link.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// Returns the name with invisible characters as their code points, cut in the middle if it is long. A name of
+/// spaces, or of nothing, says so.
+pub(crate) fn visible(name: &str) -> String {
+    if name.trim().is_empty() {
+        return "(empty name)".to_owned();
+    }
+    let mut text = String::with_capacity(name.len());
+    let n = name.chars().count();
+    for (at, c) in name.chars().enumerate() {
+        if n > MAX_SHOWN && at == HEAD {
+            text.push('\u{2026}');
+        }
+        if n > MAX_SHOWN && at >= HEAD && at < n - TAIL {
+            continue;
+        }
+        match is_invisible(c) {
+            // Writing to a String cannot fail.
+            true => _ = write!(text, "[U+{:04X}]", u32::from(c)),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+/// Whether a character has no shape of its own, or changes the order of others.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fffc}'
+        )
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{e0000}'..='\u{e007f}')
+}
+
+/// Writes text for an element's content or a quoted attribute.
+pub(crate) fn escape(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
+    for c in text.chars() {
+        match c {
+            '&' => out.write_str("&amp;")?,
+            '<' => out.write_str("&lt;")?,
+            '>' => out.write_str("&gt;")?,
+            '"' => out.write_str("&quot;")?,
+            '\'' => out.write_str("&#39;")?,
+            c => out.write_char(c)?,
+        }
+    }
+    Ok(())
+}
+
+/// A name in HTML: visible, escaped, and in a `<bdi>`, so that it cannot reorder the text around it.
+#[derive(Debug)]
+pub(crate) struct Name<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<bdi>")?;
+        escape(f, &visible(self.0))?;
+        f.write_str("</bdi>")
+    }
+}
+
+impl HtmlSafe for Name<'_> {}
+
+/// The address of a page with its parameters. Percent-encoded, so that it needs no escape in an attribute.
+#[derive(Debug, Clone)]
+pub(crate) struct Link(String);
+
+impl Link {
+    pub(crate) fn to(path: &'static str) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// Adds a parameter, also if it is empty.
+    #[must_use]
+    pub(crate) fn with(mut self, key: &'static str, value: &str) -> Self {
+        self.0.push(if self.0.contains('?') { '&' } else { '?' });
+        self.0.push_str(key);
+        self.0.push('=');
+        self.0.extend(utf8_percent_encode(value, KEPT));
+        self
+    }
+
+    #[cfg(test)]
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `&` stands between parameters.
+        escape(f, &self.0)
+    }
+}
+
+impl HtmlSafe for Link {}
+
+/// Quotes an argument for a shell. `None` if it holds what a terminal or a person could misread.
+pub(crate) fn shell_argument(text: &str) -> Option<String> {
+    if text.is_empty() || text.chars().any(is_invisible) || text.chars().count() > MAX_SHOWN {
+        return None;
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
+    if text.chars().all(is_plain) && !text.starts_with('-') {
+        return Some(text.to_owned());
+    }
+    // A leading dash would be read as an option.
+    (!text.starts_with('-')).then(|| format!("'{}'", text.replace('\'', "'\\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_element() {
+        let shown = |name| Name(name).to_string();
+        assert_eq!(
+            shown("\"><script>alert('1')</script>"),
+            "<bdi>&quot;&gt;&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;</bdi>"
+        );
+        assert_eq!(shown("a\u{202e}b\0"), "<bdi>a[U+202E]b[U+0000]</bdi>");
+        assert_eq!(shown(""), "<bdi>(empty name)</bdi>");
+        assert_eq!(shown("  "), "<bdi>(empty name)</bdi>");
+        let long = shown(&"é".repeat(4_096));
+        assert_eq!(long.chars().count(), "<bdi></bdi>".len() + HEAD + 1 + TAIL);
+    }
+
+    #[test]
+    fn links_decode_to_the_same_names() {
+        let names = [
+            "a b",
+            "../",
+            "%2f",
+            "",
+            "x\\' OR 1=1 -- ",
+            "\"><script>",
+            "javascript:",
+            "&c=d#e",
+            "é\u{202e}",
+        ];
+        for name in names {
+            let link = Link::to("/cohort").with("model", name).with("app", "a");
+            let (_, query) = link.as_str().split_once('?').unwrap();
+            let pairs: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
+            assert_eq!(pairs[0], ("model".into(), name.into()));
+            assert_eq!(pairs[1], ("app".into(), "a".into()));
+            assert!(!link.to_string().contains(['"', '<', '\'', ' ']), "{link}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_one_word_for_a_shell() {
+        let cases = [
+            ("scene-classifier", Some("scene-classifier")),
+            ("a b", Some("'a b'")),
+            ("it's; rm -rf /", Some("'it'\\''s; rm -rf /'")),
+            ("$(id)", Some("'$(id)'")),
+            ("--out", None),
+            ("a\nb", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(shell_argument(text).as_deref(), expected, "{text}");
+        }
+    }
+}
