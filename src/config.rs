@@ -14,7 +14,7 @@ use toml::{Table, Value};
 pub(crate) const PREFIX: &str = "EPWATCH_";
 
 /// Sections of the config file and its keys outside of sections, which variables may set.
-pub(crate) const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector"];
+pub(crate) const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector", "page"];
 
 /// A config that cannot be used. The text names file or variable, key and the expected value.
 #[derive(Debug, thiserror::Error)]

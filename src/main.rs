@@ -19,6 +19,7 @@ mod ledger;
 mod load;
 mod migrate;
 mod output;
+mod page;
 mod replay;
 mod serve;
 mod server_config;
@@ -75,6 +76,7 @@ enum Command {
     Engines(engines::Args),
     Inspect(inspect::Args),
     Load(load::Args),
+    Page(page::Args),
     Replay(replay::Args),
     Store(backup::Args),
     /// Becomes one phone of the demo; started by `demo`.
@@ -129,6 +131,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => Box::pin(migrate::run(args)),
         Command::Engines(args) => Box::pin(until_interrupted(engines::run(args))),
         Command::Inspect(args) => Box::pin(until_interrupted(inspect::run(args))),
+        Command::Page(args) => Box::pin(page::run(args)),
         Command::Load(args) => Box::pin(load::run(args)),
         Command::InspectSession(args) => return inspect::session::run(&args),
         Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),

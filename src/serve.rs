@@ -1,12 +1,16 @@
 //! `epwatch serve`: collector, detector and store in one process.
 
-use std::process::ExitCode;
+use std::{net::SocketAddr, process::ExitCode};
+
+use epwatch_page::Facts;
+use serde::Serialize;
 
 use crate::{
     all_in_one::{self, AllInOne},
     collector::Addresses,
     output,
-    server_config::{Runs, ServerArgs},
+    page::{RunningPage, fact},
+    server_config::{Runs, ServerArgs, ServerConfig},
     shutdown::Shutdown,
     version,
 };
@@ -34,16 +38,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let notifiers = all_in_one::notifiers(&config.detector)?;
     version::log("serve");
     let data_dir = config.data_dir.display().to_string();
+    let (page_config, facts) = (config.page.clone(), facts(&config));
+    // A taken address is refused before an engine starts. The page binds it afterwards.
+    let _ = epwatch_server::bind(config.page.listen, "page.listen").await?;
     let starting = AllInOne::start(config, notifiers);
     let Ok(stack) = shutdown.unless_requested(starting).await else {
         tracing::info!("stopped before it had started");
         return Ok(ExitCode::SUCCESS);
     };
     let stack = stack?;
+    let page = RunningPage::start(&page_config, stack.store.client(), facts).await?;
     let addresses = Addresses::of(&stack.collector, &stack.store, has_tls);
     if args.json {
-        output::json(&addresses)?;
+        output::json(&ServeAddresses {
+            addresses: &addresses,
+            page: page.address(),
+        })?;
     } else {
+        output::notice(format_args!("page                   {}", page.url()));
         output::notice(format_args!(
             "devices send to        {}",
             addresses.endpoint
@@ -67,6 +79,43 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         () = shutdown.requested() => {}
         error = stack.failed() => return Err(error),
     }
-    shutdown.stop(stack.stop(), drain).await;
+    let stopping = async {
+        page.stop().await;
+        stack.stop().await;
+    };
+    shutdown.stop(stopping, drain).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The addresses of `--json`.
+#[derive(Debug, Serialize)]
+struct ServeAddresses<'a> {
+    #[serde(flatten)]
+    addresses: &'a Addresses,
+    /// Browsers connect here.
+    page: SocketAddr,
+}
+
+/// Returns what the page says of this process.
+fn facts(config: &ServerConfig) -> Facts {
+    let store = match &config.store.clickhouse {
+        Some(_) => "A ClickHouse server, by store.clickhouse of the config.".to_owned(),
+        None => format!("ClickHouse, embedded, in {}.", config.data_dir.display()),
+    };
+    let collector = match config.collector.listen.ip().is_loopback() {
+        true => format!(
+            "Takes reports on http://{}, loopback only.",
+            config.collector.listen
+        ),
+        false => format!("Takes reports on {}.", config.collector.listen),
+    };
+    let (window, step) = (config.detector.window, config.detector.step);
+    let detector = format!("Judges a window of {window} every {step}.");
+    Box::new(move || {
+        vec![
+            fact("Store", store.clone()),
+            fact("Collector", collector.clone()),
+            fact("Detector", detector.clone()),
+        ]
+    })
 }

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use epwatch_collector::config::CollectorConfig;
 use epwatch_detector::DetectorConfig;
+use epwatch_page::PageConfig;
 use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,7 @@ pub(crate) struct ServerConfig {
     pub(crate) store: StoreConfig,
     pub(crate) collector: CollectorConfig,
     pub(crate) detector: DetectorConfig,
+    pub(crate) page: PageConfig,
 }
 
 impl Default for ServerConfig {
@@ -50,6 +52,7 @@ impl Default for ServerConfig {
             store: StoreConfig::default(),
             collector: CollectorConfig::default(),
             detector: DetectorConfig::default(),
+            page: PageConfig::default(),
         }
     }
 }
@@ -61,6 +64,7 @@ pub(crate) enum Runs {
     Both,
     Collector,
     Detector,
+    Page,
     /// A command that works on the store.
     Neither,
 }
@@ -127,6 +131,11 @@ impl ServerConfig {
         if matches!(runs, Runs::Both | Runs::Detector) {
             add("detector", self.detector.validate());
         }
+        if matches!(runs, Runs::Both | Runs::Page) {
+            for (key, text) in self.page.problems() {
+                problems.push(format!("page.{key}"), text);
+            }
+        }
         sources.refuse(&problems)
     }
 }
@@ -146,6 +155,7 @@ mod tests {
         let defaults = ServerConfig::default();
         assert_eq!(example.collector, defaults.collector);
         assert_eq!(example.detector, defaults.detector);
+        assert_eq!(example.page, defaults.page);
         assert_eq!(example.store, defaults.store);
         assert_eq!(example.data_dir, defaults.data_dir);
     }

@@ -1,12 +1,12 @@
 //! Options that name a store: that of a config file, or one by its address.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::bail;
 use epwatch_store::{StoreTarget, embedded::default_socket};
 
 use crate::{
-    config::ConfigError,
+    config::{ConfigError, Sources},
     server_config::{Runs, ServerArgs, ServerConfig},
     store_config::StoreConfig,
 };
@@ -29,13 +29,7 @@ pub(crate) struct StoreArgs {
 impl StoreArgs {
     /// Returns the config of the `serve` that has the store, with `[store]` checked.
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
-        let server = ServerArgs {
-            config: self.config.clone(),
-            data_dir: self.data_dir.clone(),
-            clickhouse: self.clickhouse.clone(),
-            listen: None,
-        };
-        let (mut config, sources) = server.read()?;
+        let (mut config, sources) = self.server().read()?;
         if self.data_dir.is_some() {
             // The folder's own store, whichever server the file names.
             config.store.clickhouse = None;
@@ -44,6 +38,28 @@ impl StoreArgs {
         }
         config.check(Runs::Neither, &sources)?;
         Ok(config)
+    }
+
+    /// Returns the config for a page of the store, unchecked.
+    pub(crate) fn read_page(
+        &self,
+        listen: Option<SocketAddr>,
+    ) -> Result<(ServerConfig, Sources), ConfigError> {
+        let (mut config, mut sources) = self.server().read()?;
+        if let Some(listen) = listen {
+            config.page.listen = listen;
+            sources.note("page.listen", "--listen");
+        }
+        Ok((config, sources))
+    }
+
+    fn server(&self) -> ServerArgs {
+        ServerArgs {
+            config: self.config.clone(),
+            data_dir: self.data_dir.clone(),
+            clickhouse: self.clickhouse.clone(),
+            listen: None,
+        }
     }
 
     /// Returns the store that the options name.

@@ -1,14 +1,14 @@
 -- Views for pages.
 
--- How far the store has come, in one row. Pages are read again when it moves. A time that does not exist yet is 0.
+-- The store's progress, in one row: pages are read again when it moves. `judged_before` is the end of the window before
+-- the last one. A time that does not exist yet is 1970.
 CREATE OR REPLACE VIEW store_progress_v1 ${on_cluster} AS
 SELECT
-    assumeNotNull((SELECT toInt64(toUnixTimestamp(max(closed_until))) * 1000 FROM rollup_watermark)) AS closed_until_ms,
-    toInt64(toUnixTimestamp64Milli(max(cohort_windows.judged_at))) AS judged_at_ms,
-    toInt64(toUnixTimestamp64Milli(max(cohort_windows.window_end))) AS judged_until_ms,
-    -- End of the window before that.
-    toInt64(toUnixTimestamp64Milli(maxIf(cohort_windows.window_end,
-        cohort_windows.window_end < (SELECT max(window_end) FROM cohort_windows)))) AS judged_before_ms
+    assumeNotNull((SELECT max(rollup_watermark.closed_until) FROM rollup_watermark)) AS closed_until,
+    max(cohort_windows.judged_at) AS judged_at,
+    max(cohort_windows.window_end) AS judged_until,
+    maxIf(cohort_windows.window_end,
+        cohort_windows.window_end < (SELECT max(window_end) FROM cohort_windows)) AS judged_before
 FROM cohort_windows;
 
 -- Answers of collectors other than a plain ack, added over collectors.

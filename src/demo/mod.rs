@@ -24,12 +24,14 @@ use epwatch_collector::config::AppKeyConfig;
 use epwatch_detector::DetectorConfig;
 use epwatch_engines::Engine;
 use epwatch_fleet::{Chipset, ChipsetShare, Fleet, Live, Placements, Rollout, Scenario};
+use epwatch_page::PageConfig;
 use epwatch_server::{ByteSize, Period};
 use tokio::sync::mpsc;
 
 use crate::{
     all_in_one::AllInOne,
     engines, output,
+    page::{RunningPage, fact},
     server_config::ServerConfig,
     shutdown::{Hangup, Shutdown},
     temp_folder::TempFolder,
@@ -87,6 +89,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let app_key = AppKey::random();
     let starting = AllInOne::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]);
     let stack = shutdown.unless_requested(starting).await??;
+    let page = start_page(&stack).await?;
+    screen.say(format_args!("open {} in a browser", page.url()));
     let access = CollectorAccess {
         endpoint: format!("http://{}", stack.collector.listen()),
         app_key,
@@ -101,6 +105,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     )
     .await;
     screen.finish();
+    page.stop().await;
     let summary = shown?;
     // The folder is removed after this, also if the demo failed.
     shutdown.unless_requested(stack.stop()).await?;
@@ -110,6 +115,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         output::line(&summary)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the page on its usual port, or on any free one if something else is there.
+async fn start_page(stack: &AllInOne) -> anyhow::Result<RunningPage> {
+    let mut config = PageConfig::default();
+    let facts = || {
+        || {
+            vec![fact(
+                "Store",
+                "ClickHouse, embedded, in a temporary folder.".to_owned(),
+            )]
+        }
+    };
+    let usual = RunningPage::start(&config, stack.store.client(), Box::new(facts())).await;
+    if usual.is_ok() {
+        return usual;
+    }
+    config.listen.set_port(0);
+    RunningPage::start(&config, stack.store.client(), Box::new(facts())).await
 }
 
 /// Fetches missing runtimes. Without ONNX Runtime or QNN the demo continues, and shows the reason later.

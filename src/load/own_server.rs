@@ -32,6 +32,7 @@ impl OwnServer {
             .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir.path())
             .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+            .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0")
             .env("EPWATCH_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

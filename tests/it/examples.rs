@@ -103,6 +103,7 @@ impl Example {
             "COLLECTOR__LISTEN",
             "COLLECTOR__HTTP_LISTEN",
             "DETECTOR__HTTP_LISTEN",
+            "PAGE__LISTEN",
         ] {
             command.env(format!("EPWATCH_{name}"), "127.0.0.1:0");
         }

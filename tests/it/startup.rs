@@ -99,7 +99,9 @@ fn the_version_is_on_the_command_line_and_first_in_the_log() {
     command
         .arg(dir.path())
         .env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
-    command.env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    command
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0");
     let mut running = Running(
         command
             .stdout(Stdio::null())
@@ -129,7 +131,8 @@ fn what_another_process_has_is_named_at_once_and_nothing_is_made() {
     let mut second = epwatch(&format!("serve --listen {taken} --data-dir"));
     second
         .arg(&new)
-        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0");
     check_fails(&mut second, 3, "collector.listen");
     assert!(!new.exists());
 

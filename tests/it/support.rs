@@ -42,7 +42,8 @@ pub(crate) fn server(words: &str, data_dir: &Path) -> Command {
     command
         .args(["--json", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(data_dir)
-        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0");
+        .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0");
     command
 }
 

@@ -241,6 +241,7 @@ fn line(options: &FaultOptions, dir: &Path, name: &str, args: &[&str]) -> StartL
     let env = [
         ("EPWATCH_LOG", "info"),
         ("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
+        ("EPWATCH_PAGE__LISTEN", "127.0.0.1:0"),
         // Segments of 256 KiB.
         ("EPWATCH_COLLECTOR__WAL__MAX_BYTES", "32MiB"),
         ("EPWATCH_COLLECTOR__WAL__MIN_FREE_BYTES", "0B"),

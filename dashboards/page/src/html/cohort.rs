@@ -1,5 +1,7 @@
 //! The cohort page.
 
+use std::borrow::Cow;
+
 use askama::Template;
 
 use super::frame::Frame;
@@ -68,7 +70,7 @@ impl<'a> CohortHtml<'a> {
         self.tone().icon()
     }
 
-    fn verdict(&self) -> &str {
+    fn verdict(&self) -> Cow<'_, str> {
         words::verdict(&self.cohort().verdict)
     }
 

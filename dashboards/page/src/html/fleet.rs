@@ -1,5 +1,7 @@
 //! The fleet page.
 
+use std::borrow::Cow;
+
 use askama::Template;
 
 use super::frame::Frame;
@@ -277,7 +279,7 @@ impl FleetRow {
         self.tone().icon()
     }
 
-    fn verdict(&self) -> &str {
+    fn verdict(&self) -> Cow<'_, str> {
         words::verdict(&self.cohort.verdict)
     }
 

@@ -1,5 +1,7 @@
 //! The page of collector's and detector's health.
 
+use std::borrow::Cow;
+
 use askama::Template;
 
 use super::frame::Frame;
@@ -111,7 +113,7 @@ impl VerdictCount {
         self.tone().icon()
     }
 
-    fn title(&self) -> &str {
+    fn title(&self) -> Cow<'_, str> {
         words::verdict(&self.verdict)
     }
 

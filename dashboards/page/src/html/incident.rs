@@ -1,5 +1,7 @@
 //! The page of one incident.
 
+use std::borrow::Cow;
+
 use askama::Template;
 
 use super::frame::Frame;
@@ -32,6 +34,16 @@ impl<'a> IncidentHtml<'a> {
         self.tone().icon()
     }
 
+    fn title(&self) -> String {
+        let row = &self.page.row;
+        format!(
+            "{} {}, incident {}",
+            visible(&row.model),
+            visible(&row.version),
+            visible(&row.incident)
+        )
+    }
+
     fn is_page(&self) -> bool {
         self.tone() == Tone::Page
     }
@@ -59,7 +71,7 @@ impl<'a> IncidentHtml<'a> {
         }
     }
 
-    fn verdict(&self) -> &str {
+    fn verdict(&self) -> Cow<'_, str> {
         words::verdict(&self.page.row.verdict)
     }
 
@@ -272,7 +284,7 @@ impl DocumentCohort {
         self.tone().icon()
     }
 
-    fn title(&self) -> &str {
+    fn title(&self) -> Cow<'_, str> {
         words::verdict(&self.verdict.class)
     }
 

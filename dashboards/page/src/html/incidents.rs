@@ -1,5 +1,7 @@
 //! The list of incidents.
 
+use std::borrow::Cow;
+
 use askama::Template;
 
 use super::frame::Frame;
@@ -66,7 +68,7 @@ impl IncidentRow {
         format!("{} {state}", self.severity)
     }
 
-    fn verdict_title(&self) -> &str {
+    fn verdict_title(&self) -> Cow<'_, str> {
         words::verdict(&self.verdict)
     }
 

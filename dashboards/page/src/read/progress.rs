@@ -29,9 +29,11 @@ struct ProgressRow {
 
 const SQL: &str = "
 SELECT
-    closed_until_ms AS closed_until, judged_at_ms AS judged_at, judged_until_ms AS judged_until,
-    judged_before_ms AS judged_before
-FROM store_progress_v1";
+    toInt64(toUnixTimestamp(p.closed_until)) * 1000 AS closed_until,
+    toInt64(toUnixTimestamp64Milli(p.judged_at)) AS judged_at,
+    toInt64(toUnixTimestamp64Milli(p.judged_until)) AS judged_until,
+    toInt64(toUnixTimestamp64Milli(p.judged_before)) AS judged_before
+FROM store_progress_v1 AS p";
 
 /// Returns a time in milliseconds; the store's zero means none.
 pub(crate) fn time(ms: i64) -> Option<Timestamp> {

@@ -125,11 +125,13 @@ impl Access {
         }
         match bearer(request.headers()) {
             Some(token) => self.check_token(peer, token).map(|()| request),
-            None => Err(Box::new(form(
-                StatusCode::UNAUTHORIZED,
-                request.uri().path(),
-                "",
-            ))),
+            None => {
+                let asked = request
+                    .uri()
+                    .path_and_query()
+                    .map_or("/", |asked| asked.as_str());
+                Err(Box::new(form(StatusCode::UNAUTHORIZED, asked, "")))
+            }
         }
     }
 

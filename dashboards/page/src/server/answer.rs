@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
 
 use super::cache::{Cache, Cached};
 use crate::html::{self, Frame, Nav, Trouble};
@@ -25,6 +26,9 @@ use crate::read::store::{ReadError, StoreReader};
 
 /// How long the store's progress is taken as read.
 const PROGRESS_AGE: Duration = Duration::from_secs(1);
+
+/// Longest time of all queries of a page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Seconds that `refresh` may be.
 const REFRESH: std::ops::RangeInclusive<u32> = 5..=3_600;
@@ -209,10 +213,11 @@ impl Pages {
         let read = match self.progress().await {
             Ok(progress) => {
                 frame.progress = Some(progress);
-                let read = self
-                    .cache
-                    .page(&address, progress, self.read(&target, progress));
-                read.await
+                let read = async {
+                    let read = timeout(PAGE_TIMEOUT, self.read(&target, progress)).await;
+                    read.unwrap_or(Err(Missing::Store(ReadError::Slow)))
+                };
+                self.cache.page(&address, progress, read).await
             }
             Err(error) => Err((Missing::Store(error), self.cache.last(&address).await)),
         };

@@ -1,13 +1,17 @@
 //! The words of verdicts, severities, signals and outcomes, by their names in the store. An unknown name, of a newer
 //! detector, is shown as it is.
 
+use std::borrow::Cow;
+
 use askama::filters::HtmlSafe;
 use epwatch_proto::Outcome;
 use epwatch_proto::chipset::SOCS;
 
+use super::name::visible;
+
 /// Returns a verdict as a title.
-pub(crate) fn verdict(name: &str) -> &str {
-    match name {
+pub(crate) fn verdict(name: &str) -> Cow<'_, str> {
+    Cow::Borrowed(match name {
         "total_fallback" => "Total CPU fallback",
         "partial_fallback" => "Partial CPU fallback",
         "some_devices_fallback" => "CPU fallback on some devices",
@@ -20,8 +24,8 @@ pub(crate) fn verdict(name: &str) -> &str {
         "data_quality" => "Counted differently",
         "not_enough_data" => "Not enough data",
         "healthy" => "Healthy",
-        other => other,
-    }
+        other => return Cow::Owned(visible(other)),
+    })
 }
 
 /// Whether a verdict names a fallback to the CPU.
