@@ -5,11 +5,11 @@ use epwatch_proto::histogram::{bucket_high_us, bucket_low_us};
 use serde::Serialize;
 
 /// Bins of an octave, with many runs and with few.
-const FINE: f64 = 12.0;
-const COARSE: f64 = 6.0;
+const FINE: f64 = 16.0;
+const COARSE: f64 = 8.0;
 
 /// Runs from which bins are fine.
-const MANY_RUNS: u64 = 500;
+const MANY_RUNS: u64 = 2_000;
 
 /// Share of the runs that may lie outside a plot on each side.
 const OUTSIDE: f64 = 0.0005;

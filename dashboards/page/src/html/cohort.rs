@@ -13,7 +13,7 @@ use crate::plot::timeline::{self, Lane, Mark, Moment};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
 use crate::read::document::DocumentVerdict;
 use crate::read::windows::{CohortRow, SignalRow, Slot};
-use crate::text::name::{Link, Name, visible};
+use crate::text::name::{Link, Name, Sentence, visible};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -187,6 +187,7 @@ impl<'a> CohortHtml<'a> {
                     }
                 }),
             is_bad: self.is_page(),
+            ratio: number::finite(self.cohort().latency_ratio),
             words: &words,
         };
         density::comparison("dist", &comparison)

@@ -9,7 +9,6 @@ use crate::plot::density::{self, Comparison, Row, Side};
 use crate::plot::scale::LogScale;
 use crate::plot::svg::Drawing;
 use crate::plot::{bars, spark, strip};
-use crate::read::choices::Choice;
 use crate::read::fleet::{FleetPage, FleetRow, ModelGroup, OpenIncident};
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
@@ -71,7 +70,8 @@ impl<'a> FleetHtml<'a> {
         let quiet = pages + tickets == 0;
         let rest = match (fine, unknown, quiet) {
             (0, 0, _) => return capital(&open),
-            (0, _, _) => "the others have too little data".to_owned(),
+            (0, _, true) => "no chipset has enough data yet".to_owned(),
+            (0, _, false) => "the others have too little data".to_owned(),
             (1, 0, true) => "the one chipset is fine".to_owned(),
             (n, 0, true) => format!("all {} chipsets are fine", number::in_words(n)),
             (1, 0, false) => "the other chipset is fine".to_owned(),
@@ -88,13 +88,8 @@ impl<'a> FleetHtml<'a> {
     }
 
     fn apps(&self) -> Vec<Choosable> {
-        let mut apps: Vec<Choosable> = Vec::new();
-        for Choice { app, .. } in &self.page.choices {
-            if !apps.iter().any(|known| known.value == *app) {
-                apps.push(choosable(app, self.app));
-            }
-        }
-        apps
+        let all = self.page.choices.iter().map(|choice| &*choice.app);
+        choosable(all, self.app)
     }
 
     fn environments(&self) -> Vec<Choosable> {
@@ -103,8 +98,7 @@ impl<'a> FleetHtml<'a> {
             .choices
             .iter()
             .filter(|choice| choice.app == self.app);
-        all.map(|choice| choosable(&choice.environment, self.environment))
-            .collect()
+        choosable(all.map(|choice| &*choice.environment), self.environment)
     }
 
     fn head(&self) -> Option<Drawing> {
@@ -325,12 +319,20 @@ impl ModelGroup {
     }
 }
 
-fn choosable(value: &str, chosen: &str) -> Choosable {
-    Choosable {
-        value: value.to_owned(),
-        label: visible(value),
-        is_chosen: value == chosen,
+/// Returns each value once, and the chosen one also if it is unknown.
+fn choosable<'a>(values: impl Iterator<Item = &'a str>, chosen: &'a str) -> Vec<Choosable> {
+    let mut all: Vec<&str> = Vec::new();
+    for value in values.chain([chosen]) {
+        if !all.contains(&value) {
+            all.push(value);
+        }
     }
+    let option = |value: &&str| Choosable {
+        value: (*value).to_owned(),
+        label: visible(value),
+        is_chosen: *value == chosen,
+    };
+    all.iter().map(option).collect()
 }
 
 fn things(n: usize, noun: &str) -> String {
@@ -358,13 +360,15 @@ fn multiples(at: usize, group: &ModelGroup) -> Option<Drawing> {
         .filter_map(|row| {
             let now = row.latencies.as_ref()?;
             let label = format!("version {}", visible(&row.cohort.version));
-            Some((row, now, label, visible(&row.cohort.chipset)))
+            let before = row.before.as_deref().map(visible).unwrap_or_default();
+            let before = format!("version {before}");
+            Some((row, now, (label, before), visible(&row.cohort.chipset)))
         })
         .collect();
     let mut words = Vec::new();
     let rows: Vec<Row<'_>> = texts
         .iter()
-        .map(|(row, now, label, chipset)| {
+        .map(|(row, now, (label, label_before), chipset)| {
             let before = row.latencies_before.as_ref();
             let medians = before.map_or_else(String::new, |before| {
                 format!(", before {}", number::ms(Some(before.quantiles.p50_us)))
@@ -385,10 +389,11 @@ fn multiples(at: usize, group: &ModelGroup) -> Option<Drawing> {
                     },
                     before: before.map(|before| Side {
                         density: &before.density,
-                        label: "before",
+                        label: label_before,
                         median_us: side(before).0,
                     }),
                     is_bad: row.tone() == Tone::Page,
+                    ratio: number::finite(row.cohort.latency_ratio),
                     words: "",
                 },
             }

@@ -9,7 +9,7 @@ use crate::plot::svg::Drawing;
 use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
 use crate::read::incident::IncidentPage;
-use crate::text::name::{Link, Name, shell_argument, visible};
+use crate::text::name::{Link, Name, Sentence, shell_argument, visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -155,7 +155,7 @@ impl<'a> IncidentHtml<'a> {
         let parts = text.split('`').enumerate();
         parts
             .filter(|(_, part)| !part.is_empty())
-            .map(|(at, part)| (at % 2 == 1, visible(part)))
+            .map(|(at, part)| (at % 2 == 1, visible_sentence(part)))
             .collect()
     }
 

@@ -1,7 +1,7 @@
 //! Pages as HTML: a template for each, over the struct of the read model.
 //!
-//! Templates escape by themselves. Only `Name`, `Link`, `Icon` and `Drawing` reach them as they are, and each of them
-//! escapes what it holds; no template says `safe`.
+//! Templates escape by themselves. Only `Name`, `Sentence`, `Link`, `Icon` and `Drawing` reach them as they are, and each
+//! of them escapes what it holds; no template says `safe`.
 
 mod cohort;
 mod empty;

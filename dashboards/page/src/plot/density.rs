@@ -3,6 +3,7 @@
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 use crate::histogram::Density;
+use crate::text::number::ms;
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) now: Side<'a>,
     pub(crate) before: Option<Side<'a>>,
     pub(crate) is_bad: bool,
+    /// The verdict's ratio of the two.
+    pub(crate) ratio: Option<f64>,
     pub(crate) words: &'a str,
 }
 
@@ -34,15 +37,8 @@ impl Comparison<'_> {
         self.now.density.peak().max(before)
     }
 
-    fn classes(&self) -> (&'static str, &'static str, &'static str) {
-        match self.is_bad {
-            true => ("now-f", "now-l", "t-page"),
-            false => ("fine-f", "fine-l", "t-npu t-b"),
-        }
-    }
-
     /// Draws both sides on a base line.
-    fn draw(&self, svg: &mut Svg, scale: LogScale, base: f64, height: f64) {
+    fn draw(&self, svg: &mut Svg, scale: LogScale, (base, height): (f64, f64), fills_before: bool) {
         let peak = self.peak();
         let outline = |density: &Density| -> Vec<(f64, f64)> {
             let points = density.points();
@@ -59,10 +55,15 @@ impl Comparison<'_> {
                 .chain(ends(last))
                 .collect()
         };
-        let (fill, line, _) = self.classes();
+        let (fill, line) = match self.is_bad {
+            true => ("now-f", "now-l"),
+            false => ("fine-f", "fine-l"),
+        };
         if let Some(before) = &self.before {
             let points = outline(before.density);
-            svg.area("before-f", filled(&points));
+            if fills_before {
+                svg.area("before-f", filled(&points));
+            }
             svg.line("before-l", points);
         }
         let points = outline(self.now.density);
@@ -111,47 +112,104 @@ fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<
         width,
         if is_narrow { 6 } else { 14 },
     );
-    of.draw(&mut svg, scale, base, base - top - 24.0);
+    of.draw(&mut svg, scale, (base, base - top - 24.0), true);
     svg.line("axis", [(margin, base), (width - margin, base)]);
-    let (_, _, class_now) = of.classes();
-    let now_x = scale.at(of.now.median_us / 1000.0);
-    let before_x = of.before.map(|side| scale.at(side.median_us / 1000.0));
-    // Labels of about 200 units must not overlap; the later one moves right.
-    let half = if is_narrow { 58.0 } else { 110.0 };
-    let inside = |x: f64| x.clamp(half, width - half);
-    let (mut now_label, mut before_label) = (inside(now_x), before_x.map(inside));
-    if let Some(before) = &mut before_label {
-        let gap = 2.0 * half - (now_label - *before).abs();
-        if gap > 0.0 {
-            let (left, right) = match now_x >= before_x.unwrap_or(now_x) {
-                true => (&mut *before, &mut now_label),
-                false => (&mut now_label, &mut *before),
-            };
-            *left = (*left - gap / 2.0).max(half);
-            *right = (*left + 2.0 * half).min(width - half);
-            *left = (*right - 2.0 * half).max(half);
-        }
-    }
-    let median = |us: f64| crate::text::number::ms(Some(us));
-    let mut label = |class: &str, x: f64, side: &Side<'_>| {
-        let class: &'static str = match class {
-            "t-page" => "t-page t-l m",
-            "t-before" => "t-before t-l m",
-            _ => "t-npu t-b t-l m",
-        };
-        if is_narrow {
-            svg.text(class, (x, 16.0), side.label);
-            svg.text(class, (x, 34.0), &median(side.median_us));
-        } else {
-            let text = format!("{}: {}", side.label, median(side.median_us));
-            svg.text(class, (x, 18.0), &text);
+    let lines = |side: &Side<'_>| -> Vec<String> {
+        let median = ms(Some(side.median_us));
+        match is_narrow {
+            true => vec![side.label.to_owned(), median],
+            false => vec![format!("{}: {median}", side.label)],
         }
     };
-    if let (Some(before), Some(x)) = (&of.before, before_label) {
-        label("t-before", x, before);
+    let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
+    let now = Label::new(x(&of.now), lines(&of.now), width);
+    let before = of
+        .before
+        .as_ref()
+        .map(|side| Label::new(x(side), lines(side), width));
+    let class_now = if of.is_bad {
+        "t-page t-l m"
+    } else {
+        "t-npu t-b t-l m"
+    };
+    match before {
+        Some(before) => {
+            let (left, right) = if before.x <= now.x {
+                (&before, &now)
+            } else {
+                (&now, &before)
+            };
+            let gap = (left.half + right.half + 16.0 - (right.x - left.x)).max(0.0);
+            let left_x = (left.x - gap / 2.0).max(left.half);
+            let right_x = (left_x + left.half + right.half + 16.0)
+                .max(right.x)
+                .min(width - right.half);
+            let is_left = before.x <= now.x;
+            let (before_x, now_x) = if is_left {
+                (left_x, right_x)
+            } else {
+                (right_x, left_x)
+            };
+            before.write(&mut svg, "t-before t-l m", before_x);
+            now.write(&mut svg, class_now, now_x);
+        }
+        None => now.write(&mut svg, class_now, now.x),
     }
-    label(class_now, now_label, &of.now);
+    if !is_narrow {
+        arrow(&mut svg, of, scale, base - (base - top) * 0.55);
+    }
     Some(svg)
+}
+
+/// Lines of text above a mode, kept inside the drawing.
+struct Label {
+    x: f64,
+    half: f64,
+    lines: Vec<String>,
+}
+
+impl Label {
+    fn new(x: f64, lines: Vec<String>, width: f64) -> Self {
+        let longest = lines
+            .iter()
+            .map(|line| line.chars().count())
+            .max()
+            .unwrap_or(0);
+        let half = longest as f64 * 4.0 + 4.0;
+        Self {
+            x: x.clamp(half.min(width / 2.0), (width - half).max(width / 2.0)),
+            half,
+            lines,
+        }
+    }
+
+    fn write(&self, svg: &mut Svg, class: &'static str, x: f64) {
+        for (at, line) in self.lines.iter().enumerate() {
+            svg.text(class, (x, 18.0 + 18.0 * at as f64), line);
+        }
+    }
+}
+
+/// Draws the way from the median before to the one now, with the verdict's ratio, where there is room.
+fn arrow(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, y: f64) {
+    let (Some(before), Some(ratio)) = (&of.before, of.ratio.filter(|ratio| *ratio >= 1.3)) else {
+        return;
+    };
+    let x = |us: f64| scale.at(us / 1000.0);
+    let (from, to) = (x(before.median_us) + 60.0, x(of.now.median_us) - 60.0);
+    if to - from < 130.0 {
+        return;
+    }
+    svg.line("lead-l", [(from, y), (to, y)]);
+    svg.line(
+        "lead-l",
+        [(to - 6.0, y - 4.0), (to, y), (to - 6.0, y + 4.0)],
+    );
+    svg.text(
+        "m t-ink t-b t-l",
+        ((from + to) / 2.0, y - 9.0),
+        &format!("{ratio:.1} times slower"),
+    );
 }
 
 /// A row of a comparison over chipsets.
@@ -175,22 +233,34 @@ pub(crate) fn multiples(id: &str, rows: &[Row<'_>], words: &str) -> Option<Drawi
     for (at, row) in rows.iter().enumerate() {
         let base = 10.0 + HEIGHT * (at + 1) as f64;
         svg.line("axis", [(LEFT, base), (RIGHT, base)]);
-        row.comparison.draw(&mut svg, scale, base, HEIGHT - 16.0);
+        row.comparison
+            .draw(&mut svg, scale, (base, HEIGHT - 16.0), false);
         svg.text("t-ink t-b t-m", (0.0, base - 16.0), row.title);
         svg.text("t-3", (0.0, base - 1.0), row.subtitle);
         if row.comparison.is_bad {
-            let now = &row.comparison.now;
-            let x = scale.at(now.median_us / 1000.0);
-            let text = format!(
-                "{}: {}",
-                now.label,
-                crate::text::number::ms(Some(now.median_us))
-            );
-            match x > 700.0 {
-                true => svg.text("t-page e", (x - 40.0, base - 44.0), &text),
-                false => svg.text("t-page", (x + 40.0, base - 44.0), &text),
-            }
+            mark(&mut svg, &row.comparison, scale, base - 44.0);
         }
     }
     Some(svg.figure("", id, "Latency by chipset, now and before", words))
+}
+
+/// Writes both medians next to their modes.
+fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, y: f64) {
+    let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
+    let times = of.ratio.filter(|ratio| *ratio >= 1.05);
+    let times = times.map_or_else(String::new, |ratio| format!(", {ratio:.1} times slower"));
+    let text = format!("{}: {}{times}", of.now.label, ms(Some(of.now.median_us)));
+    let room = text.chars().count() as f64 * 7.0;
+    match x(&of.now) + 36.0 + room > 1050.0 {
+        true => svg.text("t-page e", (x(&of.now) - 36.0, y), &text),
+        false => svg.text("t-page", (x(&of.now) + 30.0, y), &text),
+    }
+    let Some(before) = &of.before else {
+        return;
+    };
+    let text = format!("{}: {}", before.label, ms(Some(before.median_us)));
+    let room = text.chars().count() as f64 * 7.0 + 60.0;
+    if x(&of.now) - x(before) > room {
+        svg.text("t-before", (x(before) + 30.0, y), &text);
+    }
 }

@@ -51,6 +51,7 @@ fn one_cohort_now_and_before() {
             median_us: 15_000.0,
         }),
         is_bad: true,
+        ratio: Some(4.0),
         words: "Version 2 is slower.",
     };
     let [wide, narrow] = density::comparison("d", &comparison).unwrap();

@@ -71,7 +71,7 @@ pub(crate) fn windows(
     let ms = moments()
         .filter_map(|moment| moment.p50_us)
         .map(|us| us / 1000.0);
-    let scale = LogScale::over(ms, 132.0, 22.0);
+    let scale = LogScale::over(ms, 132.0, 30.0);
     let boxes = 150.0;
     let bottom = boxes + 20.0 * lanes.len() as f64;
     let mut svg = Svg::new(WIDTH, bottom + 24.0);
@@ -99,6 +99,14 @@ pub(crate) fn windows(
             };
             if let [(x, y)] = points[..] {
                 svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
+            }
+            if let Some((_, y)) = points.last() {
+                let class = match (lane.is_now, is_bad) {
+                    (true, true) => "e t-page",
+                    (true, false) => "e t-npu t-b",
+                    (false, _) => "e t-before",
+                };
+                svg.text(class, (RIGHT, y - 7.0), &format!("{}, median", lane.label));
             }
             svg.line(class, points);
         }

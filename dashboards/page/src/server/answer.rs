@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-use super::cache::{Cache, Cached};
+use super::cache::{Cache, Cached, Reading};
 use crate::html::{self, Frame, Nav, Trouble};
 use crate::read::cohort::{self, CohortPage, CohortQuery};
 use crate::read::fleet::{self, FleetPage, FleetQuery};
@@ -22,7 +22,7 @@ use crate::read::incident::{self, IncidentPage};
 use crate::read::incidents::{self, IncidentsPage};
 use crate::read::ledger::{self, LedgerPage, LedgerQuery};
 use crate::read::progress::Progress;
-use crate::read::store::{ReadError, StoreReader};
+use crate::read::store::{LeftOut, ReadError, StoreReader};
 
 /// How long the store's progress is taken as read.
 const PROGRESS_AGE: Duration = Duration::from_secs(1);
@@ -56,6 +56,19 @@ enum Page {
     Incident(Box<IncidentPage>),
     Ledger(LedgerPage),
     Health(HealthPage),
+}
+
+impl Page {
+    fn left_out(&self) -> Option<&LeftOut> {
+        match self {
+            Self::Fleet(page) => Some(&page.left_out),
+            Self::Cohort(page) => Some(&page.left_out),
+            Self::Incidents(_) => None,
+            Self::Incident(page) => Some(&page.left_out),
+            Self::Ledger(page) => Some(&page.left_out),
+            Self::Health(page) => Some(&page.left_out),
+        }
+    }
 }
 
 /// A page with its JSON.
@@ -268,7 +281,7 @@ impl Pages {
         progress
     }
 
-    async fn read(&self, target: &Target, progress: Progress) -> Result<(Read, usize), Missing> {
+    async fn read(&self, target: &Target, progress: Progress) -> Result<Reading<Read>, Missing> {
         let (store, progress) = (&self.store, &progress);
         let page = match target.clone() {
             Target::Fleet(query) => {
@@ -298,7 +311,12 @@ impl Pages {
         let json = serde_json::to_vec(&document).unwrap_or_default();
         let bytes = 3 * json.len();
         let json = Bytes::from(json);
-        Ok((Read { page, json }, bytes))
+        let is_whole = page.left_out().is_none_or(|left_out| left_out.0.is_empty());
+        Ok(Reading {
+            page: Read { page, json },
+            bytes,
+            is_whole,
+        })
     }
 
     fn shown(

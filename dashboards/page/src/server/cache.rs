@@ -19,6 +19,19 @@ const MAX_ENTRIES: usize = 2_000;
 /// Pages change with the store's progress; the ledger and open buckets change in between.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
+/// A page with parts left out may be asked again after this.
+const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(2);
+
+/// What a reading returns.
+#[derive(Debug)]
+pub(crate) struct Reading<P> {
+    pub(crate) page: P,
+    /// Memory that it takes.
+    pub(crate) bytes: usize,
+    /// Whether no part was left out.
+    pub(crate) is_whole: bool,
+}
+
 /// A page that was read.
 #[derive(Debug)]
 pub(crate) struct Cached<P> {
@@ -26,15 +39,15 @@ pub(crate) struct Cached<P> {
     pub(crate) progress: Progress,
     pub(crate) read_at: jiff::Timestamp,
     read: Instant,
-    bytes: usize,
+    is_whole: bool,
 }
 
-type Slot<P> = Arc<AsyncMutex<Option<Arc<Cached<P>>>>>;
+type Held<P> = Arc<AsyncMutex<Option<Arc<Cached<P>>>>>;
 
 /// An address that was asked for.
 #[derive(Debug)]
 struct Entry<P> {
-    slot: Slot<P>,
+    slot: Held<P>,
     used: Instant,
     bytes: usize,
 }
@@ -62,32 +75,37 @@ impl<P> Cache<P> {
         &self,
         address: &str,
         progress: Progress,
-        read: impl Future<Output = Result<(P, usize), E>>,
+        read: impl Future<Output = Result<Reading<P>, E>>,
     ) -> Result<Arc<Cached<P>>, (E, Option<Arc<Cached<P>>>)> {
         let slot = self.slot(address);
         let mut held = slot.lock().await;
         let is_current = |cached: &&Arc<Cached<P>>| {
-            cached.progress == progress && cached.read.elapsed() < MAX_AGE
+            let max_age = if cached.is_whole {
+                MAX_AGE
+            } else {
+                INCOMPLETE_MAX_AGE
+            };
+            cached.progress == progress && cached.read.elapsed() < max_age
         };
         if let Some(cached) = held.as_ref().filter(is_current) {
             return Ok(cached.clone());
         }
         match read.await {
-            Ok((page, bytes)) => {
+            Ok(reading) => {
                 let cached = Arc::new(Cached {
-                    page,
+                    page: reading.page,
                     progress,
                     read_at: jiff::Timestamp::now(),
                     read: Instant::now(),
-                    bytes,
+                    is_whole: reading.is_whole,
                 });
                 *held = Some(cached.clone());
-                self.note(address, cached.bytes);
+                self.note(address, Some(reading.bytes));
                 Ok(cached)
             }
             Err(error) => {
                 // An unknown name must not fill the memory.
-                self.note(address, held.as_ref().map_or(0, |cached| cached.bytes));
+                self.note(address, None);
                 Err((error, held.clone()))
             }
         }
@@ -106,10 +124,10 @@ impl<P> Cache<P> {
         }
     }
 
-    fn slot(&self, address: &str) -> Slot<P> {
+    fn slot(&self, address: &str) -> Held<P> {
         let mut entries = self.entries.lock();
         let entry = entries.entry(address.to_owned()).or_insert_with(|| Entry {
-            slot: Slot::default(),
+            slot: Held::default(),
             used: Instant::now(),
             bytes: address.len(),
         });
@@ -117,10 +135,10 @@ impl<P> Cache<P> {
         entry.slot.clone()
     }
 
-    /// Notes the size of a page, and drops the pages that were asked for longest ago until all fit.
-    fn note(&self, address: &str, bytes: usize) {
+    /// Notes the size of a page that was read, and drops the pages that were asked for longest ago until all fit.
+    fn note(&self, address: &str, bytes: Option<usize>) {
         let mut entries = self.entries.lock();
-        if let Some(entry) = entries.get_mut(address) {
+        if let (Some(entry), Some(bytes)) = (entries.get_mut(address), bytes) {
             entry.bytes = bytes + 2 * address.len();
         }
         let mut total: usize = entries.values().map(|entry| entry.bytes).sum();
@@ -147,12 +165,20 @@ mod tests {
         }
     }
 
+    fn whole(page: u32, bytes: usize) -> Reading<u32> {
+        Reading {
+            page,
+            bytes,
+            is_whole: true,
+        }
+    }
+
     #[tokio::test]
     async fn a_page_is_read_once_for_each_progress() {
         let (cache, reads) = (Cache::<u32>::default(), AtomicU32::new(0));
         let read = || async {
             tokio::task::yield_now().await;
-            Ok::<_, &str>((reads.fetch_add(1, Ordering::SeqCst), 10))
+            Ok::<_, &str>(whole(reads.fetch_add(1, Ordering::SeqCst), 10))
         };
         let ask = || async { cache.page("/fleet", at(1), read()).await.unwrap().page };
         assert_eq!(tokio::join!(ask(), ask(), ask()), (0, 0, 0));
@@ -164,11 +190,11 @@ mod tests {
     async fn an_error_comes_with_the_page_before() {
         let cache = Cache::<u32>::default();
         let failed = cache
-            .page("/", at(1), async { Err::<(u32, usize), _>("away") })
+            .page("/", at(1), async { Err::<Reading<u32>, _>("away") })
             .await;
         assert!(matches!(failed, Err(("away", None))));
         cache
-            .page("/", at(1), async { Ok::<_, &str>((7, 1)) })
+            .page("/", at(1), async { Ok::<_, &str>(whole(7, 1)) })
             .await
             .unwrap();
         let failed = cache.page("/", at(2), async { Err("away") }).await;
@@ -179,7 +205,7 @@ mod tests {
     async fn the_pages_asked_for_longest_ago_are_dropped() {
         let cache = Cache::<u32>::default();
         for n in 0..4_u32 {
-            let read = async { Ok::<_, &str>((n, MAX_BYTES / 3)) };
+            let read = async { Ok::<_, &str>(whole(n, MAX_BYTES / 3)) };
             cache.page(&n.to_string(), at(1), read).await.unwrap();
         }
         assert!(cache.last("0").await.is_none());

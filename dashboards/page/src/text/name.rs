@@ -9,6 +9,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Longest name that is shown whole, in characters.
 const MAX_SHOWN: usize = 96;
 
+/// Longest sentence that is shown whole, in characters.
+const MAX_SENTENCE: usize = 1_000;
+
 /// A name's first characters that are shown if it is longer.
 const HEAD: usize = 72;
 
@@ -37,13 +40,30 @@ pub(crate) fn visible(name: &str) -> String {
         if n > MAX_SHOWN && at >= HEAD && at < n - TAIL {
             continue;
         }
-        match is_invisible(c) {
-            // Writing to a String cannot fail.
-            true => _ = write!(text, "[U+{:04X}]", u32::from(c)),
-            false => text.push(c),
-        }
+        push_visible(&mut text, c);
     }
     text
+}
+
+/// As [`visible`], for sentences of the detector, which hold names but are longer than one.
+pub(crate) fn visible_sentence(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for (at, c) in text.chars().enumerate() {
+        if at == MAX_SENTENCE {
+            shown.push('\u{2026}');
+            break;
+        }
+        push_visible(&mut shown, c);
+    }
+    shown
+}
+
+fn push_visible(text: &mut String, c: char) {
+    match is_invisible(c) {
+        // Writing to a String cannot fail.
+        true => _ = write!(text, "[U+{:04X}]", u32::from(c)),
+        false => text.push(c),
+    }
 }
 
 /// Whether a character has no shape of its own, or changes the order of others.
@@ -85,6 +105,20 @@ impl fmt::Display for Name<'_> {
 }
 
 impl HtmlSafe for Name<'_> {}
+
+/// A sentence that holds names, in HTML.
+#[derive(Debug)]
+pub(crate) struct Sentence<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<bdi>")?;
+        escape(f, &visible_sentence(self.0))?;
+        f.write_str("</bdi>")
+    }
+}
+
+impl HtmlSafe for Sentence<'_> {}
 
 /// The address of a page with its parameters. Percent-encoded, so that it needs no escape in an attribute.
 #[derive(Debug, Clone)]
