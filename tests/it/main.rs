@@ -16,6 +16,7 @@ mod load;
 mod metrics;
 mod migrate;
 mod oncall;
+mod page;
 mod schema;
 mod secrets;
 mod signals;

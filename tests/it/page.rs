@@ -1,0 +1,494 @@
+//! The built-in page over a real engine: a fleet with a fallback, hostile names, a store that is away, slow, or of
+//! another schema, and access.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use clickhouse::Client;
+use epwatch_page::{PageConfig, PageServer};
+use http_body_util::{BodyExt, Full};
+use hyper::{HeaderMap, Method, Request};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    fleet::{APP, MODEL, WatchedFleet},
+    support::{Store, until},
+};
+
+/// Names that try to leave their place in HTML, a link, SQL or a path.
+const HOSTILE: [&str; 9] = [
+    "\"><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "../../etc/passwd",
+    "%2f%00",
+    "x\\' OR 1=1 -- ",
+    "a\u{202e}b\u{2066}c",
+    "",
+    "</title><svg onload=alert(1)>",
+    "'; DROP TABLE incidents; --",
+];
+
+/// An answer of the page.
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        let value = self.headers.get(name).map(|value| value.to_str().unwrap());
+        value.unwrap_or_default()
+    }
+}
+
+/// A page that a test asks.
+struct Served {
+    server: PageServer,
+    stop: CancellationToken,
+}
+
+impl Served {
+    async fn start(store: Client) -> Self {
+        Self::with(store, PageConfig::default()).await
+    }
+
+    async fn with(store: Client, mut config: PageConfig) -> Self {
+        config.listen.set_port(0);
+        let stop = CancellationToken::new();
+        let server = PageServer::start(&config, store, Box::new(Vec::new), stop.clone());
+        Self {
+            server: server.await.unwrap(),
+            stop,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, &[], "").await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let url = format!("http://{}{path}", self.server.address());
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
+        let client = HttpClient::builder(TokioExecutor::new()).build_http();
+        let answer = client.request(request.body(body).unwrap()).await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        Answer {
+            status,
+            headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.server.stopped().await;
+    }
+}
+
+/// What holds for every page, whatever it shows.
+#[track_caller]
+fn check_page(path: &str, answer: &Answer) {
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    let text = &answer.text;
+    assert!(text.starts_with("<!doctype html>"), "{path}: {text}");
+    assert_eq!(text.matches("<h1>").count(), 1, "{path}");
+    for wrong in [
+        "<script",
+        " style=",
+        "http://",
+        "https://",
+        "<svg onload",
+        "NaN",
+    ] {
+        assert!(!text.contains(wrong), "{path} has {wrong}: {text}");
+    }
+    // A form sends back exactly what it was given.
+    let parts = text.split(" value=\"").enumerate();
+    let shown = parts.map(|(at, part)| match at {
+        0 => part,
+        _ => part.split_once('"').map_or("", |(_, rest)| rest),
+    });
+    for part in shown {
+        assert!(!part.contains(['\u{202e}', '\u{2066}']), "{path}: {part}");
+    }
+    let policy = answer.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'"), "{path}: {policy}");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    assert_eq!(answer.header("access-control-allow-origin"), "");
+}
+
+/// Returns the addresses of a page's links, without the escapes of an attribute.
+fn links(text: &str, prefix: &str) -> Vec<String> {
+    let attributes = text.split("href=\"").skip(1);
+    let links = attributes.filter_map(|rest| rest.split('"').next());
+    let links = links.filter(|link| link.starts_with(prefix));
+    links.map(|link| link.replace("&amp;", "&")).collect()
+}
+
+fn json_of(link: &str) -> String {
+    let (path, query) = link.split_once('?').unwrap();
+    format!("{path}.json?{query}")
+}
+
+/// Returns a page's JSON once `condition` holds for it, and nothing is left out of it. A busy machine may need several
+/// readings.
+async fn json_when(page: &Served, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    let read = Mutex::new(Value::Null);
+    until(path, async || {
+        let answer = page.get(path).await;
+        let document = answer.json();
+        let is_whole = document["left_out"].as_array().is_none_or(Vec::is_empty);
+        let is_it = answer.status == 200 && is_whole && condition(&document);
+        *read.lock().unwrap() = document;
+        is_it
+    })
+    .await;
+    read.into_inner().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_shows_the_fallback_of_a_real_fleet() {
+    let watched = WatchedFleet::start(Vec::new()).await;
+    let page = Served::start(watched.store.client()).await;
+    let row = |document: &Value, at: usize| document["models"][0]["rows"][at].clone();
+    let document = json_when(&page, "/fleet.json", |document| {
+        let (bad, fine) = (row(document, 0), row(document, 1));
+        let verdict = bad["verdict"].as_str().unwrap_or_default();
+        document["open"][0]["severity"] == "page"
+            && (bad["severity"] == "page" && verdict.ends_with("fallback"))
+            && bad["latencies"]["runs"].as_u64() > Some(100)
+            && fine["chipset"] == "SM8650"
+    })
+    .await;
+    assert_eq!(document["app"], APP);
+    let bad = row(&document, 0);
+    assert_eq!(bad["chipset"], "SM8635");
+    assert_eq!(
+        (&bad["version"], &bad["before"]),
+        (&"2".into(), &"1".into())
+    );
+
+    let fleet = page.get("/").await;
+    check_page("/", &fleet);
+    assert!(fleet.text.contains("ne page"), "{}", fleet.text);
+    let cohorts = links(&fleet.text, "/cohort?");
+    assert_eq!(cohorts.len(), 2, "{cohorts:?}");
+    for link in &cohorts {
+        let document = json_when(&page, &json_of(link), |document| {
+            document["latencies"].is_object()
+        })
+        .await;
+        assert_eq!(document["query"]["model"], MODEL);
+        let cohort = page.get(link).await;
+        check_page(link, &cohort);
+        let title = "Latency of clean runs, now and before";
+        assert!(cohort.text.contains(title), "{link}: {}", cohort.text);
+    }
+    let fallen = json_when(&page, &json_of(&cohorts[0]), |document| {
+        document["placement"].is_object() && document["cpu_nodes"] != serde_json::json!([])
+    })
+    .await;
+    let share = fallen["placement"]["npu_macs_share"].as_f64().unwrap();
+    assert!((0.7..0.8).contains(&share), "{fallen:#}");
+    assert!(
+        fallen["cpu_nodes"].to_string().contains("Gemm"),
+        "{fallen:#}"
+    );
+
+    let incidents = page.get("/incidents").await;
+    check_page("/incidents", &incidents);
+    let link = &links(&incidents.text, "/incident?")[0];
+    json_when(&page, &json_of(link), |document| {
+        let verdict = document["verdict"].as_str().unwrap_or_default();
+        verdict.ends_with("fallback") && document["reasons"] != serde_json::json!([])
+    })
+    .await;
+    let incident = page.get(link).await;
+    check_page(link, &incident);
+    let command = "epwatch inspect MODEL --soc SM8635";
+    assert!(incident.text.contains(command), "{}", incident.text);
+
+    let ledger = json_when(&page, "/ledger.json", |document| {
+        document["entries"] != serde_json::json!([])
+    })
+    .await;
+    for entry in ledger["entries"].as_array().unwrap() {
+        let n = |name: &str| entry[name].as_i64().unwrap();
+        let known = n("stored") + n("dropped") + n("refused") + n("missing");
+        assert_eq!(n("recorded"), known, "{entry}");
+    }
+    check_page("/ledger", &page.get("/ledger").await);
+    check_page("/health", &page.get("/health").await);
+
+    // What the browser has already is not sent again.
+    let style = page.get("/style.css").await;
+    let known = [("if-none-match", style.header("etag"))];
+    let again = page.ask(Method::GET, "/style.css", &known, "").await;
+    assert_eq!((again.status, &*again.text), (304, ""));
+    page.stop().await;
+    watched.stop().await;
+}
+
+/// Writes a judged window and an incident of hostile names.
+async fn put_hostile(store: &Client, name: &str, at: usize) {
+    let window = "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, model_version, \
+        chipset, devices, devices_hit, p50_us, npu_share, verdict, severity, reasons, signal_id, signal_value, \
+        signal_p, signal_hits, signal_devices, judged_at) SELECT now64(3) - 10, 3600, ?, 'production', ?, ?, ?, 10, 10, \
+        60000, 0.5, 'partial_fallback', 'page', [?], ['EP', ?], [1, nan], [0, 1], [10, 0], [10, 0], now64(3)";
+    let insert = store.query(window).bind(APP);
+    let insert = insert
+        .bind(name)
+        .bind(name)
+        .bind(name)
+        .bind(name)
+        .bind(name);
+    insert.execute().await.unwrap();
+    let document = serde_json::json!({"cohorts": [{"confirmed": "page", "verdict": {
+        "key": {"model_version": name, "chipset": name, "firmware": name}, "class": name, "severity": "page",
+        "next_step": format!("`{name}` {name} keep version {name} on"), "follows": name, "cpu_ops": [name],
+    }}], "delivered": {name: 1}, "news": 1});
+    let incident = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
+        model_id, model_version, chipsets, started_at, devices_hit, devices_seen, cpu_ops, document) \
+        SELECT ?, now64(3), 'firing', 'page', ?, ?, 'production', ?, ?, [?], now64(3), 10, 10, [?], ?";
+    let insert = store.query(incident).bind(format!("{at}{name}")).bind(name);
+    let insert = insert.bind(APP).bind(name).bind(name).bind(name).bind(name);
+    insert.bind(document.to_string()).execute().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_names_go_round_through_link_page_and_json() {
+    let store = Store::start().await;
+    let long = "\u{e9}".repeat(2_048);
+    let mut names = HOSTILE.to_vec();
+    names.push(&long);
+    for (at, name) in names.iter().enumerate() {
+        put_hostile(&store.client(), name, at).await;
+    }
+    let page = Served::start(store.client()).await;
+    let fleet = page.get("/fleet").await;
+    check_page("/fleet", &fleet);
+    let mut seen = Vec::new();
+    for link in links(&fleet.text, "/cohort?") {
+        let cohort = page.get(&link).await;
+        check_page(&link, &cohort);
+        let document = page.get(&json_of(&link)).await.json();
+        let name = document["query"]["model"].as_str().unwrap().to_owned();
+        assert_eq!(document["cohort"]["chipset"], *name, "{link}");
+        seen.push(name);
+    }
+    seen.sort();
+    let mut expected = names.clone();
+    expected.sort_unstable();
+    assert_eq!(seen, expected);
+
+    let incidents = page.get("/incidents").await;
+    check_page("/incidents", &incidents);
+    let open = links(&incidents.text, "/incident?");
+    assert_eq!(open.len(), names.len());
+    for link in open {
+        check_page(&link, &page.get(&link).await);
+        let document = page.get(&json_of(&link)).await.json();
+        let incident = document["incident"].as_str().unwrap();
+        assert!(
+            incident.ends_with(document["model"].as_str().unwrap()),
+            "{incident}"
+        );
+    }
+    // A name as a filter finds only itself, or nothing.
+    for name in names {
+        let name = percent(name);
+        check_page(
+            "/ledger",
+            &page.get(&format!("/ledger?app={name}&days={name}")).await,
+        );
+        check_page(
+            "/incidents",
+            &page.get(&format!("/incidents?app={name}")).await,
+        );
+        let other = format!("/fleet?app={name}&environment={name}&q={name}&show={name}");
+        check_page(&other, &page.get(&other).await);
+        let unknown = page.get(&format!("/incident?id={name}x")).await;
+        assert_eq!(unknown.status, 404, "{}", unknown.text);
+        assert!(!unknown.text.contains("<script"), "{}", unknown.text);
+    }
+    let count = store.count("SELECT count() FROM incidents").await;
+    assert_eq!(count, 10);
+    page.stop().await;
+    store.engine.stop().await;
+}
+
+fn percent(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
+    let store = Store::start().await;
+    let page = Served::start(store.client()).await;
+    let empty = page.get("/fleet").await;
+    check_page("/fleet", &empty);
+    assert!(empty.text.contains("No report yet"), "{}", empty.text);
+    assert_eq!(page.get("/cohort?app=a").await.status, 404);
+    assert_eq!(page.get("/nothing.json").await.status, 404);
+    store.engine.stop().await;
+    until("the page says so", async || {
+        let stale = page.get("/fleet").await;
+        check_page("/fleet", &stale);
+        stale.text.contains("The store does not answer")
+    })
+    .await;
+    let unread = page.get("/incidents").await;
+    assert_eq!(unread.status, 503, "{}", unread.text);
+    assert!(
+        unread.text.contains("It last answered at"),
+        "{}",
+        unread.text
+    );
+    let json = page.get("/fleet.json").await;
+    assert_eq!(json.status, 503);
+    assert!(json.json()["error"].is_string());
+    page.stop().await;
+
+    // Accepts connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let target = epwatch_store::StoreTarget::parse(&address, "epwatch").unwrap();
+    let page = Served::start(epwatch_store::client(&target)).await;
+    let asked = Instant::now();
+    let slow = page.get("/fleet").await;
+    assert_eq!(slow.status, 503, "{}", slow.text);
+    assert!(
+        slow.text.contains("did not answer in time"),
+        "{}",
+        slow.text
+    );
+    assert!(
+        asked.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        asked.elapsed()
+    );
+    page.stop().await;
+
+    let other = Store::without_schema().await;
+    let client = other.engine.client("");
+    client
+        .query("CREATE DATABASE other")
+        .execute()
+        .await
+        .unwrap();
+    let page = Served::start(other.engine.client("other")).await;
+    let wrong = page.get("/fleet").await;
+    assert_eq!(wrong.status, 503, "{}", wrong.text);
+    assert!(wrong.text.contains("epwatch migrate"), "{}", wrong.text);
+    page.stop().await;
+    other.engine.stop().await;
+}
+
+/// Sends the form as a browser does.
+async fn sign_in(page: &Served, site: &str, token: &str) -> Answer {
+    let body = format!("token={token}&to=%2Fincidents%3Fapp%3Da");
+    let headers = [("sec-fetch-site", site)];
+    page.ask(Method::POST, "/token", &headers, &body).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_this_machine_and_the_token_open_the_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let token_file = dir.path().join("token");
+    std::fs::write(&token_file, "correct-horse-battery\n").unwrap();
+    // Nothing is behind it: access is decided first.
+    let target = epwatch_store::StoreTarget::unix(&dir.path().join("none.sock"), "epwatch");
+    let config = PageConfig {
+        token_file: Some(token_file.clone()),
+        hosts: vec!["page.example".to_owned()],
+        ..PageConfig::default()
+    };
+    let page = Served::with(epwatch_store::client(&target), config.clone()).await;
+    let rebound = page
+        .ask(Method::GET, "/fleet", &[("host", "evil.example")], "")
+        .await;
+    assert_eq!(rebound.status, 421);
+    assert!(!rebound.text.contains('<'), "{}", rebound.text);
+    let form = page.get("/fleet").await;
+    assert_eq!(form.status, 401);
+    assert!(form.text.contains("name=\"token\""), "{}", form.text);
+    assert_eq!(page.get("/style.css").await.status, 200);
+    for method in [Method::PUT, Method::DELETE, Method::POST, Method::OPTIONS] {
+        assert_eq!(page.ask(method, "/fleet", &[], "").await.status, 405);
+    }
+
+    let cross = sign_in(&page, "cross-site", "correct-horse-battery").await;
+    assert_eq!(cross.status, 403);
+    assert_eq!(sign_in(&page, "same-origin", "wrong").await.status, 401);
+    let signed_in = sign_in(&page, "same-origin", "correct-horse-battery").await;
+    assert_eq!(signed_in.status, 303);
+    assert_eq!(signed_in.header("location"), "/incidents?app=a");
+    let cookie = signed_in.header("set-cookie").to_owned();
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=43200"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    let cookie = cookie.split(';').next().unwrap();
+    // It is let in, and finds that the store is away.
+    let inside = page
+        .ask(Method::GET, "/fleet", &[("cookie", cookie)], "")
+        .await;
+    assert_eq!(inside.status, 503, "{}", inside.text);
+    let bearer = [
+        ("authorization", "Bearer correct-horse-battery"),
+        ("host", "page.example"),
+    ];
+    assert_eq!(
+        page.ask(Method::HEAD, "/fleet", &bearer, "").await.status,
+        503
+    );
+
+    let wrong = [("authorization", "Bearer no")];
+    for _ in 0..9 {
+        assert_eq!(
+            page.ask(Method::GET, "/fleet", &wrong, "").await.status,
+            401
+        );
+    }
+    let limited = page.ask(Method::GET, "/fleet", &wrong, "").await;
+    assert_eq!((limited.status, limited.header("retry-after")), (429, "60"));
+    let inside = page
+        .ask(Method::GET, "/fleet", &[("cookie", cookie)], "")
+        .await;
+    assert_eq!(inside.status, 503, "an open session is not limited");
+    page.stop().await;
+
+    std::fs::write(&token_file, "short\n").unwrap();
+    let stop = CancellationToken::new();
+    let refused = PageServer::start(
+        &config,
+        epwatch_store::client(&target),
+        Box::new(Vec::new),
+        stop,
+    );
+    let error = refused.await.unwrap_err().to_string();
+    assert!(error.contains("16 bytes or more"), "{error}");
+}
