@@ -229,8 +229,20 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     .await;
     let incident = page.get(link).await;
     check_page(link, &incident);
-    let command = "epwatch inspect MODEL --soc SM8635";
-    assert!(incident.text.contains(command), "{}", incident.text);
+    // The next step stands there once, with its commands apart.
+    let command = "<pre class=\"cmd\" tabindex=\"0\">epwatch inspect MODEL --soc SM8635</pre>";
+    assert_eq!(
+        incident.text.matches(command).count(),
+        1,
+        "{}",
+        incident.text
+    );
+    assert_eq!(
+        incident.text.matches("epwatch inspect").count(),
+        1,
+        "{}",
+        incident.text
+    );
 
     let ledger = json_when(&page, "/ledger.json", |document| {
         document["entries"] != serde_json::json!([])

@@ -101,6 +101,7 @@ impl<'a> CohortHtml<'a> {
             .started_at
             .map_or_else(String::new, |at| self.frame.clock(&at));
         let short: String = incident.incident.chars().take(8).collect();
+        let short = visible(&short);
         Some((
             Link::to("/incident").with("id", &incident.incident),
             short,

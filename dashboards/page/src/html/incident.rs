@@ -9,7 +9,7 @@ use crate::plot::svg::Drawing;
 use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
 use crate::read::incident::IncidentPage;
-use crate::text::name::{Link, Name, Sentence, shell_argument, visible, visible_sentence};
+use crate::text::name::{Link, Name, Sentence, visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -20,6 +20,15 @@ struct IncidentHtml<'a> {
     frame: &'a Frame,
     page: &'a IncidentPage,
     lead: Option<&'a DocumentVerdict>,
+}
+
+/// A part of the next step.
+enum StepPart {
+    Text(String),
+    /// A name or a setting within a sentence.
+    Code(String),
+    /// A command to paste.
+    Command(String),
 }
 
 impl<'a> IncidentHtml<'a> {
@@ -149,57 +158,26 @@ impl<'a> IncidentHtml<'a> {
             .collect()
     }
 
-    /// Returns the detector's next step, with its commands apart from its text.
-    fn next_step(&self) -> Vec<(bool, String)> {
-        let text = self.lead.map_or("", |lead| &lead.next_step);
-        let parts = text.split('`').enumerate();
-        parts
-            .filter(|(_, part)| !part.is_empty())
-            .map(|(at, part)| (at % 2 == 1, visible_sentence(part)))
-            .collect()
-    }
-
-    /// Returns the version to keep, if the detector's next step names it.
-    fn keep(&self) -> Option<&'a str> {
-        let lead = self.lead?;
-        let follows = lead.follows.as_deref()?;
-        let says = lead
-            .next_step
-            .contains(&format!("keep version {follows} on"));
-        says.then_some(follows)
-    }
-
-    /// Returns a directive that brings the version before to devices that carry it.
-    fn directive(&self) -> Option<String> {
+    /// Returns the detector's next step in parts; alerts have the same text.
+    fn next_step(&self) -> Vec<StepPart> {
+        let Some(lead) = self.lead else {
+            return Vec::new();
+        };
         let row = &self.page.row;
-        let chipset = shell_argument(&self.lead?.key.chipset)?;
-        let (app, model) = (shell_argument(&row.app)?, shell_argument(&row.model)?);
-        let (version, variant) = (shell_argument(&row.version)?, shell_argument(self.keep()?)?);
-        Some(format!(
-            "epwatch directive make --variant {variant} \\\n  --app {app} --for 7d \\\n  --model {model} \\\n  \
-             --model-version {version} \\\n  --chipset {chipset} \\\n  --key ops.pem --out variant.signed"
-        ))
-    }
-
-    /// Returns the command that gives the reason of each node.
-    fn inspect(&self) -> Option<String> {
-        let chipset = &self.lead?.key.chipset;
-        let is_known = !words::chipset_name(chipset).is_empty();
-        let helps = words::is_fallback(&self.page.row.verdict) && is_known;
-        let chipset = shell_argument(chipset)?;
-        helps.then(|| format!("epwatch inspect MODEL --soc {chipset}"))
-    }
-
-    fn ops(&self) -> String {
-        let ops: Vec<String> = self
-            .page
-            .row
-            .cpu_ops
-            .iter()
-            .take(12)
-            .map(|op| visible(op))
-            .collect();
-        ops.join(", ")
+        let names = [&row.app, &row.model, &row.version, &lead.key.chipset];
+        let mut names = names.into_iter().chain(&lead.cpu_ops).chain(&lead.follows);
+        // A name with a backtick could pass its own text off as a command.
+        if names.any(|name| name.contains('`')) {
+            return vec![StepPart::Text(visible_sentence(&lead.next_step))];
+        }
+        let parts = lead.next_step.split('`').enumerate();
+        let parts = parts.filter(|(_, part)| !part.trim().is_empty());
+        let part = |(at, part): (usize, &str)| match at % 2 {
+            1 if part.starts_with("epwatch ") => StepPart::Command(visible_sentence(part)),
+            1 => StepPart::Code(visible_sentence(part)),
+            _ => StepPart::Text(visible_sentence(part)),
+        };
+        parts.map(part).collect()
     }
 
     fn cohort(&self, chipset: &str) -> Link {
@@ -319,6 +297,9 @@ impl DocumentCohort {
 }
 
 pub(crate) fn incident(frame: &Frame, page: &IncidentPage) -> askama::Result<String> {
-    let lead = page.document.lead().map(|cohort| &cohort.verdict);
+    let lead = page
+        .document
+        .lead(&page.row.verdict)
+        .map(|cohort| &cohort.verdict);
     IncidentHtml { frame, page, lead }.render()
 }

@@ -63,13 +63,11 @@ pub(crate) struct DocumentKey {
 #[serde(default)]
 pub(crate) struct DocumentNumbers {
     pub(crate) devices_seen: u64,
-    pub(crate) devices_eligible: u64,
     pub(crate) devices_hit: u64,
     pub(crate) latency_ratio: Option<f64>,
     pub(crate) hit_p50_us: Option<f64>,
     pub(crate) reference_p50_us: Option<f64>,
     pub(crate) npu_share: Option<f64>,
-    pub(crate) reference_npu_share: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -111,13 +109,15 @@ impl IncidentDocument {
         })
     }
 
-    /// Returns the worst cohort: confirmed first, whole chipsets first, then by devices hit.
-    pub(crate) fn lead(&self) -> Option<&DocumentCohort> {
+    /// Returns the worst cohort: confirmed first, then those of the incident's verdict, whole chipsets, and by
+    /// devices hit.
+    pub(crate) fn lead(&self, verdict: &str) -> Option<&DocumentCohort> {
         self.cohorts.iter().max_by_key(|cohort| {
             let severity = ["none", "info", "ticket", "page"];
             let confirmed = severity.iter().position(|name| *name == cohort.confirmed);
             (
                 confirmed,
+                cohort.verdict.class == verdict,
                 cohort.verdict.key.firmware.is_none(),
                 cohort.verdict.numbers.devices_hit,
             )

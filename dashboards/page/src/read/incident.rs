@@ -60,7 +60,7 @@ pub(crate) async fn read(
     let of = (&*row.app, &*row.environment);
     let model = Some(&*row.model);
     let lead = document
-        .lead()
+        .lead(&row.verdict)
         .map(|cohort| cohort.verdict.clone())
         .unwrap_or_default();
     let reasons = reasons(

@@ -154,19 +154,6 @@ impl fmt::Display for Link {
 
 impl HtmlSafe for Link {}
 
-/// Quotes an argument for a shell. `None` if it holds what a terminal or a person could misread.
-pub(crate) fn shell_argument(text: &str) -> Option<String> {
-    if text.is_empty() || text.chars().any(is_invisible) || text.chars().count() > MAX_SHOWN {
-        return None;
-    }
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
-    if text.chars().all(is_plain) && !text.starts_with('-') {
-        return Some(text.to_owned());
-    }
-    // A leading dash would be read as an option.
-    (!text.starts_with('-')).then(|| format!("'{}'", text.replace('\'', "'\\''")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,22 +192,6 @@ mod tests {
             assert_eq!(pairs[0], ("model".into(), name.into()));
             assert_eq!(pairs[1], ("app".into(), "a".into()));
             assert!(!link.to_string().contains(['"', '<', '\'', ' ']), "{link}");
-        }
-    }
-
-    #[test]
-    fn arguments_are_one_word_for_a_shell() {
-        let cases = [
-            ("scene-classifier", Some("scene-classifier")),
-            ("a b", Some("'a b'")),
-            ("it's; rm -rf /", Some("'it'\\''s; rm -rf /'")),
-            ("$(id)", Some("'$(id)'")),
-            ("--out", None),
-            ("a\nb", None),
-            ("", None),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(shell_argument(text).as_deref(), expected, "{text}");
         }
     }
 }

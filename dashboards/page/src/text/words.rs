@@ -28,14 +28,6 @@ pub(crate) fn verdict(name: &str) -> Cow<'_, str> {
     })
 }
 
-/// Whether a verdict names a fallback to the CPU.
-pub(crate) fn is_fallback(verdict: &str) -> bool {
-    matches!(
-        verdict,
-        "total_fallback" | "partial_fallback" | "some_devices_fallback" | "intermittent_fallback"
-    )
-}
-
 /// How loud a verdict is on a page. Differs in colour, in shape and in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
