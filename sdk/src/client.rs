@@ -10,7 +10,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    Placement, ReasonCode, SdkHealth, SessionOptions, StartFailure, StartPhase, StreamId,
+    Placement, ReasonCode, SdkHealth, SessionOptions, SessionUid, StartFailure, StartPhase,
+    StreamId,
 };
 use ort::session::builder::SessionBuilder;
 
@@ -21,7 +22,7 @@ use crate::{
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
     driver::{UploadTrigger, worker::Command},
-    explain::Explanation,
+    explain::{ExplainedSession, Explanation},
     host::preflight::{self, Check, PreflightFacts},
     placement::{self, HostRuntime},
     recorder::conditions::Conditions,
@@ -418,5 +419,10 @@ impl Watch {
         explanation.failed_checks = self.shared.checks().iter().map(Into::into).collect();
         explanation.internal_errors = self.shared.n_panics();
         explanation
+    }
+
+    /// As [`Self::explain`] for one session, by its id. Never waits for the disk. `None` after the session is closed.
+    pub fn explain_session(&self, uid: SessionUid) -> Option<ExplainedSession> {
+        self.shared.core().explained_session(uid)
     }
 }

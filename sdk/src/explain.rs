@@ -98,6 +98,8 @@ pub struct ExplainedSession {
     pub cpu_nodes_truncated: bool,
     /// Hash of all pairs of node and EP.
     pub fingerprint: Option<String>,
+    /// The same of computing nodes, with names normalised over runtime versions.
+    pub fingerprint_normalised: Option<String>,
     /// Reasons for nodes that the NPU did not get.
     pub reasons: Vec<ExplainedReason>,
 }
@@ -165,6 +167,11 @@ impl Explanation {
 }
 
 impl ExplainedSession {
+    /// Returns the session as one JSON object on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers serialise")
+    }
+
     pub(crate) fn of(session: &Session, sealed: &SparseHistogram) -> Self {
         let placement = &session.placement;
         Self {
@@ -182,6 +189,7 @@ impl ExplainedSession {
             cpu_nodes: ExplainedNode::all_of(placement),
             cpu_nodes_truncated: placement.cpu_nodes_truncated,
             fingerprint: placement.exact.map(|f| f.to_string()),
+            fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
             reasons: placement.reasons.iter().copied().map(Into::into).collect(),
         }
     }

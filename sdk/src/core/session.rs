@@ -65,6 +65,15 @@ pub(super) struct SessionState {
     dsp_restarted: bool,
 }
 
+impl SessionState {
+    fn explained(&self) -> ExplainedSession {
+        let mut explained = ExplainedSession::of(&self.session, &self.sealed);
+        let restarted = self.dsp_restarted.then_some(ReasonCode::DspRestarted);
+        explained.reasons.extend(restarted.map(Into::into));
+        explained
+    }
+}
+
 impl Core {
     /// Begins a session. The returned recorder takes its runs.
     pub fn open_session(&mut self, info: SessionInfo, now: Now) -> Arc<SessionRecorder> {
@@ -164,20 +173,20 @@ impl Core {
         self.sessions.iter().map(|state| &state.session)
     }
 
+    /// Returns the explanation of one session; `None` if it is not observed.
+    pub(crate) fn explained_session(&self, uid: SessionUid) -> Option<ExplainedSession> {
+        let mut sessions = self.sessions.iter();
+        let found = sessions.find(|s| s.session.uid == uid);
+        found.map(SessionState::explained)
+    }
+
     /// Returns the core's part of an explanation; the rest is empty.
     pub(crate) fn explanation(&self, now: Now) -> Explanation {
         let sessions = self.sessions.iter();
         Explanation {
             ort_version: self.runtime.ort_version.clone(),
             chipset: self.device.chipset.as_str().to_owned(),
-            sessions: sessions
-                .map(|s| {
-                    let mut session = ExplainedSession::of(&s.session, &s.sealed);
-                    let restarted = s.dsp_restarted.then_some(ReasonCode::DspRestarted);
-                    session.reasons.extend(restarted.map(Into::into));
-                    session
-                })
-                .collect(),
+            sessions: sessions.map(SessionState::explained).collect(),
             directives: self.directives.explained(now),
             ..Explanation::default()
         }
