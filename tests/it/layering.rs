@@ -14,6 +14,7 @@ const MAY_USE: &str = "
     gate: stats
     engines: proto
     sdk: proto
+    ffi: sdk
     server: proto
     store: proto
     collector: proto server store
@@ -28,7 +29,7 @@ const MAY_USE: &str = "
 ";
 
 /// Crates that ship into apps, so that their features are few and their own.
-const IN_APPS: [&str; 2] = ["proto", "sdk"];
+const IN_APPS: [&str; 3] = ["proto", "sdk", "ffi"];
 
 /// Tests may also fetch runtimes, break their own processes, and enable more features of their own crate.
 const TESTS_MAY_USE: [&str; 5] = [

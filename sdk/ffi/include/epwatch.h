@@ -1,0 +1,364 @@
+/*
+ * epwatch: placement and latency of ONNX Runtime sessions. docs/c.md is the guide.
+ *
+ * Every function may be called from any thread, and returns a status. It never throws, and never ends the process.
+ * epw_last_error has the sentence to a status other than 0, per thread. Pointers are read during a call only, and must
+ * be valid then; a text is UTF-8, with its length, and {NULL, 0} is empty. Texts are returned by copy: at most
+ * `capacity` bytes, without a NUL at the end, and `*length` is the whole length. A handle is a number: one that was
+ * closed, or is of another kind, is refused with EPW_STATUS_CLOSED. Structs begin with their size; set all other bytes
+ * to 0 first, so that fields of later versions keep their defaults.
+ */
+
+#ifndef EPWATCH_H
+#define EPWATCH_H
+
+/* Written by a test from the sources (EPWATCH_BLESS=1): do not edit. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Result of a call. Numbers are never used again; a later version may have others.
+enum EpwStatus
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Done.
+  EPW_STATUS_OK = 0,
+  // There is nothing, which is no error.
+  EPW_STATUS_NONE = 1,
+  // A null pointer, or a value out of range.
+  EPW_STATUS_INVALID_ARGUMENT = 10,
+  // The struct's size is none of this library or an older one.
+  EPW_STATUS_STRUCT_SIZE = 11,
+  // A text is no UTF-8.
+  EPW_STATUS_NOT_UTF8 = 12,
+  // The handle is closed, or of another kind.
+  EPW_STATUS_CLOSED = 13,
+  // Too many handles are open.
+  EPW_STATUS_TOO_MANY = 14,
+  // The configuration is refused.
+  EPW_STATUS_CONFIG = 20,
+  // The SDK's thread could not be started.
+  EPW_STATUS_START = 21,
+  // No ONNX Runtime is loaded in this process.
+  EPW_STATUS_ORT_NOT_FOUND = 30,
+  // ONNX Runtime is older than 1.24: runs are measured, without placement.
+  EPW_STATUS_ORT_TOO_OLD = 31,
+  // ONNX Runtime refused the option.
+  EPW_STATUS_ORT_REFUSED = 32,
+  // The upload failed; the reports stay, and are returned again.
+  EPW_STATUS_UPLOAD = 40,
+  // The time was over before the work.
+  EPW_STATUS_TIMEOUT = 41,
+  // A bug of epwatch. The host goes on.
+  EPW_STATUS_PANIC = 100,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum EpwStatus EpwStatus;
+#else
+typedef int32_t EpwStatus;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// UTF-8 text. It need not end in NUL.
+typedef struct EpwText {
+  // NULL if the text is empty.
+  const char *data;
+  // Bytes.
+  size_t length;
+} EpwText;
+
+// Configuration. Only the first five fields are needed.
+typedef struct EpwConfig {
+  // sizeof(EpwConfig)
+  size_t size;
+  // The app's id at the collector.
+  struct EpwText app_id;
+  // The collector's address, https://HOST:4717.
+  struct EpwText endpoint;
+  // The key that authenticates the app.
+  struct EpwText app_key;
+  // A private folder of the app, which epwatch creates.
+  struct EpwText folder;
+  // The app's version as its users see it.
+  struct EpwText app_version;
+  // The app's build.
+  struct EpwText app_build;
+  // The default is "production".
+  struct EpwText environment;
+  // Language of the binding; the default is "c".
+  struct EpwText language;
+  // Id of the operator's public key, if directives are obeyed.
+  struct EpwText directive_key_id;
+  // The Ed25519 public key: 64 hexadecimal digits.
+  struct EpwText directive_key;
+  // Android: Build.SOC_MODEL, else Build.HARDWARE. Without any fact epwatch reads what Linux reports.
+  struct EpwText chipset;
+  // Android: Build.SOC_MANUFACTURER.
+  struct EpwText soc_manufacturer;
+  // Android: Build.BOARD.
+  struct EpwText board;
+  // For example "arm64-v8a".
+  struct EpwText abi;
+  // Of the device.
+  struct EpwText manufacturer;
+  // Of the device.
+  struct EpwText device_model;
+  // For example "android".
+  struct EpwText os;
+  // For example "15".
+  struct EpwText os_version;
+  // Android: Build.VERSION.SECURITY_PATCH.
+  struct EpwText security_patch;
+  // Android: Build.FINGERPRINT. Only its hash is kept.
+  struct EpwText vendor_fingerprint;
+  // Package of the QNN EP, for example "onnxruntime-qnn".
+  struct EpwText ep_package;
+  // Its version.
+  struct EpwText ep_version;
+  // QAIRT version of the runtime.
+  struct EpwText qnn_sdk_version;
+  // Bytes of memory; 0 is unknown.
+  uint64_t ram_bytes;
+  // Time between two reports; 0 is 15 minutes.
+  uint64_t report_interval_ms;
+  // Bytes a day over metered networks; 0 sends nothing there.
+  uint64_t metered_bytes_per_day;
+  // Android's API level; 0 is unknown.
+  uint32_t api_level;
+  // Not 0 once the user has consented.
+  int32_t has_consent;
+  // Not 0: the host sends, see epw_next_upload. Always so in a build without gRPC.
+  int32_t sends_by_host;
+  // Not 0: epw_set_conditions will report the thermal status.
+  int32_t reports_thermal;
+  // Not 0: epw_set_conditions will report power save.
+  int32_t reports_power_save;
+  // Not 0 allows http:// to other hosts than this one, for test networks.
+  int32_t allows_plaintext;
+} EpwConfig;
+
+// The SDK of this process.
+typedef struct EpwWatch {
+  // 0 is none.
+  uint64_t id;
+} EpwWatch;
+
+// Facts for epw_preflight. Empty is not checked.
+typedef struct EpwPreflight {
+  // sizeof(EpwPreflight)
+  size_t size;
+  // As passed to the QNN EP.
+  struct EpwText backend_path;
+  // As passed to the QNN EP.
+  struct EpwText soc_model;
+  // Android: applicationInfo.nativeLibraryDir.
+  struct EpwText native_library_dir;
+  // QAIRT version of the model's export.
+  struct EpwText model_qairt;
+  // QAIRT version of the runtime.
+  struct EpwText runtime_qairt;
+  // Version of the QNN plugin.
+  struct EpwText plugin_version;
+  // Whether the manifest declares libcdsprpc.so: 1 yes, -1 no, 0 not known.
+  int32_t declares_rpc_library;
+} EpwPreflight;
+
+// What the operator's directives ask of a session.
+typedef struct EpwPlan {
+  // 0 is none.
+  uint64_t id;
+} EpwPlan;
+
+// A model, and how its session is made.
+typedef struct EpwModel {
+  // sizeof(EpwModel)
+  size_t size;
+  // 1 to 128 bytes.
+  struct EpwText id;
+  // 1 to 64 bytes.
+  struct EpwText version;
+  // SHA-256 of the file as 64 hexadecimal digits, or empty.
+  struct EpwText sha256;
+  // The EPs that the app asks for, for example "QNNExecutionProvider", without the CPU's.
+  const struct EpwText *requested_eps;
+  // Length of requested_eps.
+  size_t n_requested_eps;
+  // Codes of reasons that the host has, for example "no_ep_device".
+  const struct EpwText *reasons;
+  // Length of reasons.
+  size_t n_reasons;
+  // QNN's htp_performance_mode.
+  struct EpwText performance_mode;
+  // QNN's soc_model.
+  struct EpwText soc_model;
+  // QNN's htp_arch.
+  struct EpwText htp_arch;
+  // The variant that was loaded, if the plan prefers one.
+  struct EpwText variant;
+  // The plan that the session follows, or 0.
+  struct EpwPlan plan;
+  // Time that the session's creation took; 0 is not known.
+  uint64_t creation_ns;
+  // Not 0: the session replaces one whose run failed, for example because the DSP restarted.
+  int32_t after_run_error;
+} EpwModel;
+
+// An observed session.
+typedef struct EpwSession {
+  // 0 is none.
+  uint64_t id;
+} EpwSession;
+
+// A run that the host measured.
+typedef struct EpwRun {
+  // When it began, in nanoseconds of CLOCK_MONOTONIC (epw_now).
+  uint64_t began_ns;
+  // How long it took.
+  uint64_t latency_ns;
+} EpwRun;
+
+// A request to the collector. It is open until its answer or failure is given.
+typedef struct EpwUpload {
+  // 0 is none.
+  uint64_t id;
+} EpwUpload;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Copies the sentence to this thread's last status other than 0 and 1.
+EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
+
+// Starts the SDK. A thread of its own does all work with files and the network.
+EpwStatus epw_start(const struct EpwConfig *config, struct EpwWatch *watch);
+
+// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy.
+EpwStatus epw_stop(struct EpwWatch watch,
+                   uint64_t timeout_ms);
+
+// Gives or withdraws the user's consent. A withdrawal wipes the folder and asks the collector to delete everything.
+EpwStatus epw_set_consent(struct EpwWatch watch,
+                          int32_t is_given);
+
+// Sets the conditions of runs from now on. `thermal` is Android's status, 0 to 6; `power_save` is 0 or 1; -1 is not
+// known.
+EpwStatus epw_set_conditions(struct EpwWatch watch,
+                             int32_t thermal,
+                             int32_t power_save,
+                             struct EpwText performance_mode);
+
+// Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
+EpwStatus epw_set_network(struct EpwWatch watch, int32_t network);
+
+// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
+EpwStatus epw_seal(struct EpwWatch watch);
+
+// Seals and sends everything, if the library sends by itself. Blocks at most the given time.
+EpwStatus epw_flush(struct EpwWatch watch, uint64_t timeout_ms);
+
+// Copies one JSON object: sessions with placements and reasons, checks, directives, the last upload, the last
+// problem. May wait for the disk.
+EpwStatus epw_explain(struct EpwWatch watch, char *buffer, size_t capacity, size_t *length);
+
+// Counts causes that keep the NPU from starting; epw_explain lists them. Touches the disk.
+EpwStatus epw_preflight(struct EpwWatch watch, const struct EpwPreflight *facts, size_t *n_found);
+
+// Asks the directives for the next session of a model. Waits at most the given time for them to be read; that takes
+// milliseconds at the start of a process. Close the plan after the session was observed.
+EpwStatus epw_plan(struct EpwWatch watch,
+                   const struct EpwModel *model,
+                   uint64_t timeout_ms,
+                   struct EpwPlan *plan);
+
+// Writes 1 if the session may use the NPU, 0 if it must be made for the CPU.
+EpwStatus epw_plan_use_npu(struct EpwPlan plan, int32_t *use_npu);
+
+// Copies the variant of the model to load if the app has it; empty for the usual one.
+EpwStatus epw_plan_variant(struct EpwPlan plan, char *buffer, size_t capacity, size_t *length);
+
+// Closes a plan.
+EpwStatus epw_plan_close(struct EpwPlan plan);
+
+// Makes sessions of these OrtSessionOptions keep the EP of each node: call it before the session is made.
+// `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. Whatever the status,
+// the session can be made.
+EpwStatus epw_prepare_options(const void *ort_api_base,
+                              void *options);
+
+// Observes an OrtSession, and reads its placement once. The session stays the host's, which may close it after this
+// call. Without ONNX Runtime or session (NULL) runs are measured, and epw_explain_session has the reason.
+EpwStatus epw_observe(struct EpwWatch watch,
+                      const void *ort_api_base,
+                      const void *session,
+                      const struct EpwModel *model,
+                      struct EpwSession *observed);
+
+// Counts a session that could not be made, with ONNX Runtime's error code and message. Paths and numbers in the message
+// do not leave the device.
+EpwStatus epw_start_failed(struct EpwWatch watch,
+                           const void *ort_api_base,
+                           const struct EpwModel *model,
+                           int32_t ort_error_code,
+                           struct EpwText message);
+
+// Returns nanoseconds of CLOCK_MONOTONIC, the clock of Java's System.nanoTime on Android and Linux.
+uint64_t epw_now(void);
+
+// Records a run of a model with a fixed input shape. Never blocks, and reads no clock.
+EpwStatus epw_record(struct EpwSession session, uint64_t began_ns, uint64_t latency_ns);
+
+// As epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224"; a session has 8 of them,
+// and further ones count together.
+EpwStatus epw_record_shape(struct EpwSession session,
+                           uint64_t began_ns,
+                           uint64_t latency_ns,
+                           struct EpwText shape);
+
+// Records runs of a model with a fixed input shape.
+EpwStatus epw_record_all(struct EpwSession session, const struct EpwRun *runs, size_t n_runs);
+
+// Counts a run that failed with this code of ONNX Runtime. 15 (ORT_DEVICE_RESET) is a restart of the DSP: make the
+// session again, with after_run_error.
+EpwStatus epw_record_error(struct EpwSession session,
+                           int32_t ort_error_code);
+
+// Copies the session's part of epw_explain: EPs, nodes on the CPU, fingerprints, reasons. Never waits for the disk.
+EpwStatus epw_explain_session(struct EpwSession session,
+                              char *buffer,
+                              size_t capacity,
+                              size_t *length);
+
+// Ends a session's record. Its runs are sealed with the next report.
+EpwStatus epw_session_close(struct EpwSession session);
+
+// Returns the next request of a host that sends by itself, EPW_STATUS_NONE if nothing is to be sent now. Touches the
+// disk: call it from a background thread, one request at a time. POST epw_upload_body to the endpoint with the path
+// of epw_upload_path, `content-type: application/proto` and `authorization: Bearer <app key>`.
+EpwStatus epw_next_upload(struct EpwWatch watch,
+                          struct EpwUpload *upload);
+
+// Copies the path of a request.
+EpwStatus epw_upload_path(struct EpwUpload upload, char *buffer, size_t capacity, size_t *length);
+
+// Copies the body of a request.
+EpwStatus epw_upload_body(struct EpwUpload upload, char *buffer, size_t capacity, size_t *length);
+
+// Gives the body of the collector's answer with HTTP status 200, and closes the request.
+EpwStatus epw_upload_answer(struct EpwUpload upload, const uint8_t *answer, size_t length);
+
+// Gives another HTTP status of the collector, or 0 if there was none, and closes the request. `retry_after_ms` is
+// the collector's retry-after, or 0; `message` is for epw_explain.
+EpwStatus epw_upload_failed(struct EpwUpload upload,
+                            int32_t http_status,
+                            uint64_t retry_after_ms,
+                            struct EpwText message);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* EPWATCH_H */

@@ -1,0 +1,182 @@
+//! Handles: index and generation of a slot.
+//!
+//! Slots are never freed, so a handle of a closed value finds its slot and another generation there. A call holds the
+//! slot's read lock while it uses the value; `close` waits for it. Calls on the inference path only try that lock, and
+//! fail while `close` holds it.
+
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+
+use crate::status::{EpwStatus, Failure};
+
+const CHUNK: usize = 64;
+const CHUNKS: usize = 64;
+const KIND_SHIFT: u32 = 24;
+const GENERATION_SHIFT: u32 = 32;
+/// Handles are positive as Java's `long`. A slot of this generation is not used again.
+const LAST_GENERATION: u32 = i32::MAX.cast_unsigned();
+
+/// Values of one kind, at most 4,096 at a time.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    kind: u8,
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+type Slot<T> = RwLock<Held<T>>;
+
+#[derive(Debug)]
+struct Held<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+#[derive(Debug)]
+struct Free {
+    closed: Vec<usize>,
+    /// The first slot that was never used.
+    next: usize,
+}
+
+impl<T> Table<T> {
+    pub(crate) const fn new(kind: u8) -> Self {
+        Self {
+            kind,
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            free: Mutex::new(Free {
+                closed: Vec::new(),
+                next: 0,
+            }),
+        }
+    }
+
+    /// Keeps a value, and returns its handle.
+    pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
+        let index = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.closed.pop() {
+                Some(index) => index,
+                None if free.next < CHUNK * CHUNKS => {
+                    free.next += 1;
+                    free.next - 1
+                }
+                None => {
+                    let text = format!("{} handles are open; close some", CHUNK * CHUNKS);
+                    return Err(Failure::new(EpwStatus::TooMany, text));
+                }
+            }
+        };
+        let chunk = self.chunks[index / CHUNK].get_or_init(|| {
+            let slots = std::iter::repeat_with(|| {
+                RwLock::new(Held {
+                    generation: 1,
+                    value: None,
+                })
+            });
+            slots.take(CHUNK).collect()
+        });
+        let slot = &chunk[index % CHUNK];
+        let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
+        held.value = Some(value);
+        let generation = u64::from(held.generation) << GENERATION_SHIFT;
+        Ok(generation | u64::from(self.kind) << KIND_SHIFT | index as u64)
+    }
+
+    /// Ends a handle, and returns its value. Waits for calls that use it.
+    pub(crate) fn remove(&self, handle: u64) -> Result<T, Failure> {
+        let (index, slot) = self.slot(handle).ok_or_else(closed)?;
+        let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
+        if held.generation != generation_of(handle) {
+            return Err(closed());
+        }
+        let value = held.value.take().ok_or_else(closed)?;
+        held.generation += 1;
+        if held.generation < LAST_GENERATION {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.closed.push(index);
+        }
+        Ok(value)
+    }
+
+    /// Uses a value.
+    pub(crate) fn with<R>(&self, handle: u64, call: impl FnOnce(&T) -> R) -> Result<R, Failure> {
+        let (_, slot) = self.slot(handle).ok_or_else(closed)?;
+        let held = slot.read().unwrap_or_else(PoisonError::into_inner);
+        held_by(&held, handle).map(call).ok_or_else(closed)
+    }
+
+    /// As [`Self::with`], without waiting; `None` if the handle is closed or being closed.
+    #[inline]
+    pub(crate) fn try_with<R>(&self, handle: u64, call: impl FnOnce(&T) -> R) -> Option<R> {
+        let (_, slot) = self.slot(handle)?;
+        let held: RwLockReadGuard<'_, Held<T>> = match slot.try_read() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        held_by(&held, handle).map(call)
+    }
+
+    #[inline]
+    fn slot(&self, handle: u64) -> Option<(usize, &Slot<T>)> {
+        let number = handle & ((1 << KIND_SHIFT) - 1);
+        let is_its_kind = (handle >> KIND_SHIFT) & 0xff == u64::from(self.kind);
+        let index = usize::try_from(number).ok().filter(|_| is_its_kind)?;
+        let chunk = self.chunks.get(index / CHUNK)?.get()?;
+        Some((index, &chunk[index % CHUNK]))
+    }
+}
+
+#[inline]
+fn held_by<T>(held: &Held<T>, handle: u64) -> Option<&T> {
+    let is_its = held.generation == generation_of(handle);
+    held.value.as_ref().filter(|_| is_its)
+}
+
+#[inline]
+fn generation_of(handle: u64) -> u32 {
+    u32::try_from(handle >> GENERATION_SHIFT).unwrap_or(0)
+}
+
+#[cold]
+pub(crate) fn closed() -> Failure {
+    let text = "the handle is closed, or of another kind";
+    Failure::new(EpwStatus::Closed, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_or_foreign_handle_is_refused_for_ever() {
+        let (numbers, others) = (Table::new(1), Table::new(2));
+        let first = numbers.insert(10).unwrap();
+        assert_eq!(numbers.with(first, |n| *n).unwrap(), 10);
+        assert!(others.insert(20).is_ok());
+        assert!(others.try_with(first, |n: &i32| *n).is_none());
+        assert_eq!(numbers.remove(first).unwrap(), 10);
+        // The slot is used again, under another handle.
+        let second = numbers.insert(11).unwrap();
+        assert_ne!(first, second);
+        assert!(i64::try_from(second).is_ok_and(|handle| handle > 0));
+        for handle in [first, 0, 1, u64::MAX, second ^ (1 << 40)] {
+            assert!(numbers.try_with(handle, |_| ()).is_none());
+            let refused = numbers.with(handle, |_| ()).unwrap_err();
+            assert_eq!(refused.status, EpwStatus::Closed);
+            assert!(numbers.remove(handle).is_err());
+        }
+        assert_eq!(numbers.try_with(second, |n| *n), Some(11));
+    }
+
+    #[test]
+    fn too_many_handles_are_an_error() {
+        let table = Table::new(1);
+        let open: Vec<_> = (0..CHUNK * CHUNKS)
+            .map(|n| table.insert(n).unwrap())
+            .collect();
+        assert_eq!(table.insert(0).unwrap_err().status, EpwStatus::TooMany);
+        assert_eq!(table.remove(open[4_000]).unwrap(), 4_000);
+        assert!(table.insert(0).is_ok());
+    }
+}

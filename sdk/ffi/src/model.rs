@@ -1,0 +1,89 @@
+//! A model as the host describes it, and the plan that its session follows.
+
+use epwatch_sdk::{ModelInfo, SessionPlan, proto::ModelHash};
+
+use crate::{
+    handle::Table,
+    status::{EpwStatus, Failure},
+    text::{self, EpwText, array},
+};
+
+pub(crate) static PLANS: Table<SessionPlan> = Table::new(2);
+
+/// Most EPs or reasons of a model.
+const MAX_NAMES: usize = 64;
+
+/// What the operator's directives ask of a session.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwPlan {
+    /// 0 is none.
+    pub id: u64,
+}
+
+/// A model, and how its session is made.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwModel {
+    /// sizeof(EpwModel)
+    pub size: usize,
+    /// 1 to 128 bytes.
+    pub id: EpwText,
+    /// 1 to 64 bytes.
+    pub version: EpwText,
+    /// SHA-256 of the file as 64 hexadecimal digits, or empty.
+    pub sha256: EpwText,
+    /// The EPs that the app asks for, for example "QNNExecutionProvider", without the CPU's.
+    pub requested_eps: *const EpwText,
+    /// Length of requested_eps.
+    pub n_requested_eps: usize,
+    /// Codes of reasons that the host has, for example "no_ep_device".
+    pub reasons: *const EpwText,
+    /// Length of reasons.
+    pub n_reasons: usize,
+    /// QNN's htp_performance_mode.
+    pub performance_mode: EpwText,
+    /// QNN's soc_model.
+    pub soc_model: EpwText,
+    /// QNN's htp_arch.
+    pub htp_arch: EpwText,
+    /// The variant that was loaded, if the plan prefers one.
+    pub variant: EpwText,
+    /// The plan that the session follows, or 0.
+    pub plan: EpwPlan,
+    /// Time that the session's creation took; 0 is not known.
+    pub creation_ns: u64,
+    /// Not 0: the session replaces one whose run failed, for example because the DSP restarted.
+    pub after_run_error: i32,
+}
+
+// SAFETY: numbers, pointers and texts of both.
+unsafe impl text::Versioned for EpwModel {
+    const NAME: &'static str = "EpwModel";
+}
+
+/// # Safety
+/// The texts must be valid.
+pub(crate) unsafe fn model_info(model: &EpwModel) -> Result<ModelInfo, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let (id, version, sha256) =
+        unsafe { (model.id.get()?, model.version.get()?, model.sha256.get()?) };
+    let info = ModelInfo::new(id, version);
+    let info = info.map_err(|error| Failure::new(EpwStatus::Config, error.to_string()))?;
+    if sha256.is_empty() {
+        return Ok(info);
+    }
+    let hash = ModelHash::from_hex(sha256);
+    let hash = hash.ok_or_else(|| Failure::invalid("sha256 is not 64 hexadecimal digits"))?;
+    Ok(info.with_sha256(hash))
+}
+
+/// # Safety
+/// The array and its texts must be valid.
+pub(crate) unsafe fn names(data: *const EpwText, length: usize) -> Result<Vec<String>, Failure> {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let texts = array(data, length, MAX_NAMES)?.iter();
+        texts.map(|text| text.get().map(str::to_owned)).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! What the operator's directives ask of the next session.
+
+use std::{ffi::c_char, time::Duration};
+
+use epwatch_sdk::{ModelInfo, SessionPlan};
+
+use crate::{
+    model::{EpwModel, EpwPlan, PLANS, model_info},
+    status::{EpwStatus, Failure, guarded},
+    text::{self, copy_out, write},
+    watch::EpwWatch,
+};
+
+/// Asks the directives for the next session of a model. Waits at most the given time for them to be read; that takes
+/// milliseconds at the start of a process. Close the plan after the session was observed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_plan(
+    watch: EpwWatch,
+    model: *const EpwModel,
+    timeout_ms: u64,
+    plan: *mut EpwPlan,
+) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let model = model_info(&text::read(model)?)?;
+        let id = self::plan(watch.id, &model, timeout_ms)?;
+        write(plan, EpwPlan { id })
+    })
+}
+
+pub(crate) fn plan(watch: u64, model: &ModelInfo, timeout_ms: u64) -> Result<u64, Failure> {
+    let plan = crate::watch::watch(watch)?.plan_within(model, Duration::from_millis(timeout_ms));
+    PLANS.insert(plan)
+}
+
+/// Writes 1 if the session may use the NPU, 0 if it must be made for the CPU.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_plan_use_npu(plan: EpwPlan, use_npu: *mut i32) -> EpwStatus {
+    guarded(|| {
+        let answer = PLANS.with(plan.id, SessionPlan::use_npu)?;
+        // SAFETY: the head of the header.
+        unsafe { write(use_npu, i32::from(answer)) }
+    })
+}
+
+/// Copies the variant of the model to load if the app has it; empty for the usual one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_plan_variant(
+    plan: EpwPlan,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> EpwStatus {
+    guarded(|| {
+        let variant = plan_variant(plan.id)?;
+        // SAFETY: the head of the header.
+        unsafe { copy_out(variant.as_bytes(), buffer, capacity, length) }
+    })
+}
+
+pub(crate) fn plan_variant(plan: u64) -> Result<String, Failure> {
+    PLANS.with(plan, |plan| {
+        plan.preferred_variant().unwrap_or_default().to_owned()
+    })
+}
+
+/// Closes a plan.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_plan_close(plan: EpwPlan) -> EpwStatus {
+    guarded(|| PLANS.remove(plan.id).map(|_| EpwStatus::Ok))
+}

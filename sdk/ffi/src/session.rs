@@ -1,0 +1,297 @@
+//! A session of the host's own ONNX Runtime: prepared, observed, recorded, closed.
+
+use std::{
+    ffi::{c_char, c_void},
+    time::Duration,
+};
+
+use epwatch_sdk::{
+    AttachRequest, AttachedSession, HostRuntime, PrepareError, SessionPlan, Watch,
+    proto::{ReasonCode, SessionOptions},
+};
+
+use crate::{
+    handle::{Table, closed},
+    model::{EpwModel, PLANS, model_info, names},
+    status::{EpwStatus, Failure, guarded},
+    text::{self, EpwText, Foreign, array, copy_out, write},
+    watch::EpwWatch,
+};
+
+pub(crate) static SESSIONS: Table<Observed> = Table::new(3);
+
+/// An observed session, and the SDK that it belongs to.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) session: AttachedSession,
+    watch: Watch,
+}
+
+/// An observed session.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwSession {
+    /// 0 is none.
+    pub id: u64,
+}
+
+/// A run that the host measured.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwRun {
+    /// When it began, in nanoseconds of CLOCK_MONOTONIC (epw_now).
+    pub began_ns: u64,
+    /// How long it took.
+    pub latency_ns: u64,
+}
+
+/// # Safety
+/// The texts must be valid.
+unsafe fn request(
+    watch: &Watch,
+    runtime: Option<HostRuntime>,
+    model: &EpwModel,
+) -> Result<AttachRequest, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let (info, eps, reasons, variant, options) = unsafe {
+        let options = SessionOptions {
+            performance_mode: model.performance_mode.get()?.to_owned(),
+            soc_model: model.soc_model.get()?.to_owned(),
+            htp_arch: model.htp_arch.get()?.to_owned(),
+            ..SessionOptions::default()
+        };
+        (
+            model_info(model)?,
+            names(model.requested_eps, model.n_requested_eps)?,
+            names(model.reasons, model.n_reasons)?,
+            model.variant.get()?,
+            options,
+        )
+    };
+    let reason = |name: &String| {
+        let unknown = || Failure::invalid(format!("{name:?} is no code of a reason"));
+        ReasonCode::from_name(name).ok_or_else(unknown)
+    };
+    let reasons = reasons.iter().map(reason).collect::<Result<Vec<_>, _>>()?;
+    let mut request = watch
+        .attach(info, runtime)
+        .requesting(eps)
+        .with_options(options)
+        .with_reasons(reasons);
+    if model.plan.id != 0 {
+        request = request.with_plan(&PLANS.with(model.plan.id, SessionPlan::clone)?);
+    }
+    if !variant.is_empty() {
+        request = request.with_variant(variant);
+    }
+    if model.after_run_error != 0 {
+        request = request.after_run_error();
+    }
+    Ok(request)
+}
+
+/// The host's runtime: the one given, else the one that is loaded.
+///
+/// # Safety
+/// `base` must be null or an `OrtApiBase`.
+unsafe fn runtime_of(base: Foreign) -> Option<HostRuntime> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { HostRuntime::from_base(base) }.or_else(HostRuntime::loaded)
+}
+
+/// # Safety
+/// The session must be one of the runtime, and alive; the texts must be valid.
+pub(crate) unsafe fn observe(
+    watch: Watch,
+    runtime: Option<HostRuntime>,
+    session: Foreign,
+    model: &EpwModel,
+) -> Result<u64, Failure> {
+    let creation = (model.creation_ns > 0).then(|| Duration::from_nanos(model.creation_ns));
+    // SAFETY: guaranteed by the caller.
+    let session = unsafe {
+        let session = runtime.and_then(|runtime| runtime.session(session));
+        request(&watch, runtime, model)?.observe(session, creation)
+    };
+    SESSIONS.insert(Observed { session, watch })
+}
+
+/// # Safety
+/// The texts must be valid.
+pub(crate) unsafe fn start_failed(
+    watch: &Watch,
+    runtime: Option<HostRuntime>,
+    model: &EpwModel,
+    code: i32,
+    message: &str,
+) -> Result<EpwStatus, Failure> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { request(watch, runtime, model)? }.failed(code, message);
+    Ok(EpwStatus::Ok)
+}
+
+/// Makes sessions of these OrtSessionOptions keep the EP of each node: call it before the session is made.
+/// `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. Whatever the status,
+/// the session can be made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_prepare_options(
+    ort_api_base: *const c_void,
+    options: *mut c_void,
+) -> EpwStatus {
+    // SAFETY: the head of the header; the options are those of the host's ONNX Runtime.
+    guarded(|| unsafe {
+        let Some(runtime) = runtime_of(ort_api_base) else {
+            let text = "no ONNX Runtime is loaded; load it first, or give its OrtApiBase";
+            return Err(Failure::new(EpwStatus::OrtNotFound, text));
+        };
+        match runtime.record_assignment(options) {
+            Ok(()) => Ok(EpwStatus::Ok),
+            Err(error) => {
+                let status = match error {
+                    PrepareError::TooOld { .. } => EpwStatus::OrtTooOld,
+                    _ => EpwStatus::OrtRefused,
+                };
+                Err(Failure::new(status, error.to_string()))
+            }
+        }
+    })
+}
+
+/// Observes an OrtSession, and reads its placement once. The session stays the host's, which may close it after this
+/// call. Without ONNX Runtime or session (NULL) runs are measured, and epw_explain_session has the reason.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_observe(
+    watch: EpwWatch,
+    ort_api_base: *const c_void,
+    session: *const c_void,
+    model: *const EpwModel,
+    observed: *mut EpwSession,
+) -> EpwStatus {
+    // SAFETY: the head of the header; the session is one of the host's ONNX Runtime.
+    guarded(|| unsafe {
+        let model = text::read(model)?;
+        let watch = crate::watch::watch(watch.id)?;
+        let id = self::observe(watch, runtime_of(ort_api_base), session, &model)?;
+        write(observed, EpwSession { id })
+    })
+}
+
+/// Counts a session that could not be made, with ONNX Runtime's error code and message. Paths and numbers in the message
+/// do not leave the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_start_failed(
+    watch: EpwWatch,
+    ort_api_base: *const c_void,
+    model: *const EpwModel,
+    ort_error_code: i32,
+    message: EpwText,
+) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let model = text::read(model)?;
+        let watch = crate::watch::watch(watch.id)?;
+        let runtime = runtime_of(ort_api_base);
+        self::start_failed(&watch, runtime, &model, ort_error_code, message.get()?)
+    })
+}
+
+/// Returns nanoseconds of CLOCK_MONOTONIC, the clock of Java's System.nanoTime on Android and Linux.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_now() -> u64 {
+    u64::try_from(AttachedSession::now().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Records a run of a model with a fixed input shape. Never blocks, and reads no clock.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64) -> EpwStatus {
+    on_path(session.id, |observed| {
+        let (began, latency) = (
+            Duration::from_nanos(began_ns),
+            Duration::from_nanos(latency_ns),
+        );
+        observed.record(began, latency);
+    })
+}
+
+/// A call on the inference path.
+#[inline]
+pub(crate) fn on_path(session: u64, call: impl FnOnce(&AttachedSession)) -> EpwStatus {
+    guarded(|| {
+        let done = SESSIONS.try_with(session, |observed| call(&observed.session));
+        done.map(|()| EpwStatus::Ok).ok_or_else(closed)
+    })
+}
+
+/// As epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224"; a session has 8 of them,
+/// and further ones count together.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_record_shape(
+    session: EpwSession,
+    began_ns: u64,
+    latency_ns: u64,
+    shape: EpwText,
+) -> EpwStatus {
+    guarded(|| {
+        // SAFETY: the head of the header.
+        let shape = unsafe { shape.get()? };
+        let (began, latency) = (
+            Duration::from_nanos(began_ns),
+            Duration::from_nanos(latency_ns),
+        );
+        let record = |o: &Observed| o.session.record_shape(began, latency, shape);
+        let done = SESSIONS.try_with(session.id, record);
+        done.map(|()| EpwStatus::Ok).ok_or_else(closed)
+    })
+}
+
+/// Records runs of a model with a fixed input shape.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_record_all(
+    session: EpwSession,
+    runs: *const EpwRun,
+    n_runs: usize,
+) -> EpwStatus {
+    guarded(|| {
+        // SAFETY: the head of the header.
+        let runs = unsafe { array(runs, n_runs, usize::MAX >> 8)? };
+        Ok(on_path(session.id, |observed| {
+            for run in runs {
+                let began = Duration::from_nanos(run.began_ns);
+                observed.record(began, Duration::from_nanos(run.latency_ns));
+            }
+        }))
+    })
+}
+
+/// Counts a run that failed with this code of ONNX Runtime. 15 (ORT_DEVICE_RESET) is a restart of the DSP: make the
+/// session again, with after_run_error.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_record_error(session: EpwSession, ort_error_code: i32) -> EpwStatus {
+    on_path(session.id, |observed| observed.record_error(ort_error_code))
+}
+
+/// Copies the session's part of epw_explain: EPs, nodes on the CPU, fingerprints, reasons. Never waits for the disk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_explain_session(
+    session: EpwSession,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> EpwStatus {
+    guarded(|| {
+        let json = explain_session(session.id)?;
+        // SAFETY: the head of the header.
+        unsafe { copy_out(json.as_bytes(), buffer, capacity, length) }
+    })
+}
+
+pub(crate) fn explain_session(session: u64) -> Result<String, Failure> {
+    let explained = SESSIONS.with(session, |o| o.watch.explain_session(o.session.uid()))?;
+    Ok(explained.map_or_else(|| "{}".to_owned(), |session| session.to_json()))
+}
+
+/// Ends a session's record. Its runs are sealed with the next report.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_session_close(session: EpwSession) -> EpwStatus {
+    guarded(|| SESSIONS.remove(session.id).map(|_| EpwStatus::Ok))
+}

@@ -1,0 +1,105 @@
+//! Status codes, the sentence to the last one, and the guard around every entry point.
+
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// Result of a call. Numbers are never used again; a later version may have others.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpwStatus {
+    /// Done.
+    Ok = 0,
+    /// There is nothing, which is no error.
+    None = 1,
+    /// A null pointer, or a value out of range.
+    InvalidArgument = 10,
+    /// The struct's size is none of this library or an older one.
+    StructSize = 11,
+    /// A text is no UTF-8.
+    NotUtf8 = 12,
+    /// The handle is closed, or of another kind.
+    Closed = 13,
+    /// Too many handles are open.
+    TooMany = 14,
+    /// The configuration is refused.
+    Config = 20,
+    /// The SDK's thread could not be started.
+    Start = 21,
+    /// No ONNX Runtime is loaded in this process.
+    OrtNotFound = 30,
+    /// ONNX Runtime is older than 1.24: runs are measured, without placement.
+    OrtTooOld = 31,
+    /// ONNX Runtime refused the option.
+    OrtRefused = 32,
+    /// The upload failed; the reports stay, and are returned again.
+    Upload = 40,
+    /// The time was over before the work.
+    Timeout = 41,
+    /// A bug of epwatch. The host goes on.
+    Panic = 100,
+}
+
+/// A status other than success, with its sentence.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: EpwStatus,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: EpwStatus, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { status, text }
+    }
+
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(EpwStatus::InvalidArgument, text)
+    }
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Makes a call, and returns its status.
+#[inline]
+pub(crate) fn guarded(call: impl FnOnce() -> Result<EpwStatus, Failure>) -> EpwStatus {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(status)) => status,
+        Ok(Err(failure)) => keep(failure),
+        Err(_panic) => {
+            let text = "internal error of epwatch; standard error has the details";
+            keep(Failure::new(EpwStatus::Panic, text))
+        }
+    }
+}
+
+/// Keeps the sentence for `epw_last_error`.
+#[cold]
+fn keep(failure: Failure) -> EpwStatus {
+    // A thread that ends has no place for it.
+    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = failure.text);
+    failure.status
+}
+
+pub(crate) fn last_error() -> String {
+    let last = LAST_ERROR.try_with(|last| last.borrow().clone());
+    last.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_status_and_a_sentence() {
+        assert_eq!(guarded(|| panic!("on purpose")), EpwStatus::Panic);
+        assert!(last_error().contains("internal error"));
+        assert_eq!(guarded(|| Ok(EpwStatus::Ok)), EpwStatus::Ok);
+        std::thread::spawn(|| assert_eq!(last_error(), ""))
+            .join()
+            .unwrap();
+    }
+}

@@ -1,0 +1,238 @@
+//! Texts and structs across the border.
+
+use std::{
+    ffi::{c_char, c_void},
+    mem::MaybeUninit,
+    ptr, slice,
+};
+
+use crate::status::{EpwStatus, Failure, guarded, last_error};
+
+/// UTF-8 text. It need not end in NUL.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwText {
+    /// NULL if the text is empty.
+    pub data: *const c_char,
+    /// Bytes.
+    pub length: usize,
+}
+
+/// Longest text that is read, in bytes. Every text of a report is far shorter.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Larger than any struct will be.
+const MAX_STRUCT_BYTES: usize = 64 << 10;
+
+impl EpwText {
+    /// A text that lives as long as the bytes.
+    #[cfg(feature = "jni")]
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self {
+            data: bytes.as_ptr().cast(),
+            length: bytes.len(),
+        }
+    }
+
+    /// # Safety
+    /// The text must be valid.
+    pub(crate) unsafe fn get<'a>(self) -> Result<&'a str, Failure> {
+        // SAFETY: guaranteed by the caller.
+        let bytes = unsafe { array(self.data.cast::<u8>(), self.length, MAX_BYTES)? };
+        let text = std::str::from_utf8(bytes);
+        text.map_err(|error| Failure::new(EpwStatus::NotUtf8, format!("no UTF-8: {error}")))
+    }
+}
+
+/// # Safety
+/// `data` must be null or hold `length` values.
+pub(crate) unsafe fn array<'a, T>(
+    data: *const T,
+    length: usize,
+    most: usize,
+) -> Result<&'a [T], Failure> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if data.is_null() || length > most || !data.is_aligned() {
+        let text =
+            format!("an array or text of {length} is null, misaligned or longer than {most}");
+        return Err(Failure::invalid(text));
+    }
+    // SAFETY: guaranteed by the caller.
+    Ok(unsafe { slice::from_raw_parts(data, length) })
+}
+
+/// A struct whose bytes may all be 0, and whose first field is its size as the caller has compiled it.
+///
+/// # Safety
+/// It must be `repr(C)`, with only numbers and pointers.
+pub(crate) unsafe trait Versioned: Copy {
+    /// What the struct is called in a message.
+    const NAME: &'static str;
+}
+
+/// Copies a struct. A shorter one of an older header is filled with zeros. A longer one of a later header is taken if
+/// the rest is 0.
+///
+/// # Safety
+/// `given` must be null or point to a struct of the size that it names.
+pub(crate) unsafe fn read<T: Versioned>(given: *const T) -> Result<T, Failure> {
+    let bytes = given.cast::<u8>();
+    if given.is_null() || !given.is_aligned() {
+        return Err(Failure::invalid(format!(
+            "{} is null or misaligned",
+            T::NAME
+        )));
+    }
+    // SAFETY: guaranteed by the caller: the size is its first field.
+    let size = unsafe { *given.cast::<usize>() };
+    let (ours, name) = (size_of::<T>(), T::NAME);
+    if !(size_of::<usize>()..=MAX_STRUCT_BYTES).contains(&size) {
+        let text = format!("{name}.size is {size}; set it to sizeof({name})");
+        return Err(Failure::new(EpwStatus::StructSize, text));
+    }
+    let mut copy = MaybeUninit::<T>::zeroed();
+    // SAFETY: the caller's struct has `size` bytes, ours has room for the smaller number.
+    let rest = unsafe {
+        ptr::copy_nonoverlapping(bytes, copy.as_mut_ptr().cast(), size.min(ours));
+        slice::from_raw_parts(bytes.add(size.min(ours)), size.saturating_sub(ours))
+    };
+    if rest.iter().any(|byte| *byte != 0) {
+        let text = format!("{name} sets a field that this library does not have");
+        return Err(Failure::new(EpwStatus::StructSize, text));
+    }
+    // SAFETY: any bytes are numbers and pointers.
+    Ok(unsafe { copy.assume_init() })
+}
+
+/// Copies bytes to the caller.
+///
+/// # Safety
+/// `buffer` must be null or have room for `capacity` bytes; `length` must be null or valid.
+pub(crate) unsafe fn copy_out(
+    bytes: &[u8],
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Result<EpwStatus, Failure> {
+    if length.is_null() {
+        return Err(Failure::invalid("length is null"));
+    }
+    let n = if buffer.is_null() {
+        0
+    } else {
+        bytes.len().min(capacity)
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), n);
+        *length = bytes.len();
+    }
+    Ok(EpwStatus::Ok)
+}
+
+/// Copies the sentence to this thread's last status other than 0 and 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_last_error(
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> EpwStatus {
+    guarded(|| {
+        // SAFETY: the head of the header.
+        unsafe { copy_out(last_error().as_bytes(), buffer, capacity, length) }
+    })
+}
+
+/// Writes a result to the caller.
+///
+/// # Safety
+/// `place` must be null or valid.
+pub(crate) unsafe fn write<T>(place: *mut T, value: T) -> Result<EpwStatus, Failure> {
+    // SAFETY: guaranteed by the caller.
+    match unsafe { place.as_mut() } {
+        Some(place) => *place = value,
+        None => return Err(Failure::invalid("the place for the result is null")),
+    }
+    Ok(EpwStatus::Ok)
+}
+
+/// An opaque pointer that only ONNX Runtime may follow.
+pub(crate) type Foreign = *const c_void;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Old {
+        size: usize,
+        a: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct New {
+        size: usize,
+        a: u64,
+        b: u64,
+    }
+
+    // SAFETY: numbers only.
+    unsafe impl Versioned for Old {
+        const NAME: &'static str = "Old";
+    }
+
+    // SAFETY: numbers only.
+    unsafe impl Versioned for New {
+        const NAME: &'static str = "New";
+    }
+
+    fn status<T>(result: Result<T, Failure>) -> EpwStatus {
+        result.map_or_else(|failure| failure.status, |_| EpwStatus::Ok)
+    }
+
+    #[test]
+    fn structs_of_other_versions_are_read_by_their_size() {
+        let size = size_of::<Old>();
+        let old = Old { size, a: 7 };
+        // SAFETY: a New is read only as far as its size.
+        let read_as_new = unsafe { read(ptr::from_ref(&old).cast::<New>()) };
+        let new = read_as_new.unwrap();
+        assert_eq!((new.a, new.b), (7, 0));
+        let size = size_of::<New>();
+        let mut new = New { size, a: 7, b: 0 };
+        // SAFETY: an Old is the beginning of a New.
+        let read_as_old = unsafe { read(ptr::from_ref(&new).cast::<Old>()) };
+        assert_eq!(read_as_old.unwrap().a, 7);
+        new.b = 1;
+        // SAFETY: as before.
+        let refused = unsafe { read(ptr::from_ref(&new).cast::<Old>()) };
+        assert_eq!(status(refused), EpwStatus::StructSize);
+        for size in [0, 7, usize::MAX] {
+            new.size = size;
+            // SAFETY: the size is refused before the rest is read.
+            let refused = unsafe { read(&raw const new) };
+            assert_eq!(status(refused), EpwStatus::StructSize);
+        }
+        // SAFETY: null is allowed.
+        let null = unsafe { read(ptr::null::<New>()) };
+        assert_eq!(status(null), EpwStatus::InvalidArgument);
+    }
+
+    #[test]
+    fn texts_are_checked() {
+        let text = |data: *const c_char, length| EpwText { data, length };
+        // SAFETY: all are null, or bytes of this function.
+        let get = |t: EpwText| unsafe { t.get() };
+        assert_eq!(get(text(ptr::null(), 0)).unwrap(), "");
+        assert_eq!(get(text(c"abc".as_ptr(), 2)).unwrap(), "ab");
+        assert_eq!(
+            status(get(text(ptr::null(), 1))),
+            EpwStatus::InvalidArgument
+        );
+        assert_eq!(status(get(text(c"\xff".as_ptr(), 1))), EpwStatus::NotUtf8);
+    }
+}

@@ -1,0 +1,374 @@
+//! The SDK of a process: start, consent, conditions, plans, explanations, end.
+
+use std::{ffi::c_char, time::Duration};
+
+use epwatch_sdk::{
+    Conditions, NetworkKind, SdkConfig, Watch,
+    preflight::PreflightFacts,
+    proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex},
+};
+
+use crate::{
+    handle::Table,
+    status::{EpwStatus, Failure, guarded},
+    text::{self, EpwText, copy_out, write},
+};
+
+pub(crate) static WATCHES: Table<Watch> = Table::new(1);
+
+/// The SDK of this process.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwWatch {
+    /// 0 is none.
+    pub id: u64,
+}
+
+/// Configuration. Only the first five fields are needed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwConfig {
+    /// sizeof(EpwConfig)
+    pub size: usize,
+    /// The app's id at the collector.
+    pub app_id: EpwText,
+    /// The collector's address, https://HOST:4717.
+    pub endpoint: EpwText,
+    /// The key that authenticates the app.
+    pub app_key: EpwText,
+    /// A private folder of the app, which epwatch creates.
+    pub folder: EpwText,
+    /// The app's version as its users see it.
+    pub app_version: EpwText,
+    /// The app's build.
+    pub app_build: EpwText,
+    /// The default is "production".
+    pub environment: EpwText,
+    /// Language of the binding; the default is "c".
+    pub language: EpwText,
+    /// Id of the operator's public key, if directives are obeyed.
+    pub directive_key_id: EpwText,
+    /// The Ed25519 public key: 64 hexadecimal digits.
+    pub directive_key: EpwText,
+    /// Android: Build.SOC_MODEL, else Build.HARDWARE. Without any fact epwatch reads what Linux reports.
+    pub chipset: EpwText,
+    /// Android: Build.SOC_MANUFACTURER.
+    pub soc_manufacturer: EpwText,
+    /// Android: Build.BOARD.
+    pub board: EpwText,
+    /// For example "arm64-v8a".
+    pub abi: EpwText,
+    /// Of the device.
+    pub manufacturer: EpwText,
+    /// Of the device.
+    pub device_model: EpwText,
+    /// For example "android".
+    pub os: EpwText,
+    /// For example "15".
+    pub os_version: EpwText,
+    /// Android: Build.VERSION.SECURITY_PATCH.
+    pub security_patch: EpwText,
+    /// Android: Build.FINGERPRINT. Only its hash is kept.
+    pub vendor_fingerprint: EpwText,
+    /// Package of the QNN EP, for example "onnxruntime-qnn".
+    pub ep_package: EpwText,
+    /// Its version.
+    pub ep_version: EpwText,
+    /// QAIRT version of the runtime.
+    pub qnn_sdk_version: EpwText,
+    /// Bytes of memory; 0 is unknown.
+    pub ram_bytes: u64,
+    /// Time between two reports; 0 is 15 minutes.
+    pub report_interval_ms: u64,
+    /// Bytes a day over metered networks; 0 sends nothing there.
+    pub metered_bytes_per_day: u64,
+    /// Android's API level; 0 is unknown.
+    pub api_level: u32,
+    /// Not 0 once the user has consented.
+    pub has_consent: i32,
+    /// Not 0: the host sends, see epw_next_upload. Always so in a build without gRPC.
+    pub sends_by_host: i32,
+    /// Not 0: epw_set_conditions will report the thermal status.
+    pub reports_thermal: i32,
+    /// Not 0: epw_set_conditions will report power save.
+    pub reports_power_save: i32,
+    /// Not 0 allows http:// to other hosts than this one, for test networks.
+    pub allows_plaintext: i32,
+}
+
+// SAFETY: numbers, pointers and texts of both.
+unsafe impl text::Versioned for EpwConfig {
+    const NAME: &'static str = "EpwConfig";
+}
+
+/// Facts for epw_preflight. Empty is not checked.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwPreflight {
+    /// sizeof(EpwPreflight)
+    pub size: usize,
+    /// As passed to the QNN EP.
+    pub backend_path: EpwText,
+    /// As passed to the QNN EP.
+    pub soc_model: EpwText,
+    /// Android: applicationInfo.nativeLibraryDir.
+    pub native_library_dir: EpwText,
+    /// QAIRT version of the model's export.
+    pub model_qairt: EpwText,
+    /// QAIRT version of the runtime.
+    pub runtime_qairt: EpwText,
+    /// Version of the QNN plugin.
+    pub plugin_version: EpwText,
+    /// Whether the manifest declares libcdsprpc.so: 1 yes, -1 no, 0 not known.
+    pub declares_rpc_library: i32,
+}
+
+// SAFETY: numbers, pointers and texts of both.
+unsafe impl text::Versioned for EpwPreflight {
+    const NAME: &'static str = "EpwPreflight";
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
+    // SAFETY: the head of the header.
+    let text = |text: EpwText| unsafe { text.get() };
+    let or = |text: &'static str, given: &str| match given {
+        "" => text.to_owned(),
+        given => given.to_owned(),
+    };
+    let (app_id, endpoint) = (text(given.app_id)?, text(given.endpoint)?);
+    let (app_key, folder) = (text(given.app_key)?, text(given.folder)?);
+    if folder.is_empty() {
+        let text = "folder is empty; give a private folder of the app";
+        return Err(Failure::new(EpwStatus::Config, text));
+    }
+    let runtime = Runtime {
+        ep_package: text(given.ep_package)?.to_owned(),
+        ep_version: text(given.ep_version)?.to_owned(),
+        qnn_sdk_version: text(given.qnn_sdk_version)?.to_owned(),
+        ..Runtime::default()
+    };
+    let mut config = SdkConfig::builder(app_id, endpoint, app_key, folder)
+        .with_app_version(text(given.app_version)?, text(given.app_build)?)
+        .with_environment(or("production", text(given.environment)?))
+        .with_language(&or("c", text(given.language)?))
+        .with_runtime(runtime)
+        .with_consent(given.has_consent != 0)
+        .with_plaintext_to_other_hosts(given.allows_plaintext != 0);
+    if let Some(device) = device_of(given, &text)? {
+        config = config.with_device(device);
+    }
+    let key_id = text(given.directive_key_id)?;
+    if !key_id.is_empty() {
+        let key = unhex(text(given.directive_key)?).and_then(|bytes| bytes.try_into().ok());
+        let wrong = || Failure::new(EpwStatus::Config, "directive_key is not 64 hex digits");
+        config = config.with_directive_key(key_id, key.ok_or_else(wrong)?);
+    }
+    if given.report_interval_ms > 0 {
+        config = config.with_report_interval(ms(given.report_interval_ms));
+    }
+    if given.metered_bytes_per_day > 0 {
+        config = config.with_metered_bytes_per_day(given.metered_bytes_per_day);
+    }
+    if given.sends_by_host != 0 {
+        config = config.with_uploads_by_host();
+    }
+    let refused = |error| Failure::new(EpwStatus::Config, format!("{error}"));
+    config.build().map_err(refused)
+}
+
+/// The facts that the host gave, if it gave any.
+fn device_of<'a>(
+    given: &EpwConfig,
+    text: &dyn Fn(EpwText) -> Result<&'a str, Failure>,
+) -> Result<Option<Device>, Failure> {
+    let owned = |given| text(given).map(str::to_owned);
+    let mut contexts = vec![ContextKind::PerformanceMode, ContextKind::InputShape];
+    contexts.extend((given.reports_thermal != 0).then_some(ContextKind::Thermal));
+    contexts.extend((given.reports_power_save != 0).then_some(ContextKind::PowerSave));
+    let device = Device {
+        chipset_raw: owned(given.chipset)?,
+        soc_manufacturer: owned(given.soc_manufacturer)?,
+        board: owned(given.board)?,
+        abi: owned(given.abi)?,
+        manufacturer: owned(given.manufacturer)?,
+        model: owned(given.device_model)?,
+        os: owned(given.os)?,
+        os_version: owned(given.os_version)?,
+        security_patch: owned(given.security_patch)?,
+        api_level: (given.api_level > 0).then_some(given.api_level),
+        ..Device::default()
+    };
+    if device == Device::default() {
+        return Ok(None);
+    }
+    let device = Device {
+        reportable_contexts: contexts,
+        ..device
+    }
+    .with_vendor_fingerprint(text(given.vendor_fingerprint)?);
+    Ok(Some(match given.ram_bytes {
+        0 => device,
+        bytes => device.with_ram_bytes(bytes),
+    }))
+}
+
+pub(crate) fn start(given: &EpwConfig) -> Result<u64, Failure> {
+    let config = config_of(given)?;
+    let started = Watch::start(config);
+    let watch = started.map_err(|error| Failure::new(EpwStatus::Start, error.to_string()))?;
+    WATCHES.insert(watch)
+}
+
+/// Returns a clone, so that no lock is held during slow calls.
+pub(crate) fn watch(handle: u64) -> Result<Watch, Failure> {
+    WATCHES.with(handle, Watch::clone)
+}
+
+pub(crate) fn with_watch(handle: u64, call: impl FnOnce(&Watch)) -> EpwStatus {
+    guarded(|| {
+        call(&watch(handle)?);
+        Ok(EpwStatus::Ok)
+    })
+}
+
+/// Starts the SDK. A thread of its own does all work with files and the network.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let config = text::read(config)?;
+        let id = start(&config)?;
+        write(watch, EpwWatch { id })
+    })
+}
+
+/// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_stop(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
+    guarded(|| {
+        let stopped = WATCHES.remove(watch.id)?.stop(ms(timeout_ms));
+        let late = || Failure::new(EpwStatus::Timeout, "the SDK's thread is still busy");
+        stopped.then_some(EpwStatus::Ok).ok_or_else(late)
+    })
+}
+
+/// Gives or withdraws the user's consent. A withdrawal wipes the folder and asks the collector to delete everything.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_set_consent(watch: EpwWatch, is_given: i32) -> EpwStatus {
+    with_watch(watch.id, |watch| watch.set_consent(is_given != 0))
+}
+
+/// Sets the conditions of runs from now on. `thermal` is Android's status, 0 to 6; `power_save` is 0 or 1; -1 is not
+/// known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_set_conditions(
+    watch: EpwWatch,
+    thermal: i32,
+    power_save: i32,
+    performance_mode: EpwText,
+) -> EpwStatus {
+    guarded(|| {
+        // SAFETY: the head of the header.
+        let mode = unsafe { performance_mode.get()? };
+        let thermal = usize::try_from(thermal).ok().and_then(|at| {
+            // The first is "unknown"; the others are in Android's order.
+            Thermal::ALL.get(at.checked_add(1)?)
+        });
+        let power_save = match power_save {
+            0 => PowerSave::Off,
+            1 => PowerSave::On,
+            _ => PowerSave::Unknown,
+        };
+        let conditions = Conditions::unknown()
+            .with_thermal(thermal.copied().unwrap_or(Thermal::Unknown))
+            .with_power_save(power_save)
+            .with_performance_mode(mode);
+        crate::watch::watch(watch.id)?.set_conditions(&conditions);
+        Ok(EpwStatus::Ok)
+    })
+}
+
+/// Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_set_network(watch: EpwWatch, network: i32) -> EpwStatus {
+    let network = match network {
+        1 => NetworkKind::Unmetered,
+        2 => NetworkKind::Metered,
+        3 => NetworkKind::Offline,
+        _ => NetworkKind::Unknown,
+    };
+    with_watch(watch.id, |watch| watch.set_network(network))
+}
+
+/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
+    with_watch(watch.id, Watch::seal)
+}
+
+/// Seals and sends everything, if the library sends by itself. Blocks at most the given time.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_flush(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
+    guarded(|| {
+        let flushed = crate::watch::watch(watch.id)?.flush(ms(timeout_ms));
+        let failed = |error| Failure::new(EpwStatus::Upload, format!("{error}"));
+        flushed.map(|()| EpwStatus::Ok).map_err(failed)
+    })
+}
+
+/// Copies one JSON object: sessions with placements and reasons, checks, directives, the last upload, the last
+/// problem. May wait for the disk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_explain(
+    watch: EpwWatch,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> EpwStatus {
+    guarded(|| {
+        let json = crate::watch::watch(watch.id)?.explain().to_json();
+        // SAFETY: the head of the header.
+        unsafe { copy_out(json.as_bytes(), buffer, capacity, length) }
+    })
+}
+
+/// Counts causes that keep the NPU from starting; epw_explain lists them. Touches the disk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_preflight(
+    watch: EpwWatch,
+    facts: *const EpwPreflight,
+    n_found: *mut usize,
+) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let facts = text::read(facts)?;
+        let n = preflight(watch.id, &facts)?;
+        write(n_found, n)
+    })
+}
+
+/// # Safety
+/// The texts must be valid.
+pub(crate) unsafe fn preflight(watch: u64, given: &EpwPreflight) -> Result<usize, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let text = |text: EpwText| unsafe { text.get() };
+    let dir = text(given.native_library_dir)?;
+    let facts = PreflightFacts {
+        backend_path: text(given.backend_path)?.into(),
+        soc_model: text(given.soc_model)?.to_owned(),
+        native_library_dir: (!dir.is_empty()).then(|| dir.into()),
+        declares_rpc_library: match given.declares_rpc_library {
+            0 => None,
+            answer => Some(answer > 0),
+        },
+        model_qairt: text(given.model_qairt)?.to_owned(),
+        runtime_qairt: text(given.runtime_qairt)?.to_owned(),
+        plugin_version: text(given.plugin_version)?.to_owned(),
+        ..PreflightFacts::default()
+    };
+    Ok(crate::watch::watch(watch)?.preflight(&facts).len())
+}

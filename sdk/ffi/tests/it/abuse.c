@@ -1,0 +1,147 @@
+/* Everything that a caller can get wrong. Each call has its status, and the process ends by itself. */
+#include "epwatch.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_THREADS 8
+#define N_RUNS 25000
+
+static void is(EpwStatus got, EpwStatus expected, int line) {
+  if (got != expected) {
+    fprintf(stderr, "line %d: %d instead of %d\n", line, (int)got, (int)expected);
+    exit(1);
+  }
+}
+#define IS(call, status) is((call), EPW_STATUS_##status, __LINE__)
+
+static EpwText text(const char *s) {
+  EpwText t = {s, strlen(s)};
+  return t;
+}
+
+static void *record(void *session) {
+  int i;
+  for (i = 0; i < N_RUNS; i++)
+    if (epw_record(*(EpwSession *)session, epw_now(), 8000000) != EPW_STATUS_OK) return session;
+  return NULL;
+}
+
+static void *record_until_closed(void *session) {
+  while (epw_record(*(EpwSession *)session, epw_now(), 8000000) == EPW_STATUS_OK) {}
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  struct { EpwConfig config; char later[16]; } newer;
+  EpwConfig config;
+  EpwModel model;
+  EpwWatch watch = {0}, second = {0}, none = {0};
+  EpwSession session = {0}, other = {0};
+  EpwPlan plan = {0};
+  EpwUpload upload = {0};
+  EpwText reason = text("no_such_reason"), bad = {"\xff\xfe", 2}, null_text = {NULL, 5};
+  EpwText known = text("no_ep_device");
+  EpwRun run = {1, 2};
+  pthread_t threads[N_THREADS];
+  size_t length = 0;
+  char small[4];
+  void *failed;
+  int use_npu, i;
+  if (argc != 3) return 2;
+
+  IS(epw_start(NULL, &watch), INVALID_ARGUMENT);
+  memset(&config, 0, sizeof config);
+  IS(epw_start(&config, &watch), STRUCT_SIZE);
+  config.size = sizeof config;
+  IS(epw_start(&config, &watch), CONFIG);
+  IS(epw_last_error(small, sizeof small, &length), OK);
+  if (length <= sizeof small) return 1;
+  IS(epw_last_error(NULL, 0, NULL), INVALID_ARGUMENT);
+  config.app_id = text("app");
+  config.endpoint = text(argv[2]);
+  config.app_key = text("demo-key");
+  config.folder = text(argv[1]);
+  config.app_version = bad;
+  IS(epw_start(&config, &watch), NOT_UTF8);
+  config.app_version = null_text;
+  IS(epw_start(&config, &watch), INVALID_ARGUMENT);
+  config.app_version = text("1");
+  config.directive_key_id = text("ops");
+  IS(epw_start(&config, &watch), CONFIG);
+  config.directive_key_id.length = 0;
+  config.report_interval_ms = 3600 * 1000;
+  config.has_consent = 1;
+  /* A caller compiled with a later header. */
+  memset(&newer, 0, sizeof newer);
+  newer.config = config;
+  newer.config.size = sizeof newer;
+  newer.later[3] = 1;
+  IS(epw_start(&newer.config, &watch), STRUCT_SIZE);
+  newer.later[3] = 0;
+  IS(epw_start(&newer.config, &watch), OK);
+  IS(epw_start(&config, NULL), INVALID_ARGUMENT);
+  /* Twice in a process, on one folder. */
+  IS(epw_start(&config, &second), OK);
+  IS(epw_stop(second, 5000), OK);
+  IS(epw_stop(second, 5000), CLOSED);
+
+  memset(&model, 0, sizeof model);
+  model.size = sizeof model;
+  IS(epw_observe(watch, NULL, NULL, &model, &session), CONFIG);
+  model.id = text("m");
+  model.version = text("1");
+  model.sha256 = text("12");
+  IS(epw_observe(watch, NULL, NULL, &model, &session), INVALID_ARGUMENT);
+  model.sha256.length = 0;
+  model.reasons = &reason;
+  model.n_reasons = 1;
+  IS(epw_observe(watch, NULL, NULL, &model, &session), INVALID_ARGUMENT);
+  model.reasons = &known;
+  model.n_requested_eps = 3;
+  IS(epw_observe(watch, NULL, NULL, &model, &session), INVALID_ARGUMENT);
+  model.n_requested_eps = 0;
+  model.plan.id = 77;
+  IS(epw_observe(watch, NULL, NULL, &model, &session), CLOSED);
+  model.plan.id = 0;
+  IS(epw_prepare_options(NULL, NULL), ORT_NOT_FOUND);
+  IS(epw_observe(none, NULL, NULL, &model, &session), CLOSED);
+  IS(epw_observe(watch, NULL, NULL, &model, &session), OK);
+  IS(epw_start_failed(watch, NULL, &model, 1, text("no")), OK);
+  IS(epw_plan(watch, &model, 1000, &plan), OK);
+  IS(epw_plan_use_npu(plan, &use_npu), OK);
+  IS(epw_plan_use_npu(plan, NULL), INVALID_ARGUMENT);
+  IS(epw_plan_close(plan), OK);
+  IS(epw_plan_use_npu(plan, &use_npu), CLOSED);
+  IS(epw_upload_failed(upload, 0, 0, text("")), CLOSED);
+  /* A handle of another kind. */
+  other.id = watch.id;
+  IS(epw_record(other, 1, 2), CLOSED);
+  IS(epw_record_shape(session, 1, 2, bad), NOT_UTF8);
+  IS(epw_record_all(session, NULL, 1), INVALID_ARGUMENT);
+  IS(epw_record_all(session, &run, 1), OK);
+  IS(epw_record_shape(session, 1, 2, text("x:1")), OK);
+  IS(epw_set_conditions(watch, 99, -5, text("burst")), OK);
+  IS(epw_explain(watch, NULL, 0, &length), OK);
+
+  for (i = 0; i < N_THREADS; i++) pthread_create(&threads[i], NULL, record, &session);
+  for (i = 0; i < N_THREADS; i++) {
+    pthread_join(threads[i], &failed);
+    if (failed != NULL) return 1;
+  }
+  IS(epw_observe(watch, NULL, NULL, &model, &other), OK);
+  for (i = 0; i < N_THREADS; i++) pthread_create(&threads[i], NULL, record_until_closed, &other);
+  /* Closed while it is used. */
+  while (epw_session_close(other) != EPW_STATUS_OK) {}
+  for (i = 0; i < N_THREADS; i++) pthread_join(threads[i], NULL);
+  IS(epw_session_close(session), OK);
+  IS(epw_session_close(session), CLOSED);
+  IS(epw_record(session, 1, 2), CLOSED);
+  IS(epw_explain_session(session, NULL, 0, &length), CLOSED);
+  IS(epw_flush(watch, 30000), OK);
+  IS(epw_stop(watch, 5000), OK);
+  IS(epw_set_consent(watch, 0), CLOSED);
+  puts("all refused");
+  return 0;
+}

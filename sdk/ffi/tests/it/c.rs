@@ -1,0 +1,220 @@
+//! Programs in C and C++, compiled with warnings as errors, under AddressSanitizer and UBSan, with the real ONNX
+//! Runtime and QNN's emulator. The library itself is not instrumented; its allocations are.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_runtimes::is_nightly;
+use epwatch_sdk::proto::{Phase, Report};
+use epwatch_strict_collector::Collector;
+use serde_json::Value;
+
+const KEY: &str = "demo-key";
+const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+fn crate_file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The folder of the test's executable, where cargo puts the library.
+fn library_folder() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    assert!(folder.join("libepwatch.so").exists(), "{folder:?}");
+    folder
+}
+
+/// Compiles one source file, and returns the program.
+fn compiled(compiler: &str, standard: &str, source: &str, flags: &[&str], into: &Path) -> PathBuf {
+    let program = into.join("program");
+    let folder = library_folder();
+    let built = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-o"])
+        .args([&program, &crate_file(source)])
+        .arg("-I")
+        .arg(crate_file("include"))
+        .args(flags)
+        .arg("-L")
+        .arg(&folder)
+        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        .args(["-lepwatch", "-ldl", "-lpthread"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{source}: {said}");
+    program
+}
+
+/// Runs a program to its end, and returns its output.
+fn run<I: IntoIterator<Item: AsRef<OsStr>>>(program: &Path, args: I) -> String {
+    let ran = Command::new(program)
+        .args(args)
+        // The plugin and ONNX Runtime keep memory of their own to the end.
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        ran.status.success(),
+        "{program:?}: {:?}\n{said}",
+        ran.status
+    );
+    assert!(
+        !said.contains("Sanitizer") && !said.contains("epw_"),
+        "{said}"
+    );
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+fn n_runs(reports: &[Report]) -> u64 {
+    reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum()
+}
+
+struct App {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl App {
+    fn compiled() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compiled("cc", "-std=c11", "examples/app.c", SANITIZED, folder.path());
+        Self { program, folder }
+    }
+
+    /// Runs the example, and returns the explanation of its session and the reports that arrived.
+    fn run(&self, library: &Path, model: &str, soc_model: Option<&str>) -> (Value, Vec<Report>) {
+        let collector = Collector::start(KEY);
+        let model = crate_file("../../tests/fixtures/models").join(model);
+        let (data, endpoint) = (self.folder.path().join("data"), collector.endpoint());
+        let mut args: Vec<&OsStr> = vec![library.as_ref(), model.as_ref()];
+        args.extend([data.as_ref(), OsStr::new(&endpoint)]);
+        let qnn = for_tests(Engine::OnnxRuntimeQnn);
+        let (plugin, backend) = (qnn.qnn_provider_library(), qnn.qnn_htp_library());
+        if let Some(soc_model) = soc_model {
+            args.extend([plugin.as_ref(), backend.as_ref(), OsStr::new(soc_model)]);
+        }
+        let printed = run(&self.program, args);
+        // QNN prints as well.
+        let mut lines = printed.lines();
+        let explained = lines.find(|line| line.starts_with('{')).unwrap();
+        (
+            serde_json::from_str(explained).unwrap(),
+            collector.reports(),
+        )
+    }
+}
+
+fn newest() -> PathBuf {
+    for_tests(Engine::OnnxRuntime).ort_library()
+}
+
+#[test]
+fn a_c_app_gets_its_placement_and_its_runs_arrive() {
+    let app = App::compiled();
+    let of_soc = |soc_model: &str, on_npu: u64| {
+        let (session, reports) = app.run(&newest(), "mixed_v2.head32.onnx", Some(soc_model));
+        assert_eq!(session["source"], "assignment_api");
+        assert_eq!(session["eps"]["QNNExecutionProvider"]["nodes"], on_npu);
+        assert_eq!(session["eps"]["CPUExecutionProvider"]["nodes"], 31 - on_npu);
+        // Three cold runs and the rest, and the error.
+        assert_eq!(n_runs(&reports), 20);
+        let cold = reports.iter().flat_map(|r| &r.series);
+        let cold = cold.filter(|s| s.stratum.phase == Phase::Cold);
+        assert_eq!(cold.map(|s| s.n).sum::<u64>(), 3);
+        assert_eq!(reports[0].run_errors[0].ort_status_code, 2);
+        assert_eq!(reports[0].sdk.language, "c");
+        assert_eq!(reports[0].device.chipset.as_str(), "SM8650");
+        let described = &reports[0].sessions[0];
+        assert!(described.creation_us.is_some());
+        assert_eq!(described.options.soc_model, soc_model);
+        let fingerprint = described.placement.normalised.unwrap().to_string();
+        assert_eq!(session["fingerprint_normalised"], fingerprint);
+        fingerprint
+    };
+    assert_ne!(of_soc("57", 30), of_soc("68", 25));
+}
+
+#[test]
+fn an_older_onnx_runtime_is_measured_without_placement() {
+    if !is_nightly("the C example with ONNX Runtime 1.22.1") {
+        return;
+    }
+    let app = App::compiled();
+    let old = epwatch_runtimes::onnxruntime("1.22.1");
+    let collector = Collector::start(KEY);
+    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    let ran = Command::new(&app.program)
+        .args([&old, &model, &app.folder.path().join("data")])
+        .arg(collector.endpoint())
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        said.contains("epw_prepare_options: 31, ") && said.contains("1.22.1"),
+        "{said}"
+    );
+    let session: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(session["source"], "unavailable");
+    assert_eq!(session["reasons"][0]["code"], "assignment_api_unavailable");
+    assert_eq!(n_runs(&collector.reports()), 20);
+}
+
+#[test]
+fn a_cpp_app_sends_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(
+        "c++",
+        "-std=c++17",
+        "examples/app.cpp",
+        SANITIZED,
+        folder.path(),
+    );
+    let printed = run(&program, [folder.path().join("data")]);
+    assert!(
+        printed.starts_with("POST /epwatch.v1.CollectorService/Upload "),
+        "{printed}"
+    );
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+}
+
+#[test]
+fn wrong_use_has_a_status_and_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(
+        "cc",
+        "-std=c11",
+        "tests/it/abuse.c",
+        SANITIZED,
+        folder.path(),
+    );
+    let collector = Collector::start(KEY);
+    let args = [folder.path().join("data"), collector.endpoint().into()];
+    assert_eq!(run(&program, args), "all refused\n");
+    // Runs of 8 threads, and those of the session that was closed meanwhile; contended ones are counted as dropped.
+    let reports = collector.reports();
+    let last = reports.last().unwrap();
+    let dropped: u64 = last.health.dropped.values().map(|d| d.runs).sum();
+    assert_eq!(n_runs(&reports), last.health.runs_recorded);
+    assert!(n_runs(&reports) + dropped >= 200_002, "{dropped}");
+}
+
+/// The programs of the guide are whole but for what the app has.
+#[test]
+fn the_guide_compiles() {
+    let guide = std::fs::read_to_string(crate_file("../../docs/c.md")).unwrap();
+    let programs: Vec<_> = guide.split("\n```c\n").skip(1).collect();
+    assert_eq!(programs.len(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    for program in programs {
+        let source = folder.path().join("guide.c");
+        std::fs::write(&source, program.split("\n```").next().unwrap()).unwrap();
+        let (flags, source) = (["-c"], source.to_str().unwrap());
+        compiled("cc", "-std=c11", source, &flags, folder.path());
+    }
+}

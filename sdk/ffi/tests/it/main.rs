@@ -1,0 +1,6 @@
+//! The C header, programs in C and C++ against it, and the bridge under a JVM.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod c;
+mod header;
