@@ -14,15 +14,15 @@ use epwatch_sdk::proto::{Phase, Report};
 use epwatch_strict_collector::Collector;
 use serde_json::Value;
 
-const KEY: &str = "demo-key";
+pub(crate) const KEY: &str = "demo-key";
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-fn crate_file(path: &str) -> PathBuf {
+pub(crate) fn crate_file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// The folder of the test's executable, where cargo puts the library.
-fn library_folder() -> PathBuf {
+pub(crate) fn library_folder() -> PathBuf {
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
     assert!(folder.join("libepwatch.so").exists(), "{folder:?}");
     folder
@@ -70,24 +70,29 @@ fn run<I: IntoIterator<Item: AsRef<OsStr>>>(program: &Path, args: I) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-fn n_runs(reports: &[Report]) -> u64 {
+pub(crate) fn n_runs(reports: &[Report]) -> u64 {
     reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum()
 }
 
-struct App {
+pub(crate) struct App {
     program: PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl App {
-    fn compiled() -> Self {
+    pub(crate) fn compiled() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = compiled("cc", "-std=c11", "examples/app.c", SANITIZED, folder.path());
         Self { program, folder }
     }
 
     /// Runs the example, and returns the explanation of its session and the reports that arrived.
-    fn run(&self, library: &Path, model: &str, soc_model: Option<&str>) -> (Value, Vec<Report>) {
+    pub(crate) fn run(
+        &self,
+        library: &Path,
+        model: &str,
+        soc_model: Option<&str>,
+    ) -> (Value, Vec<Report>) {
         let collector = Collector::start(KEY);
         let model = crate_file("../../tests/fixtures/models").join(model);
         let (data, endpoint) = (self.folder.path().join("data"), collector.endpoint());
@@ -109,7 +114,7 @@ impl App {
     }
 }
 
-fn newest() -> PathBuf {
+pub(crate) fn newest() -> PathBuf {
     for_tests(Engine::OnnxRuntime).ort_library()
 }
 

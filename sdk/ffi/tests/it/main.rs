@@ -4,3 +4,4 @@
 
 mod c;
 mod header;
+mod jvm;

@@ -1,0 +1,248 @@
+package dev.epwatch
+
+import ai.onnxruntime.OrtEnvironment
+import ai.onnxruntime.OrtException
+import ai.onnxruntime.OrtSession
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.RejectedExecutionException
+import java.util.concurrent.ScheduledThreadPoolExecutor
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.atomic.AtomicBoolean
+
+/**
+ * The SDK of this process.
+ *
+ * [start] returns at once: a thread of the SDK loads the library, reads the facts, and does all work with files and
+ * the network. Every other call works before [start], and after a start that failed: then nothing is recorded, and
+ * [explain] has the reason. No call throws, except for ONNX Runtime's own exceptions.
+ */
+public object Epwatch {
+    private val isStarted = AtomicBoolean()
+    private val isReady = CountDownLatch(1)
+    private val thread = ScheduledThreadPoolExecutor(1) { work ->
+        Thread(work, "epwatch-host").apply { isDaemon = true }
+    }
+
+    @Volatile private var watch = 0L
+    @Volatile private var consent: Boolean? = null
+    @Volatile private var problem = "Epwatch.start was not called"
+    private var uploader: Uploader? = null
+
+    /** Starts the SDK. A second call changes nothing. */
+    @JvmStatic
+    public fun start(platform: Platform, config: EpwatchConfig) {
+        if (!isStarted.compareAndSet(false, true)) {
+            problem = "Epwatch.start was called twice; the first configuration is in effect"
+            return
+        }
+        problem = LOADING
+        later { open(platform, config) }
+    }
+
+    /** Gives or withdraws the user's consent. A withdrawal wipes the folder and asks the collector to delete. */
+    @JvmStatic
+    public fun setConsent(isGiven: Boolean) {
+        consent = isGiven
+        later { if (watch > 0) Native.setConsent(watch, isGiven) }
+    }
+
+    /** Makes the session of these options keep the EP of each node. Call it before the session is made. */
+    @JvmStatic
+    public fun prepare(options: OrtSession.SessionOptions): OrtSession.SessionOptions {
+        try {
+            options.addConfigEntry("session.record_ep_graph_assignment_info", "1")
+        } catch (error: OrtException) {
+            problem = "ONNX Runtime refused the option: ${error.message}"
+        } catch (error: IllegalStateException) {
+            problem = "the options are closed: ${error.message}"
+        }
+        return options
+    }
+
+    /**
+     * Observes a session, and reads its placement. The session must be open during the call; at the start of a process
+     * it waits at most a second for the library.
+     */
+    @JvmStatic
+    @JvmOverloads
+    public fun observe(
+        session: OrtSession,
+        model: ModelInfo,
+        plan: SessionPlan? = null,
+        creationNanos: Long = 0,
+    ): ObservedSession {
+        val numbers = model.numbers(plan?.handle ?: 0, creationNanos)
+        return ObservedSession(session, handle { Native.observe(it, session, model.texts(), numbers) })
+    }
+
+    /**
+     * Returns what the operator's directives ask of the next session of a model. Waits at most `timeoutMs` for them to
+     * be read. Pass it to [observe].
+     */
+    @JvmStatic
+    @JvmOverloads
+    public fun plan(model: ModelInfo, timeoutMs: Long = 200): SessionPlan {
+        val plan = handle { Native.plan(it, model.texts(), model.numbers(0, 0), timeoutMs) }
+        if (plan <= 0) return SessionPlan(0, true, "")
+        return SessionPlan(plan, Native.planUsesNpu(plan), utf8(Native.planVariant(plan)))
+    }
+
+    /** Prepares, makes and observes a session; counts a failure, and passes ONNX Runtime's exception on. */
+    @JvmStatic
+    @JvmOverloads
+    @Throws(OrtException::class)
+    public fun createSession(
+        env: OrtEnvironment,
+        bytes: ByteArray,
+        options: OrtSession.SessionOptions,
+        model: ModelInfo,
+        plan: SessionPlan? = null,
+    ): ObservedSession = create(options, model, plan) { env.createSession(bytes, options) }
+
+    /** As [createSession], from a file. */
+    @JvmStatic
+    @JvmOverloads
+    @Throws(OrtException::class)
+    public fun createSession(
+        env: OrtEnvironment,
+        path: String,
+        options: OrtSession.SessionOptions,
+        model: ModelInfo,
+        plan: SessionPlan? = null,
+    ): ObservedSession = create(options, model, plan) { env.createSession(path, options) }
+
+    private inline fun create(
+        options: OrtSession.SessionOptions,
+        model: ModelInfo,
+        plan: SessionPlan?,
+        make: () -> OrtSession,
+    ): ObservedSession {
+        prepare(options)
+        val began = System.nanoTime()
+        val session = try {
+            make()
+        } catch (error: OrtException) {
+            startFailed(model, error, plan)
+            throw error
+        }
+        return observe(session, model, plan, System.nanoTime() - began)
+    }
+
+    /** Counts a session that the app could not make. */
+    @JvmStatic
+    @JvmOverloads
+    public fun startFailed(model: ModelInfo, error: OrtException, plan: SessionPlan? = null) {
+        val numbers = model.numbers(plan?.handle ?: 0, 0)
+        val message = (error.message ?: "").toByteArray(Charsets.UTF_8)
+        handle { -Native.startFailed(it, model.texts(), numbers, codeOf(error), message).toLong() }
+    }
+
+    /**
+     * Returns sessions, reasons, directives and the last upload as one JSON object; `host_problem` is the latest
+     * problem of this library. May wait for the disk.
+     */
+    @JvmStatic
+    public fun explain(): String {
+        val known = if (watch > 0) utf8(Native.explain(watch)) else ""
+        val text = problem.map { if (it < ' ' || it == '"' || it == '\\') ' ' else it }.joinToString("")
+        val head = "{\"host_problem\":\"$text\""
+        return if (known.length > 2) head + "," + known.substring(1) else "$head}"
+    }
+
+    /** Seals what was recorded and sends it, on the SDK's thread. For tests, and apps without a lifecycle. */
+    @JvmStatic
+    public fun flush() {
+        later {
+            if (watch > 0) Native.seal(watch)
+            send()
+        }
+    }
+
+    /** Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Returns whether it has ended. */
+    @JvmStatic
+    public fun stop(timeoutMs: Long): Boolean {
+        later {
+            val ended = watch
+            watch = 0
+            problem = "Epwatch.stop was called"
+            if (ended > 0) Native.stop(ended, timeoutMs)
+        }
+        thread.shutdown()
+        return thread.awaitTermination(timeoutMs, TimeUnit.MILLISECONDS)
+    }
+
+    /** Runs work on the SDK's thread. What it throws is a problem of the SDK, not of the app. */
+    private fun later(work: () -> Unit) {
+        try {
+            thread.execute { guarded(work) }
+        } catch (_: RejectedExecutionException) {
+            // The SDK was stopped.
+        }
+    }
+
+    private fun guarded(work: () -> Unit) {
+        try {
+            work()
+        } catch (error: Exception) {
+            problem = error.toString()
+        } catch (error: LinkageError) {
+            problem = "the native library cannot be used: $error"
+        }
+    }
+
+    private fun open(platform: Platform, config: EpwatchConfig) {
+        try {
+            System.loadLibrary("epwatch")
+            val facts = platform.facts()
+            val started = Native.start(config.texts(platform.folder().path, facts), config.numbers(facts))
+            if (started <= 0) {
+                problem = utf8(Native.lastError())
+                return
+            }
+            watch = started
+            if (problem == LOADING) problem = ""
+        } finally {
+            isReady.countDown()
+        }
+        consent?.let { Native.setConsent(watch, it) }
+        uploader = Uploader(config.endpoint, config.appKey)
+        platform.listen(object : Signals {
+            override fun conditions(thermal: Int, powerSave: Int) {
+                if (watch > 0) Native.setConditions(watch, thermal, powerSave)
+            }
+
+            override fun network(kind: Int) {
+                if (watch > 0) Native.setNetwork(watch, kind)
+            }
+
+            override fun background() = flush()
+        })
+        val interval = config.uploadIntervalMs
+        thread.scheduleWithFixedDelay({ guarded(::send) }, interval, interval, TimeUnit.MILLISECONDS)
+    }
+
+    private fun send() {
+        if (watch > 0) uploader?.send(watch)
+    }
+
+    /** Makes a native call once the library is loaded. 0 if it is not, or if the call fails; the problem says why. */
+    private inline fun handle(call: (Long) -> Long): Long {
+        if (!isStarted.get() || !isReady.await(1, TimeUnit.SECONDS) || watch <= 0) return 0
+        val made = call(watch)
+        if (made < 0) problem = utf8(Native.lastError())
+        return maxOf(made, 0)
+    }
+}
+
+private const val LOADING = "the native library is being loaded"
+
+private fun EpwatchConfig.texts(folder: String, facts: DeviceFacts): Array<ByteArray> = texts(
+    appId, endpoint, appKey, folder, appVersion, appBuild, environment, "kotlin", directiveKeyId, directiveKey,
+    facts.chipset, facts.socManufacturer, facts.board, facts.abi, facts.manufacturer, facts.model, facts.os,
+    facts.osVersion, facts.securityPatch, facts.vendorFingerprint, epPackage, epVersion, qnnSdkVersion,
+)
+
+private fun EpwatchConfig.numbers(facts: DeviceFacts): LongArray = longArrayOf(
+    facts.ramBytes, reportIntervalMs, meteredBytesPerDay, facts.apiLevel.toLong(), number(hasConsent), 1,
+    number(facts.reportsThermal), number(facts.reportsPowerSave), number(allowsPlaintext),
+)

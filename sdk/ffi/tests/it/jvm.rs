@@ -1,0 +1,261 @@
+//! The Kotlin library of `sdk/android` on a desktop JVM: its sample with the real ONNX Runtime of Maven and QNN's emulator,
+//! under `-Xcheck:jni`, to a collector here that takes its HTTP uploads.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_runtimes::is_nightly;
+use epwatch_sdk::proto::{Report, ReportKey, v1};
+use prost::Message;
+use serde_json::Value;
+
+use crate::c::{App, KEY, crate_file, library_folder, n_runs, newest};
+
+const RUNS_PER_THREAD: u64 = 125_000;
+
+/// Takes uploads over HTTP/1.1, and keeps each report once.
+struct Receiver {
+    endpoint: String,
+    reports: Arc<Mutex<BTreeMap<ReportKey, Report>>>,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let reports = Arc::default();
+        let kept = Arc::clone(&reports);
+        // It ends with the process.
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                answer(connection.unwrap(), &kept);
+            }
+        });
+        Self { endpoint, reports }
+    }
+
+    fn reports(&self) -> Vec<Report> {
+        self.reports.lock().unwrap().values().cloned().collect()
+    }
+}
+
+/// Answers one request, and closes the connection.
+fn answer(connection: TcpStream, kept: &Mutex<BTreeMap<ReportKey, Report>>) {
+    let mut reader = BufReader::new(&connection);
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        match line.trim() {
+            "" => break,
+            line => head.push(line.to_lowercase()),
+        }
+    }
+    let has = |line: &str| head.iter().any(|of_head| of_head == line);
+    assert!(
+        has("post /epwatch.v1.collectorservice/upload http/1.1"),
+        "{head:?}"
+    );
+    assert!(has(&format!("authorization: bearer {KEY}")), "{head:?}");
+    assert!(has("content-type: application/proto"), "{head:?}");
+    let length = head.iter().find_map(|l| l.strip_prefix("content-length: "));
+    let mut body = vec![0; length.unwrap().parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    let request = v1::UploadRequest::decode(&body[..]).unwrap();
+    for bytes in &request.reports {
+        let report = Report::parse(bytes).unwrap();
+        kept.lock().unwrap().insert(report.key, report);
+    }
+    let answer = v1::UploadResponse::default().encode_to_vec();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        answer.len()
+    );
+    let mut connection = &connection;
+    connection.write_all(head.as_bytes()).unwrap();
+    connection.write_all(&answer).unwrap();
+}
+
+/// Builds library, sample and the guide's program by Maven, which keeps what it downloads.
+fn built(into: &Path) {
+    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
+    let (_, program) = guide.split_once("\n```kotlin\n").unwrap();
+    fs::create_dir(into.join("guide")).unwrap();
+    fs::write(
+        into.join("guide/Guide.kt"),
+        program.split("\n```").next().unwrap(),
+    )
+    .unwrap();
+    let built = Command::new("mvn")
+        .args(["-q", "-B", "-f"])
+        .arg(crate_file("../android/pom.xml"))
+        .arg(format!("-Doutput={}", into.display()))
+        .arg("process-classes")
+        .output()
+        .expect("mvn starts: apt-get install maven default-jdk-headless");
+    let said = String::from_utf8_lossy(&built.stdout);
+    assert!(built.status.success(), "{said}");
+}
+
+/// Returns the jar of ONNX Runtime in this version.
+fn onnxruntime_jar(version: &str, into: &Path) -> PathBuf {
+    let artifact = format!("-Dartifact=com.microsoft.onnxruntime:onnxruntime:{version}");
+    let copied = Command::new("mvn")
+        .args([
+            "-q",
+            "-B",
+            "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy",
+        ])
+        .arg(artifact)
+        .arg(format!("-DoutputDirectory={}", into.display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&copied.stdout);
+    assert!(copied.status.success(), "{said}");
+    into.join(format!("onnxruntime-{version}.jar"))
+}
+
+/// What the sample printed, by its first word.
+struct Printed(String);
+
+impl Printed {
+    #[track_caller]
+    fn line(&self, word: &str) -> &str {
+        let mut lines = self.0.lines().filter_map(|line| line.split_once(' '));
+        let found = lines.find(|(first, _)| *first == word);
+        found.unwrap_or_else(|| panic!("no {word}: {}", self.0)).1
+    }
+
+    #[track_caller]
+    fn json(&self, word: &str) -> Value {
+        serde_json::from_str(self.line(word)).unwrap()
+    }
+}
+
+/// Runs the sample in a JVM of its own.
+fn sample(folder: &Path, jar: &Path, model: &Path, more: &[&str]) -> (Printed, Vec<Report>) {
+    let receiver = Receiver::start();
+    let stdlib = fs::read_dir(folder.join("jars")).unwrap();
+    let mut class_path = vec![folder.join("classes"), jar.to_owned()];
+    class_path.extend(stdlib.map(|e| e.unwrap().path()).filter(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("kotlin-stdlib")
+    }));
+    let data = tempfile::tempdir().unwrap();
+    let ran = Command::new("java")
+        .arg("-Xcheck:jni")
+        .arg(format!(
+            "-Djava.library.path={}",
+            library_folder().display()
+        ))
+        .arg("-cp")
+        .arg(std::env::join_paths(class_path).unwrap())
+        .arg("sample.SampleKt")
+        .args([model, Path::new(&receiver.endpoint), data.path()])
+        .arg(RUNS_PER_THREAD.to_string())
+        .args(more)
+        .output()
+        .expect("java starts: apt-get install default-jdk-headless");
+    let out = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{out}\n{err}");
+    for said in ["WARNING in native", "FATAL ERROR in native", "panicked"] {
+        assert!(!out.contains(said) && !err.contains(said), "{out}\n{err}");
+    }
+    (Printed(out), receiver.reports())
+}
+
+/// Every run arrives once, or is counted as dropped: 1,000,000 of 8 threads, 21 inferences, 2 of a batch.
+fn check_runs(reports: &[Report]) {
+    let last = reports.last().unwrap();
+    let dropped: u64 = last.health.dropped.values().map(|d| d.runs).sum();
+    assert_eq!(n_runs(reports), last.health.runs_recorded);
+    assert_eq!(
+        n_runs(reports) + dropped,
+        8 * RUNS_PER_THREAD + 23,
+        "{dropped}"
+    );
+    assert_eq!(last.sdk.language, "kotlin");
+}
+
+fn check_misuse(printed: &Printed) {
+    assert_eq!(printed.line("failed"), "ORT_INVALID_PROTOBUF");
+    assert_eq!(printed.line("stopped"), "true");
+    assert_eq!(printed.line("closed"), "");
+    let problem = printed.json("explain")["host_problem"].to_string();
+    assert!(problem.contains("called twice"), "{problem}");
+    assert_eq!(
+        printed.json("after")["host_problem"],
+        "Epwatch.stop was called"
+    );
+}
+
+#[test]
+fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
+    if !is_nightly("the Kotlin library on a JVM (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let fixture = |model: &str| crate_file("../../tests/fixtures/models").join(model);
+    let qnn = for_tests(Engine::OnnxRuntimeQnn);
+    let (plugin, backend) = (qnn.qnn_provider_library(), qnn.qnn_htp_library());
+    let jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let app = App::compiled();
+    for soc_model in ["57", "68"] {
+        let model = "e_mixed.q8head32.onnx";
+        let npu = [
+            plugin.to_str().unwrap(),
+            backend.to_str().unwrap(),
+            soc_model,
+        ];
+        let (printed, reports) = sample(folder.path(), &jar, &fixture(model), &npu);
+        let session = printed.json("session");
+        let (of_c, _) = app.run(&newest(), model, Some(soc_model));
+        for key in [
+            "eps",
+            "cpu_nodes",
+            "fingerprint_normalised",
+            "source",
+            "requested",
+        ] {
+            assert_eq!(session[key], of_c[key], "{key} on {soc_model}");
+        }
+        assert_eq!(session["source"], "assignment_api");
+        let bare = printed.json("bare");
+        assert_eq!(bare["reasons"][0]["code"], "assignment_not_recorded");
+        assert_eq!(printed.json("explain")["ort_version"], "1.29.0");
+        check_misuse(&printed);
+        check_runs(&reports);
+        let failures = reports.iter().flat_map(|r| &r.start_failures);
+        // ORT_INVALID_PROTOBUF
+        let codes: Vec<_> = failures.map(|f| f.ort_status_code).collect();
+        assert_eq!(codes, [7]);
+    }
+    // Older ones of Java: 1.24 has the placement, before it everything but that works.
+    for (version, source) in [
+        ("1.17.3", "unavailable"),
+        ("1.22.0", "unavailable"),
+        ("1.24.2", "assignment_api"),
+    ] {
+        let jar = onnxruntime_jar(version, folder.path());
+        let (printed, reports) = sample(folder.path(), &jar, &fixture("cnn.qu8.onnx"), &[]);
+        let session = printed.json("session");
+        assert_eq!(session["source"], source, "{version}");
+        if source == "unavailable" {
+            assert_eq!(session["reasons"][0]["code"], "assignment_api_unavailable");
+        }
+        assert_eq!(printed.json("explain")["ort_version"], version);
+        check_misuse(&printed);
+        check_runs(&reports);
+    }
+}
