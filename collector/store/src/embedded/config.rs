@@ -123,7 +123,7 @@ pub struct EmbeddedConfig {
     pub socket: Option<PathBuf>,
     /// The engine's memory; one statement gets three quarters of it. Default 2 GiB; 256 MiB at least are useful.
     pub memory_limit_bytes: u64,
-    /// Statements at the same time. Four times as many wait, more are refused. Default 64.
+    /// Statements at the same time. Eight times as many wait, more are refused. Default 64.
     pub max_concurrent_queries: usize,
     /// How long a start may take before the child is killed and started again. Default 60 s.
     pub start_timeout: Duration,

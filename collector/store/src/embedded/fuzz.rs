@@ -42,7 +42,7 @@ pub fn request(bytes: &[u8]) {
         let rows = parameters.query.split_off(data_at);
         drop(rows);
     }
-    if may_read && reader::restrict(&mut parameters.settings).is_ok() {
+    if may_read && reader::restrict(&mut parameters.settings, 1 << 30).is_ok() {
         let last = parameters.settings.last();
         assert_eq!(
             last.map(|(name, value)| (name.as_str(), value.as_str())),

@@ -156,6 +156,40 @@ async fn readers_only_read() {
     readers.store.stop().await;
 }
 
+/// The engine signals all its threads for this table, the child's own ones too.
+#[tokio::test]
+async fn a_look_at_the_engine_s_threads_does_not_end_it() {
+    let readers = Readers::start().await;
+    let pid = pid_of(&readers.store).unwrap();
+    let owner = readers.store.client("t");
+    for _ in 0..30 {
+        let sql = "SELECT count() AS n FROM (SELECT * FROM system.stack_trace)";
+        let found = owner.query(sql).fetch_one::<u64>().await.unwrap();
+        assert!(found > 0);
+    }
+    let sql = "SELECT count() FROM system.stack_trace";
+    let (status, answer) = readers.read("", sql).await;
+    assert!(
+        status != 200 && answer.contains("ACCESS_DENIED"),
+        "{answer}"
+    );
+    assert_eq!(pid_of(&readers.store), Some(pid));
+    readers.store.stop().await;
+}
+
+/// One reader gets a sixteenth of the engine's 2 GiB.
+#[tokio::test]
+async fn a_reader_s_memory_is_bounded() {
+    let readers = Readers::start().await;
+    let sql = "SELECT length(groupArray(number)) FROM numbers(100000000)";
+    let (status, answer) = readers.read("", sql).await;
+    assert!(status != 200 && answer.contains("MEMORY_LIMIT"), "{answer}");
+    let sql = "SELECT count() FROM (SELECT number, count() FROM numbers(500000) GROUP BY number)";
+    let (status, answer) = readers.read("", sql).await;
+    assert!(status == 200 && answer.contains("500000"), "{answer}");
+    readers.store.stop().await;
+}
+
 #[tokio::test]
 async fn the_port_comes_back_with_the_engine() {
     let readers = Readers::start().await;

@@ -19,6 +19,7 @@ use super::listen::{self, Acceptor, Connections};
 use crate::embedded::binding::{self, Engine};
 use crate::embedded::engine::RunningEngine;
 use crate::embedded::protocol::http::Service;
+use crate::embedded::protocol::reader;
 
 /// Concurrent connections. Each may wait for a slot, so there are more of them than statements.
 const MAX_CONNECTIONS: usize = 512;
@@ -26,9 +27,8 @@ const MAX_CONNECTIONS: usize = 512;
 /// The first call on a fresh thread costs the engine about 2 ms, so threads are kept.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(600);
 
-/// Concurrent connections of readers, and their statements. The owner must not wait for them.
+/// Concurrent connections of readers.
 const MAX_READER_CONNECTIONS: usize = 64;
-const MAX_READER_STATEMENTS: usize = 8;
 
 /// Runs the engine child: the body of the hidden subcommand that
 /// [`ChildProgram`](crate::embedded::ChildProgram) starts.
@@ -124,7 +124,12 @@ async fn serve(
     let end = watch_control(control.try_clone()?);
     let version = engine.version().to_owned();
     let socket = listen::bind_socket(&orders.socket)?;
-    let service = Service::new(engine.clone(), orders.max_concurrent_queries, None);
+    let service = Service::new(
+        engine.clone(),
+        orders.max_concurrent_queries,
+        orders.memory_bytes,
+        None,
+    );
     let connections = Connections::new(MAX_CONNECTIONS);
     let mut accepting = JoinSet::new();
     let owners = Acceptor::new(service, connections.clone());
@@ -133,7 +138,12 @@ async fn serve(
     if let Some(access) = &orders.readers {
         let port = listen::bind_port(access.address()).await?;
         readers_at = Some(port.local_addr()?);
-        let service = Service::new(engine, MAX_READER_STATEMENTS, Some(access.clone()));
+        let service = Service::new(
+            engine,
+            reader::MAX_STATEMENTS,
+            orders.memory_bytes,
+            Some(access.clone()),
+        );
         let readers = Acceptor::new(service, connections.limited_to(MAX_READER_CONNECTIONS));
         accepting.spawn(readers.accept(TcpListenerStream::new(port)));
     }
@@ -156,7 +166,11 @@ async fn watch_control(mut control: UnixStream) {
     let (ended_tx, ended) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         let mut byte = [0];
-        while matches!(control.read(&mut byte), Ok(1)) {}
+        // A signal to any thread may interrupt the read; the engine itself sends such signals.
+        while match control.read(&mut byte) {
+            Ok(n_read) => n_read == 1,
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        } {}
         drop(ended_tx);
     });
     let _ = ended.await;

@@ -29,6 +29,8 @@ pub(super) struct Orders {
     /// Settings of a request that does not name them.
     pub(super) default_settings: Vec<(String, String)>,
     pub(super) max_concurrent_queries: usize,
+    /// Of the engine.
+    pub(super) memory_bytes: u64,
     /// The port for readers, if there shall be one.
     pub(super) readers: Option<ReaderAccess>,
     pub(super) drain_ms: u64,

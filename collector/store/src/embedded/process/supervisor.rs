@@ -330,6 +330,7 @@ impl Supervisor {
             socket: self.layout.socket.clone(),
             engine_args: self.config.engine_args(),
             default_settings: self.config.default_settings(),
+            memory_bytes: self.config.memory_limit_bytes,
             max_concurrent_queries: self.config.max_concurrent_queries,
             readers: self.config.readers.clone(),
             drain_ms: u64::try_from(self.config.stop_timeout.as_millis() / 2).unwrap_or(u64::MAX),

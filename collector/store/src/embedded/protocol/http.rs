@@ -34,7 +34,7 @@ use crate::native::reframe::Reframer;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waiting requests for each slot, beyond which requests are refused at once.
-const QUEUE_PER_SLOT: usize = 4;
+const QUEUE_PER_SLOT: usize = 8;
 
 /// Chunks in flight between engine and client, each up to a block of rows.
 const CHANNEL_CHUNKS: usize = 4;
@@ -50,6 +50,8 @@ pub(crate) struct Service {
     engine: Arc<RunningEngine>,
     slots: Arc<Semaphore>,
     queue: Arc<Semaphore>,
+    /// The engine's memory.
+    memory_bytes: u64,
     /// Access of readers with a password; `None` for the socket, whose mode is the lock.
     pub(crate) readers: Option<ReaderAccess>,
 }
@@ -67,10 +69,12 @@ impl Service {
     pub(crate) fn new(
         engine: Arc<RunningEngine>,
         n_slots: usize,
+        memory_bytes: u64,
         readers: Option<ReaderAccess>,
     ) -> Service {
         Service {
             engine,
+            memory_bytes,
             slots: Arc::new(Semaphore::new(n_slots)),
             queue: Arc::new(Semaphore::new(n_slots * (1 + QUEUE_PER_SLOT))),
             readers,
@@ -137,7 +141,7 @@ impl Service {
         let kind = kind.expect("read from the URL or the body");
         if self.readers.is_some() {
             reader::check_statement(&parameters.query, &kind)?;
-            reader::restrict(&mut parameters.settings)?;
+            reader::restrict(&mut parameters.settings, self.memory_bytes)?;
         } else if method == Method::GET {
             parameters.settings.push(("readonly".into(), "2".into()));
         }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::request::Parameters;
 use super::statement::Kind;
-use crate::lexer::tokens;
+use crate::lexer::{TokenKind, tokens};
 
 /// Shorter passwords are refused: a port on loopback can be tried by every user of the machine.
 const MIN_PASSWORD_BYTES: usize = 12;
@@ -50,6 +50,9 @@ const SETTINGS: &[&str] = &[
 
 /// Prefix of more such settings.
 const OUTPUT_SETTINGS: &str = "output_format_";
+
+/// Statements of readers at the same time. The owner must not wait for them.
+pub(in crate::embedded) const MAX_STATEMENTS: usize = 4;
 
 /// Longest time of a reader's statement in seconds. A dashboard repeats it.
 const MAX_EXECUTION_SECONDS: u64 = 60;
@@ -158,15 +161,26 @@ fn basic_password(authorization: &str) -> Option<String> {
 pub(in crate::embedded) fn check_statement(sql: &str, kind: &Kind) -> Result<(), ReaderRefusal> {
     let first = tokens(sql).find(|token| token.text != "(");
     let first = first.map_or("", |token| token.text).to_ascii_uppercase();
-    if READING.contains(&first.as_str()) && !matches!(kind, Kind::InsertRows { .. }) {
-        return Ok(());
+    if !READING.contains(&first.as_str()) || matches!(kind, Kind::InsertRows { .. }) {
+        return Err(ReaderRefusal::NotReading(first));
     }
-    Err(ReaderRefusal::NotReading(first))
+    // A read of this table signals every thread of the engine. `merge` finds tables by a pattern.
+    let mut before = "";
+    for token in tokens(sql) {
+        let text = token.text.to_ascii_lowercase();
+        let finds_tables = token.kind == TokenKind::Open && before.eq_ignore_ascii_case("merge");
+        if text.contains("stack_trace") || text.contains("\\x") || finds_tables {
+            return Err(ReaderRefusal::Threads);
+        }
+        before = token.text;
+    }
+    Ok(())
 }
 
-/// Puts a reader's settings under the limits of readers.
+/// Puts a reader's settings under the limits of readers. `memory_bytes` are the engine's; readers together get a quarter.
 pub(in crate::embedded) fn restrict(
     settings: &mut Vec<(String, String)>,
+    memory_bytes: u64,
 ) -> Result<(), ReaderRefusal> {
     for (name, value) in settings.iter_mut() {
         if !SETTINGS.contains(&name.as_str()) && !name.starts_with(OUTPUT_SETTINGS) {
@@ -187,6 +201,13 @@ pub(in crate::embedded) fn restrict(
     {
         let limit = MAX_EXECUTION_SECONDS.to_string();
         settings.push(("max_execution_time".to_owned(), limit));
+    }
+    let bytes = memory_bytes / 4 / MAX_STATEMENTS as u64;
+    settings.push(("max_memory_usage".to_owned(), bytes.to_string()));
+    // A summary of many groups goes to the disk instead of failing.
+    for name in ["group_by", "sort"] {
+        let name = format!("max_bytes_before_external_{name}");
+        settings.push((name, (bytes / 2).to_string()));
     }
     // Last: from then on nothing can be set, so a SETTINGS clause has no effect either.
     settings.push(("readonly".to_owned(), "1".to_owned()));
@@ -216,6 +237,11 @@ pub(in crate::embedded) enum ReaderRefusal {
          (READONLY)"
     )]
     NotReading(String),
+    #[error(
+        "Code: 497. DB::Exception: system.stack_trace, the function merge and hexadecimal escapes are not allowed on \
+         this port. (ACCESS_DENIED)"
+    )]
+    Threads,
     #[error("Code: 164. DB::Exception: the setting {0} is not allowed on this port. (READONLY)")]
     Setting(String),
 }
@@ -294,11 +320,32 @@ mod tests {
     }
 
     #[test]
+    fn no_reader_signals_the_threads_of_the_engine() {
+        for (sql, is_read) in [
+            ("SELECT * FROM system.stack_trace", false),
+            ("SELECT * FROM system.`Stack_Trace`", false),
+            ("SELECT count() FROM \"system\".\"\\x73tack_trace\"", false),
+            ("SELECT * FROM merge('system', '^stack')", false),
+            ("SELECT * FROM MERGE /* */ ('system', 'st.ck')", false),
+            ("SELECT merge FROM t.merges WHERE a = 'b'", true),
+        ] {
+            let refused = check_statement(sql, &Kind::Select);
+            assert_eq!(refused.is_ok(), is_read, "{sql}");
+        }
+    }
+
+    #[test]
     fn settings_are_those_of_answers() {
         let mut settings = vec![("max_execution_time".to_owned(), "0".to_owned())];
-        restrict(&mut settings).unwrap();
+        restrict(&mut settings, 1600).unwrap();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let limited = [pair("max_execution_time", "60"), pair("readonly", "1")];
+        let limited = [
+            pair("max_execution_time", "60"),
+            pair("max_memory_usage", "100"),
+            pair("max_bytes_before_external_group_by", "50"),
+            pair("max_bytes_before_external_sort", "50"),
+            pair("readonly", "1"),
+        ];
         assert_eq!(settings, limited);
         for name in [
             "readonly",
@@ -306,7 +353,7 @@ mod tests {
             "format_template_row",
             "max_memory_usage",
         ] {
-            let refused = restrict(&mut vec![pair(name, "0")]);
+            let refused = restrict(&mut vec![pair(name, "0")], 1600);
             assert_eq!(refused, Err(ReaderRefusal::Setting(name.to_owned())));
         }
     }
