@@ -3,7 +3,8 @@
 use crate::{
     ids::SessionUid,
     message::{
-        Bool, Enum, Finite, I32, Inner, Maybe, MaybeBytes, Name, Positive64, Text, bounded, message,
+        Bool, Enum, Finite, I32, Inner, Maybe, MaybeBytes, Name, PositiveCount, Text, bounded,
+        message,
     },
     placement::EpNames,
     reason::ReasonCode,
@@ -87,7 +88,7 @@ message! {
         4 reason: Enum<ReasonCode>,
         5 ort_status_code: I32,
         6 text: Text<512>,
-        7 count: Positive64,
+        7 count: PositiveCount,
     }
 }
 
@@ -95,7 +96,7 @@ message! {
     mod error_fields: RunErrors = v1::RunErrors {
         1 session_uid: SessionUid,
         2 ort_status_code: I32,
-        3 count: Positive64,
+        3 count: PositiveCount,
     }
     keeps u64 = |seen| Some(seen.session_uid);
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::{
     error::ParseError,
-    message::{Checked, Enum, EnumNumbers, Kind, Maybe, U64, at_most, message},
+    message::{Checked, Count, Enum, EnumNumbers, Kind, MAX_COUNT, Maybe, at_most, message},
     v1,
     wire::{Value, each_field},
     wire_enum::{WireEnum, wire_enum},
@@ -95,13 +95,15 @@ pub(crate) trait Entry: Sized {
 
     fn split(self) -> (i32, Self::Count);
 
+    fn counts(count: Self::Count) -> [u64; 2];
+
     fn join(key: i32, count: Self::Count) -> Self;
 }
 
 /// Declares the entries: message, field and type of the key, type of the counts, the counts from and to the fields.
 macro_rules! entries {
     ($( $wire:ident { $key:ident: $key_type:ty, $($field:ident),+ }
-        = $count:ty as { $($counts:tt)+ }; )+) => { $(
+        = $count:ty as { $($counts:tt)+ }, $all:expr; )+) => { $(
         impl Entry for v1::$wire {
             type Key = $key_type;
             type Count = $count;
@@ -110,6 +112,11 @@ macro_rules! entries {
             fn split(self) -> (i32, $count) {
                 let Self { $key, $($field),+ } = self;
                 ($key, $($counts)+)
+            }
+
+            fn counts(count: $count) -> [u64; 2] {
+                let all: fn($count) -> [u64; 2] = $all;
+                all(count)
             }
 
             fn join($key: i32, count: $count) -> Self {
@@ -121,9 +128,9 @@ macro_rules! entries {
 }
 
 entries! {
-    Dropped { reason: DropReason, reports, runs } = Dropped as { Dropped { reports, runs } };
-    UploadFailures { kind: UploadFailureKind, count } = u64 as { count };
-    DirectivesRefused { reason: DirectiveRefusal, count } = u64 as { count };
+    Dropped { reason: DropReason, reports, runs } = Dropped as { Dropped { reports, runs } }, |d| [d.reports, d.runs];
+    UploadFailures { kind: UploadFailureKind, count } = u64 as { count }, |n| [n, 0];
+    DirectivesRefused { reason: DirectiveRefusal, count } = u64 as { count }, |n| [n, 0];
 }
 
 /// Entries, each key at most once.
@@ -139,6 +146,10 @@ impl<W: Entry> Kind for Counters<W> {
         for (index, entry) in entries.into_iter().enumerate() {
             let at = || format!("{field}[{index}]");
             let (key, count) = entry.split();
+            if let Some(count) = W::counts(count).into_iter().find(|n| *n > MAX_COUNT) {
+                let expected = format!("0 to {MAX_COUNT}");
+                return Err(ParseError::malformed(&at(), expected, count));
+            }
             let key = Enum::parse(W::KEY, key).map_err(|error| error.inside(&at()))?;
             if counters.insert(key, count).is_some() {
                 let error = ParseError::malformed(&at(), "each at most once", "a second one");
@@ -164,7 +175,7 @@ impl<W: Entry> Checked for Counters<W> {
         each_field(value.bytes()?, |number, value| {
             match number {
                 1 => key = value.i32()?,
-                2 | 3 => drop(value.u64()?),
+                2 | 3 if value.u64()? > MAX_COUNT => return None,
                 _ => {}
             }
             Some(())
@@ -176,15 +187,15 @@ impl<W: Entry> Checked for Counters<W> {
 
 message! {
     mod health_fields: SdkHealth = v1::SdkHealth {
-        1 runs_observed: U64,
-        2 runs_recorded: U64,
+        1 runs_observed: Count,
+        2 runs_recorded: Count,
         3 dropped: Counters<v1::Dropped>,
-        4 overflowed_keys: U64,
+        4 overflowed_keys: Count,
         5 upload_failures: Counters<v1::UploadFailures>,
-        6 spool_bytes: U64,
-        7 spool_oldest_ms: Maybe<U64>,
-        8 directives_applied: U64,
+        6 spool_bytes: Count,
+        7 spool_oldest_ms: Maybe<Count>,
+        8 directives_applied: Count,
         9 directives_refused: Counters<v1::DirectivesRefused>,
-        10 consent_changes: U64,
+        10 consent_changes: Count,
     }
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::ParseError,
-    message::{Checked, Exact, Kind, message},
+    message::{Checked, Exact, Kind, MAX_COUNT, message},
     text::{hex, unhex},
     v1,
     wire::Value,
@@ -98,9 +98,11 @@ impl Sequence {
     /// The first report of a stream.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
-    /// `None` for zero.
+    /// `None` for zero and beyond the bound of counters.
     pub fn new(value: u64) -> Option<Self> {
-        NonZeroU64::new(value).map(Self)
+        NonZeroU64::new(value.min(MAX_COUNT))
+            .filter(|least| least.get() == value)
+            .map(Self)
     }
 
     /// Returns the number on the wire.
@@ -110,7 +112,7 @@ impl Sequence {
 
     /// The sequence of the stream's next report; `None` where numbers end.
     pub fn next(self) -> Option<Self> {
-        self.0.checked_add(1).map(Self)
+        Self::new(self.get() + 1)
     }
 }
 

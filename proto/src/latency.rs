@@ -3,11 +3,11 @@
 use crate::{
     device::{MAX_RUNTIME_VERSION_BYTES, VENDOR_FINGERPRINT_HASH_CHARS, runtime_name},
     error::{Inside, ParseError},
-    histogram::{HistScheme, SparseHistogram},
+    histogram::{HistBounds, HistScheme, SparseHistogram},
     ids::SessionUid,
     message::{
-        CheckedMessage, Enum, EnumNumbers, Fields, Finite, I32, Inner, Kind, List, Maybe,
-        MaybeInner, Name, Numbers, Positive64, Text, U32, U64, bounded, each_once, message,
+        CheckedMessage, Count, Enum, EnumNumbers, Fields, Finite, I32, Inner, Kind, List, Maybe,
+        MaybeInner, Name, Numbers, PositiveCount, Text, U32, U64, bounded, each_once, message,
     },
     session::MAX_MODEL_VERSION_BYTES,
     stratum::{Stratum, StratumKey},
@@ -141,17 +141,17 @@ message! {
         2 stratum: Inner<Stratum>,
         3 hist_scheme: Enum<HistScheme>,
         4 histogram: SparseHistogram,
-        5 n: Positive64,
+        5 n: PositiveCount,
         6 sum_us: Finite,
         7 m2_us2: Finite,
         8 min_us: Finite,
         9 max_us: Finite,
-        10 runs_seen: U64,
+        10 runs_seen: Count,
         11 sampled_one_in: U32,
-        12 dropped_runs: U64,
+        12 dropped_runs: Count,
         13 first_runs_us: Numbers<MAX_FIRST_RUNS>,
-        14 slow_fast_switches: Maybe<U64>,
-        15 longest_slow_streak: Maybe<U64>,
+        14 slow_fast_switches: Maybe<Count>,
+        15 longest_slow_streak: Maybe<Count>,
         16 exceed: MaybeInner<ExceedCounts>,
         17 baselines: List<SelfBaseline, MAX_BASELINES>,
         18 baseline_absence: I32,
@@ -209,10 +209,49 @@ pub(crate) struct SeriesKey<'a> {
     stratum: StratumKey<'a>,
 }
 
-impl CheckedMessage for LatencySeries {
-    type Kept<'a> = SeriesKey<'a>;
+/// Most threads that run one session.
+const MAX_THREADS: f64 = 256.0;
+/// A shorter interval counts as this long: its clock may have been read late.
+const MIN_INTERVAL_MS: u64 = 1_000;
 
-    fn check(bytes: &[u8]) -> Option<SeriesKey<'_>> {
+impl LatencySeries {
+    /// True if a device can have measured these numbers in an interval of this length.
+    pub fn is_possible_in(&self, interval_length_ms: u64) -> bool {
+        let mut bounds = HistBounds::default();
+        for (index, count) in self.histogram.buckets() {
+            bounds.add(index, count);
+        }
+        let extent = Extent::new(self.sum_us, self.min_us, self.max_us);
+        let busy_us = extent.busy_us(self.n);
+        extent.check_within(&bounds).is_ok() && fits_interval(busy_us, interval_length_ms).is_ok()
+    }
+}
+
+/// Fails if runs that took `busy_us` at least do not fit into an interval.
+#[expect(clippy::cast_precision_loss, reason = "a bound")]
+pub(crate) fn fits_interval(busy_us: f64, interval_length_ms: u64) -> Result<(), ParseError> {
+    let interval_us = interval_length_ms.max(MIN_INTERVAL_MS) as f64 * 1e3;
+    if busy_us <= MAX_THREADS * interval_us {
+        return Ok(());
+    }
+    let expected = format!(
+        "n x min_us within interval_length_ms, {interval_length_ms}, of {MAX_THREADS} threads"
+    );
+    Err(ParseError::malformed("n", expected, busy_us))
+}
+
+/// The part of a valid series that the report needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CheckedSeries<'a> {
+    pub(crate) key: SeriesKey<'a>,
+    /// Least time that its runs took, less what may have begun before the interval.
+    pub(crate) busy_us: f64,
+}
+
+impl CheckedMessage for LatencySeries {
+    type Kept<'a> = CheckedSeries<'a>;
+
+    fn check(bytes: &[u8]) -> Option<CheckedSeries<'_>> {
         let mut s = series_fields::Seen::default();
         let mut kinds = EnumNumbers::default();
         each_field(bytes, |number, value| match number {
@@ -226,12 +265,15 @@ impl CheckedMessage for LatencySeries {
             return None;
         }
         let extent = Extent::new(s.sum_us, s.min_us, s.max_us);
+        let extent = extent.or_whole_ns(s.whole_ns).ok()?;
         let has_baseline = s.baselines > 0;
+        let bounds = SparseHistogram::bounds_of_v2(s.histogram).ok()?;
+        extent.check_within(&bounds).ok()?;
         let numbers = SeriesNumbers {
-            total: SparseHistogram::total_of_v2(s.histogram).ok()?,
+            total: bounds.total,
             n: s.n,
             m2_us2: s.m2_us2,
-            extent: extent.or_whole_ns(s.whole_ns).ok()?,
+            extent,
             runs_seen: runs_seen(s.runs_seen, s.n, s.dropped_runs),
             dropped_runs: s.dropped_runs,
             slow_fast_switches: s.slow_fast_switches,
@@ -244,10 +286,12 @@ impl CheckedMessage for LatencySeries {
             true => s.baseline_absence == 0,
             false => BaselineAbsence::from_number(s.baseline_absence).is_some(),
         };
-        is_explained.then_some(SeriesKey {
+        let key = SeriesKey {
             session_uid: s.session_uid,
             stratum: s.stratum?,
-        })
+        };
+        let busy_us = extent.busy_us(s.n);
+        is_explained.then_some(CheckedSeries { key, busy_us })
     }
 }
 
@@ -283,6 +327,28 @@ impl Extent {
             return Err(ParseError::malformed("whole_ns", expected, "both"));
         }
         Ok(Self::new(us(ns.sum), us(ns.min), us(ns.max)))
+    }
+
+    /// Least time that `n` runs took. Runs that began before the interval, one a thread, are left out.
+    #[expect(clippy::cast_precision_loss, reason = "a bound")]
+    fn busy_us(self, n: u64) -> f64 {
+        n as f64 * self.min_us.max(1.0) - MAX_THREADS * self.max_us
+    }
+
+    /// Fails if extremes and sum are not those of values in the histogram's buckets.
+    fn check_within(self, bounds: &HistBounds) -> Result<(), ParseError> {
+        let slack = 1e-6 * bounds.sum_us.1 + 1.0;
+        for (field, value, (least, most)) in [
+            ("min_us", self.min_us, bounds.first_us),
+            ("max_us", self.max_us, bounds.last_us),
+            ("sum_us", self.sum_us, bounds.sum_us),
+        ] {
+            if value < least - slack || value > most + slack {
+                let expected = format!("{least} to {most}, the edges in the histogram");
+                return Err(ParseError::malformed(field, expected, value));
+            }
+        }
+        Ok(())
     }
 
     /// `None` if a value would not convert back to the same number.
@@ -447,9 +513,9 @@ impl ExceedCounts {
 
 message! {
     mod exceed_fields: ExceedCounts = v1::ExceedCounts {
-        1 beyond_1_4x: U64,
-        2 beyond_2x: U64,
-        3 beyond_3x: U64,
+        1 beyond_1_4x: Count,
+        2 beyond_2x: Count,
+        3 beyond_3x: Count,
     }
     keeps Self = |counts| Some(Self {
         beyond_1_4x: counts.beyond_1_4x,
@@ -466,7 +532,7 @@ message! {
     mod baseline_fields: SelfBaseline = v1::SelfBaseline {
         1 kind: Enum<BaselineKind>,
         2 model_version: Name<MAX_MODEL_VERSION_BYTES>,
-        3 n: Positive64,
+        3 n: PositiveCount,
         4 p10_us: AboveZero,
         5 p50_us: Finite,
         6 p95_us: Finite,

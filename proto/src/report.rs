@@ -12,9 +12,10 @@ use crate::{
     health::SdkHealth,
     ids::{ReportKey, SessionUid, StreamId},
     latency::LatencySeries,
-    message::{AtMost64, Inner, List, Maybe, Text, U64, UnixMs, at_most, each_once, message},
+    message::{AtMost64, Count, Inner, List, Maybe, Text, UnixMs, at_most, each_once, message},
     session::Session,
     v1,
+    wire::each_field,
 };
 
 /// Largest encoded report.
@@ -89,6 +90,16 @@ impl Report {
         Self::try_from(report.map_err(|error| ParseError::not_protobuf("report", &error))?)
     }
 
+    /// Number of series that the encoded report has and this parse of it dropped, since their numbers are impossible.
+    pub fn n_dropped_series(&self, bytes: &[u8]) -> usize {
+        let mut n_sent = 0_usize;
+        let _ = each_field(bytes, |number, _| {
+            n_sent += usize::from(number == report_fields::field::series);
+            Some(())
+        });
+        n_sent.saturating_sub(self.series.len())
+    }
+
     /// Encodes the report as a device sends it.
     pub fn to_bytes(&self) -> Vec<u8> {
         v1::Report::from(self).encode_to_vec()
@@ -145,7 +156,7 @@ message! {
         4 interval_end_unix_ms: UnixMs,
         5 interval_length_ms: AtMost64<MAX_INTERVAL_MS>,
         6 boot_id: Text<MAX_BOOT_ID_BYTES>,
-        7 uptime_at_end_ms: Maybe<U64>,
+        7 uptime_at_end_ms: Maybe<Count>,
         8 app: Inner<App>,
         9 device: Inner<Device>,
         10 runtime: Inner<Runtime>,
@@ -162,14 +173,17 @@ message! {
 }
 
 impl Report {
-    /// Fails if an entry refers to a session that is not in the report, or two entries are the same one.
-    fn with_known_references(self) -> Result<Self, ParseError> {
+    /// Fails if an entry refers to a session that is not in the report, or two entries are the same one. Drops series with
+    /// impossible numbers: the rest of the report counts.
+    fn with_known_references(mut self) -> Result<Self, ParseError> {
         each_once("sessions", &self.sessions, |s| s.uid)?;
         let uids: BTreeSet<_> = self.sessions.iter().map(|s| s.uid).collect();
         check_uids("series", &self.series, &uids, |s| s.session_uid)?;
         check_uids("self_tests", &self.self_tests, &uids, |t| t.session_uid)?;
         check_uids("run_errors", &self.run_errors, &uids, |e| e.session_uid)?;
         each_once("series", &self.series, |s| (s.session_uid, &s.stratum))?;
+        self.series
+            .retain(|series| series.is_possible_in(self.interval_length_ms));
         each_once("ended_streams", &self.ended_streams, |e| e.stream)?;
         let own = |e: &EndedStream| e.stream == self.key.stream;
         if let Some(at) = self.ended_streams.iter().position(own) {
@@ -184,8 +198,8 @@ impl Report {
 message! {
     mod ended_fields: EndedStream = v1::EndedStream {
         1 stream_id as stream: StreamId,
-        2 last_sequence as last_sequence: Maybe<U64>,
-        3 unsealed_runs as unsealed_runs: Maybe<U64>,
+        2 last_sequence as last_sequence: Maybe<Count>,
+        3 unsealed_runs as unsealed_runs: Maybe<Count>,
     }
     keeps u64 = |seen| Some(seen.stream_id);
 }

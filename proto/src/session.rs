@@ -3,8 +3,8 @@
 use crate::{
     ids::{MAX_DIRECTIVE_ID_BYTES, ModelHash, SessionUid},
     message::{
-        CheckedMessage, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message, Name,
-        Text, U64, UnixMs, message, once,
+        CheckedMessage, Count, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message,
+        Name, Text, UnixMs, message, once,
     },
     placement::{EpNames, Placement},
     stratum::MAX_PERFORMANCE_MODE_BYTES,
@@ -85,7 +85,7 @@ message! {
         4 directive_id: Text<MAX_DIRECTIVE_ID_BYTES>,
         5 options: InnerOrDefault<SessionOptions>,
         6 placement: Inner<Placement>,
-        7 creation_us: Maybe<U64>,
+        7 creation_us: Maybe<Count>,
         8 created_at_unix_ms: UnixMs,
     }
     checked by hand;

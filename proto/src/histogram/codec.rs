@@ -13,7 +13,8 @@
 use bytes::Bytes;
 
 use super::{
-    HIGHEST_US, LOWEST_US, MAX_ENCODED_BYTES, N_BUCKETS, SIGNIFICANT_DIGITS, SparseHistogram,
+    HIGHEST_US, HistBounds, LOWEST_US, MAX_ENCODED_BYTES, N_BUCKETS, SIGNIFICANT_DIGITS,
+    SparseHistogram,
 };
 use crate::error::{Inside, ParseError};
 use crate::message::{Checked, Kind};
@@ -71,8 +72,12 @@ impl SparseHistogram {
     ///
     /// # Errors
     /// Those of `decode_v2`.
-    pub(crate) fn total_of_v2(bytes: &[u8]) -> Result<u64, ParseError> {
-        walk(checked_payload(bytes)?, |_, _| {})
+    pub(crate) fn bounds_of_v2(bytes: &[u8]) -> Result<HistBounds, ParseError> {
+        let mut bounds = HistBounds::default();
+        walk(checked_payload(bytes)?, |index, count| {
+            bounds.add(index, count);
+        })?;
+        Ok(bounds)
     }
 
     /// Writes V2 bytes: the same that the crate's serializer makes of the same counts.

@@ -25,9 +25,11 @@
 //! bucket 1 us wide would have no width, and a CDF drawn over the edges would have holes.
 //! `tests/fixtures/wire/bucket_edges.csv` lists all of them, made by the crate.
 
+mod bounds;
 mod codec;
 mod sparse;
 
+pub(crate) use bounds::HistBounds;
 pub use sparse::SparseHistogram;
 
 use hdrhistogram::Histogram;

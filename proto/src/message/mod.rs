@@ -18,8 +18,8 @@ pub(crate) use lists::{EnumSet, Enums, List, Names, Numbers, at_most, each_once}
 pub(crate) use nested::{Inner, InnerOrDefault, MaybeInner, once};
 pub use numbers::MAX_UNIX_MS;
 pub(crate) use numbers::{
-    AtMost32, AtMost64, Bool, Enum, Finite, Fixed64, I32, Maybe, Positive32, Positive64, Share,
-    U32, U64, UnixMs, bounded, within,
+    AtMost32, AtMost64, Bool, Count, Enum, Finite, Fixed64, I32, MAX_COUNT, Maybe, Positive32,
+    PositiveCount, Share, U32, U64, UnixMs, bounded, within,
 };
 pub(crate) use sets::{EnumNumbers, Few, Last};
 pub(crate) use texts::{Blob, Exact, MaybeBytes, Name, Text};

@@ -75,13 +75,17 @@ macro_rules! bounded {
 }
 pub(crate) use bounded;
 
+/// Largest counter: a thousand events a second for 8,900 years. Sums of many stay within `i64`.
+pub(crate) const MAX_COUNT: u64 = 1 << 48;
+
 bounded! {
+    Count = u64 as u64, |n| *n <= MAX_COUNT, format!("0 to {MAX_COUNT}");
+    PositiveCount = u64 as u64, |n| (1..=MAX_COUNT).contains(n), format!("1 to {MAX_COUNT}");
     U64 = u64 as u64, |_| true, "a number";
     U32 = u32 as u32, |_| true, "a number";
     I32 = i32 as i32, |_| true, "a number";
     Bool = bool as bool, |_| true, "a boolean";
     Fixed64 = u64 as fixed64, |_| true, "a number";
-    Positive64 = u64 as u64, |n| *n > 0, "1 or more";
     Positive32 = u32 as u32, |n| *n > 0, "1 or more";
     AtMost64<const MAX: u64> = u64 as u64, |n| *n <= MAX, format!("0 to {MAX}");
     AtMost32<const MAX: u32> = u32 as u32, |n| *n <= MAX, format!("0 to {MAX}");

@@ -9,7 +9,7 @@
 use crate::device::{App, Device, Runtime, Sdk};
 use crate::failure::{RunErrors, SelfTest};
 use crate::ids::ReportKey;
-use crate::latency::{LatencySeries, SeriesKey};
+use crate::latency::{LatencySeries, SeriesKey, fits_interval};
 use crate::message::{CheckedMessage, Few, Fields, Last, once};
 use crate::report::{
     EndedStream, MAX_REPORT_BYTES, MAX_RUN_ERRORS, MAX_SELF_TESTS, report_fields,
@@ -80,6 +80,7 @@ impl<'a> FastValidator<'a> {
         let Self { last, sets } = self;
         sets.clear();
         let mut fields = report_fields::Seen::default();
+        let mut busiest_us = 0.0_f64;
         each_field(report, |number, value| match number {
             field::ended_streams => sets.ended.add(EndedStream::check(value.bytes()?)?),
             field::app => once(&mut fields.app, last.app.check(value.bytes()?)),
@@ -93,8 +94,9 @@ impl<'a> FastValidator<'a> {
             }
             field::series => {
                 let series = LatencySeries::check(value.bytes()?)?;
-                sets.referred.note(series.session_uid)?;
-                sets.series.add(series)
+                busiest_us = busiest_us.max(series.busy_us);
+                sets.referred.note(series.key.session_uid)?;
+                sets.series.add(series.key)
             }
             field::self_tests => {
                 fields.self_tests += 1;
@@ -108,7 +110,8 @@ impl<'a> FastValidator<'a> {
         })?;
         let is_whole = fields.is_whole()
             && fields.self_tests <= MAX_SELF_TESTS
-            && fields.run_errors <= MAX_RUN_ERRORS;
+            && fields.run_errors <= MAX_RUN_ERRORS
+            && fits_interval(busiest_us, fields.interval_length_ms).is_ok();
         let key = fields.key?;
         let (app_id, environment) = fields.app?;
         let is_known = |uid| sets.sessions.entries().contains(uid);

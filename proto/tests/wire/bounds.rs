@@ -293,7 +293,7 @@ fn latency_series() {
         "min_us" => { in_us(s).min_us = 4_001.0 }
         "max_us" => { in_us(s).max_us = f64::INFINITY }
         "runs_seen" => { s.runs_seen = 4 }
-        "runs_seen" => { s.dropped_runs = u64::MAX }
+        "dropped_runs" => { s.dropped_runs = u64::MAX }
         "whole_ns" => { s.max_us = 4_000.0 }
         "sum_us" => { whole_ns(s).sum = 3_999_000 }
         "min_us" => { whole_ns(s).min = 4_001_000 }
@@ -403,5 +403,73 @@ fn manifest_and_recording() {
         "app_id" => { r.app_id.clear() }
         "environment" => { r.environment = long(32) }
         "sent.boot_id" => { r.sent_boot_id = long(64) }
+    }
+}
+
+#[test]
+fn a_series_with_impossible_numbers_is_left_out_of_its_report() {
+    type Change = fn(&mut LatencySeries);
+    let whole = samples::full_report();
+    let cases: [(&str, Change); 5] = [
+        ("max_us beyond the histogram", |s| s.max_us = 1.7e308),
+        ("max_us below the highest bucket", |s| {
+            (s.max_us, s.m2_us2) = (s.min_us, 0.0);
+            s.sum_us = s.n as f64 * s.min_us;
+        }),
+        ("min_us below the lowest bucket", |s| s.min_us = 0.0),
+        ("sum_us below the buckets' least", |s| {
+            s.sum_us = s.n as f64 * s.min_us;
+        }),
+        ("more runs than fit into the interval", |s| {
+            let n = 1 << 47;
+            s.histogram = SparseHistogram::from_parts(vec![100], vec![n]).unwrap();
+            (s.n, s.runs_seen, s.dropped_runs, s.m2_us2) = (n, n, 0, 0.0);
+            (s.min_us, s.max_us) = (100.0, 100.0);
+            s.sum_us = n as f64 * 100.0;
+        }),
+    ];
+    for (what, change) in cases {
+        let mut report = whole.clone();
+        change(&mut report.series[0]);
+        let bytes = report.to_bytes();
+        let parsed = Report::parse(&bytes).expect(what);
+        assert_eq!(parsed.series, whole.series[1..], "{what}");
+        assert_eq!(parsed.n_dropped_series(&bytes), 1, "{what}");
+        assert_eq!(FastValidator::default().validate(&bytes), None, "{what}");
+    }
+    assert_eq!(whole.n_dropped_series(&whole.to_bytes()), 0);
+}
+
+/// Sums of counters of many reports stay within the store's numbers.
+#[test]
+fn counters_end_at_2_to_the_48th() {
+    const MAX: u64 = 1 << 48;
+    type Change = fn(&mut v1::Report, u64);
+    let cases: [(&str, Change); 5] = [
+        ("key.sequence", |r, n| r.key.as_mut().unwrap().sequence = n),
+        ("ended_streams[0].last_sequence", |r, n| {
+            r.ended_streams[0].last_sequence = Some(n);
+        }),
+        ("ended_streams[0].unsealed_runs", |r, n| {
+            r.ended_streams[0].unsealed_runs = Some(n);
+        }),
+        ("health.runs_observed", |r, n| {
+            r.health.as_mut().unwrap().runs_observed = n;
+        }),
+        ("health.dropped[0]", |r, n| {
+            r.health.as_mut().unwrap().dropped[0].reports = n;
+        }),
+    ];
+    for (field, change) in cases {
+        for n in [MAX, MAX + 1, u64::MAX] {
+            let mut report = v1::Report::from(&samples::full_report());
+            change(&mut report, n);
+            let bytes = report.encode_to_vec();
+            let is_fast = FastValidator::default().validate(&bytes).is_some();
+            match Report::parse(&bytes) {
+                Ok(_) => assert!(n == MAX && is_fast, "{field}: {n}"),
+                Err(error) => assert_eq!((error.field(), n > MAX, is_fast), (field, true, false)),
+            }
+        }
     }
 }
