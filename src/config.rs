@@ -25,11 +25,12 @@ pub(crate) enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    #[error("failed to parse config {path}")]
+    /// Without the line itself, which may hold a secret.
+    #[error("failed to parse config {path}, line {line}: {problem}")]
     Parse {
         path: PathBuf,
-        #[source]
-        source: Box<toml::de::Error>,
+        line: usize,
+        problem: String,
     },
     #[error("failed to use the config:\n  {}", problems.join("\n  "))]
     Problems {
@@ -230,10 +231,14 @@ fn read(path: &Path) -> Result<Table, ConfigError> {
         path: path.to_owned(),
         source,
     })?;
-    text.parse().map_err(|source| ConfigError::Parse {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    text.parse()
+        .map_err(|error: toml::de::Error| ConfigError::Parse {
+            path: path.to_owned(),
+            line: error.span().map_or(1, |span| {
+                text[..span.start.min(text.len())].matches('\n').count() + 1
+            }),
+            problem: error.message().to_owned(),
+        })
 }
 
 /// A variable's text is TOML where it parses as a number, a bool or an array, else a string.
@@ -288,6 +293,16 @@ mod tests {
                 n: 1,
             }
         }
+    }
+
+    #[test]
+    fn a_file_that_does_not_parse_prints_no_line_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("epwatch.toml");
+        std::fs::write(&path, "[store]\npassword = S3CR3T\n").unwrap();
+        let error = read(&path).unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("line 2") && !text.contains("S3CR3T"), "{text}");
     }
 
     #[track_caller]

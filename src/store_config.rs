@@ -216,6 +216,7 @@ impl StoreConfig {
 fn read_password(path: &Path, name: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("failed to read {name} {}", path.display()))?;
+    epwatch_server::warn_of_readers(path, name);
     Ok(text.trim_end().to_owned())
 }
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use epwatch_proto::Outcome;
-use epwatch_server::{AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, bind};
+use epwatch_server::{
+    AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, bind, warn_of_readers,
+};
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -115,11 +117,12 @@ impl Collector {
             let (listener, listen) = bind(config.listen, "collector.listen").await?;
             let (http_listener, http_listen) =
                 bind(config.http_listen, "collector.http_listen").await?;
+            let sink = Sink::new(store);
             let Opened {
                 wal,
                 checkpoint,
                 recovery,
-            } = open_wal(&config, clock.clone()).await?;
+            } = open_current_wal(&config, &clock, &sink, &metrics).await?;
             metrics.watch_wal(&wal, clock.clone());
             let n_torn = u64::from(recovery.is_tail_torn);
             metrics.wal_torn_tails.inc_by(n_torn);
@@ -130,7 +133,7 @@ impl Collector {
                 config,
                 clock,
                 metrics: metrics.clone(),
-                sink: Sink::new(store),
+                sink,
                 wal: wal.clone(),
             });
 
@@ -292,6 +295,54 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         "wal opened"
     );
     Ok(opened)
+}
+
+/// Opens the WAL. If the store has later records of it, its folder is an old copy: everything in it is stored, because
+/// batches are stored in order, and its next offsets are taken. Such a WAL is set aside, and a new one is made.
+async fn open_current_wal(
+    config: &CollectorConfig,
+    clock: &Arc<dyn Clock>,
+    sink: &Sink,
+    metrics: &Metrics,
+) -> Result<Opened, StartError> {
+    let opened = open_wal(config, clock.clone()).await?;
+    let recovery = &opened.recovery;
+    metrics.count_wal_findings("stray_file", recovery.stray_files);
+    if recovery.is_checkpoint_lost {
+        metrics.count_wal_findings("checkpoint_lost", 1);
+        tracing::error!(
+            "the WAL's checkpoint is damaged or missing: the store is asked for each report that the WAL holds, and \
+             takes those that it lacks"
+        );
+    }
+    let newest_us = recovery.newest_us.max(opened.checkpoint.time_us);
+    let end = opened.wal.stats().end;
+    if newest_us == 0 {
+        return Ok(opened);
+    }
+    let id = opened.wal.collector_id().short();
+    let asking = sink.newest_offset(id, newest_us, end);
+    match timeout(START_TIMEOUT, asking).await {
+        Ok(Ok(Some(stored))) => {
+            metrics.count_wal_findings("older_than_store", 1);
+            let aside = tokio::task::spawn_blocking(move || opened.wal.set_aside()).await;
+            let aside = aside.unwrap_or(Err(WalError::Closed))?;
+            tracing::error!(
+                stored,
+                end,
+                aside = %aside.display(),
+                "the WAL's folder is older than the store, which has all of it and later reports: it was set aside, and \
+                 a new WAL begins; remove the folder once you have found who put the old copy there"
+            );
+            open_wal(config, clock.clone()).await
+        }
+        Ok(Ok(None)) => Ok(opened),
+        Ok(Err(error)) => {
+            note_failure(metrics, "batch", &error);
+            Ok(opened)
+        }
+        Err(_elapsed) => Ok(opened),
+    }
 }
 
 /// Starts the writer and the roll-up on a thread of their own: encoding takes tens of milliseconds at a time, and acks
@@ -490,6 +541,9 @@ impl AccessControl {
     fn new(config: &CollectorConfig, metrics: KeyMetrics) -> Result<Self, StartError> {
         let keys = AppKeys::new(config, metrics).map_err(StartError::Config)?;
         let tls = config.tls.as_ref();
+        if let Some(files) = tls {
+            warn_of_readers(&files.key_file, "collector.tls.key_file");
+        }
         let tls = tls
             .map(|files| Tls::new(&files.cert_file, &files.key_file))
             .transpose();

@@ -25,6 +25,9 @@ const PREFIX: &str = "epwatch_collector";
 /// Reasons why a report is unproven.
 const UNPROVEN: [&str; 2] = ["app", "network"];
 
+/// Findings about the WAL's folder at start.
+const WAL_FINDINGS: [&str; 3] = ["checkpoint_lost", "older_than_store", "stray_file"];
+
 /// Periodic calls to the store.
 const STORE_CALLS: [&str; 10] = [
     "batch",
@@ -91,6 +94,7 @@ pub struct Metrics {
     pub(crate) rows: Family<Label, Counter>,
     cardinality_limited: Family<Label, Counter>,
     pub(crate) new_installations: Counter,
+    pub(crate) series_dropped: Counter,
     unproven_reports: [Counter; 2],
     pub(crate) installations_loaded: Gauge,
     pub(crate) ledger_reports: LossLedgerGauges,
@@ -99,6 +103,7 @@ pub struct Metrics {
     /// Set only by the writer: another call may fail for lack of a grant while reports are stored.
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
+    pub(crate) wal_repairs: Family<Label, Counter>,
     pub(crate) wal_skipped_bytes: Counter,
     pub(crate) wal_unreadable_reports: Counter,
     pub(crate) buckets_closed: Counter,
@@ -203,6 +208,10 @@ impl Metrics {
                 "dimension",
                 Dimension::ALL.map(Dimension::label),
             ),
+            series_dropped: table.add(
+                "series_dropped",
+                "Latency series with numbers that no device can measure, left out of their reports",
+            ),
             new_installations: table.add("new_installations", "New installations admitted as proven"),
             unproven_reports: UNPROVEN.map(reason),
             installations_loaded: table.add(
@@ -237,6 +246,12 @@ impl Metrics {
             wal_torn_tails: table.add(
                 "wal_torn_tails",
                 "Unfinished groups cut off at start; nothing of them was acknowledged",
+            ),
+            wal_repairs: table.add_counters(
+                "wal_repairs",
+                "Findings at start that the collector mended without losing a report",
+                "finding",
+                WAL_FINDINGS,
             ),
             wal_skipped_bytes: table.add("wal_skipped_bytes", "Damaged bytes of the WAL that were skipped"),
             wal_unreadable_reports: table.add(
@@ -290,6 +305,11 @@ impl Metrics {
     pub(crate) fn note_closed(&self, reason: &'static str) {
         let labels = [("reason", reason)];
         self.connections_closed.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn count_wal_findings(&self, finding: &'static str, n: u64) {
+        let repairs = self.wal_repairs.get_or_create(&[("finding", finding)]);
+        repairs.inc_by(n);
     }
 
     pub(crate) fn limited(&self, dimension: Dimension) -> Counter {

@@ -132,6 +132,22 @@ impl Sink {
         self.execute(table, &sql).await
     }
 
+    /// Returns the highest offset of a collector's reports at or above `end`, received at `newest_us` or later.
+    pub(crate) async fn newest_offset(
+        &self,
+        collector_id: u64,
+        newest_us: u64,
+        end: u64,
+    ) -> Result<Option<u64>, SinkError> {
+        let newest_ms = newest_us / 1000;
+        let sql = format!(
+            "SELECT max(wal_offset) FROM report_copies WHERE collector_id = {collector_id} AND wal_offset >= {end} \
+             AND received_at >= fromUnixTimestamp64Milli(toInt64({newest_ms}), 'UTC')"
+        );
+        let newest = self.first::<u64>("report_copies", &sql).await?;
+        Ok(newest.filter(|offset| *offset > 0))
+    }
+
     /// Runs a query with few result rows.
     pub(crate) async fn fetch<T>(&self, what: &str, sql: &str) -> Result<Vec<T>, SinkError>
     where

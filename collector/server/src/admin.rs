@@ -4,6 +4,7 @@
 //! `/healthz` answers while the process lives. `/readyz` answers the component's reasons for not being ready.
 //! Nothing can be changed through it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,8 +15,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +28,16 @@ use crate::page::plain_text;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections at once: some Prometheus servers, load balancers and people. A further one replaces the oldest, so that
+/// silent ones take no files of the process.
+const MAX_CONNECTIONS: usize = 64;
+/// For the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// For a request and its answer; a connection carries one.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// Pause when the system has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -85,16 +99,9 @@ impl AdminServer {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(Arc::new(pages));
-        let task = tokio::spawn(async move {
-            let served = axum::serve(listener, router)
-                .with_graceful_shutdown(async move { stop.cancelled().await })
-                .await;
-            if let Err(error) = served {
-                let error = &error as &(dyn std::error::Error + 'static);
-                tracing::error!(error, "the admin endpoint ended");
-            }
-        });
-        Self { task }
+        Self {
+            task: tokio::spawn(serve(listener, router, stop)),
+        }
     }
 
     /// Waits for the end after the token was cancelled. A slow reader of a page holds up a stop for
@@ -104,6 +111,45 @@ impl AdminServer {
             self.task.abort();
         }
     }
+}
+
+/// Serves until `stop` is cancelled and the requests under way are answered. A request has no body: what a client sends as
+/// one is not read.
+async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let mut connections = JoinSet::new();
+    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => {
+                oldest.retain(|connection| !connection.is_finished());
+                continue;
+            }
+            () = stop.cancelled() => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        if oldest.len() >= MAX_CONNECTIONS
+            && let Some(first) = oldest.pop_front()
+        {
+            first.abort();
+        }
+        oldest.push_back(connections.spawn(serve_connection(stream, router.clone())));
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+async fn serve_connection(stream: TcpStream, router: Router) {
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // Its client sees a failure.
+    let _ = timeout(CONNECTION_TIMEOUT, serving).await;
 }
 
 /// The OpenMetrics format if the request names it, as Prometheus does; otherwise the older one, as other programs do.
@@ -192,6 +238,20 @@ mod tests {
         assert_eq!(plain, "# TYPE events_total counter\nevents_total 0\n");
         let (status, links) = get(address, "/").await;
         assert!(status == 200 && links.contains("href=/metrics"), "{links}");
+
+        // As many silent clients as a machine has ports.
+        let mut silent = Vec::new();
+        for _ in 0..3 * MAX_CONNECTIONS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
+        let mut closed = 0;
+        for stream in &mut silent {
+            let mut byte = [0];
+            let ends = timeout(Duration::from_millis(20), stream.read(&mut byte));
+            closed += usize::from(ends.await.is_ok());
+        }
+        assert!(closed > MAX_CONNECTIONS, "{closed} of {}", silent.len());
 
         let taken = bind(address, "http_listen").await.unwrap_err();
         assert!(taken.to_string().contains("(http_listen)"), "{taken}");

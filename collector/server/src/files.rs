@@ -1,10 +1,30 @@
-//! Replacement of small files that must survive a power cut.
+//! Files of a server: replaced so that they survive a power cut, readable by its own user alone.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Replaces a file: readers see the old content or the new one, also after a power cut.
+/// Makes a folder that only this user can enter, whatever the umask. An existing folder loses the rights of others.
+///
+/// # Errors
+/// The folder cannot be made, or belongs to another user.
+pub fn private_dir(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+}
+
+/// Logs a warning if other users of the machine can read the secret in the file of a config key.
+pub fn warn_of_readers(path: &Path, key: &str) {
+    let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode());
+    if mode & 0o077 != 0 {
+        let mode = format!("{:04o}", mode & 0o7777);
+        let path = path.display();
+        tracing::warn!(%path, mode, key, "others can use the secret in this file: chmod 600 it");
+    }
+}
+
+/// Replaces a file, with mode 0600: readers see the old content or the new one, also after a power cut.
 ///
 /// Writes `<path>.tmp` first; one writer at a time. A leftover of a crash is overwritten by the next call.
 ///
@@ -12,7 +32,9 @@ use std::path::Path;
 /// The folder cannot be written; the old content is still there.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_added_extension("tmp");
-    let mut file = File::create(&temporary)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;

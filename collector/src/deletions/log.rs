@@ -10,13 +10,14 @@
 //! | 8 | 8 | milliseconds since 1970, little endian |
 //! | 16 | 16 | installation |
 //!
-//! A record with a wrong checksum is skipped. A crash during a write leaves at most one, at the end, which was not
-//! acknowledged. The file is rewritten when it has grown: at start, and during operation once it is full.
+//! A tombstone is written twice, because it is a promise: a record with a wrong checksum is skipped, and the other one
+//! counts. A crash during a write leaves torn records at the end, which were not acknowledged. The file is rewritten when
+//! it has grown: at start, and during operation once it is full.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::InstallationId;
@@ -24,7 +25,7 @@ use epwatch_server::replace_file;
 
 const NAME: &str = "deletions";
 pub(crate) const RECORD_BYTES: usize = 32;
-/// A million records. A rewrite drops tombstones that the store has, since they are read from there at start.
+/// Half a million tombstones. A rewrite drops tombstones that the store has, since they are read from there at start.
 const MAX_BYTES: u64 = 32 << 20;
 /// At this size a running collector rewrites the file without hidden tombstones. If they are too few,
 /// it refuses deletions.
@@ -65,6 +66,11 @@ fn encode(kind: u8, tombstone: &Tombstone) -> [u8; RECORD_BYTES] {
     let crc = checksum(&record);
     record[4..8].copy_from_slice(&crc.to_le_bytes());
     record
+}
+
+/// The two records of a tombstone.
+fn promise(tombstone: &Tombstone) -> [[u8; RECORD_BYTES]; 2] {
+    [encode(BURIED, tombstone); 2]
 }
 
 fn checksum(record: &[u8; RECORD_BYTES]) -> u32 {
@@ -118,7 +124,7 @@ impl DeletionLog {
         if self.len >= self.full_bytes {
             self.make_room()?;
         }
-        self.append(&encode(BURIED, tombstone))?;
+        self.append(&promise(tombstone).concat())?;
         self.pending.insert(tombstone.installation, *tombstone);
         Ok(())
     }
@@ -126,7 +132,7 @@ impl DeletionLog {
     /// Rewrites the file if that at least halves it.
     fn make_room(&mut self) -> io::Result<()> {
         let pending: Vec<Tombstone> = self.pending.values().copied().collect();
-        let n_bytes = (pending.len() * RECORD_BYTES) as u64;
+        let n_bytes = (pending.len() * 2 * RECORD_BYTES) as u64;
         if n_bytes > self.full_bytes / 2 {
             return Err(io::Error::other("the file of deletions is full"));
         }
@@ -161,18 +167,21 @@ impl DeletionLog {
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    options.open(path)
+    options.mode(0o600).open(path)
 }
 
 fn read(bytes: &[u8]) -> Found {
     let mut all = Vec::new();
+    let mut seen = HashSet::new();
     let mut pending = HashMap::new();
     let mut n_damaged = 0_u64;
     let (records, _torn) = bytes.as_chunks::<RECORD_BYTES>();
     for record in records {
         match decode(record) {
             Some((BURIED, tombstone)) => {
-                all.push(tombstone);
+                if seen.insert(tombstone.installation) {
+                    all.push(tombstone);
+                }
                 pending.insert(tombstone.installation, tombstone);
             }
             Some((HIDDEN, tombstone)) => {
@@ -192,7 +201,7 @@ fn read(bytes: &[u8]) -> Found {
 /// Returns the tombstones of another copy of the file as records.
 pub(crate) fn tombstones_of(bytes: &[u8]) -> Vec<u8> {
     let tombstones = read(bytes).all;
-    tombstones.iter().flat_map(|t| encode(BURIED, t)).collect()
+    tombstones.iter().flat_map(promise).flatten().collect()
 }
 
 /// Adds such records to the file in `dir`, durably. A tombstone that is there twice counts once.
@@ -203,7 +212,7 @@ pub(crate) fn add_tombstones(dir: &Path, records: &[u8]) -> io::Result<()> {
 
 /// Durable with the file's name: a tombstone of the new file must not be missing after a crash.
 fn rewrite(path: &Path, pending: &[Tombstone]) -> io::Result<()> {
-    let records = pending.iter().flat_map(|t| encode(BURIED, t));
+    let records = pending.iter().flat_map(promise).flatten();
     replace_file(path, &records.collect::<Vec<u8>>())
 }
 
@@ -221,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_damaged_record_takes_no_other_with_it() {
+    fn a_torn_tombstone_takes_no_other_with_it_and_no_flipped_byte_takes_any() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
         for n in 1..=3 {
@@ -231,7 +240,7 @@ mod tests {
         let path = dir.path().join(NAME);
         let whole = fs::read(&path).unwrap();
 
-        for torn in 65..96 {
+        for torn in 4 * RECORD_BYTES + 1..5 * RECORD_BYTES {
             fs::write(&path, &whole[..torn]).unwrap();
             let (mut log, found) = DeletionLog::open(dir.path()).unwrap();
             assert_eq!(found.all, [tombstone(1), tombstone(2)]);
@@ -239,12 +248,17 @@ mod tests {
             let (_, found) = DeletionLog::open(dir.path()).unwrap();
             assert_eq!(found.all, [tombstone(1), tombstone(2), tombstone(4)]);
         }
-        for at in 32..64 {
+        for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             fs::write(&path, &damaged).unwrap();
             let (_, found) = DeletionLog::open(dir.path()).unwrap();
-            assert_eq!(found.all, [tombstone(1), tombstone(3)], "byte {at}");
+            let all = [tombstone(1), tombstone(2), tombstone(3)];
+            assert_eq!(
+                (&found.all[..], &found.pending[..]),
+                (&all[..], &all[..]),
+                "byte {at}"
+            );
         }
     }
 
@@ -285,14 +299,14 @@ mod tests {
     fn a_full_file_is_written_anew_while_it_is_used_unless_all_of_it_is_pending() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
-        log.full_bytes = 4 * RECORD_BYTES as u64;
+        log.full_bytes = 8 * RECORD_BYTES as u64;
         for n in 1..=4 {
             log.bury(&tombstone(n)).unwrap();
         }
         log.bury(&tombstone(5)).unwrap_err();
         log.note_hidden(&[tombstone(1), tombstone(3)]).unwrap();
         log.bury(&tombstone(5)).unwrap();
-        assert_eq!(log.len, 3 * RECORD_BYTES as u64);
+        assert_eq!(log.len, 6 * RECORD_BYTES as u64);
         log.note_hidden(&[tombstone(2)]).unwrap();
         drop(log);
         let (_, found) = DeletionLog::open(dir.path()).unwrap();

@@ -141,6 +141,10 @@ impl Ingest {
         let mut validator = FastValidator::default();
         let check = |bytes: &'a Bytes| {
             let report = validate_report(bytes, &mut validator)?;
+            if report.n_dropped_series > 0 {
+                let n_dropped = report.n_dropped_series as u64;
+                self.parts.metrics.series_dropped.inc_by(n_dropped);
+            }
             Ok((self.seen.mark(report.key, bytes), report))
         };
         reports.iter().map(check).collect()

@@ -11,6 +11,8 @@ pub(crate) struct ValidReport<'a> {
     pub(crate) key: ReportKey,
     pub(crate) app_id: Cow<'a, str>,
     pub(crate) environment: Cow<'a, str>,
+    /// Latency series with impossible numbers. The writer leaves them out.
+    pub(crate) n_dropped_series: usize,
 }
 
 impl ValidReport<'_> {
@@ -42,6 +44,7 @@ pub(crate) fn validate_report<'a>(
             key: valid.key,
             app_id: Cow::Borrowed(valid.app_id),
             environment: Cow::Borrowed(valid.environment),
+            n_dropped_series: 0,
         });
     }
     let report = Report::parse(bytes).map_err(|error| RefusedReport {
@@ -50,9 +53,11 @@ pub(crate) fn validate_report<'a>(
         key: ReportKey::peek(bytes),
         app: None,
     })?;
+    let n_dropped_series = report.n_dropped_series(bytes);
     Ok(ValidReport {
         key: report.key,
         app_id: Cow::Owned(report.app.id),
+        n_dropped_series,
         environment: Cow::Owned(report.app.environment),
     })
 }

@@ -18,7 +18,7 @@ use std::io;
 use super::frame::WalOffset;
 use super::storage::{self, Storage};
 
-const FILE: &str = "checkpoint";
+pub(super) const FILE: &str = "checkpoint";
 const MAGIC: &[u8; 8] = b"EPWCKPT\x01";
 const LEN: usize = 56;
 
@@ -78,6 +78,11 @@ pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<Optio
     let mut bytes = [0; LEN];
     let n_read = file.read_at(0, &mut bytes)?;
     Ok(Checkpoint::decode(wal_id, &bytes[..n_read]))
+}
+
+/// True if there is a checkpoint, damaged or not.
+pub(crate) fn exists(storage: &dyn Storage) -> bool {
+    storage.open(FILE).is_ok()
 }
 
 /// Replaces the checkpoint, durably. After an error the file holds the old or the new one.

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use epwatch_proto::{hex, unhex};
+use epwatch_server::private_dir;
 
 use super::WalError;
 use super::checkpoint;
@@ -51,11 +53,12 @@ pub(crate) struct WalDir {
 
 impl WalDir {
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
-        fs::create_dir_all(dir).map_err(WalError::io("make wal directory"))?;
+        private_dir(dir).map_err(WalError::io("make wal directory"))?;
         let lock = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(dir.join(LOCK_FILE))
             .map_err(WalError::io("open wal lock file"))?;
         match lock.try_lock() {
@@ -77,6 +80,27 @@ impl WalDir {
             collector_id,
             _lock: Some(lock),
         })
+    }
+}
+
+impl WalDir {
+    /// Moves the WAL's files into a folder of its directory: the next open makes a new WAL with a new id. The lock, spares,
+    /// deletions and names stay.
+    pub(crate) fn set_aside(&self, dir: &Path) -> io::Result<PathBuf> {
+        let aside = dir.join(format!("set-aside-{}", self.collector_id));
+        private_dir(&aside)?;
+        let mut names = self.storage.list()?;
+        names.retain(|name| super::segment::base_of(name).is_some());
+        // The id last: without it the rest would be a WAL that cannot be opened.
+        names.extend([checkpoint::FILE.to_owned(), ID_FILE.to_owned()]);
+        for name in names {
+            match fs::rename(dir.join(&name), aside.join(&name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
+        }
+        File::open(dir)?.sync_all()?;
+        Ok(aside)
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     pub(crate) is_failing: AtomicBool,
     is_ahead: AtomicBool,
     pub(crate) dir: WalDir,
-    options: WalOptions,
+    pub(super) options: WalOptions,
     /// A batch was refused for `max_bytes` since the last check.
     was_full: AtomicBool,
     fill: Mutex<FillLevel>,
@@ -125,11 +125,14 @@ pub(crate) fn start(
     dir: WalDir,
 ) -> Result<(Arc<Threads>, Checkpoint, Recovery), WalError> {
     let id = dir.collector_id;
-    let checkpoint = checkpoint::load(&*dir.storage, &id.0)
-        .map_err(WalError::io("read wal checkpoint"))?
-        .unwrap_or_default();
+    let found = checkpoint::load(&*dir.storage, &id.0);
+    let found = found.map_err(WalError::io("read wal checkpoint"))?;
+    let checkpoint = found.unwrap_or_default();
     let floor = checkpoint.highest();
-    let (log, recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
+    let (log, mut recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
+    // A WAL that never saved one begins at 0.
+    let had_one = checkpoint::exists(&*dir.storage) || log.start() > 0;
+    recovery.is_checkpoint_lost = found.is_none() && had_one && recovery.segments > 0;
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
     // Segments that the previous process did not remove. If no record waits for the store, no later checkpoint would

@@ -19,6 +19,7 @@ use super::storage::{SegmentFile, Storage};
 /// One to use next, one that is made or recycled meanwhile.
 const MAX_SPARES: usize = 2;
 const SPARE_SUFFIX: &str = ".spare";
+const STRAY_SUFFIX: &str = ".stray";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// Findings of opening an existing WAL.
@@ -31,6 +32,10 @@ pub struct Recovery {
     pub is_tail_torn: bool,
     /// Segments with a damaged header. Their records are still read.
     pub damaged_headers: u64,
+    /// Files with a segment's name that hold neither its header nor a record; they were renamed.
+    pub stray_files: u64,
+    /// The checkpoint is damaged or missing, so any held record may be stored already.
+    pub is_checkpoint_lost: bool,
     /// No kept record was received after this time, microseconds since 1970.
     pub newest_us: u64,
 }
@@ -110,17 +115,32 @@ impl Log {
         let mut recovery = Recovery::default();
         let mut bases = self.bases.lock();
         recovery.segments = bases.len() as u64;
-        for &base in bases.iter() {
+        let mut own = Vec::with_capacity(bases.len());
+        for base in bases.drain(..) {
+            let file = segment::file_name(base);
             match self.read_header(base)? {
                 Some(header) if header.wal_id != self.wal_id => {
-                    return Err(WalError::Foreign {
-                        file: segment::file_name(base),
-                    });
+                    return Err(WalError::Foreign { file });
                 }
-                Some(header) => recovery.newest_us = recovery.newest_us.max(header.not_before_us),
-                None => recovery.damaged_headers += 1,
+                Some(header) if header.base == base => {
+                    recovery.newest_us = recovery.newest_us.max(header.not_before_us);
+                    own.push(base);
+                }
+                _ if self.has_record(base)? => {
+                    recovery.damaged_headers += 1;
+                    own.push(base);
+                }
+                // As a segment it would move the WAL's end to its name.
+                _ => {
+                    recovery.stray_files += 1;
+                    tracing::error!(file, "no segment of this WAL: renamed to .stray");
+                    self.storage
+                        .rename(&file, &format!("{file}{STRAY_SUFFIX}"))
+                        .map_err(WalError::io("rename stray wal file"))?;
+                }
             }
         }
+        *bases = own;
         let mut end = 0;
         if let Some(&base) = bases.last() {
             end = self.recover_tail(base, &mut recovery)?;
@@ -149,6 +169,16 @@ impl Log {
         // An unreadable header counts as damaged; the frames decide.
         let n_read = file.read_at(0, &mut bytes).unwrap_or(0);
         SegmentHeader::decode(&name, &bytes[..n_read])
+    }
+
+    fn has_record(&self, base: u64) -> Result<bool, WalError> {
+        let failed = WalError::io("read wal segment");
+        let file = self.storage.open(&segment::file_name(base));
+        let file = file.map_err(&failed)?;
+        let len = file.len().map_err(&failed)?;
+        let end = base + len.saturating_sub(SEGMENT_HEADER_BYTES);
+        let mut reader = Reader::over(file, self.key(), base, end);
+        Ok(reader.next_record().map_err(&failed)?.is_some())
     }
 
     /// Finds the end of the last record and cuts off the rest of its segment.
@@ -187,6 +217,11 @@ impl Log {
 
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
+    }
+
+    /// Offset of the oldest kept segment; 0 without one.
+    pub(crate) fn start(&self) -> u64 {
+        self.bases.lock().first().copied().unwrap_or(0)
     }
 
     /// Bytes from the oldest kept segment to the end.

@@ -35,6 +35,7 @@ mod storage;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,6 +174,14 @@ impl Wal {
     #[must_use]
     pub fn collector_id(&self) -> CollectorId {
         self.shared.dir.collector_id
+    }
+
+    /// Moves the WAL's files into a folder of its directory and closes it. Nothing may have been appended. Blocks.
+    pub(crate) fn set_aside(self) -> Result<PathBuf, WalError> {
+        let shared = &self.shared;
+        let moved = shared.dir.set_aside(&shared.options.dir);
+        self.close();
+        moved.map_err(WalError::io("set the wal aside"))
     }
 
     pub(crate) fn downgrade(&self) -> WeakWal {

@@ -17,19 +17,22 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: &[u8; 8] = b"EPWATWAL";
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".wal";
+/// Leaves room for additions to an offset: a gigabyte a second takes 146 years to get there.
+const MAX_BASE: u64 = u64::MAX >> 2;
 
 /// Returns the file name of the segment whose first frame is at `base`.
 pub(crate) fn file_name(base: u64) -> String {
     format!("{base:016x}{SUFFIX}")
 }
 
-/// Returns the base in a segment's file name; `None` for any other file.
+/// Returns the base in a segment's file name; `None` for any other file, and for a base that no WAL reaches.
 pub(crate) fn base_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     if digits.len() != 16 {
         return None;
     }
-    u64::from_str_radix(digits, 16).ok()
+    let base = u64::from_str_radix(digits, 16).ok();
+    base.filter(|base| *base <= MAX_BASE)
 }
 
 /// Position in the file of the frame at `offset`.

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,8 +70,12 @@ impl Storage for DirStorage {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                continue;
+            }
             // The WAL's own names are UTF-8.
-            if let Ok(name) = entry?.file_name().into_string() {
+            if let Ok(name) = entry.file_name().into_string() {
                 names.push(name);
             }
         }
@@ -82,7 +86,8 @@ impl Storage for DirStorage {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true);
         let path = self.dir.join(name);
-        Ok(Arc::new(DirFile::new(file.open(&path)?, &path)))
+        let file = file.mode(0o600).open(&path)?;
+        Ok(Arc::new(DirFile::new(file, &path)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {

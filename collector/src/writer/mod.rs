@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     rollup: RollUp,
     encoder: Arc<Mutex<Encoder>>,
     checkpoint: Checkpoint,
+    /// Records below were there at the start. Any of them may be stored: the checkpoint may be lost, or an old copy.
+    in_doubt_until: u64,
     /// Bytes of the WAL in a full batch.
     full_bytes: u64,
     /// The last batch was full.
@@ -61,6 +63,7 @@ impl Writer {
             },
             encoder: Arc::new(Mutex::new(encoder)),
             checkpoint,
+            in_doubt_until: parts.wal.stats().end,
             full_bytes: parts.config.batch.max_bytes.0,
             was_full: false,
             ahead: None,
@@ -111,7 +114,8 @@ impl Writer {
                 }
             };
             self.read_ahead(&batch);
-            self.store_batch(batch, false).await;
+            let may_be_stored = self.checkpoint.offset.0 < self.in_doubt_until;
+            self.store_batch(batch, may_be_stored).await;
             if self.checkpoint.offset >= mark {
                 self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
             }
@@ -349,9 +353,7 @@ impl Writer {
         if stored.is_empty() {
             return sink.insert_body(table, body, Some(&token)).await;
         }
-        if stored.len() >= body.n_rows {
-            return Ok(());
-        }
+        // Counts do not say it: the store may have reports whose records are no longer in the WAL.
         let limits = BatchLimits::up_to(end);
         let missing = self.read(first, limits, Arc::new(stored)).await.rows;
         sink.insert_body(table, of(&missing), Some(&token)).await

@@ -28,6 +28,7 @@ mod schema;
 mod support;
 mod unproven;
 mod wal_crash;
+mod wal_files;
 mod watch;
 mod zookeeper;
 

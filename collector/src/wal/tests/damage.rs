@@ -34,6 +34,35 @@ proptest! {
     }
 }
 
+/// A name far beyond the WAL's end would move the end there.
+#[test]
+fn a_stray_file_with_a_segment_s_name_changes_nothing() {
+    let storage = FaultyStorage::default();
+    let (log, _, _) = open_log(&storage);
+    append_each(&log, 10);
+    let (end, whole) = (log.end(), payloads(&log, WalOffset(0)));
+    drop(log);
+    let copied = storage.disk().files[&segment::file_name(0)].lock().clone();
+    for (base, content) in [
+        (u64::MAX, Vec::new()),
+        (u64::MAX >> 2, vec![7; 300]),
+        (100_000, Vec::new()),
+        (end / 2 + 1, vec![0; 64]),
+        (end + 40, copied.cached),
+    ] {
+        let name = segment::file_name(base);
+        storage
+            .create(&name)
+            .unwrap()
+            .write_at(0, &content)
+            .unwrap();
+        let (log, recovery, _) = open_log(&storage);
+        assert_eq!(recovery.stray_files, u64::from(base != u64::MAX), "{name}");
+        assert_eq!(log.end(), end, "{name}");
+        assert_eq!(payloads(&log, WalOffset(0)), whole, "{name}");
+    }
+}
+
 /// A write torn, cut or flipped at any byte of the last record: the records before it stay, no other record appears,
 /// and the WAL goes on after them.
 #[test]
