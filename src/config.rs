@@ -302,7 +302,10 @@ mod tests {
         std::fs::write(&path, "[store]\npassword = S3CR3T\n").unwrap();
         let error = read(&path).unwrap_err();
         let text = format!("{error} {error:?}");
-        assert!(text.contains("line 2") && !text.contains("S3CR3T"), "{text}");
+        assert!(
+            text.contains("line 2") && !text.contains("S3CR3T"),
+            "{text}"
+        );
     }
 
     #[track_caller]
