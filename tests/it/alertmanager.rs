@@ -1,10 +1,16 @@
 //! A real Alertmanager from Debian, on a free loopback port.
 
-use std::process::{Command, Stdio};
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::notify::{self, AlertmanagerConfig, Notifier};
+use epwatch_detector::notify::{self, AlertmanagerConfig, Notification, Notifier, Occasion};
+use epwatch_detector::verdict::VerdictClass;
 use epwatch_runtimes::Package;
 use epwatch_server::Period;
 use hyper::Request;
@@ -14,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Running, get, send, until},
+    support::{Running, epwatch, get, send, until},
 };
 
 const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
@@ -35,7 +41,7 @@ impl Alertmanager {
         let config = dir.path().join("alertmanager.yml");
         std::fs::write(&config, yaml).unwrap();
         // Alertmanager does not print a port of its own choice.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
+        let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
@@ -88,6 +94,14 @@ impl Alertmanager {
             .body(serde_json::to_vec(alerts).unwrap().into())
             .unwrap();
         assert_eq!(send(request).await.unwrap().status, 200);
+    }
+
+    /// Returns how often its log of notifications was queried.
+    async fn flushes(&self) -> f64 {
+        let page = get(&format!("{}/metrics", self.url)).await.unwrap().text;
+        let mut lines = page.lines();
+        let count = lines.find_map(|line| line.strip_prefix("alertmanager_nflog_queries_total "));
+        count.unwrap().parse().unwrap()
     }
 
     /// Returns the alerts that it holds.
@@ -164,6 +178,21 @@ async fn an_incident_arrives_at_a_real_alertmanager() {
     fleet.stop().await;
 }
 
+/// Starts the detector's process on a fleet's store with one Alertmanager, and its default `hold_for`.
+fn detector(fleet: &WatchedFleet, url: &str) -> Running {
+    let dir = fleet.store.dir.path();
+    let config = dir.join("detector.toml");
+    let text = format!(
+        "[collector.rollup]\nbucket = \"1s\"\n[detector]\nwindow = \"3s\"\nstep = \"1s\"\nlookback = \"10m\"\n\
+         stdout = false\nhttp_listen = \"127.0.0.1:0\"\n[[detector.alertmanager]]\nurl = \"{url}\"\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = epwatch("detector --clickhouse");
+    command.arg(fleet.store.address()).arg("--config");
+    command.arg(config).stdout(Stdio::null());
+    Running(command.spawn().unwrap())
+}
+
 /// A detector that is away has repaired nothing: its alert goes on for `hold_for`, and no longer. The next detector
 /// ends what is no alert of an incident of its own.
 #[tokio::test(flavor = "multi_thread")]
@@ -172,26 +201,30 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     let (Some(usual), Some(brief)) = (usual, brief) else {
         return;
     };
-    let usual_config = AlertmanagerConfig::new(&usual.url);
+    // A config refuses so short a time.
     let brief_config = AlertmanagerConfig {
         hold_for: Period(Duration::from_secs(10)),
         repeat_every: Period(Duration::from_secs(1)),
         ..AlertmanagerConfig::new(&brief.url)
     };
-    let mut fleet = WatchedFleet::start(notifiers(vec![usual_config.clone(), brief_config])).await;
-    let (page, _) = tokio::join!(usual.page(), brief.page());
+    let mut fleet = WatchedFleet::start(notifiers(vec![brief_config])).await;
+    brief.page().await;
     fleet.stop_detector().await;
+    let killed = detector(&fleet, &usual.url);
 
-    let hours = SignedDuration::from_hours(6) - SignedDuration::from_mins(10);
-    let ahead = ends_at(&page).duration_since(Timestamp::now());
-    assert!(ahead >= hours, "{page:#}");
     let ends = ends_at(&brief.page().await);
     until("the brief alert ends", || async {
         !brief.has("SM8635").await
     })
     .await;
     assert!(Timestamp::now() >= ends, "it ended before {ends}");
-    assert!(usual.has("SM8635").await);
+
+    let page = usual.page().await;
+    // A process that is dropped is killed by SIGKILL.
+    drop(killed);
+    let hours = SignedDuration::from_hours(6) - SignedDuration::from_mins(10);
+    let ahead = ends_at(&usual.page().await).duration_since(Timestamp::now());
+    assert!(ahead >= hours, "{page:#}");
 
     // As an earlier run left it: the incident is this store's, the labels are those of nothing that fires.
     let mut stray = page.clone();
@@ -202,10 +235,104 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     foreign["labels"]["incident"] = "00c0ffee00c0ffee-1".into();
     usual.post(&[stray, foreign]).await;
     assert!(usual.has("SM8250").await && usual.has("SM8350").await);
-    fleet.start_detector(notifiers(vec![usual_config]));
+    let _restarted = detector(&fleet, &usual.url);
     until("the stray ends", || async { !usual.has("SM8250").await }).await;
     assert!(usual.has("SM8635").await && usual.has("SM8350").await);
     fleet.stop().await;
+}
+
+/// A receiver of Alertmanager's webhooks, with the bodies that it got.
+#[derive(Debug)]
+struct Receiver {
+    url: String,
+    bodies: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let got = bodies.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let body = answered(&mut BufReader::new(stream.unwrap()));
+                got.lock().unwrap().push(body);
+            }
+        });
+        Self { url, bodies }
+    }
+
+    fn count(&self) -> usize {
+        self.bodies.lock().unwrap().len()
+    }
+}
+
+/// Reads one request, answers it, and returns its body.
+fn answered(stream: &mut BufReader<TcpStream>) -> Value {
+    let (mut line, mut length) = (String::new(), 0);
+    while stream.read_line(&mut line).unwrap() > 2 {
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    stream.get_mut().write_all(answer).unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// An incident that grows from some devices to all is one alert, so a person is woken once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_that_grows_from_some_to_total_is_one_notification() {
+    let receiver = Receiver::start();
+    let config = format!(
+        "route:\n  receiver: hook\n  group_by: [alertname, incident]\n  group_wait: 0s\n  \
+         group_interval: 1s\n  repeat_interval: 1h\nreceivers:\n  - name: hook\n    \
+         webhook_configs: [{{ url: \"{}\" }}]\n",
+        receiver.url
+    );
+    let Some(manager) = Alertmanager::start(&config).await else {
+        return;
+    };
+    let channels = notifiers(vec![AlertmanagerConfig::new(&manager.url)]);
+    let send = async |page: &Notification| {
+        let sent = channels[0].notify(page, Timestamp::now()).await;
+        sent.unwrap();
+    };
+    let mut page = notify::test_page(Timestamp::now());
+    page.occasion = Occasion::Firing;
+    APP.clone_into(&mut page.incident.key.model.app_id);
+    let mut headline = page.incident.headline.take().unwrap();
+    headline.class = VerdictClass::SomeDevicesFallback;
+    headline.chipsets = ["SM8635".to_owned()].into();
+    page.incident.headline = Some(headline.clone());
+    send(&page).await;
+    until("the receiver has the page", async || receiver.count() == 1).await;
+    let verdict = |alert: &Value| alert["annotations"]["verdict"].clone();
+    let first = receiver.bodies.lock().unwrap()[0].clone();
+    assert_eq!(verdict(&first["alerts"][0]), "some_devices_fallback");
+
+    page.occasion = Occasion::Grown;
+    page.incident.news += 1;
+    page.incident.superseded = Some(headline.clone());
+    headline.class = VerdictClass::TotalFallback;
+    page.incident.headline = Some(headline);
+    send(&page).await;
+    until("Alertmanager has the growth", async || {
+        verdict(&manager.page().await) == "total_fallback"
+    })
+    .await;
+    // Each flush of the group queries the log of notifications.
+    let flushes = manager.flushes().await;
+    until("the group is flushed twice", async || {
+        manager.flushes().await >= flushes + 2.0
+    })
+    .await;
+    assert_eq!(receiver.count(), 1);
 }
 
 /// Alertmanager takes the example, which routes what the detector sends.

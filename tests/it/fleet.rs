@@ -96,11 +96,6 @@ impl WatchedFleet {
             detector.stop().await;
         }
     }
-
-    /// Starts another detector on the same store.
-    pub(crate) fn start_detector(&mut self, notifiers: Vec<Arc<dyn Notifier>>) {
-        self.detector = Some(Watching::start(&self.store, notifiers));
-    }
 }
 
 fn scenario() -> Scenario {

@@ -125,3 +125,11 @@ fn what_makes_no_sense_is_said() {
         check_fails(&mut migrate(words), 2, expected);
     }
 }
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    for words in ["", "--dry-run", "--cluster fleet"] {
+        let words = format!("--clickhouse http://127.0.0.1:9 {words}");
+        check_fails(&mut migrate(&words), 3, "http://127.0.0.1:9");
+    }
+}

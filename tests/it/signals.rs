@@ -192,3 +192,20 @@ fn an_interrupted_fetch_leaves_only_its_lock() {
     command.env("EPWATCH_CACHE", cache.path()).env("PATH", path);
     check_leaves_nothing(&mut command, &cache, ".libchdb", "TERM", ".lock");
 }
+
+/// A terminal that is closed ends the demo as Ctrl-C does, with its summary and without its folder.
+#[test]
+fn a_hangup_ends_a_running_demo() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = epwatch("demo --no-runtimes --devices 20 --json");
+    command.env("TMPDIR", dir.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().unwrap());
+    wait_for_log(&mut running, "reports acknowledged");
+    signal(running.0.id(), "HUP");
+    let status = ended_within(&mut running, DEADLINE);
+    assert_eq!(status.code(), Some(0));
+    let summary = std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap();
+    assert!(summary.contains("\"ledger\""), "{summary}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
