@@ -158,10 +158,6 @@ pub(crate) fn ensure(
     };
 
     lock::remove_stale_staging(cache, name)?;
-    say(&format!(
-        "fetching {name} ({})",
-        megabytes(plan.download_bytes)
-    ));
     let staging = tempfile::Builder::new()
         .prefix(&lock::staging_prefix(name))
         .tempdir_in(cache)
@@ -195,7 +191,7 @@ pub(crate) fn ensure(
     Ok(record)
 }
 
-fn megabytes(bytes: u64) -> String {
+pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
 

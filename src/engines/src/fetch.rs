@@ -21,6 +21,8 @@ pub(crate) fn fetch(
     staging: &Staging<'_>,
     say: &mut Say<'_>,
 ) -> Result<(), EngineError> {
+    let size = entry::megabytes(plan.download_bytes);
+    say(&format!("fetching {} ({size})", plan.name));
     match &plan.source {
         Source::Npm { package } => npm(plan, package, staging, say),
         Source::Pip {

@@ -62,7 +62,10 @@ pub(crate) fn import(
             continue;
         }
         // Verified as if it had been fetched, whatever the archive records of itself.
-        let mut fetch = |staging: &Staging<'_>, _: &mut Say<'_>| move_all(&from, staging.out);
+        let mut fetch = |staging: &Staging<'_>, say: &mut Say<'_>| {
+            say(&format!("importing {} from {}", plan.name, file.display()));
+            move_all(&from, staging.out)
+        };
         entry::ensure(cache, plan, &mut fetch, say)?;
         imported.push(plan.name.clone());
     }
