@@ -42,9 +42,9 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct Over {
-    /// Files of varint-length-delimited epwatch.v1.RecordedReport messages, plain or gzip.
-    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "clickhouse",
-        conflicts_with = "clickhouse")]
+    /// Files of varint-length-delimited epwatch.v1.RecordedReport messages, plain or gzip [default: the
+    /// reports of the store].
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "clickhouse")]
     reports: Vec<PathBuf>,
     #[command(flatten)]
     store: AddressArgs,
@@ -138,7 +138,8 @@ impl Over {
 
     /// Returns the source, and whether all reports of it could be read.
     fn source(&self, config: &DetectorConfig) -> anyhow::Result<(Source, bool)> {
-        if let Some(target) = self.store.target()? {
+        if self.reports.is_empty() {
+            let target = self.store.target_or_local()?;
             let client = epwatch_store::client(&target);
             return Ok((Source::new(client, config.max_votes), true));
         }

@@ -7,12 +7,13 @@ use epwatch_store::{StoreTarget, embedded::default_socket};
 
 use crate::{
     config::{ConfigError, Sources},
+    output::WrongUse,
     server_config::{Runs, ServerArgs, ServerConfig},
     store_config::StoreConfig,
 };
 
 /// Options of a command that only works on the store; they override the config file.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct StoreArgs {
     /// Config file (TOML), for its `[store]`.
     #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
@@ -131,6 +132,19 @@ pub(crate) struct AddressArgs {
 }
 
 impl AddressArgs {
+    /// Returns the store that is named, else that of a `serve` in ./epwatch-data.
+    pub(crate) fn target_or_local(&self) -> anyhow::Result<StoreTarget> {
+        match self.target()? {
+            Some(target) => Ok(target),
+            None => StoreArgs::default().target().map_err(|error| {
+                WrongUse(format!(
+                    "neither --reports nor --clickhouse is given, and {error:#}"
+                ))
+                .into()
+            }),
+        }
+    }
+
     /// Returns the store, if one is named.
     ///
     /// # Errors

@@ -39,6 +39,19 @@ pub(crate) enum LeaseState {
     Unsure,
 }
 
+impl LeaseState {
+    /// Returns the line of log at the change to this state.
+    fn as_sentence(self) -> &'static str {
+        match self {
+            LeaseState::Standby => "another detector leads; this one waits and sends nothing",
+            LeaseState::Leads => "this detector leads: it judges and notifies",
+            LeaseState::Unsure => {
+                "the store was away for too long to be sure of the lease; only earlier incidents are sent"
+            }
+        }
+    }
+}
+
 /// The stored beats of one detector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
 struct HolderBeats {
@@ -204,7 +217,7 @@ impl Beats {
                 }
             };
             if now != was {
-                tracing::info!(was = ?was, now = ?now, "the detector's lease");
+                tracing::info!("{}", now.as_sentence());
                 state.send_replace(now);
             }
             let pause = if self.is_new_claim { SETTLE } else { BEAT };
@@ -215,8 +228,12 @@ impl Beats {
         }
         let leads = *state.borrow() == LeaseState::Leads;
         let gone = self.write(leads, true);
-        if !matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(()))) {
-            tracing::warn!("the detector's lease was not given back: another waits until it ends");
+        let is_returned = matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(())));
+        if leads && !is_returned {
+            tracing::warn!(
+                "failed to return the detector's lease: another detector takes over after {} s",
+                LEASE.as_secs()
+            );
         }
     }
 

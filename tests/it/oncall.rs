@@ -47,6 +47,7 @@ fn a_test_page_goes_through_the_channels_of_the_config() {
         "{stdout}"
     );
     assert!(stdout.contains("stdout: sent"), "{stdout}");
+    assert!(stdout.contains("docs/oncall.md#epwatchtest"), "{stdout}");
     assert!(
         stdout.contains("alertmanager: failed to reach alertmanager"),
         "{stdout}"

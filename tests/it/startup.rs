@@ -208,3 +208,23 @@ fn a_config_is_checked_and_shown_without_a_start() {
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
+
+/// Its log is sentences, and `replay` reads the server of this folder when no source is named.
+#[test]
+fn a_detector_says_that_it_leads_and_replay_finds_its_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let replay = || {
+        let mut command = epwatch("replay");
+        command.current_dir(dir.path());
+        command
+    };
+    check_fails(&mut replay(), 2, "--reports");
+    let mut serve = server("serve", &dir.path().join("epwatch-data"));
+    let (mut running, _) = Running::start(serve.stderr(Stdio::piped()));
+    let log = BufReader::new(running.0.stderr.take().unwrap());
+    let mut lines = log.lines().map(Result::unwrap);
+    let leads = "this detector leads: it judges and notifies";
+    assert!(lines.any(|line| line.contains(leads)), "{leads}");
+    let replayed = check_succeeds(&mut replay());
+    assert!(replayed.contains("0 cohort windows"), "{replayed}");
+}

@@ -24,13 +24,11 @@ use super::http::HttpChannel;
 use super::links::Links;
 use super::notifier::{Notification, Notifier};
 use super::standing::{HeldAlert, Labels, StandingAlerts};
+use super::test_page;
 use super::text::{description, summary};
 
 /// The alert that always fires.
 const WATCHDOG: &str = "EpwatchWatchdog";
-
-/// The alert of a test page.
-const TEST: &str = "EpwatchTest";
 
 /// How long the watchdog and a test page last without being sent again: five repeats of the watchdog.
 const SHORT: SignedDuration = SignedDuration::from_mins(5);
@@ -122,7 +120,7 @@ impl Alertmanager {
             ("summary", summary(incident)),
             ("description", description(incident)),
             ("verdict", headline.class.to_string()),
-            ("runbook_url", self.links.runbook(headline.class.as_str())),
+            ("runbook_url", self.links.runbook_of(incident)),
         ])
     }
 }
@@ -209,7 +207,7 @@ fn labels(incident: &Incident, headline: &Headline) -> Labels {
     let model = &incident.key.model;
     let chipsets: Vec<&str> = headline.chipsets.iter().map(String::as_str).collect();
     let name = match incident.is_test() {
-        true => TEST,
+        true => test_page::ALERT,
         false => incident.key.cause.alert_name(),
     };
     let labels = [

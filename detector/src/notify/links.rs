@@ -5,6 +5,8 @@ use url::Url;
 use crate::config::DetectorConfig;
 use crate::incident::Incident;
 
+use super::test_page;
+
 /// The runbook in the repository, for a config without an address of one.
 const RUNBOOK: &str = "docs/oncall.md";
 
@@ -43,8 +45,11 @@ impl Links {
         format!("{base}#{}", section.to_ascii_lowercase())
     }
 
-    /// Returns the runbook's section of an incident's verdict.
+    /// Returns the runbook's section of an incident's verdict, or of a test page.
     pub(super) fn runbook_of(&self, incident: &Incident) -> String {
+        if incident.is_test() {
+            return self.runbook(test_page::ALERT);
+        }
         self.runbook(incident.class().map_or("", |class| class.as_str()))
     }
 }

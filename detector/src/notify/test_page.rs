@@ -8,6 +8,9 @@ use crate::verdict::{Severity, VerdictClass};
 
 use super::notifier::{Notification, Occasion};
 
+/// The name of its alert, and of its section of the runbook.
+pub(super) const ALERT: &str = "EpwatchTest";
+
 /// Returns the notification of a page that is a test.
 #[must_use]
 pub fn test_page(now: Timestamp) -> Notification {
