@@ -138,6 +138,12 @@ impl OnChipset {
         ]
     }
 
+    /// Whether shares of the work are known.
+    fn has_macs(&self) -> bool {
+        let mut eps = self.placed.eps.values();
+        eps.any(|ep| ep.macs_share.is_some())
+    }
+
     /// Lines below the table; chipsets with the same lines share them.
     fn story(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -208,6 +214,11 @@ impl fmt::Display for InspectDocument {
                 line.push_str(&format!(" {cell:<width$} "));
             }
             write!(f, "{}", line.trim_end())?;
+        }
+        if !self.chipsets.iter().any(OnChipset::has_macs) {
+            f.write_str(
+                "\n\n  NPU MACs: needs MODEL with the ending .macs.json, which docs/examples/macs.py writes",
+            )?;
         }
         let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (on, row) in self.chipsets.iter().zip(rows.iter().skip(1)) {

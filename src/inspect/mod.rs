@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_SOCS)]
     soc: Vec<SocModel>,
-    /// MACs per node of the model (JSON), so that shares of the work are shown [default: MODEL with
+    /// MACs per node of the model (JSON), as docs/examples/macs.py writes them, so that shares of the work are shown [default: MODEL with
     /// the ending .macs.json, if that file exists].
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -130,7 +130,9 @@ impl Inputs {
             })?;
         }
         if manifest.is_none() && args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_))) {
-            return Err("--fail-on macs needs --manifest, the model's MACs per node".to_owned());
+            let text = "--fail-on macs needs the model's MACs per node: MODEL with the ending .macs.json, which \
+                        docs/examples/macs.py writes, or --manifest";
+            return Err(text.to_owned());
         }
         Ok(Self { model, manifest })
     }

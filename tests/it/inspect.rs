@@ -183,3 +183,13 @@ fn a_pipeline_fails_on_what_it_names() {
     let late = check_ends(&mut inspect(model, "--soc SM8635 --timeout 1ms"), 3);
     assert!(late.1.contains("no session after 1ms"), "{late:?}");
 }
+
+/// A column that stays empty names the way to fill it.
+#[test]
+fn a_model_without_its_macs_names_the_script_that_counts_them() {
+    let hint = "docs/examples/macs.py";
+    let shown = |model: &str| check_succeeds(&mut inspect(model, "--soc SM8650"));
+    assert!(shown("a_cnn.qu8").contains(hint));
+    assert!(!shown("cnn.qu8").contains(hint));
+    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(hint).is_file());
+}
