@@ -37,7 +37,7 @@ use crate::{
     temp_folder::TempFolder,
 };
 use access::{AppKey, CollectorAccess};
-use models::{APP, MODEL, Story};
+use models::{APP, FIRST_VERSION, MODEL, Story};
 use pager::{Page, Pager};
 use real::RealDevices;
 use screen::{Counts, Screen};
@@ -177,7 +177,16 @@ async fn show(
         ROLLOUT_STARTS.as_secs()
     ));
     let end = end_of(args.seconds, started, shutdown);
-    let mut first_page = watch(stack, &fleet, screen, &mut pages, end, started).await?;
+    let mut shown = ShownPages::default();
+    watch(
+        stack,
+        &fleet,
+        screen,
+        (&mut pages, &mut shown),
+        end,
+        started,
+    )
+    .await?;
 
     screen.say(
         "draining: devices upload their last reports, and the store takes the rest of the WAL",
@@ -195,12 +204,13 @@ async fn show(
     let (real_sessions, no_real_sessions) = shutdown.unless_requested(draining).await?;
     // The detector judges until the end, so a page may come while the demo drains.
     while let Ok(page) = pages.try_recv() {
-        note_page(page, &mut first_page, screen, started);
+        shown.note(page, screen, started);
     }
     let store = stack.store.client();
     Ok(Summary {
         seconds: started.elapsed().as_secs_f64(),
-        first_page_seconds: first_page.map(|at| at.as_secs_f64()),
+        first_page_seconds: shown.first_page.map(|at| at.as_secs_f64()),
+        pages: shown.pages,
         real_sessions,
         no_real_sessions,
         incidents: summary::incidents(&store).await?,
@@ -208,24 +218,23 @@ async fn show(
     })
 }
 
-/// Refreshes the screen until the demo ends. Returns the time of the first page.
+/// Refreshes the screen until the demo ends.
 async fn watch(
     stack: &AllInOne,
     fleet: &Live,
     screen: &mut Screen,
-    pages: &mut mpsc::Receiver<Page>,
+    (pages, shown): (&mut mpsc::Receiver<Page>, &mut ShownPages),
     end: impl Future<Output = ()>,
     started: Instant,
-) -> anyhow::Result<Option<Duration>> {
+) -> anyhow::Result<()> {
     let store = stack.store.client();
-    let mut first_page = None;
     let mut end = std::pin::pin!(end);
     let mut tick = tokio::time::interval(REFRESH);
     loop {
         tokio::select! {
-            () = &mut end => return Ok(first_page),
+            () = &mut end => return Ok(()),
             error = stack.failed() => return Err(error),
-            Some(page) = pages.recv() => note_page(page, &mut first_page, screen, started),
+            Some(page) = pages.recv() => shown.note(page, screen, started),
             _ = tick.tick() => {
                 let progress = fleet.progress();
                 let counts = Counts {
@@ -239,12 +248,23 @@ async fn watch(
     }
 }
 
-/// Prints a page, and notes the time of the first one.
-fn note_page(page: Page, first_page: &mut Option<Duration>, screen: &mut Screen, started: Instant) {
-    if page.is_page {
-        first_page.get_or_insert_with(|| started.elapsed());
+/// The notifications so far.
+#[derive(Debug, Default)]
+struct ShownPages {
+    /// Time of the first one with severity page.
+    first_page: Option<Duration>,
+    pages: Vec<Page>,
+}
+
+impl ShownPages {
+    /// Prints a notification and keeps it.
+    fn note(&mut self, page: Page, screen: &mut Screen, started: Instant) {
+        if page.is_page {
+            self.first_page.get_or_insert_with(|| started.elapsed());
+        }
+        screen.say(&page.text);
+        self.pages.push(page);
     }
-    screen.say(page.text);
 }
 
 /// The same stack as `serve`, with short windows instead of a false clock.
@@ -304,7 +324,7 @@ fn start_fleet(
     access: &CollectorAccess,
 ) -> anyhow::Result<Live> {
     let share = |chipset, share| ChipsetShare { chipset, share };
-    let mut scenario = Scenario::new(APP, MODEL, "1", usize::try_from(args.devices)?);
+    let mut scenario = Scenario::new(APP, MODEL, FIRST_VERSION, usize::try_from(args.devices)?);
     scenario.environment = ENVIRONMENT.to_owned();
     scenario.chipsets = vec![
         share(Chipset::Sm8650, 0.35),

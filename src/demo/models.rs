@@ -31,6 +31,9 @@ macro_rules! model {
     };
 }
 
+/// The version that all devices begin with.
+pub(super) const FIRST_VERSION: &str = "1";
+
 /// Kind of version 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Story {

@@ -4,14 +4,16 @@ use epwatch_detector::{
     notify::{self, Notification, Notifier, NotifyError},
     verdict::Severity,
 };
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 /// Notifications that the screen has not shown yet.
 const MAX_WAITING: usize = 64;
 
 /// One notification as text.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Page {
+    /// Whether its severity is page, not ticket.
     pub(super) is_page: bool,
     pub(super) text: String,
 }

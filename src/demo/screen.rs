@@ -9,6 +9,8 @@ use std::{
 use clickhouse::{Client, Row};
 use serde::Deserialize;
 
+use super::models::FIRST_VERSION;
+
 /// Pause between two lines if stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -69,7 +71,10 @@ impl Screen {
 
     /// Writes lines that are not redrawn.
     pub(super) fn say(&mut self, text: impl std::fmt::Display) {
-        let text = format!("[{:>4.0}s] {text}\n", self.started.elapsed().as_secs_f64());
+        let mut text = format!("[{:>4.0}s] {text}\n", self.started.elapsed().as_secs_f64());
+        if let Some(columns) = self.is_terminal.then(columns).flatten() {
+            text = wrapped(&text, columns);
+        }
         let block = self.block.clone();
         self.draw(&text, block);
     }
@@ -119,6 +124,44 @@ impl Screen {
     }
 }
 
+/// Returns the width of the terminal.
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+    Some(usize::from(size.ws_col))
+}
+
+/// Indent of the facts of a page.
+const INDENT: &str = "              ";
+
+/// Breaks lines at spaces, so that a terminal breaks no word. Continued lines are indented as the facts of a page are.
+fn wrapped(text: &str, columns: usize) -> String {
+    let mut wrapped = String::new();
+    for line in text.lines() {
+        let mut rest = line;
+        let mut indent = "";
+        while indent.len() + rest.chars().count() > columns {
+            let room = columns.saturating_sub(indent.len());
+            let end = rest
+                .char_indices()
+                .nth(room)
+                .map_or(rest.len(), |(at, _)| at);
+            // The first words of a line may be its indent.
+            let start = rest.len() - rest.trim_start().len();
+            let Some(at) = rest[..end].rfind(' ').filter(|at| *at > start) else {
+                break;
+            };
+            wrapped.push_str(indent);
+            wrapped.push_str(rest[..at].trim_end());
+            wrapped.push('\n');
+            (rest, indent) = (rest[at..].trim_start(), INDENT);
+        }
+        wrapped.push_str(indent);
+        wrapped.push_str(rest);
+        wrapped.push('\n');
+    }
+    wrapped
+}
+
 fn table(cohorts: &[Cohort]) -> String {
     let mut text = String::from(
         "chipset  version  devices    p50 ms   NPU share  CV within  CV between  verdict",
@@ -133,7 +176,11 @@ fn table(cohorts: &[Cohort]) -> String {
             number(cohort.npu_share.map(|s| s * 100.0), 9, 1),
             number(cohort.cv_within, 10, 3),
             number(cohort.cv_between, 10, 3),
-            cohort.verdict,
+            match (cohort.verdict.as_str(), cohort.version.as_str()) {
+                // It has no reference before the second version is out, which is no lack of devices.
+                ("not_enough_data", FIRST_VERSION) => "first version",
+                (verdict, _) => verdict,
+            },
         ));
     }
     text
@@ -143,5 +190,42 @@ fn number(value: Option<f64>, width: usize, digits: usize) -> String {
     match value {
         Some(value) => format!("{value:>width$.digits$}"),
         None => format!("{:>width$}", "-"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_breaks_no_word() {
+        let text = "  devices     69 hit of 69 seen (100 %)\n  why         all of them\n";
+        let expected =
+            "  devices     69 hit of 69\n              seen (100 %)\n  why         all of them\n";
+        assert_eq!(wrapped(text, 28), expected);
+        assert_eq!(wrapped(text, 80), text);
+        // A word that is wider than the terminal stays whole.
+        assert_eq!(wrapped("aaaaaaaaaa b\n", 5), "aaaaaaaaaa b\n");
+    }
+
+    #[test]
+    fn a_first_version_is_called_so() {
+        let cohort = |version: &str| Cohort {
+            chipset: "SM8650".to_owned(),
+            version: version.to_owned(),
+            devices: 140,
+            p50_ms: None,
+            cv_within: None,
+            cv_between: None,
+            npu_share: None,
+            verdict: "not_enough_data".to_owned(),
+        };
+        let text = table(&[cohort(FIRST_VERSION), cohort("2")]);
+        let mut lines = text.lines().skip(1);
+        assert!(lines.next().unwrap().ends_with("  first version"), "{text}");
+        assert!(
+            lines.next().unwrap().ends_with("  not_enough_data"),
+            "{text}"
+        );
     }
 }

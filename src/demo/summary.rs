@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clickhouse::{Client, Row};
 use serde::{Deserialize, Serialize};
 
+use super::pager::Page;
 use crate::ledger::ReportLedger;
 
 /// The one document of `demo --json`.
@@ -18,6 +19,8 @@ pub(super) struct Summary {
     /// The reason why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) no_real_sessions: Option<String>,
+    /// Notifications as people get them, in their order.
+    pub(super) pages: Vec<Page>,
     pub(super) incidents: Vec<Incident>,
     pub(super) ledger: ReportLedger,
 }
@@ -45,6 +48,8 @@ pub(super) struct EpNodes {
 /// One incident, with its state at the end.
 #[derive(Debug, Serialize, Deserialize, Row)]
 pub(super) struct Incident {
+    /// As the page names it.
+    pub(super) incident: String,
     pub(super) state: String,
     pub(super) severity: String,
     pub(super) app: String,
@@ -67,7 +72,7 @@ pub(super) struct Incident {
 
 const INCIDENTS: &str = "
 SELECT
-    toString(state) AS state, toString(severity) AS severity, toString(app_id) AS app,
+    toString(incident_id) AS incident, toString(state) AS state, toString(severity) AS severity, toString(app_id) AS app,
     toString(model_id) AS model, toString(model_version) AS version,
     CAST(chipsets, 'Array(String)') AS chipsets, toString(verdict) AS verdict,
     devices_hit, devices_seen, latency_ratio,
