@@ -43,8 +43,8 @@ fn check_one_page(document: &Value) {
         "{page:#}"
     );
     // People get the same incident.
-    let texts = document["pages"].as_array().unwrap().iter();
-    let text = texts.filter(|page| page["is_page"] == true).last().unwrap();
+    let mut texts = document["pages"].as_array().unwrap().iter();
+    let text = texts.rfind(|page| page["is_page"] == true).unwrap();
     let text = text["text"].as_str().unwrap();
     assert!(text.contains(page["incident"].as_str().unwrap()), "{text}");
     for number in ["latency_ratio", "cv", "cv_within", "cv_between", "dip"] {
