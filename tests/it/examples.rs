@@ -219,8 +219,12 @@ fn the_commands_of_the_examples_exist() {
         check_command(&example.args);
     }
     let kubernetes = docs("examples/kubernetes.yaml");
-    let lines = kubernetes.lines().filter_map(|line| line.trim().strip_prefix("args: "));
-    let args: Vec<Vec<String>> = lines.map(|list| serde_json::from_str(list).unwrap()).collect();
+    let lines = kubernetes
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("args: "));
+    let args: Vec<Vec<String>> = lines
+        .map(|list| serde_json::from_str(list).unwrap())
+        .collect();
     assert_eq!(args.len(), 2, "{args:?}");
     args.iter().for_each(|args| check_command(args));
 }
