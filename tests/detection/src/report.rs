@@ -80,6 +80,7 @@ pub fn markdown(outcomes: &[Outcome], arguments: &str, asked: usize) -> String {
     let parts = [
         hardness(outcomes),
         false_pages(outcomes),
+        rules_and_cost(outcomes),
         recall(outcomes),
         strengths(outcomes),
         incident(outcomes),
@@ -184,7 +185,8 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
         operational.windows,
     );
     let (mut rates, mut uppers, mut lowers, mut n) = (0.0, 0.0, 0.0, 0.0);
-    for benign in Benign::CONFOUNDERS.iter().chain(&Benign::OTHERS) {
+    let others = Benign::OTHERS.iter().chain(&Benign::CIRCUMSTANCES);
+    for benign in Benign::CONFOUNDERS.iter().chain(others) {
         let name = format!("{benign:?}");
         let Some(healthy) = by_name.get(name.as_str()) else {
             continue;
@@ -220,6 +222,64 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
         (mean - lowers.sqrt() / f64::max(n, 1.0)).max(0.0),
         mean + uppers.sqrt() / f64::max(n, 1.0),
     );
+    Some(text)
+}
+
+/// Rules that a circumstance of the field brought, each with the fleets that show its cost.
+const RULES_OF_THE_FIELD: [(&str, &str); 7] = [
+    (
+        "A window with a finding is left out of the history of the signals that it shows in (chance up to 5 %), \
+         and of no other. A standing ticket had hidden a version that starts nowhere.",
+        "Plain",
+    ),
+    (
+        "A first version that asks for the NPU and has under 5 % of the work there on 80 % of at least 5 devices is \
+         total fallback: a ticket, or a page if the config names the model. It was not enough data.",
+        "FewDevices",
+    ),
+    (
+        "Another model or version on the chipset that slowed down too vetoes a page on latency below 3x: more than by \
+         chance (1 %), and not surely under half the share. Controls had been asked on the devices hit alone.",
+        "SharedLoad",
+    ),
+    (
+        "Before seven windows have taught a fleet its own rates, B counts no device whose p10 is within its own \
+         earlier p95, and M alone is a ticket. Sessions on big and little cores had paged.",
+        "TwoSpeeds",
+    ),
+    (
+        "If a quarter of the devices stayed within 1.08x, the whole cohort has not moved, so B is tested from 1.6x; \
+         if next to none lie between 1.15x and 1.3x, from 1.3x, which is a ticket below 1.6x. Half of 20 devices at \
+         2x had been healthy.",
+        "Governor",
+    ),
+    (
+        "A placement that got worse on every device of a cohort, 3 or more that were all known before, with each that \
+         has a past at least 2x slower, pages once a second window shows it. Under 5 devices had been no page.",
+        "FewDevices",
+    ),
+    (
+        "M alone pages without a control where shapes are known, the fleet has its own rates, and its chance is 1e-8 \
+         or less. It had stayed a ticket.",
+        "SizeShift",
+    ),
+];
+
+fn rules_and_cost(outcomes: &[Outcome]) -> Option<String> {
+    let mut text = "## Rules from the field, and their cost\n\nWhat replays of other simulators taught, and pages and \
+                    tickets on the healthy fleets that each rule endangers most.\n\n| rule and reason | healthy \
+                    fleets | cohort windows | false pages | tickets |\n|---|---|---|---|---|\n"
+        .to_owned();
+    for (rule, fleets) in RULES_OF_THE_FIELD {
+        let mut sum = Healthy::default();
+        let found = usual(outcomes).filter_map(|outcome| outcome.healthy.get(fleets));
+        found.for_each(|healthy| sum.add(healthy));
+        let (windows, pages, tickets) = (sum.windows, sum.pages, sum.tickets);
+        let _ = writeln!(
+            text,
+            "| {rule} | {fleets} | {windows} | {pages} | {tickets} |"
+        );
+    }
     Some(text)
 }
 

@@ -17,6 +17,10 @@ enum Recipe {
     Operational,
     Confounders,
     Others,
+    /// One chipset, with load that two models share.
+    SharedLoad,
+    /// One chipset, whose sessions come in two speeds, before a fleet has rates of its own.
+    TwoSpeeds,
     Total,
     SomeDevices,
     Runs,
@@ -36,27 +40,30 @@ pub(crate) enum Need {
     Total3,
     Total2,
     Total2Missing,
+    Half2Missing,
     Third,
     Tenth,
     Runs15,
 }
 
-pub(crate) const NEEDS: [(Need, &str); 6] = [
+pub(crate) const NEEDS: [(Need, &str); 7] = [
     (Need::Total3, "total, 3x"),
     (Need::Total2, "total, 2x"),
     (Need::Total2Missing, "total, 2x, no placements"),
+    (Need::Half2Missing, "half of the devices, 2x, no placements"),
     (Need::Third, "30 % of the devices, 3x"),
     (Need::Tenth, "10 % of the devices, 3x"),
     (Need::Runs15, "15 % of the runs, 3x"),
 ];
 
-pub(crate) const NEEDED_DEVICES: [u32; 8] = [5, 8, 10, 12, 30, 50, 100, 200];
+/// From 3 on, because robots come in small fleets.
+pub(crate) const NEEDED_DEVICES: [u32; 11] = [3, 4, 5, 8, 10, 12, 20, 30, 50, 100, 200];
 
 /// Share of plain families in the operational mix.
 const PLAIN_SHARE: f64 = 0.78;
 
 /// Seeds of each scenario, so that all of them stay within half a million.
-const SEEDS: u64 = 8_000;
+const SEEDS: u64 = 5_300;
 
 /// Twice the usual spread of devices and runs.
 const WILD: f64 = 2.0;
@@ -98,6 +105,8 @@ pub(crate) fn all() -> Vec<Scenario> {
         ),
         scenario("wild, built-in rates", 0.8, Recipe::Wild(3)),
         scenario("wild, its own rates", 0.8, Recipe::Wild(14)),
+        scenario("shared load", 1.0, Recipe::SharedLoad),
+        scenario("two speeds, built-in rates", 1.0, Recipe::TwoSpeeds),
     ];
     for (need, name) in NEEDS {
         for devices in NEEDED_DEVICES {
@@ -160,6 +169,22 @@ impl Scenario {
             Recipe::Operational => return benign(one_of(confounders, at(5))),
             Recipe::Confounders => return benign(in_turn(confounders)),
             Recipe::Others => return benign(in_turn(&Benign::OTHERS)),
+            Recipe::SharedLoad => {
+                return FamilySpec {
+                    chipsets: 1,
+                    rollout: vec![1.0],
+                    peers: 1.0,
+                    ..benign(Benign::SharedLoad)
+                };
+            }
+            Recipe::TwoSpeeds => {
+                return FamilySpec {
+                    chipsets: 1,
+                    windows: (1, 5),
+                    rollout: vec![1.0],
+                    ..benign(Benign::TwoSpeeds)
+                };
+            }
             Recipe::Wild(before) => {
                 return FamilySpec {
                     windows: (before, 3),
@@ -239,6 +264,7 @@ fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {
     let (kind, factor) = match need {
         Need::Total3 => (FaultKind::Total, 3.0),
         Need::Total2 | Need::Total2Missing => (FaultKind::Total, 2.0),
+        Need::Half2Missing => (FaultKind::SomeDevices(0.5), 2.0),
         Need::Third => (FaultKind::SomeDevices(0.3), 3.0),
         Need::Tenth => (FaultKind::SomeDevices(0.1), 3.0),
         Need::Runs15 => (FaultKind::IntermittentRuns(0.15), 3.0),
@@ -250,7 +276,7 @@ fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {
     };
     FamilySpec {
         view: match need {
-            Need::Total2Missing => PlacementView::Missing,
+            Need::Total2Missing | Need::Half2Missing => PlacementView::Missing,
             _ => PlacementView::Full,
         },
         chipsets: 1,

@@ -80,6 +80,8 @@ pub struct Weather {
     pub governor: Option<f64>,
     /// Share of the runs hit by a spike.
     pub spikes: f64,
+    /// Share of the spells on little cores, and their slow-down; `None`: every spell has the same cores.
+    pub little_cores: Option<(f64, f64)>,
 }
 
 impl Default for Weather {
@@ -91,6 +93,7 @@ impl Default for Weather {
             contended_runs: 0.3,
             governor: None,
             spikes: 0.002,
+            little_cores: None,
         }
     }
 }
@@ -122,6 +125,7 @@ pub struct Spell {
     power_save: f64,
     is_contended: bool,
     drift: f64,
+    cores: f64,
     slow_runs: SlowRuns,
     /// Whether `slow_runs` hit it.
     pub is_hit: bool,
@@ -160,6 +164,10 @@ impl Spell {
             is_hit: chance.happens(slow_runs.spell_share),
             drift: day * (0.01 * chance.normal()).exp(),
             hot_from: chance.unit(),
+            cores: match weather.little_cores {
+                Some((share, slow)) if chance.happens(share) => slow,
+                _ => 1.0,
+            },
             slow_runs,
         }
     }
@@ -201,6 +209,7 @@ impl Spell {
         let us = base_us
             * traits.silicon
             * self.drift
+            * self.cores
             * noise
             * heat
             * self.power_save

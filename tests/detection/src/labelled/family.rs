@@ -73,6 +73,8 @@ pub(super) struct Phone {
     pub(super) luck: f64,
     pub(super) has_baseline: bool,
     pub(super) has_peer: bool,
+    /// Whether it runs the first model; a device without it runs the second.
+    pub(super) has_subject: bool,
     pub(super) lasting_from: u32,
     pub(super) joins: u32,
 }
@@ -108,7 +110,8 @@ impl Family {
         let mix_shift = spec.truth == Truth::Benign(Benign::DeviceMixShift);
         let mut phones = Vec::new();
         for chipset in 0..spec.chipsets {
-            for _ in 0..spec.devices {
+            for at in 0..spec.devices {
+                let has_both = spec.truth != Truth::Benign(Benign::SharedLoad);
                 let late = mix_shift && chance.happens(0.3);
                 let model = whole(chance.unit() * models.len() as f64) as usize;
                 let slow_model = if late { 1.6 } else { 1.0 };
@@ -141,7 +144,8 @@ impl Family {
                     rollout_between: chance.unit(),
                     luck: chance.unit(),
                     has_baseline: !chance.happens(spec.without_baseline) && !late,
-                    has_peer: chance.happens(spec.peers),
+                    has_peer: chance.happens(spec.peers) && (has_both || at % 2 == 1),
+                    has_subject: has_both || at % 2 == 0,
                     lasting_from: whole(chance.unit() * f64::from(windows)),
                     joins,
                 });

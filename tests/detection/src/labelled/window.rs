@@ -99,6 +99,11 @@ impl Family {
             },
         };
         let weather = self.weather(window);
+        let load = self.shared_load(phone, window);
+        let work = Work {
+            base_us: work.base_us * load,
+            ..work
+        };
         let healthy = self.healthy(version);
         let fallen = self.fallen(version, fault.map_or(0.3, |fault| fault.moved));
         let lies = spec.view == PlacementView::Lying;
@@ -106,7 +111,8 @@ impl Family {
         let shapes = self.shapes(phone, benign(Benign::SizeShift), chance);
 
         let mut parts = Vec::new();
-        for (at, (shape, share, size)) in shapes.into_iter().enumerate() {
+        let shapes = shapes.into_iter().filter(|_| phone.has_subject);
+        for (at, (shape, share, size)) in shapes.enumerate() {
             let work = Work {
                 base_us: work.base_us * size,
                 runs: whole(f64::from(work.runs) * share).max(1),
@@ -133,6 +139,7 @@ impl Family {
             }
         }
         if phone.has_peer {
+            traits.lasting *= load;
             self.peer(phone, &traits, &weather, &work, chance, &mut parts);
         }
         self.reports(phone, window, &parts, chance)
@@ -177,9 +184,34 @@ impl Family {
         }
     }
 
+    /// Slow-down of a device in a window by load that is spread over the first chipset.
+    fn shared_load(&self, phone: &Phone, window: u32) -> f64 {
+        let is_loaded = window >= self.spec.windows.0 && phone.chipset == 0;
+        if self.spec.truth != Truth::Benign(Benign::SharedLoad) || !is_loaded {
+            return 1.0;
+        }
+        let mut of_fleet = Chance::split(self.spec.seed, "load", 0);
+        let (share, slow) = (of_fleet.between((0.2, 0.7)), of_fleet.between((1.5, 2.4)));
+        let index = phone.number * 1_000 + u64::from(window);
+        let mut chance = Chance::split(self.spec.seed, "load of", index);
+        match chance.happens(share) {
+            true => slow,
+            false => 1.0,
+        }
+    }
+
+    /// Share and slow-down of sessions on little cores.
+    fn little_cores(&self) -> Option<(f64, f64)> {
+        (self.spec.truth == Truth::Benign(Benign::TwoSpeeds)).then(|| {
+            let mut chance = Chance::split(self.spec.seed, "cores", 0);
+            (chance.between((0.15, 0.5)), chance.between((1.6, 2.4)))
+        })
+    }
+
     fn weather(&self, window: u32) -> Weather {
         let wild = self.spec.wildness;
         let calm = Weather {
+            little_cores: self.little_cores(),
             heat: 0.03 * wild,
             power_save: 0.03 * wild,
             contention: 0.03 * wild,
@@ -296,10 +328,18 @@ impl Family {
         let work = Work {
             base_us: base_us * if phone.always_fell_back { 2.0 } else { 1.0 },
             runs: 90,
-            sessions: CALM_SESSIONS,
+            // The SDK learns from many sessions, which matters if they differ.
+            sessions: match self.little_cores() {
+                Some(_) => (8, 16),
+                None => CALM_SESSIONS,
+            },
             slow_runs: SlowRuns::NONE,
         };
-        let drawn = noise::runs(traits, &Weather::default(), &work, &mut chance);
+        let weather = Weather {
+            little_cores: self.little_cores(),
+            ..Weather::default()
+        };
+        let drawn = noise::runs(traits, &weather, &work, &mut chance);
         let clean = drawn.iter().filter(|runs| runs.stratum("").is_clean());
         let values: Vec<f64> = clean.flat_map(|runs| runs.values.iter().copied()).collect();
         let baselines = reports::baseline(version, values, "f1");

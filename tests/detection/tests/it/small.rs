@@ -1,5 +1,6 @@
 //! A few labelled fleets at every change. `just detection` evaluates thousands.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use epwatch_detection::{FaultOutcome, Healthy, Outcome, RunOptions, batches, evaluate};
@@ -33,6 +34,54 @@ fn healthy_fleets_do_not_page() {
     let all = healthy(&outcomes(&["confounders", "others"], 2));
     assert!(all.windows_after > 500, "{all:?}");
     assert_eq!(all.pages, 0, "{all:?}");
+}
+
+/// Sessions on big and little cores, before a fleet has rates of its own.
+#[test]
+fn sessions_in_two_speeds_do_not_page() {
+    let all = healthy(&outcomes(&["two speeds"], 20));
+    assert!(all.windows_after > 100, "{all:?}");
+    assert_eq!(all.pages, 0, "{all:?}");
+}
+
+/// Load that two models share on other devices each: in most windows one vetoes the other's page. Cohorts of ten
+/// devices may miss it by chance.
+#[test]
+fn load_that_two_models_share_is_mostly_no_fallback() {
+    let found = outcomes(&["shared load"], 20);
+    let mut verdicts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (class, n) in found
+        .iter()
+        .flat_map(|outcome| &outcome.verdicts["SharedLoad"])
+    {
+        *verdicts.entry(class).or_default() += n;
+    }
+    let vetoed = verdicts["thermal_or_load"];
+    assert!(
+        vetoed >= 3 * verdicts["slow_without_placement"],
+        "{verdicts:?}"
+    );
+}
+
+/// Half of 20 devices at 2x without placements fell between two rules.
+#[test]
+fn half_of_twenty_devices_at_twice_the_latency_page() {
+    let found = outcomes(&["half of the devices, 2x, no placements, 20 devices"], 60);
+    let faults: Vec<&FaultOutcome> = found.iter().flat_map(|o| &o.faults).collect();
+    assert_eq!(faults.len(), 6);
+    assert!(
+        faults.iter().all(|fault| fault.paged_in.is_some()),
+        "{faults:?}"
+    );
+}
+
+/// Three robots whose placements all got worse, at three times the latency.
+#[test]
+fn most_fleets_of_three_devices_page_at_total_fallback() {
+    let found = outcomes(&["total, 3x, 3 devices"], 100);
+    let faults: Vec<&FaultOutcome> = found.iter().flat_map(|o| &o.faults).collect();
+    let paged = faults.iter().filter(|fault| fault.paged_in.is_some());
+    assert!(paged.count() >= 6, "{faults:?}");
 }
 
 /// Exceptions are intermittent faults whose input shape is unknown, which are tickets, and those that few devices show
