@@ -44,6 +44,12 @@ impl BaseRates {
         })
     }
 
+    /// Whether the fleet has a rate of its own for this signal.
+    #[must_use]
+    pub fn has(&self, signal: SignalId) -> bool {
+        self.0.contains_key(&signal)
+    }
+
     /// Estimates rates from the tallies of healthy cohorts. `built_in` returns each signal's built-in rate.
     #[must_use]
     pub fn learnt(

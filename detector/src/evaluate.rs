@@ -177,7 +177,7 @@ impl Judging {
                 continue;
             }
             for cohort in &read.cohorts {
-                peers.add(&read.model, &cohort.votes);
+                peers.add(&cohort.key, &cohort.votes);
             }
             windows.push(read);
         }

@@ -252,10 +252,10 @@ pub(crate) fn failed_starts(
     devices.map(start).collect()
 }
 
-/// Returns the slow-downs of another model whose devices have these votes.
+/// Returns the slow-downs of another model on the chipset whose devices have these votes.
 pub(crate) fn peers(votes: &[DeviceVote]) -> PeerRatios {
-    let mut other = model();
-    other.model_id = "other".into();
+    let mut other = Fleet::default().window().key;
+    other.model.model_id = "other".into();
     let mut peers = PeerRatios::default();
     peers.add(&other, votes);
     peers

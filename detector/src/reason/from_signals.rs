@@ -56,6 +56,7 @@ impl Reason {
             Control::PeersSteady(share) | Control::PeersSlowed(share) => {
                 Some(Reason::PeerControl { share, slowed })
             }
+            Control::CohortSlowed(share) => Some(Reason::CohortControl { share }),
         }
     }
 

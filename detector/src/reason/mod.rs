@@ -99,14 +99,17 @@ pub enum Reason {
     /// C or M: devices slow in some of their runs.
     #[error(
         "{hits} of {devices} devices are slow in some of their runs and as fast as before in the others{}",
-        text::slow_runs(*.slow_share, *.shape_is_known)
+        text::slow_runs(*.slow_share, *.of_median, *.shape_is_known)
     )]
     Intermittent {
         hits: u64,
         /// Devices with a baseline.
         devices: u64,
-        /// Median over the devices hit of the share of runs beyond twice their earlier p95.
+        /// Median over the devices hit of the share of runs beyond the limit.
         slow_share: Option<f64>,
+        /// Whether the limit is 1.6 times their earlier median (M), instead of twice their earlier p95 (C).
+        #[serde(default)]
+        of_median: bool,
         /// Whether their input shape is known.
         shape_is_known: bool,
         /// Chance of so many in a healthy cohort.
@@ -141,6 +144,15 @@ pub enum Reason {
         share: f64,
         /// Whether that is most of the devices.
         slowed: bool,
+    },
+    /// Another model or version on the chipset slowed down as well.
+    #[error(
+        "another model or version on this chipset slowed down as well in the same window, on {} of its devices",
+        percent(*.share)
+    )]
+    CohortControl {
+        /// Share of its devices beyond the same ratio, in [0, 1].
+        share: f64,
     },
     /// The same version on other chipsets shows the same effect.
     #[error(

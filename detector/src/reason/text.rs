@@ -76,12 +76,13 @@ pub(super) fn not_slower(slower: u64, compared: u64) -> String {
     )
 }
 
-pub(super) fn slow_runs(slow_share: Option<f64>, shape_is_known: bool) -> String {
+pub(super) fn slow_runs(slow_share: Option<f64>, of_median: bool, shape_is_known: bool) -> String {
+    let limit = match of_median {
+        true => "1.6 times their earlier median",
+        false => "twice their earlier p95",
+    };
     let share = slow_share.map_or(String::new(), |share| {
-        format!(
-            ": {} of the runs take over twice their earlier p95",
-            percent(share)
-        )
+        format!(": {} of the runs take over {limit}", percent(share))
     });
     share
         + if shape_is_known {

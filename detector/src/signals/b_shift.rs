@@ -30,9 +30,20 @@ pub(crate) const MIN_SHARE: f64 = 0.01;
 const MIN_HITS_BORROWED: u64 = 4;
 const BORROWED_STRICTER: f64 = 0.1;
 
-/// If the whole cohort moved by this much, a tail of devices beyond 1.6 x is expected, so only ratios from
-/// 2 x on are tested.
+/// If the whole cohort moved by this much, a tail of devices beyond 1.6 x is expected, so only ratios from 2 x on
+/// are tested.
 const COHORT_MOVED: std::ops::Range<f64> = 1.08..1.6;
+
+/// Share of the devices below that range from which some devices moved, and not the whole cohort.
+const STAYED: f64 = 0.25;
+
+/// Devices fall into two groups if next to none have a ratio between those that stayed and those that moved: at
+/// most this share of the latter.
+const BETWEEN_GROUPS: std::ops::Range<f64> = 1.15..1.3;
+const MOST_BETWEEN: f64 = 0.25;
+
+/// Ratio, in tenths, below which a shift of some devices is no page: firmware may cost as much.
+const MILD_TENTHS: u16 = 16;
 
 /// The result of B.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +63,18 @@ pub struct Shift {
 }
 
 impl Shift {
+    /// Returns the counts at a ratio, in tenths.
+    pub(crate) fn beyond(&self, tenths: u16) -> Option<Tally> {
+        let mut tallies = self.tallies.iter();
+        let found = tallies.find(|(of, _)| *of == tenths);
+        found.map(|(_, tally)| *tally)
+    }
+
+    /// Whether only the smallest ratio is surprising, which two groups of devices are tested at.
+    pub(crate) fn is_mild(&self) -> bool {
+        self.signal.threshold < f64::from(MILD_TENTHS) / 10.0
+    }
+
     /// Returns the id of the deciding ratio's tally in the history.
     pub(super) fn past_id(&self) -> SignalId {
         let tenths = BEYOND_TENTHS
@@ -80,12 +103,28 @@ pub(super) fn beyond(
 ) -> Option<Shift> {
     let all: Vec<f64> = ratios.values().copied().collect();
     let cohort_ratio = median(&all)?;
-    let tally = |tenths: u16| Tally::of(&all, |ratio| *ratio >= f64::from(tenths) / 10.0);
+    // Until a fleet has rates of its own, a speed that the device had in one of twenty runs before is no sign
+    // of a change: its sessions may run on big and on little cores.
+    let has_own_rates = baseline.rates.has(SignalId::ShiftBeyond(MILD_TENTHS));
+    let as_before = match has_own_rates {
+        true => HashSet::default(),
+        false => as_slow_before(&window.votes),
+    };
+    let is_beyond = |device: &Installation, ratio: f64, tenths: u16| {
+        ratio >= f64::from(tenths) / 10.0 && !as_before.contains(device)
+    };
+    let tally =
+        |tenths: u16| Tally::of(ratios, |(device, ratio)| is_beyond(device, *ratio, tenths));
     let tallies: Vec<(u16, Tally)> = BEYOND_TENTHS.map(|tenths| (tenths, tally(tenths))).into();
-    let from = if COHORT_MOVED.contains(&cohort_ratio) {
+    let share_below = |limit: f64| Tally::of(&all, |ratio| *ratio < limit).share();
+    let has_moved_whole =
+        COHORT_MOVED.contains(&cohort_ratio) && share_below(COHORT_MOVED.start) < STAYED;
+    let from = if has_moved_whole {
         20
+    } else if has_own_rates && in_two_groups(&all) {
+        BEYOND_TENTHS[0]
     } else {
-        16
+        MILD_TENTHS
     };
     let chance = |tenths, tally| baseline.chance(SignalId::ShiftBeyond(tenths), FLEET_RATE, tally);
     let (tenths, tally, p) = tallies
@@ -107,7 +146,7 @@ pub(super) fn beyond(
     let fires = is_enough(tally, MIN_SHARE) && tally.hits >= min_hits && p <= p_limit;
     let hit_devices: HashSet<Installation> = ratios
         .iter()
-        .filter(|(_, r)| **r >= ratio)
+        .filter(|(device, of)| is_beyond(device, **of, tenths))
         .map(|(device, _)| *device)
         .collect();
     let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices);
@@ -119,6 +158,27 @@ pub(super) fn beyond(
         p50_us,
         cohort_ratio,
     })
+}
+
+/// Whether the ratios are those of two groups of devices, with next to none in between.
+fn in_two_groups(ratios: &[f64]) -> bool {
+    let between = Tally::of(ratios, |ratio| BETWEEN_GROUPS.contains(ratio));
+    let moved = Tally::of(ratios, |ratio| *ratio >= BETWEEN_GROUPS.end);
+    between.hits as f64 <= MOST_BETWEEN * moved.hits as f64
+}
+
+/// Returns the devices whose p10 is within their own earlier p95.
+fn as_slow_before(votes: &[DeviceVote]) -> HashSet<Installation> {
+    let is_as_before = |vote: &&DeviceVote| {
+        let latency = vote.latency.as_ref();
+        latency.is_some_and(|latency| {
+            let earlier = latency.earlier_self.as_ref().ok();
+            let both = latency.low.zip(earlier);
+            both.is_some_and(|(low, earlier)| low.p10_us <= earlier.p95_us)
+        })
+    };
+    let as_before = votes.iter().filter(is_as_before);
+    as_before.map(|vote| vote.installation).collect()
 }
 
 /// Whether most devices are compared with others of their make instead of their own past (B').

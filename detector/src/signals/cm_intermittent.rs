@@ -39,7 +39,7 @@ pub struct Intermittent {
     pub hit_devices: HashSet<Installation>,
     /// Counts at every share tested: the history of later versions.
     pub tallies: Vec<Signal>,
-    /// Median over the devices hit of the share of their runs beyond 2 x.
+    /// Median over the devices hit of the share of their runs beyond 2 x their p95; for M beyond 1.6 x their median.
     pub slow_share: Option<f64>,
     /// Whether the input shape of most of the devices hit is known.
     pub shape_is_known: bool,
@@ -171,12 +171,16 @@ fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool 
         all = all.added(runs.against);
         own = own.added(runs.own);
     }
-    let slow = |runs: AgainstSelf| match id {
+    // Without hits there are no runs to compare.
+    all.n <= 0.0 || slow_share(id, own) >= GOES_ON * slow_share(id, all)
+}
+
+/// Returns the share of the runs that the signal takes as slow.
+fn slow_share(id: SignalId, runs: AgainstSelf) -> f64 {
+    match id {
         SignalId::Moved => runs.beyond_median / runs.n,
         _ => runs.beyond_2x / runs.n,
-    };
-    // Without hits there are no runs to compare.
-    all.n <= 0.0 || slow(own) >= GOES_ON * slow(all)
+    }
 }
 
 /// Whether a shape key stands for one input shape.
@@ -222,7 +226,7 @@ fn found(
     hit.sort_unstable_by_key(|(device, _)| **device);
     let shares: Vec<f64> = hit
         .iter()
-        .map(|(_, runs)| runs.against.beyond_2x / runs.against.n)
+        .map(|(_, runs)| slow_share(id, runs.against))
         .collect();
     let known = hit.iter().filter(|(_, runs)| runs.shape_is_known).count();
     let still = goes_on(id, hit.iter().map(|(_, runs)| *runs));

@@ -1,21 +1,29 @@
-//! The controls: if the previous version, or another model on the same devices, slowed down as well, the
-//! device is the cause, not the model. Below 3 times that is heat, governor or load, and is no page. From 3
+//! The controls: if the previous version, another model on the same devices, or another model or version on the
+//! chipset slowed down as well, the device is the cause, not the model. The last needs no device in common: load
+//! that is spread over the chipset hits other devices of each model. Below 3 times that is heat, governor or load, and is no page. From 3
 //! times on the NPU is lost for all models of the device, which does page.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cohort::ModelKey;
+use crate::baseline::Baseline;
+use crate::cohort::{CohortKey, ModelKey};
 use crate::hash::HashMap;
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::b_shift::Shift;
 use super::b_shift::{self, WorstRatios};
+use super::built_in_rate;
 use super::cm_intermittent::{self, DeviceRuns, Intermittent};
+use super::cross_chipset::surely_below;
 use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
 const PEER_SLOWED: f64 = 1.25;
+
+/// Chance of its devices hit from which another cohort of the chipset slowed down.
+const BY_CHANCE: f64 = 0.01;
 
 /// Whether something other than the cohort's model slowed down.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,13 +38,18 @@ pub enum Control {
     PeersSteady(f64),
     /// Other models on the devices hit slowed down too: that share.
     PeersSlowed(f64),
+    /// Another model or version on the chipset slowed down too: share of its devices.
+    CohortSlowed(f64),
 }
 
 impl Control {
     /// Whether the slow-down is not caused by the model.
     #[must_use]
     pub fn vetoes(self) -> bool {
-        matches!(self, Control::PreviousSlowed(_) | Control::PeersSlowed(_))
+        matches!(
+            self,
+            Control::PreviousSlowed(_) | Control::PeersSlowed(_) | Control::CohortSlowed(_)
+        )
     }
 
     /// The previous version slowed too if at least half as large a share of its devices is hit.
@@ -65,6 +78,25 @@ impl Control {
             Control::PeersSteady(peers.share())
         }
     }
+
+    /// Decides by the cohort of the chipset that slowed most if nothing else slowed. It did if more devices are
+    /// hit than by chance, and not surely under half as large a share: cohorts may be small.
+    fn or_of_cohorts(
+        self,
+        cohorts: impl FnOnce() -> Vec<Tally>,
+        share: f64,
+        chance: impl Fn(Tally) -> f64,
+    ) -> Self {
+        if self.vetoes() {
+            return self;
+        }
+        let slowed = cohorts().into_iter().filter(|tally| {
+            let is_enough = tally.devices >= MIN_ELIGIBLE && chance(*tally) <= BY_CHANCE;
+            is_enough && !surely_below(share / 2.0, tally)
+        });
+        let most = slowed.map(Tally::share).max_by(f64::total_cmp);
+        most.map_or(self, Control::CohortSlowed)
+    }
 }
 
 /// The groups that a cohort is compared with in its own window.
@@ -81,24 +113,24 @@ pub struct Controls<'a> {
 /// The slow-down of every model of an app on each device, against the device's own past.
 #[derive(Debug, Clone, Default)]
 pub struct PeerRatios {
-    ratios: HashMap<Installation, Vec<(Arc<ModelKey>, f64)>>,
-    runs: HashMap<Installation, Vec<(Arc<ModelKey>, DeviceRuns)>>,
+    ratios: HashMap<Installation, Vec<(Arc<CohortKey>, f64)>>,
+    runs: HashMap<Installation, Vec<(Arc<CohortKey>, DeviceRuns)>>,
 }
 
 impl PeerRatios {
-    /// Adds the ratios of a model's votes.
-    pub fn add(&mut self, model: &ModelKey, votes: &[DeviceVote]) {
+    /// Adds the ratios of a cohort's votes.
+    pub fn add(&mut self, cohort: &CohortKey, votes: &[DeviceVote]) {
         // Shared by all devices, because there are many.
-        let model = Arc::new(model.clone());
+        let cohort = Arc::new(cohort.clone());
         for (device, ratio) in b_shift::worst_ratios(votes) {
             self.ratios
                 .entry(device)
                 .or_default()
-                .push((model.clone(), ratio));
+                .push((cohort.clone(), ratio));
         }
         for (device, runs) in cm_intermittent::runs_of_devices(votes) {
             let slot = self.runs.entry(device).or_default();
-            slot.push((model.clone(), runs));
+            slot.push((cohort.clone(), runs));
         }
     }
 
@@ -108,9 +140,28 @@ impl PeerRatios {
             .ratios
             .get(device)?
             .iter()
-            .filter(|(of, _)| **of != *model);
+            .filter(|(of, _)| of.model != *model);
         peers.map(|(_, ratio)| *ratio).min_by(f64::total_cmp)
     }
+}
+
+/// Counts the devices hit of every other model and version on the chipset of `own`.
+fn others_on_chipset<T>(
+    all: &HashMap<Installation, Vec<(Arc<CohortKey>, T)>>,
+    own: &CohortKey,
+    is_hit: impl Fn(&T) -> bool,
+) -> Vec<Tally> {
+    let mut tallies: BTreeMap<&CohortKey, Tally> = BTreeMap::new();
+    for (cohort, value) in all.values().flatten() {
+        let is_own = (&cohort.model, &cohort.model_version) == (&own.model, &own.model_version);
+        if is_own || cohort.chipset != own.chipset {
+            continue;
+        }
+        let tally = tallies.entry(cohort).or_default();
+        tally.devices += 1;
+        tally.hits += u64::from(is_hit(value));
+    }
+    tallies.into_values().collect()
 }
 
 /// Compares the devices that B found with the controls.
@@ -119,6 +170,7 @@ pub(super) fn slowed_too(
     previous: Option<&WorstRatios>,
     peers: &PeerRatios,
     shift: Option<&Shift>,
+    baseline: &Baseline,
 ) -> Control {
     let Some(shift) = shift.filter(|shift| shift.signal.hits > 0) else {
         return Control::Absent;
@@ -127,11 +179,18 @@ pub(super) fn slowed_too(
     let previous = previous.map_or(Tally::default(), |ratios| {
         Tally::of(ratios.values(), beyond)
     });
-    Control::of_previous(previous, shift.signal.value).or_of_peers(|| {
+    let by_devices = Control::of_previous(previous, shift.signal.value).or_of_peers(|| {
         let (model, hit) = (&window.key.model, shift.hit_devices.iter());
         let ratios = hit.filter_map(|device| peers.steadiest_peer(device, model));
         Tally::of(ratios, |ratio| ratio >= PEER_SLOWED)
-    })
+    });
+    if !shift.signal.fires {
+        return by_devices;
+    }
+    let others = || others_on_chipset(&peers.ratios, &window.key, beyond);
+    let id = shift.past_id();
+    let chance = |tally| baseline.chance(id, b_shift::FLEET_RATE, tally);
+    by_devices.or_of_cohorts(others, shift.signal.value, chance)
 }
 
 /// Compares the devices that C or M found with the controls.
@@ -141,12 +200,18 @@ pub(crate) fn intermittent_too(
     previous: Option<&CohortWindow>,
     peers: &PeerRatios,
     found: &Intermittent,
+    baseline: &Baseline,
 ) -> Control {
     let previous = previous.map_or(Tally::default(), |previous| {
         cm_intermittent::tally_of(&found.signal, &previous.votes)
     });
+    let is_hit = |runs: &DeviceRuns| cm_intermittent::is_hit(&found.signal, runs);
+    let others = || others_on_chipset(&peers.runs, &window.key, is_hit);
+    let id = found.past_id();
+    let chance = |tally| baseline.chance(id, built_in_rate(id), tally);
     Control::of_previous(previous, found.signal.value)
         .or_of_peers(|| peers_hit(window, peers, found))
+        .or_of_cohorts(others, found.signal.value, chance)
 }
 
 /// Counts the devices that C or M found and that run another model, and those where it is hit as well.
@@ -155,7 +220,7 @@ pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Inter
     let mut tally = Tally::default();
     for device in &found.hit_devices {
         let others = peers.runs.get(device).into_iter().flatten();
-        let mut others = others.filter(|(of, _)| **of != *model).peekable();
+        let mut others = others.filter(|(of, _)| of.model != *model).peekable();
         if others.peek().is_none() {
             continue;
         }

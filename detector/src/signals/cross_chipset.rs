@@ -162,7 +162,8 @@ fn with_rest<T: Default>(
     large
 }
 
-fn surely_below(rate: f64, tally: &Tally) -> bool {
+/// Whether fewer devices are hit than at this rate, by more than chance.
+pub(super) fn surely_below(rate: f64, tally: &Tally) -> bool {
     1.0 - chance_of_more(rate, tally.hits + 1, tally.devices) < SURELY
 }
 

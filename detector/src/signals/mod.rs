@@ -37,11 +37,7 @@ pub(crate) use s_start_failure::StartFailures;
 #[cfg(test)]
 pub(crate) use signal::BEYOND_TENTHS;
 pub use signal::{Limits, SignalId};
-pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS};
-
-/// Chance above which a signal's count is no sign of a fault: in a window with a finding, signals with such a
-/// chance are history like those of a healthy window.
-pub(crate) const UNSURPRISING_P: f64 = 0.05;
+pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS, UNSURPRISING_P};
 
 /// The results of all signals in one cohort window.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,13 +99,13 @@ impl Evidence {
             ej_slower_and_moved::explains(change, &shift.hit_devices, limits)
         });
         let median = a_median::moved(&ratios, before.as_ref());
-        let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref());
+        let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref(), baseline);
         let runs = cm_intermittent::runs_of_devices(&window.votes);
         let tail = cm_intermittent::tails(&runs, baseline, limits);
         let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
         let found = firing(&tail, &moved);
         let intermittent_control = found.map_or(Control::Absent, |found| {
-            control::intermittent_too(window, previous, peers, found)
+            control::intermittent_too(window, previous, peers, found, baseline)
         });
         let intermittent_cross_chipset = found.and_then(|found| {
             let usual = usual_share(found.past_id(), baseline);

@@ -12,8 +12,12 @@ pub(crate) const MIN_ELIGIBLE: u64 = 5;
 /// Devices that must be hit before a signal fires.
 pub(crate) const MIN_HITS: u64 = 3;
 
-/// The ratios that B tests, in tenths.
-pub(crate) const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
+/// Chance above which a count is no sign of a fault. In a window with a finding, signals with such a chance are
+/// history like those of a healthy window.
+pub(crate) const UNSURPRISING_P: f64 = 0.05;
+
+/// The ratios that B tests, in tenths; the first only if the devices fall into two groups.
+pub(crate) const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
 
 /// Shares of a device's runs that C tests, in percent, each with the share of healthy devices beyond it: the
 /// built-in prior until a fleet has its own.

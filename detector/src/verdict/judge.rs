@@ -9,7 +9,7 @@ use crate::next_step::{ON_ALL_CHIPSETS, next_step};
 use crate::placement::Unit;
 use crate::reason::{Reason, many_are_new};
 use crate::signals::{
-    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, PlacementChange, Shift, SignalId,
+    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, SignalId,
     TOTAL_FALLBACK_BELOW, built_in_rate,
 };
 use crate::tally::{Tally, surprise};
@@ -25,6 +25,12 @@ use super::{firmware, secondary};
 /// the CPU takes 3 to 80 times as long as the NPU (both measured). If every model of a device is slower by
 /// more, the device has lost its NPU.
 const FASTER_THAN_CPU: f64 = 3.0;
+
+/// The ratio of [`on_every_device`], in tenths.
+const TWICE_TENTHS: u16 = 20;
+
+/// Chance from which M alone is sure.
+const SURE_P: f64 = 1e-8;
 
 /// Devices needed to detect a slow-down by 2 on all of them in one window of 50 runs each, with and without
 /// placements (the project's detection measurements).
@@ -131,7 +137,8 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     }
     let any_starts = secondary::start_failure(evidence);
     let starts = any_starts.clone().filter(is_page);
-    let fallen = fallback(evidence).map(|fallen| {
+    let fallen = fallback(evidence).or_else(|| on_every_device(window, evidence));
+    let fallen = fallen.map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
         // A placement worth a ticket must not lower a page for the effect that it explains.
         let others = [starts.clone(), slower(evidence)];
@@ -162,7 +169,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     {
         return found;
     }
-    let slow = slower(evidence).or_else(|| intermittent(evidence));
+    let slow = slower(evidence).or_else(|| intermittent(evidence, baseline));
     let placed = placement_alone(evidence).map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
     // moves no work to the CPU, prevents no start and changes no outputs, so those are still considered.
@@ -207,6 +214,39 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
+/// A small fleet, as robots come: the placement got worse on every device, and each is at least twice as slow as
+/// it was itself. The counts are too small for EJ, and nothing is left to be unsure of once a second window shows
+/// the same. Devices that were not known before could be made up.
+fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
+    let (change, shift) = (evidence.placement.as_ref()?, evidence.shift.as_ref()?);
+    let slower = shift.beyond(TWICE_TENTHS)?;
+    let is_all_worse = change.hit_devices.len() as u64 == window.n_devices();
+    let is_all_slower = slower.hits >= MIN_HITS && slower.hits == slower.devices;
+    let is_here = change.origin != Origin::OtherChipsets;
+    let ratio = shift.p50_ratio.unwrap_or(1.0);
+    let is_load = evidence.control.vetoes() && ratio < FASTER_THAN_CPU;
+    let is_known = window.votes.iter().all(|vote| vote.is_proven);
+    if !(is_all_worse && is_all_slower && is_here && is_known) || is_load {
+        return None;
+    }
+    let mut reasons = vec![
+        Reason::placement(change),
+        Reason::Shift {
+            hits: slower.hits,
+            devices: slower.devices,
+            beyond: f64::from(TWICE_TENTHS) / 10.0,
+            p: shift.signal.p,
+        },
+    ];
+    reasons.extend(Reason::backend(change));
+    Some(by_placement(
+        change,
+        class_of(change),
+        Severity::Page,
+        reasons,
+    ))
+}
+
 fn by_placement(
     change: &PlacementChange,
     class: VerdictClass,
@@ -240,9 +280,10 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         reasons.extend(by_control);
         let everywhere = evidence.cross_chipset.filter(|others| others.explains);
         reasons.splice(0..0, everywhere.map(Reason::everywhere));
-        let severity = match everywhere {
-            Some(_) => Severity::Ticket,
-            None => Severity::Page,
+        let is_mild = median.is_none() && shift.is_some_and(Shift::is_mild);
+        let severity = match everywhere.is_some() || is_mild {
+            true => Severity::Ticket,
+            false => Severity::Page,
         };
         let change = evidence.placement.as_ref();
         let change = change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
@@ -256,16 +297,20 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
 }
 
 /// C or M.
-fn intermittent(evidence: &Evidence) -> Option<Finding> {
+fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
-    // The mix of inputs moves medians too, so M is weak evidence without a control.
-    let is_strong = found.signal.id == SignalId::Tail || control != Control::Absent;
+    // The mix of inputs moves medians too, and so do sessions on other cores. M is weak evidence before a fleet has
+    // rates of its own, and without a control unless these leave no doubt.
+    let is_known = baseline.rates.has(SignalId::Moved);
+    let is_sure = control != Control::Absent || found.signal.p <= SURE_P;
+    let is_strong = found.signal.id == SignalId::Tail || (is_known && is_sure);
     let is_page = found.shape_is_known && is_strong;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
         devices: found.signal.devices,
         slow_share: found.slow_share,
+        of_median: found.signal.id == SignalId::Moved,
         shape_is_known: found.shape_is_known,
         p: found.signal.p,
     }];

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use super::Severity::{Info, Page, Ticket};
 use super::VerdictClass::*;
 use super::*;
+use crate::base_rates::BaseRates;
 use crate::baseline::{Baseline, Origin, PlacementReference};
 use crate::placement::Unit;
 use crate::placement::tests::placed;
 use crate::signals::{BEYOND_TENTHS, Controls, PeerRatios, SignalId};
-use crate::tally::Tally;
+use crate::tally::{BaseRate, Tally};
 use crate::testing::{
     Fleet, judged, judged_with_controls, judged_with_peers, noisy, peers, reference,
 };
-use crate::window::{BaselineAbsence, CohortWindow, Voteless};
+use crate::window::{AgainstSelf, BaselineAbsence, CohortWindow, Voteless};
 
 #[track_caller]
 fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {
@@ -458,9 +459,11 @@ fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
 
 #[test]
 fn four_devices_are_not_enough_and_five_are() {
+    // Less than twice as slow, which few devices do not show.
     let fleet = |devices| {
         Fleet {
             devices,
+            slow_factor: 1.8,
             ..Fleet::with_fallback(1.0)
         }
         .window()
@@ -586,6 +589,159 @@ fn signals_are_reported_with_their_numbers() {
         assert_eq!(found, expected, "{}", signal.id);
     }
     let beyond = verdict.tallies.iter().map(|row| row.id.to_string());
-    let expected = "B1.6 B2.0 B2.5 B3.2 B4.0 C3 C5 C10 C20 C40";
+    let expected = "B1.3 B1.6 B2.0 B2.5 B3.2 B4.0 C3 C5 C10 C20 C40";
     assert_eq!(beyond.collect::<Vec<_>>().join(" "), expected);
+}
+
+/// Ratios lie in two groups, 1 and the factor.
+fn half_slower(slow_factor: f64) -> CohortWindow {
+    let fleet = Fleet {
+        devices: 20,
+        hit_share: 0.5,
+        slow_factor,
+        ..Fleet::default()
+    };
+    fleet.window()
+}
+
+#[test]
+fn half_of_a_small_cohort_that_moved_together_is_found() {
+    let verdict = judged(&half_slower(1.85), None, &reference());
+    check(&verdict, SlowWithoutPlacement, Page);
+    assert_eq!(verdict.numbers.devices_hit, 10);
+    // Below 1.6 x firmware may cost as much, and it needs the fleet's own rates.
+    let own = BaseRate {
+        rate: 0.01,
+        strength: 100.0,
+    };
+    let ids = BEYOND_TENTHS.map(|tenths| (SignalId::ShiftBeyond(tenths), own));
+    let known = Baseline {
+        rates: BaseRates(ids.into()),
+        ..reference()
+    };
+    let mild = half_slower(1.45);
+    check(&judged(&mild, None, &known), SlowWithoutPlacement, Ticket);
+    check(&judged(&mild, None, &reference()), Healthy, Severity::None);
+}
+
+/// Sessions on little cores: the device took as long in one of twenty runs before.
+#[test]
+fn a_speed_that_devices_had_before_is_no_change_until_the_fleet_has_rates() {
+    let mut window = half_slower(1.85);
+    for vote in &mut window.votes {
+        let latency = vote.latency.as_mut().unwrap();
+        let earlier = latency.earlier_self.as_mut().unwrap();
+        earlier.p95_us = 2.2 * earlier.p50_us;
+    }
+    let verdict = judged(&window, None, &reference());
+    check(&verdict, Healthy, Severity::None);
+}
+
+fn of_robots(devices: u32, slow_factor: f64) -> CohortWindow {
+    let fleet = Fleet {
+        devices,
+        slow_factor,
+        ..Fleet::with_fallback(1.0)
+    };
+    fleet.window()
+}
+
+#[test]
+fn three_devices_that_all_fell_back_and_slowed_to_half_page() {
+    let verdict = judged(&of_robots(3, 2.9), None, &reference());
+    check(&verdict, PartialFallback, Page);
+    assert_eq!(
+        (verdict.numbers.devices_hit, verdict.numbers.devices_seen),
+        (3, 3)
+    );
+    // Two could be chance, and less than twice as slow a day of its own.
+    check(
+        &judged(&of_robots(2, 2.9), None, &reference()),
+        NotEnoughData,
+        Info,
+    );
+    check(
+        &judged(&of_robots(3, 1.5), None, &reference()),
+        NotEnoughData,
+        Info,
+    );
+    // One that kept its placement, and one that is new.
+    let mut kept = of_robots(4, 2.9);
+    kept.votes[3].placement = Fleet::default().window().votes[0].placement.clone();
+    check(&judged(&kept, None, &reference()), NotEnoughData, Info);
+    let mut forged = of_robots(3, 2.9);
+    forged.votes[2].is_proven = false;
+    check(&judged(&forged, None, &reference()), NotEnoughData, Info);
+}
+
+/// The other model runs on other devices of the chipset.
+#[test]
+fn load_that_another_model_shows_on_other_devices_is_the_devices_matter() {
+    let slowed = |slow_factor, hit_share| Fleet {
+        hit_share,
+        slow_factor,
+        ..Fleet::default()
+    };
+    let window = slowed(2.2, 0.5).window();
+    let other = |fleet: Fleet| {
+        let mut votes = fleet.window().votes;
+        for (at, vote) in votes.iter_mut().enumerate() {
+            vote.installation[15] = 1 + u8::try_from(at).unwrap();
+        }
+        peers(&votes)
+    };
+    let judged = |fleet| judged_with_peers(&window, None, &other(fleet), &reference());
+    let loaded = judged(slowed(2.2, 0.4));
+    check(&loaded, ThermalOrLoad, Info);
+    let why = loaded.reasons[0].to_string();
+    assert!(
+        why.contains("another model or version on this chipset"),
+        "{why}"
+    );
+    check(&judged(slowed(2.2, 0.05)), SlowWithoutPlacement, Page);
+    check(&judged(slowed(1.0, 0.0)), SlowWithoutPlacement, Page);
+}
+
+/// M: most runs of a device moved, and a fifth are as fast as ever.
+fn moved_medians() -> CohortWindow {
+    let mut window = Fleet::default().window();
+    for vote in &mut window.votes {
+        let latency = vote.latency.as_mut().unwrap();
+        latency.against_self = latency.against_self.map(|runs| AgainstSelf {
+            beyond_1_4x: 0.7 * runs.n,
+            beyond_2x: 0.0,
+            beyond_median: 0.7 * runs.n,
+            as_fast: 0.2 * runs.n,
+            ..runs
+        });
+    }
+    window
+}
+
+#[test]
+fn medians_that_moved_page_without_a_control_once_rates_leave_no_doubt() {
+    let window = moved_medians();
+    let verdict = judged(&window, None, &reference());
+    check(&verdict, IntermittentFallback, Ticket);
+    let why = verdict.reasons[0].to_string();
+    let says = "70 % of the runs take over 1.6 times their earlier median";
+    assert!(why.contains(says), "{why}");
+    let own = BaseRate {
+        rate: 0.01,
+        strength: 100.0,
+    };
+    let known = Baseline {
+        rates: BaseRates([(SignalId::Moved, own)].into()),
+        ..reference()
+    };
+    check(&judged(&window, None, &known), IntermittentFallback, Page);
+    let mut unknown_shape = window;
+    for vote in &mut unknown_shape.votes {
+        vote.shape_key = "".into();
+    }
+    check(
+        &judged(&unknown_shape, None, &known),
+        IntermittentFallback,
+        Ticket,
+    );
 }
