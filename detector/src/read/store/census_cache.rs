@@ -4,7 +4,8 @@
 //! A copy never changes, so a bucket stays the same while the same copies count in it. Before each evaluation one
 //! sum a bucket over its stored and its surplus copies shows where that may have changed, and there the sum of the
 //! copies that count is compared with the sum of those that were read. Late reports, named copies, deletions and
-//! retention all show in it, in open and in closed buckets alike.
+//! retention all show in it, in open and in closed buckets alike. A part of the store's table never changes, so each is
+//! added up once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::hash::HashMap;
 use super::deduplicated::Counted;
 use super::events;
 use super::places::{self, Copies};
-use super::queries::{BUCKET_STATES, COUNTED_COPIES, SEEN, SESSIONLESS};
+use super::queries::{BUCKET_STATES, COUNTED_COPIES, PART_STATES, PARTS, SEEN, SESSIONLESS};
 use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
 use crate::read::reader::HeldLookBack;
@@ -39,6 +40,8 @@ const WHAT: &str = "who was there before";
 pub(super) struct CensusCache {
     max_bytes: usize,
     held: Held,
+    /// By the name of a part and its rows: the state of its buckets.
+    parts: HashMap<(String, u64), Vec<(Bucket, u64)>>,
     buckets_read: u64,
 }
 
@@ -73,6 +76,19 @@ struct StateRow {
     state: u64,
 }
 
+#[derive(Debug, Row, Deserialize)]
+struct PartRow {
+    part: String,
+    n: u64,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct PartStateRow {
+    part: String,
+    bucket: Bucket,
+    state: u64,
+}
+
 /// A report without a session.
 #[derive(Debug, Row, Deserialize)]
 struct SessionlessRow<'a> {
@@ -96,6 +112,7 @@ impl CensusCache {
         Self {
             max_bytes,
             held: Held::default(),
+            parts: HashMap::default(),
             buckets_read: 0,
         }
     }
@@ -106,11 +123,12 @@ impl CensusCache {
         store: &Counted,
         span: &Span,
     ) -> Result<Arc<Census>, SourceError> {
+        self.add_parts(store, span).await?;
+        let states = States::read(store, span, self.parts.values()).await?;
         let held = &mut self.held;
         if held.first_read_until < span.buckets().start {
             *held = Held::default();
         }
-        let states = States::read(store, span).await?;
         let doubtful = held.doubtful(&states, span);
         let counted = counted_copies(store, &doubtful).await?;
         held.forget(&counted, &doubtful, &states);
@@ -132,6 +150,29 @@ impl CensusCache {
         Ok(census)
     }
 
+    /// Reads the states of parts that are new, and drops those of parts that were merged or dropped.
+    async fn add_parts(&mut self, store: &Counted, span: &Span) -> Result<(), SourceError> {
+        let query = store.plain_query(PARTS).bind(span.buckets().start);
+        let stored = query.fetch_all::<PartRow>().await.map_err(failed(WHAT))?;
+        let stored: HashMap<String, u64> = stored.into_iter().map(|r| (r.part, r.n)).collect();
+        let parts = &mut self.parts;
+        parts.retain(|(part, n), _| stored.get(part) == Some(n));
+        let is_new = |part: &(&String, &u64)| !parts.contains_key(&(part.0.clone(), *part.1));
+        let new: Vec<&String> = stored.iter().filter(is_new).map(|(part, _)| part).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let query = store.plain_query(PART_STATES).bind(&new);
+        let rows = query.fetch_all::<PartStateRow>().await;
+        for row in rows.map_err(failed("buckets"))? {
+            // A replica that lags has no rows of a part, which is asked for again.
+            let n = stored.get(&row.part).copied().unwrap_or_default();
+            let states = parts.entry((row.part, n)).or_default();
+            states.push((row.bucket, row.state));
+        }
+        Ok(())
+    }
+
     pub(super) fn held(&self) -> HeldLookBack {
         HeldLookBack {
             buckets_read: self.buckets_read,
@@ -141,24 +182,32 @@ impl CensusCache {
 }
 
 impl States {
-    async fn read(store: &Counted, span: &Span) -> Result<Self, SourceError> {
+    async fn read(
+        store: &Counted,
+        span: &Span,
+        parts: impl Iterator<Item = &Vec<(Bucket, u64)>>,
+    ) -> Result<Self, SourceError> {
         let range = span.buckets();
         let query = store.plain_query(BUCKET_STATES);
         let query = query.bind(range.start).bind(range.end);
-        let query = query.bind(range.start).bind(range.end);
         let rows = query.fetch_all::<StateRow>().await;
         let mut states = States::default();
+        for (bucket, state) in parts.flatten().filter(|(at, _)| range.contains(at)) {
+            states.add(*bucket, *state);
+        }
         for row in rows.map_err(failed("buckets"))? {
             match row.kind {
-                0 => {
-                    let state = states.buckets.entry(row.bucket).or_default();
-                    *state = state.wrapping_add(row.state);
-                }
+                0 => states.add(row.bucket, row.state),
                 1 => states.tombstones = row.state,
                 _ => states.closed_until = row.bucket,
             }
         }
         Ok(states)
+    }
+
+    fn add(&mut self, bucket: Bucket, state: u64) {
+        let sum = self.buckets.entry(bucket).or_default();
+        *sum = sum.wrapping_add(state);
     }
 }
 

@@ -41,13 +41,12 @@ use nodes::HeldNodes;
 use queries::{CERTIFIED, LATENCY_BEFORE, NODES, of_clean_series};
 use windows::Reader;
 
+/// A clone for one evaluation shares all but `counted`.
 #[derive(Debug, Clone)]
 pub(super) struct StoreReader {
     counted: Counted,
-    /// All evaluations share it.
     census: Arc<tokio::sync::Mutex<CensusCache>>,
     history: Arc<HeldHistory>,
-    /// Of one evaluation.
     nodes: Arc<HeldNodes>,
 }
 
@@ -114,9 +113,9 @@ impl ReportReader for StoreReader {
         };
         Box::pin(async {
             let ((counted, census), certified) = tokio::try_join!(census, self.certified())?;
+            self.nodes.bound();
             let reader = Self {
                 counted,
-                nodes: Arc::default(),
                 ..self.clone()
             };
             Ok(Beginning {
@@ -175,7 +174,7 @@ impl ReportReader for StoreReader {
                 let query = query.bind(model_version).bind(&unknown);
                 let rows = query.fetch_all::<NodesRow>().await;
                 let rows = rows.map_err(failed("nodes on the CPU"))?;
-                self.nodes.add(&version, &unknown, rows);
+                self.nodes.add(&version, rows);
             }
             Ok(self.nodes.of(&version, fingerprints))
         })

@@ -1,5 +1,5 @@
-//! Nodes on the CPU that one evaluation read. Cohorts of one version need the same ones, so each fingerprint is
-//! queried once.
+//! Nodes on the CPU that evaluations read. What is behind a fingerprint never changes, and incidents last, so each
+//! fingerprint is queried once.
 
 use parking_lot::Mutex;
 
@@ -8,27 +8,36 @@ use crate::hash::HashMap;
 use crate::read::cpu_nodes::{NodesRow, unexpected};
 use crate::verdict::CpuNodes;
 
+/// Versions with more fingerprints than all incidents need: beyond it all are read again.
+const MAX_VERSIONS: usize = 1_000;
+
 /// A version of a model.
 type Version = (ModelKey, String);
 
-/// By version and fingerprint; empty where the store has none.
+/// By version and fingerprint. Fingerprints that the store does not have yet are left out.
 #[derive(Debug, Default)]
 pub(super) struct HeldNodes(Mutex<HashMap<Version, HashMap<u64, CpuNodes>>>);
 
 impl HeldNodes {
-    /// Returns the fingerprints that were not read yet.
-    pub(super) fn unknown(&self, version: &Version, fingerprints: &[u64]) -> Vec<u64> {
+    /// Begins an evaluation.
+    pub(super) fn bound(&self) {
         let mut all = self.0.lock();
-        let known = all.entry(version.clone()).or_default();
-        let unknown = fingerprints.iter().copied();
-        unknown.filter(|one| !known.contains_key(one)).collect()
+        if all.len() > MAX_VERSIONS {
+            all.clear();
+        }
     }
 
-    /// Adds the nodes that the store has for some fingerprints.
-    pub(super) fn add(&self, version: &Version, fingerprints: &[u64], rows: Vec<NodesRow>) {
+    /// Returns the fingerprints that were not read yet.
+    pub(super) fn unknown(&self, version: &Version, fingerprints: &[u64]) -> Vec<u64> {
+        let all = self.0.lock();
+        let known = all.get(version);
+        let is_unknown = |one: &u64| !known.is_some_and(|known| known.contains_key(one));
+        fingerprints.iter().copied().filter(is_unknown).collect()
+    }
+
+    pub(super) fn add(&self, version: &Version, rows: Vec<NodesRow>) {
         let mut all = self.0.lock();
         let known = all.entry(version.clone()).or_default();
-        known.extend(fingerprints.iter().map(|one| (*one, CpuNodes::default())));
         for (id, nodes) in unexpected(rows) {
             known.entry(id.1).or_default().insert(id, nodes);
         }

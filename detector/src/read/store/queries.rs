@@ -175,16 +175,23 @@ pub(super) const SESSIONLESS: &str = "
 pub(super) const OPEN_SURPLUS: &str =
     "SELECT collector_id, wal_offset FROM open_surplus_copies_v1 LIMIT ?";
 
-/// What the store has of each bucket, in one number (kind 0): all of its copies, and those that are named as surplus.
-/// To sum up copies without a look at which of them count costs a fraction. Also which installations are deleted
-/// (kind 1), and until when buckets are closed (kind 2). Binds: look-back, twice.
+/// The parts of the store's reports, from the day of the look-back's start on, with their rows. The engine counts them
+/// without a look at rows. Binds: start of the look-back.
+pub(super) const PARTS: &str = "
+    SELECT _part AS part, count() AS n FROM reports
+    WHERE toUInt32(_partition_id) >= toYYYYMMDD(toDateTime(?), 'UTC') GROUP BY part";
+
+/// All copies of each bucket of some parts, in one number: a fraction of the cost of finding which of them count.
+/// Binds: parts.
+pub(super) const PART_STATES: &str = "
+    SELECT _part AS part, toUInt32(r.bucket) AS bucket, sum(cityHash64(collector_id, wal_offset)) AS state
+    FROM reports AS r WHERE part IN ? GROUP BY part, bucket";
+
+/// What decides which copies of buckets count: in each bucket the copies that are named as surplus (kind 0), which
+/// installations are deleted (kind 1), and until when buckets are closed (kind 2). Binds: look-back.
 pub(super) const BUCKET_STATES: &str = "
-    SELECT toUInt8(0) AS kind, toUInt32(r.bucket) AS bucket, sum(cityHash64(collector_id, wal_offset)) AS state
-    FROM reports AS r
-    WHERE r.bucket >= toDateTime(?) AND r.bucket < toDateTime(?)
-    GROUP BY r.bucket
-    UNION ALL
-    SELECT toUInt8(0), toUInt32(s.bucket), sum(DISTINCT cityHash64('surplus', collector_id, wal_offset))
+    SELECT toUInt8(0) AS kind, toUInt32(s.bucket) AS bucket,
+        sum(DISTINCT cityHash64('surplus', collector_id, wal_offset)) AS state
     FROM surplus_copies AS s
     WHERE s.bucket >= toDateTime(?) AND s.bucket < toDateTime(?)
     GROUP BY s.bucket
