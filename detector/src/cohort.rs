@@ -27,6 +27,16 @@ pub struct ModelKey {
     pub model_id: String,
 }
 
+impl ModelKey {
+    pub(crate) fn of((app_id, environment): (&str, &str), model_id: &str) -> Self {
+        ModelKey {
+            app_id: app_id.to_owned(),
+            environment: environment.to_owned(),
+            model_id: model_id.to_owned(),
+        }
+    }
+}
+
 /// Devices that run one model version on one chipset, all firmwares or one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CohortKey {

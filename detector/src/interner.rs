@@ -98,11 +98,7 @@ impl Texts {
         &self,
         (app, environment, model): (TextId, TextId, TextId),
     ) -> ModelKey {
-        ModelKey {
-            app_id: self.get(app).to_string(),
-            environment: self.get(environment).to_string(),
-            model_id: self.get(model).to_string(),
-        }
+        ModelKey::of((self.get(app), self.get(environment)), self.get(model))
     }
 
     pub(crate) fn id(&mut self, text: &str) -> TextId {

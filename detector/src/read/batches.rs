@@ -37,11 +37,7 @@ mod tests {
 
     fn found(app: &str, model: &str, sessions: u64) -> FoundModel {
         FoundModel {
-            model: ModelKey {
-                app_id: app.into(),
-                environment: "production".into(),
-                model_id: model.into(),
-            },
+            model: ModelKey::of((app, "production"), model),
             cohorts: 1,
             sessions,
         }

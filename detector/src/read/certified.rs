@@ -101,11 +101,7 @@ impl CertifiedRow {
             macs_attributed: self.macs_attributed,
         };
         let runtime = runtime_name(&self.ort_version, &self.ep_version);
-        let model = ModelKey {
-            app_id: self.app_id,
-            environment: self.environment,
-            model_id: self.model_id,
-        };
+        let model = ModelKey::of((&self.app_id, &self.environment), &self.model_id);
         let placement = CertifiedPlacement {
             model_version: self.model_version,
             chipset: self.chipset,

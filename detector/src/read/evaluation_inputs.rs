@@ -109,10 +109,7 @@ impl EvaluationInputs {
     }
 
     /// Returns a version's merged clean latency on a chipset before the window and before `until`, by input shape.
-    ///
-    /// # Errors
-    /// The store did not answer.
-    pub async fn latency_before(
+    pub(crate) async fn latency_before(
         &self,
         version: &VersionOnChipset,
         until: Timestamp,
@@ -131,10 +128,7 @@ impl EvaluationInputs {
     }
 
     /// Returns what the devices of some versions of a model on chipsets were used to before the window.
-    ///
-    /// # Errors
-    /// The store did not answer.
-    pub async fn selves_before(
+    pub(crate) async fn selves_before(
         &self,
         wanted: &[VersionOnChipset],
         asked: Asked,
@@ -143,10 +137,7 @@ impl EvaluationInputs {
     }
 
     /// Returns the nodes on the CPU that should not be there, for some fingerprints.
-    ///
-    /// # Errors
-    /// The store did not answer.
-    pub async fn cpu_nodes(
+    pub(crate) async fn cpu_nodes(
         &self,
         model: &ModelKey,
         model_version: &str,

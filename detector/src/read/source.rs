@@ -13,7 +13,7 @@ use super::evaluation_inputs::EvaluationInputs;
 use super::history::HistoryByModel;
 use super::past::PastWindows;
 use super::reader::{HeldLookBack, ReportReader};
-use super::recorded::{Recording, RecordingReader};
+use super::recorded::Recording;
 use super::span::Span;
 use super::store::{MAX_HELD_BYTES, StoreReader};
 
@@ -44,7 +44,7 @@ impl Source {
     /// Reads from recorded reports; at most `max_votes` votes a model.
     #[must_use]
     pub fn recorded(recording: Arc<Recording>, max_votes: usize) -> Self {
-        Self::of(Arc::new(RecordingReader(recording)), max_votes)
+        Self::of(Arc::new(recording), max_votes)
     }
 
     fn of(reader: Arc<dyn ReportReader>, max_votes: usize) -> Self {

@@ -180,34 +180,28 @@ impl VoteLatency {
         moments: Moments,
         earlier_self: Result<SelfBaseline, BaselineAbsence>,
     ) -> Self {
-        let enough = |runs| histogram.n() >= runs;
         let quantile = |q| histogram.quantile(q);
-        let low = enough(MIN_RUNS_LOW)
-            .then(|| {
-                Some(LowQuantiles {
-                    p10_us: quantile(0.1)?,
-                    p50_us: quantile(0.5)?,
-                })
+        let low = || {
+            Some(LowQuantiles {
+                p10_us: quantile(0.1)?,
+                p50_us: quantile(0.5)?,
             })
-            .flatten();
-        let high = enough(MIN_RUNS_HIGH)
-            .then(|| {
-                Some(HighQuantiles {
-                    p90_us: quantile(0.9)?,
-                    p95_us: quantile(0.95)?,
-                })
+        };
+        let high = || {
+            Some(HighQuantiles {
+                p90_us: quantile(0.9)?,
+                p95_us: quantile(0.95)?,
             })
-            .flatten();
+        };
+        let low = (histogram.n() >= MIN_RUNS_LOW).then(low).flatten();
+        let earlier = earlier_self.as_ref().ok();
         Self {
             moments,
             is_filled_up: false,
             low,
-            high,
+            high: (histogram.n() >= MIN_RUNS_HIGH).then(high).flatten(),
             slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),
-            against_self: earlier_self
-                .as_ref()
-                .ok()
-                .and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
+            against_self: earlier.and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
             own_against_self: None,
             earlier_self,
         }
@@ -502,38 +496,15 @@ mod tests {
             p95_us: 3.0,
             cv: 0.1,
         };
-        assert!(good.clone().checked().is_ok());
-        for (bad, absence) in [
-            (
-                SelfBaseline {
-                    n: 7,
-                    ..good.clone()
-                },
-                BaselineAbsence::TooFewRuns,
-            ),
-            (
-                SelfBaseline {
-                    p10_us: 0.0,
-                    ..good.clone()
-                },
-                BaselineAbsence::Unknown,
-            ),
-            (
-                SelfBaseline {
-                    p95_us: f64::NAN,
-                    ..good.clone()
-                },
-                BaselineAbsence::Unknown,
-            ),
-            (
-                SelfBaseline {
-                    p50_us: 9.0,
-                    ..good
-                },
-                BaselineAbsence::Unknown,
-            ),
-        ] {
+        let check = |change: fn(&mut SelfBaseline), absence| {
+            let mut bad = good.clone();
+            change(&mut bad);
             assert_eq!(bad.checked(), Err(absence));
-        }
+        };
+        check(|bad| bad.n = 7, BaselineAbsence::TooFewRuns);
+        check(|bad| bad.p10_us = 0.0, BaselineAbsence::Unknown);
+        check(|bad| bad.p95_us = f64::NAN, BaselineAbsence::Unknown);
+        check(|bad| bad.p50_us = 9.0, BaselineAbsence::Unknown);
+        assert!(good.checked().is_ok());
     }
 }

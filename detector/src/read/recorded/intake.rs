@@ -440,12 +440,7 @@ impl Intake {
 
 impl ReportFields<'_> {
     fn model(&self, model: &Model) -> ModelKey {
-        let (app_id, environment) = self.app.clone();
-        ModelKey {
-            app_id,
-            environment,
-            model_id: model.id.clone(),
-        }
+        ModelKey::of((&self.app.0, &self.app.1), &model.id)
     }
 }
 

@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_proto::SparseHistogram as Counted;
-use epwatch_stats::{Moments, SparseHistogram};
-use jiff::Timestamp;
+use epwatch_stats::Moments;
 
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
@@ -28,13 +27,9 @@ use super::assemble::{
 };
 use super::census::Census;
 use super::cpu_nodes::NodesRow;
-use super::error::SourceError;
-use super::reader::{WindowsAsked, WindowsByModel};
-use super::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary};
-pub(super) use reader::RecordingReader;
 use sums::Sum;
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
@@ -126,31 +121,6 @@ fn between<T>(rows: &[T], bucket: impl Fn(&T) -> i64, from_s: i64, to_s: i64) ->
 }
 
 impl Recording {
-    /// Returns when the first and the last counted report were received; `None` without any.
-    #[must_use]
-    pub fn received(&self) -> Option<(Timestamp, Timestamp)> {
-        let (first, last) = self.received?;
-        Some((
-            Timestamp::from_millisecond(first).ok()?,
-            Timestamp::from_millisecond(last).ok()?,
-        ))
-    }
-
-    fn windows(&self, asked: WindowsAsked<'_>) -> WindowsByModel {
-        let mut builders = WindowBuilders::of(asked, self.texts.clone());
-        let models = asked.models.iter();
-        let records = models.filter_map(|found| self.models.get_key_value(&found.model));
-        for (model, record) in records.clone() {
-            self.add_window(model, record, asked.span, &mut builders);
-        }
-        if builders.end_votes() {
-            for (model, record) in records {
-                self.add_earlier(model, record, asked.span, &mut builders);
-            }
-        }
-        builders.finish()
-    }
-
     /// Adds the window's sessions, each place of a device once, and its clean series.
     fn add_window(
         &self,
@@ -242,79 +212,6 @@ impl Recording {
                 builders.add_earlier(model, vote, (histogram, Some(sum.moments())));
             }
         }
-    }
-
-    fn latency_before(
-        &self,
-        cohort: &VersionOnChipset,
-        (from_s, to_s): (i64, i64),
-    ) -> Result<Vec<(Arc<str>, SparseHistogram)>, SourceError> {
-        let Some(record) = self.models.get(&cohort.0) else {
-            return Ok(Vec::new());
-        };
-        let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
-        for row in record.series_between(from_s, to_s) {
-            if self.is_of(row, cohort) {
-                row.add_to(merged.entry(self.texts.get(row.shape)).or_default());
-            }
-        }
-        let histograms = merged.into_iter().map(|(shape, counts)| {
-            let histogram = histogram_of(counts.buckets());
-            let histogram = histogram.map_err(SourceError::histogram(&cohort.0))?;
-            Ok((shape.clone(), histogram))
-        });
-        histograms.collect()
-    }
-
-    /// Adds up what each device did with each input shape.
-    fn selves_before(
-        &self,
-        wanted: &[VersionOnChipset],
-        asked: Asked,
-        span: &Span,
-    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
-        let (from_s, to_s) = span.before(asked.until);
-        let mut selves = HashMap::default();
-        for cohort in wanted {
-            let (model, version, _) = cohort;
-            let Some(record) = self.models.get(model) else {
-                continue;
-            };
-            let mut sums: HashMap<(u32, TextId), Sum<'_>> = HashMap::default();
-            for row in record.series_between(from_s, to_s) {
-                if self.is_of(row, cohort) {
-                    sums.entry((row.device, row.shape)).or_default().add(row);
-                }
-            }
-            let mut builder = SelvesBuilder::default();
-            for ((device, shape), mut sum) in sums {
-                let histogram = histogram_of(sum.histogram.buckets());
-                let runs = DeviceSums {
-                    model_version: version,
-                    installation: self.devices[device as usize],
-                    device_model: self.texts.get(sum.device_model()),
-                    shape_key: self.texts.get(shape),
-                    histogram: histogram.map_err(SourceError::histogram(model))?,
-                    moments: Some(sum.moments()),
-                };
-                builder.add(&runs, asked.before);
-            }
-            selves.insert(cohort.clone(), builder.finish());
-        }
-        Ok(selves)
-    }
-
-    fn nodes(
-        &self,
-        (model, version): (&ModelKey, &str),
-        fingerprints: &[u64],
-    ) -> impl Iterator<Item = NodesRow> {
-        let nodes = self.models.get(model).map(|record| record.nodes.iter());
-        let wanted = nodes.into_iter().flatten().filter(move |nodes| {
-            **self.texts.get(nodes.version) == *version
-                && fingerprints.contains(&nodes.row.fingerprint_normalised)
-        });
-        wanted.map(|nodes| nodes.row.clone())
     }
 
     fn ran(&self, series: &Series) -> CohortPlacement {

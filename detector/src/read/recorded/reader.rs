@@ -1,74 +1,144 @@
-//! A recording as a reader of reports.
+//! A recording as a reader of reports. Every answer is in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
 use crate::cohort::{ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
+use crate::interner::TextId;
+use crate::read::assemble::WindowBuilders;
 use crate::read::certified::Certified;
 use crate::read::cpu_nodes::unexpected;
 use crate::read::error::SourceError;
 use crate::read::history::HistoryByModel;
 use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
-use crate::read::selves::{Asked, SelvesBefore};
+use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::{PastSpan, Span};
 use crate::verdict::CpuNodes;
+use crate::window::histogram_of;
 
 use super::Recording;
+use super::sums::Sum;
 
-#[derive(Debug, Clone)]
-pub(in crate::read) struct RecordingReader(pub(in crate::read) Arc<Recording>);
-
-/// What is in memory is there at once.
-fn at_once<'a, T: Send + 'a>(answer: Result<T, SourceError>) -> Answer<'a, T> {
-    Box::pin(std::future::ready(answer))
-}
-
-impl ReportReader for RecordingReader {
+impl ReportReader for Arc<Recording> {
     fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
-        at_once(Ok(self.0.received()))
+        Box::pin(async {
+            let at = |ms| Timestamp::from_millisecond(ms).ok();
+            Ok(self
+                .received
+                .and_then(|(first, last)| at(first).zip(at(last))))
+        })
     }
 
     fn begin<'a>(&'a self, _span: &'a Span) -> Answer<'a, Beginning> {
-        at_once(Ok(Beginning {
-            reader: Arc::new(self.clone()),
-            census: self.0.census.clone(),
-            certified: Certified::default(),
-        }))
+        Box::pin(async {
+            Ok(Beginning {
+                reader: Arc::new(self.clone()),
+                census: self.census.clone(),
+                certified: Certified::default(),
+            })
+        })
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
-        at_once(Ok(self.0.windows(asked)))
+        Box::pin(async move {
+            let mut builders = WindowBuilders::of(asked, self.texts.clone());
+            let models = asked.models.iter();
+            let records = models.filter_map(|found| self.models.get_key_value(&found.model));
+            for (model, record) in records.clone() {
+                self.add_window(model, record, asked.span, &mut builders);
+            }
+            if builders.end_votes() {
+                for (model, record) in records {
+                    self.add_earlier(model, record, asked.span, &mut builders);
+                }
+            }
+            Ok(builders.finish())
+        })
     }
 
     fn histograms<'a>(
         &'a self,
-        version: &'a VersionOnChipset,
-        span_s: (i64, i64),
+        cohort: &'a VersionOnChipset,
+        (from_s, to_s): (i64, i64),
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
-        at_once(self.0.latency_before(version, span_s))
+        Box::pin(async move {
+            let Some(record) = self.models.get(&cohort.0) else {
+                return Ok(Vec::new());
+            };
+            let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
+            for row in record.series_between(from_s, to_s) {
+                if self.is_of(row, cohort) {
+                    row.add_to(merged.entry(self.texts.get(row.shape)).or_default());
+                }
+            }
+            let histograms = merged.into_iter().map(|(shape, counts)| {
+                let histogram = histogram_of(counts.buckets());
+                let histogram = histogram.map_err(SourceError::histogram(&cohort.0))?;
+                Ok((shape.clone(), histogram))
+            });
+            histograms.collect()
+        })
     }
 
+    /// Adds up what each device did with each input shape.
     fn selves_before<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
         asked: Asked,
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
-        at_once(self.0.selves_before(wanted, asked, span))
+        Box::pin(async move {
+            let (from_s, to_s) = span.before(asked.until);
+            let mut selves = HashMap::default();
+            for cohort in wanted {
+                let (model, version, _) = cohort;
+                let Some(record) = self.models.get(model) else {
+                    continue;
+                };
+                let mut sums: HashMap<(u32, TextId), Sum<'_>> = HashMap::default();
+                for row in record.series_between(from_s, to_s) {
+                    if self.is_of(row, cohort) {
+                        sums.entry((row.device, row.shape)).or_default().add(row);
+                    }
+                }
+                let mut builder = SelvesBuilder::default();
+                for ((device, shape), mut sum) in sums {
+                    let histogram = histogram_of(sum.histogram.buckets());
+                    let runs = DeviceSums {
+                        model_version: version,
+                        installation: self.devices[device as usize],
+                        device_model: self.texts.get(sum.device_model()),
+                        shape_key: self.texts.get(shape),
+                        histogram: histogram.map_err(SourceError::histogram(model))?,
+                        moments: Some(sum.moments()),
+                    };
+                    builder.add(&runs, asked.before);
+                }
+                selves.insert(cohort.clone(), builder.finish());
+            }
+            Ok(selves)
+        })
     }
 
     fn cpu_nodes<'a>(
         &'a self,
-        version: (&'a ModelKey, &'a str),
+        (model, version): (&'a ModelKey, &'a str),
         fingerprints: &'a [u64],
     ) -> Answer<'a, CpuNodes> {
-        at_once(Ok(unexpected(self.0.nodes(version, fingerprints))))
+        let nodes = self.models.get(model).map(|record| record.nodes.iter());
+        let wanted = nodes.into_iter().flatten().filter(move |nodes| {
+            **self.texts.get(nodes.version) == *version
+                && fingerprints.contains(&nodes.row.fingerprint_normalised)
+        });
+        Box::pin(async { Ok(unexpected(wanted.map(|nodes| nodes.row.clone()))) })
     }
 
     fn history(&self, _past: PastSpan) -> Answer<'_, Arc<HistoryByModel>> {
-        at_once(Ok(Arc::default()))
+        Box::pin(async { Ok(Arc::default()) })
     }
 }

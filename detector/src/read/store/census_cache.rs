@@ -32,6 +32,9 @@ pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 /// Reports that are read at once, so that a query that fails loses little.
 const MAX_READ: u64 = 1_000_000;
 
+/// Listings of the store's parts until all that are listed have rows.
+const MAX_TRIES: usize = 5;
+
 /// What is asked, when it is not answered.
 const WHAT: &str = "who was there before";
 
@@ -123,7 +126,10 @@ impl CensusCache {
         store: &Counted,
         span: &Span,
     ) -> Result<Arc<Census>, SourceError> {
-        self.add_parts(store, span).await?;
+        let mut tries = 0;
+        while tries < MAX_TRIES && !self.add_parts(store, span).await? {
+            tries += 1;
+        }
         let states = States::read(store, span, self.parts.values()).await?;
         let held = &mut self.held;
         if held.first_read_until < span.buckets().start {
@@ -150,8 +156,9 @@ impl CensusCache {
         Ok(census)
     }
 
-    /// Reads the states of parts that are new, and drops those of parts that were merged or dropped.
-    async fn add_parts(&mut self, store: &Counted, span: &Span) -> Result<(), SourceError> {
+    /// Reads the states of parts that are new, and drops those of parts that are gone. Returns false if a part had no
+    /// rows: it was merged meanwhile, or a replica lags.
+    async fn add_parts(&mut self, store: &Counted, span: &Span) -> Result<bool, SourceError> {
         let query = store.plain_query(PARTS).bind(span.buckets().start);
         let stored = query.fetch_all::<PartRow>().await.map_err(failed(WHAT))?;
         let stored: HashMap<String, u64> = stored.into_iter().map(|r| (r.part, r.n)).collect();
@@ -160,17 +167,17 @@ impl CensusCache {
         let is_new = |part: &(&String, &u64)| !parts.contains_key(&(part.0.clone(), *part.1));
         let new: Vec<&String> = stored.iter().filter(is_new).map(|(part, _)| part).collect();
         if new.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let query = store.plain_query(PART_STATES).bind(&new);
         let rows = query.fetch_all::<PartStateRow>().await;
         for row in rows.map_err(failed("buckets"))? {
-            // A replica that lags has no rows of a part, which is asked for again.
             let n = stored.get(&row.part).copied().unwrap_or_default();
             let states = parts.entry((row.part, n)).or_default();
             states.push((row.bucket, row.state));
         }
-        Ok(())
+        let parts = &self.parts;
+        Ok(stored.into_iter().all(|part| parts.contains_key(&part)))
     }
 
     pub(super) fn held(&self) -> HeldLookBack {

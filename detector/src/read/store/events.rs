@@ -4,18 +4,19 @@ use clickhouse::Row;
 use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
-use crate::cohort::{Installation, ModelKey};
+use crate::cohort::Installation;
 use crate::device_events::{FailedStart, GoldenTest};
 use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
 use crate::read::span::Bucket;
 
 use super::deduplicated::Counted;
+use super::queries::{CohortNames, cohort_of};
 
 /// Tests of sessions that vote. Most reports have none: their other columns are not read. Binds: buckets, the
 /// first of them.
 const TESTS: &str = "
-    SELECT app_id, environment, model_id, model_version, chipset, installation, firmware, at_s,
+    SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, installation, firmware, at_s,
         received_ms, stream_id, sequence, input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
     FROM (
         SELECT app_id, environment, chipset, firmware, installation, toUInt32(bucket) AS at_s,
@@ -38,8 +39,7 @@ const TESTS: &str = "
 
 /// Sessions that requested an NPU and could not be created. Binds: buckets, the first of them, NPU's EP.
 const STARTS: &str = "
-    SELECT app_id, environment, start_model AS model_id, start_version AS model_version, chipset,
-        installation, firmware, toUInt32(bucket) AS at_s, reason, failures
+    SELECT (app_id, environment, start_model, start_version, chipset) AS cohort, installation, firmware, toUInt32(bucket) AS at_s, reason, failures
     FROM (
         SELECT * FROM counted_reports_v1
         WHERE notEmpty(start_failure_model_id) AND NOT (is_late OR is_unproven)
@@ -52,11 +52,8 @@ const STARTS: &str = "
 
 #[derive(Debug, Row, Deserialize)]
 struct TestRow<'a> {
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    chipset: &'a str,
+    #[serde(borrow)]
+    cohort: CohortNames<'a>,
     installation: Installation,
     firmware: &'a str,
     at_s: Bucket,
@@ -74,24 +71,13 @@ struct TestRow<'a> {
 
 #[derive(Debug, Row, Deserialize)]
 struct StartRow<'a> {
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    chipset: &'a str,
+    #[serde(borrow)]
+    cohort: CohortNames<'a>,
     installation: Installation,
     firmware: &'a str,
     at_s: Bucket,
     reason: &'a str,
     failures: u64,
-}
-
-fn model_key(app_id: &str, environment: &str, model_id: &str) -> ModelKey {
-    ModelKey {
-        app_id: app_id.to_owned(),
-        environment: environment.to_owned(),
-        model_id: model_id.to_owned(),
-    }
 }
 
 /// Adds the events of some buckets. Most reports have none, so they are few.
@@ -105,8 +91,6 @@ pub(super) async fn read(
     let query = store.plain_query(TESTS).bind(buckets).bind(buckets.first());
     let mut rows = query.fetch::<TestRow<'_>>().map_err(failed(what))?;
     while let Some(row) = rows.next().await.map_err(failed(what))? {
-        let model = model_key(row.app_id, row.environment, row.model_id);
-        let cohort = (model, row.model_version.to_owned(), row.chipset.to_owned());
         let at = (row.at_s, (row.received_ms, row.stream_id, row.sequence));
         let test = GoldenTest {
             installation: row.installation,
@@ -120,15 +104,13 @@ pub(super) async fn read(
             has_run: row.error_code == 0,
             is_proven: true,
         };
-        events.add_test(cohort, at, test);
+        events.add_test(cohort_of(row.cohort), at, test);
     }
     let what = "failed starts";
     let query = store.plain_query(STARTS).bind(buckets);
     let query = query.bind(buckets.first()).bind(QNN_EP);
     let mut rows = query.fetch::<StartRow<'_>>().map_err(failed(what))?;
     while let Some(row) = rows.next().await.map_err(failed(what))? {
-        let model = model_key(row.app_id, row.environment, row.model_id);
-        let cohort = (model, row.model_version.to_owned(), row.chipset.to_owned());
         let start = FailedStart {
             installation: row.installation,
             firmware: texts.shared(row.firmware),
@@ -136,7 +118,7 @@ pub(super) async fn read(
             count: row.failures,
             is_proven: true,
         };
-        events.add_start(cohort, row.at_s, start);
+        events.add_start(cohort_of(row.cohort), row.at_s, start);
     }
     Ok(())
 }

@@ -15,6 +15,8 @@ use crate::read::history::{HistoryByModel, HistorySums, SignalSums, UsualCv};
 use crate::read::span::PastSpan;
 use crate::signals::{SignalId, UNSURPRISING_P};
 
+use super::queries::CohortNames;
+
 /// Each cohort's earlier windows: devices window by window, sums of CVs, and counts of signals in settled windows
 /// that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
 /// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
@@ -25,7 +27,7 @@ const COHORTS: &str = "
         window_end <= toDateTime(?) AS is_settled,
         verdict IN ('healthy', 'not_enough_data', 'cv_spike') AS is_quiet,
         arrayMap((of, p) -> if(is_quiet OR p > ?, of, 0), signal_devices, signal_p) AS of_history
-    SELECT app_id, environment, model_id, model_version, chipset, signal_id,
+    SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, signal_id,
         groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices) AS devices,
         sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
         sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
@@ -41,11 +43,8 @@ const COHORTS: &str = "
 
 #[derive(Debug, Row, Deserialize)]
 struct CohortRow<'a> {
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    chipset: &'a str,
+    #[serde(borrow)]
+    cohort: CohortNames<'a>,
     signal_id: Vec<&'a str>,
     ends_s: Vec<u32>,
     devices: Vec<u64>,
@@ -96,13 +95,9 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
     let mut texts = Texts::default();
     let mut sums = HistorySums::default();
     while let Some(row) = rows.next().await.map_err(failed(what))? {
-        let model = ModelKey {
-            app_id: row.app_id.to_owned(),
-            environment: row.environment.to_owned(),
-            model_id: row.model_id.to_owned(),
-        };
-        let cohort = (texts.shared(row.model_version), texts.shared(row.chipset));
-        let sums = sums.model(&model);
+        let (app, environment, model, version, chipset) = row.cohort;
+        let cohort = (texts.shared(version), texts.shared(chipset));
+        let sums = sums.model(&ModelKey::of((app, environment), model));
         for (end_s, devices) in row.ends_s.iter().zip(&row.devices) {
             sums.add_devices(&cohort.1, i64::from(*end_s), *devices);
         }

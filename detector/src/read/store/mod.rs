@@ -39,7 +39,6 @@ use deduplicated::Counted;
 use history::HeldHistory;
 use nodes::HeldNodes;
 use queries::{CERTIFIED, LATENCY_BEFORE, NODES, of_clean_series};
-use windows::Reader;
 
 /// A clone for one evaluation shares all but `counted`.
 #[derive(Debug, Clone)]
@@ -68,13 +67,6 @@ impl StoreReader {
             census: Arc::new(tokio::sync::Mutex::new(census)),
             history: Arc::default(),
             nodes: Arc::default(),
-        }
-    }
-
-    fn reader<'a>(&'a self, span: &'a Span) -> Reader<'a> {
-        Reader {
-            store: &self.counted,
-            span,
         }
     }
 
@@ -127,7 +119,7 @@ impl ReportReader for StoreReader {
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
-        Box::pin(async move { self.reader(asked.span).windows(asked).await })
+        Box::pin(self.counted.windows(asked))
     }
 
     fn histograms<'a>(
@@ -157,7 +149,7 @@ impl ReportReader for StoreReader {
         asked: Asked,
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
-        Box::pin(async move { self.reader(span).selves_before(wanted, asked).await })
+        Box::pin(self.counted.selves_before(wanted, asked, span))
     }
 
     fn cpu_nodes<'a>(

@@ -4,6 +4,18 @@
 use clickhouse::query::Query;
 use epwatch_proto::HistScheme;
 
+use crate::cohort::{ModelKey, VersionOnChipset};
+
+/// App, environment, model, version and chipset: a tuple of rows that few other columns follow.
+pub(super) type CohortNames<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+
+pub(super) fn cohort_of(
+    (app, environment, model, version, chipset): CohortNames<'_>,
+) -> VersionOnChipset {
+    let model = ModelKey::of((app, environment), model);
+    (model, version.to_owned(), chipset.to_owned())
+}
+
 /// The only bucket scheme whose edges this program has; histograms of others are not read.
 pub(super) fn hist_scheme() -> &'static str {
     HistScheme::HdrUs2sd160s.as_str()
@@ -107,7 +119,7 @@ pub(super) const LATENCY_BEFORE: &str = concat!(
 /// What each device of some versions on chipsets did before the window. Binds: clean series, versions.
 pub(super) const SELVES_BEFORE: &str = concat!(
     "
-    SELECT app_id, environment, model_id, model_version, chipset, installation, device_model, shape_key,
+    SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, installation, device_model, shape_key,
         mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
         runs AS n, total AS sum_us, deviations AS m2_us2
     FROM (

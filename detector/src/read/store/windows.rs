@@ -2,12 +2,11 @@
 //! each model.
 
 use clickhouse::Row;
-use clickhouse::query::Query;
 use epwatch_stats::Moments;
 use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{Installation, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::interner::Texts;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
@@ -19,7 +18,7 @@ use crate::read::span::Span;
 use crate::window::histogram_of;
 
 use super::deduplicated::Counted;
-use super::queries::{EARLIER, SELVES_BEFORE, of_clean_series};
+use super::queries::{CohortNames, EARLIER, SELVES_BEFORE, cohort_of, of_clean_series};
 use super::reports;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
@@ -74,11 +73,8 @@ impl EarlierRow<'_> {
 /// What a device did with one input shape before the window.
 #[derive(Debug, Row, Deserialize)]
 struct SelfRow<'a> {
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    chipset: &'a str,
+    #[serde(borrow)]
+    cohort: CohortNames<'a>,
     installation: Installation,
     device_model: &'a str,
     shape_key: &'a str,
@@ -89,13 +85,7 @@ struct SelfRow<'a> {
     m2_us2: f64,
 }
 
-/// Reads some models of the same or of neighbouring apps.
-pub(super) struct Reader<'a> {
-    pub(super) store: &'a Counted,
-    pub(super) span: &'a Span,
-}
-
-impl Reader<'_> {
+impl Counted {
     /// Reads the reports of the window.
     pub(super) async fn windows(
         &self,
@@ -108,7 +98,7 @@ impl Reader<'_> {
         // A large app is read in slices of its devices, so that the store adds up a part at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
         for slice in 0..slices {
-            self.add_reports(&apps, (slices, slice), &mut builders)
+            self.add_reports(&apps, asked.span, (slices, slice), &mut builders)
                 .await?;
         }
         Ok(builders.finish())
@@ -117,20 +107,21 @@ impl Reader<'_> {
     async fn add_reports(
         &self,
         apps: &[(&str, &str)],
+        span: &Span,
         slice: (u64, u64),
         builders: &mut WindowBuilders,
     ) -> Result<(), SourceError> {
-        let span = self.span;
         let (from, to) = (span.start_s(), span.end_s());
         let what = "reports";
-        let query = of_apps(self.store.query(&reports::query()), apps);
-        let query = of_slice(query.bind(from).bind(to).bind(from), slice);
+        let query = self.query(&reports::query()).bind(apps);
+        let query = query.bind(from).bind(to).bind(from);
+        let query = query.bind(slice.0).bind(slice.1);
         let mut blocks = Blocks::of(query).map_err(failed(what))?;
         while let Some(block) = blocks.next().await.map_err(failed(what))? {
             reports::read(&block, builders).map_err(failed(what))?;
         }
         if builders.end_votes() {
-            let query = self.store.query(EARLIER).bind(from).bind(to - from);
+            let query = self.query(EARLIER).bind(from).bind(to - from);
             let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
             let query = of_clean_series(query, apps, (from, to), slice);
             let what = "earlier runs";
@@ -147,54 +138,37 @@ impl Reader<'_> {
         &self,
         wanted: &[VersionOnChipset],
         asked: Asked,
+        span: &Span,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         let apps = apps_of(wanted.iter().map(|(model, _, _)| model));
-        let keys: Vec<(&str, &str, &str, &str, &str)> = wanted
-            .iter()
-            .map(|(model, version, chipset)| {
-                let ModelKey {
-                    app_id,
-                    environment,
-                    model_id,
-                } = model;
-                (
-                    &**app_id,
-                    &**environment,
-                    &**model_id,
-                    &**version,
-                    &**chipset,
-                )
-            })
-            .collect();
+        let wanted = wanted.iter();
+        let keys = wanted.map(|(of, v, chip)| (&of.app_id, &of.environment, &of.model_id, v, chip));
+        let keys: Vec<_> = keys.collect();
         let what = "devices before";
         let mut builders: HashMap<VersionOnChipset, SelvesBuilder> = HashMap::default();
         // The store holds a sum for each device until its last row.
         let slices = asked.votes.div_ceil(MAX_SUMS).max(1);
-        let before = self.span.before(asked.until);
+        let before = span.before(asked.until);
         for slice in 0..slices {
-            let query = self.store.query(SELVES_BEFORE);
+            let query = self.query(SELVES_BEFORE);
             let query = of_clean_series(query, &apps, before, (slices, slice));
             let mut rows = query
                 .bind(&keys)
                 .fetch::<SelfRow<'_>>()
                 .map_err(failed(what))?;
             while let Some(row) = rows.next().await.map_err(failed(what))? {
-                let model = ModelKey {
-                    app_id: row.app_id.to_owned(),
-                    environment: row.environment.to_owned(),
-                    model_id: row.model_id.to_owned(),
-                };
+                let key = cohort_of(row.cohort);
                 let counts = row.hist_bucket.into_iter().zip(row.hist_count);
                 let runs = DeviceSums {
-                    model_version: row.model_version,
+                    model_version: &key.1,
                     installation: row.installation,
                     device_model: row.device_model,
                     shape_key: row.shape_key,
-                    histogram: histogram_of(counts).map_err(SourceError::histogram(&model))?,
+                    histogram: histogram_of(counts).map_err(SourceError::histogram(&key.0))?,
                     moments: Moments::from_parts(row.n, row.sum_us, row.m2_us2),
                 };
-                let key = (model, row.model_version.to_owned(), row.chipset.to_owned());
-                builders.entry(key).or_default().add(&runs, asked.before);
+                let builder = builders.entry(key.clone()).or_default();
+                builder.add(&runs, asked.before);
             }
         }
         let built = builders.into_iter();
@@ -202,12 +176,4 @@ impl Reader<'_> {
             .map(|(key, builder)| (key, builder.finish()))
             .collect())
     }
-}
-
-fn of_apps(query: Query, apps: &[(&str, &str)]) -> Query {
-    query.bind(apps)
-}
-
-fn of_slice(query: Query, (slices, slice): (u64, u64)) -> Query {
-    query.bind(slices).bind(slice)
 }
