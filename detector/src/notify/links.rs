@@ -1,14 +1,24 @@
 //! Links in notifications: the dashboard of the cohort, and the runbook of the verdict.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use crate::config::DetectorConfig;
-use crate::incident::Incident;
+use crate::incident::{Incident, IncidentKey};
 
 use super::test_page;
 
 /// The runbook in the repository, for a config without an address of one.
 const RUNBOOK: &str = "docs/oncall.md";
+
+/// Variables of the dashboards hold names with these encoded, as `encodeURLComponent` of ClickHouse does.
+const ENCODED_IN_VARIABLES: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+const HOUR_MS: i64 = 3_600_000;
 
 /// Addresses that links are made from.
 #[derive(Debug, Clone, Default)]
@@ -25,17 +35,38 @@ impl Links {
         }
     }
 
-    /// Returns the dashboard with the incident's app, model and chipsets as variables.
+    /// Returns the dashboard with the incident's cohorts as variables, from the day before its start to an hour after its
+    /// end, or to now.
     pub(super) fn dashboard(&self, incident: &Incident) -> Option<String> {
-        let model = &incident.key.model;
+        let IncidentKey {
+            model,
+            model_version,
+            ..
+        } = &incident.key;
+        let chipsets = incident.chipsets();
         let mut variables = vec![
-            ("var-app", model.app_id.clone()),
-            ("var-environment", model.environment.clone()),
-            ("var-model", model.model_id.clone()),
+            ("var-app", model.app_id.as_str()),
+            ("var-environment", &model.environment),
+            ("var-model", &model.model_id),
+            ("var-version", model_version),
         ];
-        let chipsets = incident.chipsets().into_iter();
-        variables.extend(chipsets.map(|chipset| ("var-chipset", chipset)));
-        let link = Url::parse_with_params(self.dashboard.as_deref()?, variables).ok()?;
+        variables.extend(
+            chipsets
+                .iter()
+                .map(|chipset| ("var-chipset", chipset.as_str())),
+        );
+        let encoded = |name| utf8_percent_encode(name, ENCODED_IN_VARIABLES).to_string();
+        let variables = variables
+            .into_iter()
+            .map(|(key, name)| (key, encoded(name)));
+        let from = incident.started_at.as_millisecond() - 24 * HOUR_MS;
+        let to = incident.resolved_at.map_or_else(
+            || "now".to_owned(),
+            |end| (end.as_millisecond() + HOUR_MS).to_string(),
+        );
+        let range = [("from", from.to_string()), ("to", to)];
+        let parameters = variables.chain(range);
+        let link = Url::parse_with_params(self.dashboard.as_deref()?, parameters).ok()?;
         Some(link.into())
     }
 

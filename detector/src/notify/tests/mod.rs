@@ -138,6 +138,22 @@ fn links() -> Links {
     })
 }
 
+/// Dashboards decode names once more than URLs do.
+#[test]
+fn links_carry_names_as_the_dashboards_variables_hold_them() {
+    let mut incident = resolved();
+    incident.key.model.model_id = "odd {a,b} '\\\"%27 $app / ü 🦀".to_owned();
+    let link = url::Url::parse(&links().dashboard(&incident).unwrap()).unwrap();
+    let parameters: BTreeMap<String, String> = link.query_pairs().into_owned().collect();
+    let code = "odd%20%7Ba%2Cb%7D%20%27%5C%22%2527%20%24app%20%2F%20%C3%BC%20%F0%9F%A6%80";
+    assert_eq!(parameters["var-model"], code);
+    assert_eq!(parameters["var-version"], incident.key.model_version);
+    let from = incident.started_at.as_millisecond() - 86_400_000;
+    let to = incident.resolved_at.unwrap().as_millisecond() + 3_600_000;
+    assert_eq!(parameters["from"], from.to_string());
+    assert_eq!(parameters["to"], to.to_string());
+}
+
 /// A status and when to come again.
 type Answer = (StatusCode, Option<&'static str>);
 
