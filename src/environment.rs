@@ -22,6 +22,7 @@ const OWN: &[&str] = &[
     "EPWATCH_CLICKHOUSE_PASSWORD",
     "EPWATCH_CLICKHOUSE_PORT",
     "EPWATCH_CLICKHOUSE_USER",
+    "EPWATCH_PROMETHEUS_URL",
     // Of this repository's build and its tests, which start the command.
     "EPWATCH_BLESS",
     "EPWATCH_NIGHTLY",

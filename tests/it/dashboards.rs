@@ -1,110 +1,315 @@
-//! The SQL of every panel and variable returns rows on the migrated engine with a real fleet's reports.
+//! The SQL of every panel, annotation and variable of Grafana's dashboards answers over the port for readers, with a
+//! real fleet's reports. Macros and variables are expanded as Grafana and its ClickHouse data source do. A hostile name
+//! answers like an unknown one.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs};
 
+use epwatch_detector::verdict::VerdictClass;
+use epwatch_faults::READER_PASSWORD;
+use http_body_util::Full;
+use hyper::Request;
 use serde_json::Value;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::until,
+    support::{send, until},
 };
 
-/// Replaces macros, then variables, as Grafana and its ClickHouse data source do.
-fn expanded(sql: &str) -> String {
-    let sql = replace_calls(sql, "$__timeFilter", |column| {
-        format!("({column} >= now() - INTERVAL 1 HOUR AND {column} <= now() + INTERVAL 1 MINUTE)")
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/grafana");
+
+/// Names that end a literal where a query does not encode them, in one or the other way.
+const HOSTILE: [&str; 6] = [
+    r"x' OR 1=1 -- ",
+    r"x\' OR 1=1 -- ",
+    r"x\\' OR 1=1 -- ",
+    "},{'); SELECT 1 -- ",
+    "$__all",
+    "%27) OR 1=1 -- ${app}",
+];
+
+/// A name that exists, with everything that an encoding may miss.
+const ODD: &str = r#"odd {a,b} '\"%27 $app / ü 🦀"#;
+
+/// Percent-encodes as Grafana's format `percentencode` does.
+fn encoded(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+    let each = text.bytes().map(|b| match b {
+        b if plain(b) => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
     });
-    let sql = replace_calls(&sql, "$__timeInterval", |column| {
-        format!("toStartOfInterval(toDateTime({column}), INTERVAL 1 MINUTE)")
-    });
-    let sql = sql
-        .replace("${app:singlequote}", &format!("'{APP}'"))
-        .replace("${environment:singlequote}", "'production'")
-        .replace("${model:singlequote}", &format!("'{MODEL}'"))
-        .replace("${version:singlequote}", "'1','2'")
-        .replace("${chipset:singlequote}", "'SM8650','SM8635'");
-    assert!(
-        !sql.contains('$'),
-        "a macro or variable this test does not know: {sql}"
-    );
-    sql
+    each.collect()
 }
 
-/// Replaces `name(argument)` by the result of `with` for the argument.
-fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String {
-    let call = format!("{name}(");
-    let mut parts = sql.split(&call);
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (argument, rest) = part.split_once(')').expect("the macro is closed");
-        out.push_str(&with(argument));
-        out.push_str(rest);
-    }
-    out
+/// Names of each variable; `None` is All.
+type Names<'a> = BTreeMap<&'a str, Option<Vec<&'a str>>>;
+
+fn names<'a>(version: &[&'a str], chipset: &[&'a str]) -> Names<'a> {
+    let one = |name| Some(vec![name]);
+    BTreeMap::from([
+        ("app", one(APP)),
+        ("environment", one("production")),
+        ("model", one(MODEL)),
+        ("baseline", one("1")),
+        ("version", Some(version.to_vec())),
+        ("chipset", Some(chipset.to_vec())),
+    ])
 }
 
-/// Returns title and SQL of every panel and variable of one dashboard.
-fn queries(dashboard: &Value) -> Vec<(String, String)> {
-    let panels = dashboard["panels"].as_array().unwrap().iter();
-    let of_panels = panels.flat_map(|panel| {
-        let targets = panel["targets"].as_array().unwrap();
-        targets
-            .iter()
-            .map(|target| (panel["title"].to_string(), target["rawSql"].clone()))
-    });
-    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
-    let of_variables = variables.map(|v| (v["name"].to_string(), v["query"].clone()));
-    of_panels
-        .chain(of_variables)
-        .map(|(title, sql)| (title, sql.as_str().expect("a query is text").to_owned()))
+/// Each variable has one of these names.
+fn all_named<'a>(of_variables: &[&'a str; 6]) -> Names<'a> {
+    let variables = names(&[], &[]).into_keys();
+    let named = variables.zip(of_variables);
+    named
+        .map(|(variable, name)| (variable, Some(vec![*name])))
         .collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_panel_has_an_answer() {
-    let fleet = WatchedFleet::start(Vec::new()).await;
-    until("an incident fires", || async {
-        fleet
-            .store
-            .count("SELECT count() FROM incidents_v1 WHERE state = 'firing'")
-            .await
-            > 0
-    })
-    .await;
-    // An incident is stored before the windows of its judgement.
-    until("a window is stored", || async {
-        fleet
-            .store
-            .count("SELECT count() FROM cohort_windows")
-            .await
-            > 0
-    })
-    .await;
-    until("a bucket is closed", || async {
-        fleet
-            .store
-            .count("SELECT count() FROM cohort_buckets")
-            .await
-            > 0
-    })
-    .await;
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards"));
-    let mut n_queries = 0;
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|e| e != "json") {
-            continue;
-        }
-        let dashboard: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        for (title, sql) in queries(&dashboard) {
-            let rows = fleet
-                .store
-                .count(&format!("SELECT count() FROM ({})", expanded(&sql)))
-                .await;
-            assert!(rows > 0, "{title} of {} has no rows: {sql}", path.display());
-            n_queries += 1;
+/// The time range of a query, in seconds since 1970.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    from: i64,
+    to: i64,
+}
+
+impl Range {
+    /// The last day, and the minute in which the fleet still reports.
+    fn now() -> Self {
+        let now = jiff::Timestamp::now().as_second();
+        Self {
+            from: now - 86_400,
+            to: now + 60,
         }
     }
-    assert!(n_queries >= 14, "only {n_queries} queries were found");
+
+    /// Replaces All, then variables, then macros. The minimum interval of the panels is an hour.
+    fn expanded(self, sql: &str, names: &Names<'_>) -> String {
+        let Self { from, to } = self;
+        let mut sql = replace_calls(sql, "$__conditionalAll", |call| {
+            let (condition, variable) =
+                call.rsplit_once(", $").expect("a condition and a variable");
+            let is_all = names[variable].is_none();
+            if is_all {
+                "1=1".into()
+            } else {
+                condition.to_owned()
+            }
+        });
+        for (variable, names) in names {
+            let codes = names.iter().flatten().map(|name| encoded(name));
+            let value = match codes.collect::<Vec<_>>() {
+                codes if codes.len() < 2 => codes.concat(),
+                codes => format!("{{{}}}", codes.join(",")),
+            };
+            let reference = format!("${{{variable}:percentencode}}");
+            sql = sql.replace(&reference, &encoded(&value));
+        }
+        let day = |second| {
+            let at = jiff::Timestamp::from_second(second).unwrap();
+            format!("toDate('{}')", at.strftime("%Y-%m-%d"))
+        };
+        let sql = replace_calls(&sql, "$__timeFilter", |column| {
+            format!("{column} >= toDateTime({from}) AND {column} <= toDateTime({to})")
+        });
+        let sql = replace_calls(&sql, "$__dateFilter", |column| {
+            format!("{column} >= {} AND {column} <= {}", day(from), day(to))
+        });
+        let sql = replace_calls(&sql, "$__timeInterval", |column| {
+            format!("toStartOfInterval(toDateTime({column}), INTERVAL 3600 second)")
+        });
+        let sql = sql.replace("$__fromTime", &format!("toDateTime({from})"));
+        let sql = sql.replace("$__toTime", &format!("toDateTime({to})"));
+        assert!(!sql.contains('$'), "unknown macro or variable: {sql}");
+        sql
+    }
+}
+
+/// Replaces `name(argument)` by the result of `with` for the argument, which may have parentheses.
+fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String {
+    let call = format!("{name}(");
+    let mut out = String::new();
+    let mut rest = sql;
+    while let Some((before, after)) = rest.split_once(&call) {
+        let mut depth = 1;
+        let end = after.find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        });
+        let end = end.expect("the macro is closed");
+        out.push_str(before);
+        out.push_str(&with(&after[..end]));
+        rest = &after[end + 1..];
+    }
+    out + rest
+}
+
+/// Returns name and SQL of every panel, annotation and variable of the dashboards that read the store.
+fn queries() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(FOLDER).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "json") || path.ends_with("system.json") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let dashboard: Value = serde_json::from_str(&text).unwrap();
+        let of = |title: &Value| format!("{title} of {}", dashboard["title"]);
+        let list = |value: &Value| value.as_array().unwrap().clone();
+        let mut put = |title: &Value, sql: &Value| {
+            found.push((of(title), sql.as_str().unwrap().to_owned()));
+        };
+        let panels = list(&dashboard["panels"]);
+        let inner = panels.iter().flat_map(|panel| panel["panels"].as_array());
+        for panel in panels.iter().chain(inner.flatten()) {
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                put(&panel["title"], &target["rawSql"]);
+            }
+        }
+        for annotation in list(&dashboard["annotations"]["list"]) {
+            put(&annotation["name"], &annotation["target"]["rawSql"]);
+        }
+        for variable in list(&dashboard["templating"]["list"]) {
+            if variable["type"] == "query" {
+                put(&variable["name"], &variable["query"]);
+            }
+        }
+    }
+    found
+}
+
+/// The store's port for readers.
+#[derive(Debug)]
+struct Reader {
+    url: String,
+}
+
+impl Reader {
+    fn of(fleet: &WatchedFleet) -> Self {
+        let address = fleet.store.engine.readers().unwrap();
+        let url = format!("http://{address}/?database=epwatch&default_format=JSONCompactEachRow");
+        Self { url }
+    }
+
+    /// Returns the rows of an answer, as text.
+    async fn rows(&self, name: &str, sql: &str) -> Vec<String> {
+        let request = Request::post(&self.url).header("X-ClickHouse-Key", READER_PASSWORD);
+        let request = request.body(Full::from(sql.to_owned())).unwrap();
+        let answer = send(request).await.unwrap();
+        assert_eq!(answer.status, 200, "{name}: {}\n{sql}", answer.text);
+        answer.text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Inserts what the fleet does not send: failures, self-tests, losses, a deletion and a directive, and a window of names
+/// that are no SQL. The report is late, so it does not vote.
+async fn put_the_rest(fleet: &WatchedFleet) {
+    let key = "unhex(repeat('01', 16)), 1, 2, now64(3), 1, 1, toStartOfSecond(now64(0))";
+    let columns =
+        "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
+    let odd = ODD.replace('\\', r"\\").replace('\'', r"\'");
+    let statements = [
+        format!("INSERT INTO report_copies ({columns}) SELECT {key}"),
+        format!(
+            "INSERT INTO reports ({columns}, is_late, app_id, environment, chipset, health_dropped_reports,
+                health_dropped_runs, session_uid, session_model_id, session_model_version, session_reasons,
+                self_test_session, self_test_input_id, self_test_npu_hash, self_test_cpu_hash, self_test_max_abs,
+                self_test_cosine, self_test_top1_equal, self_test_error_code, start_failure_model_id,
+                start_failure_model_version, start_failure_phase, start_failure_reason, start_failure_count,
+                start_failure_text, run_error_session, run_error_ort_status, run_error_count)
+            SELECT {key}, true, '{APP}', 'production', 'SM8635', map('spool_full', 1), map('spool_full', 1), [7],
+                ['{MODEL}'], ['2'], [['unsupported_op']], [7], ['golden'], ['aa'], ['bb'], [1.0], [0.5], [false], [0],
+                ['{MODEL}'], ['2'], ['session_creation'], ['other'], [1], ['failed'], [7], [1], [1]"
+        ),
+        format!(
+            "INSERT INTO report_outcomes SELECT now(), 1, '{APP}', 'production', 'refused_quota', 1"
+        ),
+        "INSERT INTO deletion_log SELECT unhex(repeat('02', 16)), 'requested', 1, now64(3), 0, 0".to_owned(),
+        format!(
+            "INSERT INTO directives (id, app_id, published_at, action, expires)
+            SELECT 'd', '{APP}', now64(3), 'npu_off', now64(3) + INTERVAL 1 DAY"
+        ),
+        format!(
+            "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, model_version,
+                chipset, devices, verdict, severity, judged_at)
+            SELECT now64(3), 1, '{odd}', '{odd}', '{odd}', '{odd}', '{odd}', 1, 'healthy', 'none', now64(3)"
+        ),
+    ];
+    for sql in statements {
+        let run = fleet.store.client().query_raw(&sql).execute().await;
+        run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_panel_answers_over_the_readers_port() {
+    let mut fleet = WatchedFleet::start(Vec::new()).await;
+    let reader = Reader::of(&fleet);
+    let fired = "SELECT 1 FROM incidents_v1 WHERE state = 'firing'";
+    until("an incident fires", async || {
+        !reader.rows("fired", fired).await.is_empty()
+    })
+    .await;
+    put_the_rest(&fleet).await;
+    let queries = queries();
+    assert!(queries.len() > 60, "only {} queries", queries.len());
+    let one = names(&["2"], &["SM8635"]);
+    let several = names(&["1", "2"], &["SM8635", "SM8650"]);
+    let mut all = several.clone();
+    all.extend([("version", None), ("chipset", None)]);
+    for names in [one, several, all] {
+        for (name, sql) in &queries {
+            let has_rows = async || {
+                let sql = Range::now().expanded(sql, &names);
+                !reader.rows(name, &sql).await.is_empty()
+            };
+            until(&format!("{name} has rows with {names:?}"), has_rows).await;
+        }
+        // Its results are there, and the rest has the machine.
+        fleet.stop_detector().await;
+    }
+    // Before the first value of a variable is known, Grafana sends none.
+    for (name, sql) in &queries {
+        let none = names(&[], &[])
+            .into_keys()
+            .map(|name| (name, Some(Vec::new())));
+        reader
+            .rows(name, &Range::now().expanded(sql, &none.collect()))
+            .await;
+    }
+    let range = Range::now();
+    for (name, sql) in &queries {
+        let [hostile, unknown] =
+            [&HOSTILE, &["unknown"; 6]].map(|names| range.expanded(sql, &all_named(names)));
+        let found = reader.rows(name, &hostile).await;
+        assert_eq!(
+            found,
+            reader.rows(name, &unknown).await,
+            "{name}: {hostile}"
+        );
+    }
+    // Odd names arrive, and leave as the value that links carry.
+    let odd = all_named(&[ODD; 6]);
+    for (name, sql) in &queries {
+        let is_variable = sql.starts_with("SELECT encodeURLComponent");
+        if is_variable || name.contains("Latest verdict") {
+            let found = reader.rows(name, &Range::now().expanded(sql, &odd)).await;
+            let code = format!("\"{}\"", encoded(ODD));
+            assert!(
+                !is_variable || found.iter().any(|row| row.contains(&code)),
+                "{name}: {found:?}"
+            );
+            assert!(!found.is_empty(), "{name}");
+        }
+    }
     fleet.stop().await;
+}
+
+#[test]
+fn every_verdict_has_its_colour() {
+    let fleet = fs::read_to_string(format!("{FOLDER}/fleet.json")).unwrap();
+    for class in VerdictClass::ALL {
+        assert!(
+            fleet.contains(&format!("'{}'", class.as_str())),
+            "{class:?}"
+        );
+    }
 }

@@ -12,6 +12,7 @@ const MAY_USE: &str = "
     features:
     stats:
     gate: stats
+    grafana:
     engines: proto
     sdk: proto
     ffi: sdk

@@ -31,6 +31,7 @@ pub const MIGRATIONS: Migrations<'_> = Migrations {
         migration!(6, "0006_calls"),
         migration!(7, "0007_ledger"),
         migration!(8, "0008_pages"),
+        migration!(9, "0009_grafana"),
     ],
 };
 

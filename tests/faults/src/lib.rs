@@ -24,5 +24,5 @@ pub use check::Findings;
 pub use load::Account;
 pub use options::{FaultOptions, Servers};
 pub use run::{Document, Kills, run};
-pub use servers::{migrate, start_store};
+pub use servers::{READER_PASSWORD, migrate, start_store};
 pub use views::ViewCount;

@@ -9,7 +9,7 @@ use clickhouse::Client;
 use epwatch_collector::schema::{self, DATABASE, Retention};
 use epwatch_engines::Engine;
 use epwatch_store::StoreTarget;
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, ReaderAccess};
 use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -207,7 +207,10 @@ fn engine_child_of(parent: u32) -> Option<u32> {
     pids.find(|pid| of_parent(pid) && is_engine(pid))
 }
 
-/// Starts an engine on `dir/store`, whose child is the command `program`.
+/// The password of a store's port for readers.
+pub const READER_PASSWORD: &str = "of readers in tests";
+
+/// Starts an engine on `dir/store`, whose child is the command `program`. Readers find it on a free port.
 ///
 /// # Errors
 /// The engine cannot be fetched or started.
@@ -217,6 +220,8 @@ pub async fn start_store(program: &Path, dir: &Path) -> anyhow::Result<EmbeddedS
     let child = ChildProgram::new(program, ["engine-child"]);
     let mut config = EmbeddedConfig::new(dir.join("store"), library, child);
     config.socket = Some(dir.join("store.sock"));
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    config.readers = Some(ReaderAccess::new(any_port, READER_PASSWORD)?);
     let store = EmbeddedStore::start(config).await?;
     store.ready().await?;
     Ok(store)

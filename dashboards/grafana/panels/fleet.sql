@@ -1,0 +1,78 @@
+-- uid: epwatch-fleet
+-- title: Fleet
+-- about: Every model on every chipset: what fell back, on how many devices, since when. Begin here.
+-- variables: app environment
+-- range: now-7d
+
+-- panel: Open incidents
+-- as: stat 6x8
+-- unit: short
+-- about: Open incidents, whatever the time range. A page needs someone now, a ticket in working hours; a held one
+--     waits for clean windows. Details and links are on the dashboard Incidents.
+-- none: No incident was ever opened
+SELECT countIf(severity = 'page') AS pages, countIf(severity = 'ticket') AS tickets, countIf(state = 'mitigated') AS held
+FROM incidents_v1
+WHERE {scope} AND state IN ('firing', 'mitigated')
+
+-- panel: Devices by chipset
+-- as: barchart 18x8
+-- unit: short
+-- about: Devices in the latest window of each model and version, and those hit. A chipset with many devices hit is
+--     where the fallback is: open its model below.
+-- none: No window was judged in this range
+SELECT chipset, sum(of_cohort) AS devices, sum(hit_of_cohort) AS hit
+FROM (
+    SELECT chipset, argMax(devices, window_end) AS of_cohort, argMax(devices_hit, window_end) AS hit_of_cohort
+    FROM cohort_windows_v1
+    WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)
+    GROUP BY chipset, model_id, model_version
+)
+GROUP BY chipset
+ORDER BY devices DESC
+LIMIT 50
+
+-- panel: Models and chipsets, latest window
+-- as: table 24x12
+-- about: The detector's latest word on each cohort, the worst first. Follow the model's link for its latency and
+--     devices. CV and shares explain; the number of devices hit decides.
+-- none: No window was judged in this range: see Collector and detector
+SELECT
+    model_id AS model, chipset, model_version AS version,
+    argMax(cohort_windows_v1.verdict, window_end) AS verdict, argMax(cohort_windows_v1.severity, window_end) AS severity,
+    argMax(devices_hit, window_end) AS hit, argMax(cohort_windows_v1.devices, window_end) AS devices,
+    argMax(cohort_windows_v1.npu_share, window_end) AS npu_share,
+    argMax(p50_us, window_end) / 1000 AS p50_ms, argMax(p95_us, window_end) / 1000 AS p95_ms,
+    argMax(latency_ratio, window_end) AS times_slower,
+    argMax(cohort_windows_v1.cv_within, window_end) AS cv_within, argMax(cohort_windows_v1.cv_between, window_end) AS cv_between,
+    max(window_end) AS judged,
+    {link: var-model=model_id var-version=model_version var-chipset=chipset} AS link_code
+FROM cohort_windows_v1
+WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)
+GROUP BY model_id, chipset, model_version
+ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), hit DESC, devices DESC
+LIMIT 500
+
+-- panel: Verdicts over time
+-- as: state-timeline 24x10
+-- about: Each cohort's verdict, window by window. Red is a fallback of most devices, the NPU's start or wrong outputs;
+--     a gap is a window that was not judged. Compare the first red with a roll-out.
+-- none: No window was judged in this range
+SELECT window_end AS time, concat(model_id, ' ', model_version, ' on ', chipset) AS cohort,
+    toFloat64(indexOf({verdicts}, cohort_windows_v1.verdict)) AS verdict
+FROM cohort_windows_v1
+WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)
+ORDER BY time, cohort
+LIMIT 20000
+
+-- panel: Sessions wholly on the NPU
+-- as: timeseries 24x8
+-- unit: percentunit
+-- about: Share of the sessions that asked for the NPU and got it for (nearly) all of their MACs. A step down on one
+--     chipset is a fallback there: see Placement for the ops.
+-- none: No session asked for the NPU in this range
+SELECT $__timeInterval(bucket) AS time, chipset,
+    sumIf(sessions, cpu_nodes = 0 OR abs(npu_macs_share) >= 0.999) / sum(sessions) AS share
+FROM cohort_sessions_v1
+WHERE {scope} AND requests_npu AND n_nodes > 0 AND $__timeFilter(bucket)
+GROUP BY time, chipset
+ORDER BY time, chipset

@@ -1,0 +1,63 @@
+-- uid: epwatch-incidents
+-- title: Incidents
+-- about: Every incident, the open ones first and whatever the time range.
+-- variables: app environment
+-- range: now-7d
+
+-- panel: Open incidents
+-- as: stat 24x4
+-- unit: short
+-- about: Open incidents, whatever the time range. A page needs someone now, a ticket in working hours; a held one waits
+--     for clean windows.
+-- none: No incident was ever opened
+SELECT countIf(severity = 'page') AS pages, countIf(severity = 'ticket') AS tickets, countIf(state = 'mitigated') AS held
+FROM incidents_v1
+WHERE {scope} AND state IN ('firing', 'mitigated')
+
+-- panel: Incidents
+-- as: table 24x12
+-- about: Open incidents, whatever the time range, and those that changed in it. The model's link opens its latency
+--     around the incident; `epwatch incident ID` prints all of it; docs/oncall.md has the runbook of each verdict.
+-- none: No incident in this range
+SELECT started_at, state, severity, verdict, model_id AS model, model_version AS version,
+    arrayStringConcat(chipsets, ', ') AS on_chipsets, devices_hit AS hit, devices_seen AS devices,
+    latency_ratio AS times_slower, arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share,
+    changed_at, incident_id, summary,
+    concat({link: var-model=model_id var-version=model_version},
+        arrayStringConcat(arrayMap(chipset -> {link: var-chipset=chipset}, chipsets)),
+        '&from=', toString(toUnixTimestamp64Milli(started_at) - 86400000),
+        '&to=', if(state = 'resolved', toString(toUnixTimestamp64Milli(changed_at) + 3600000), 'now')) AS link_code
+FROM incidents_v1
+WHERE {scope} AND (state IN ('pending', 'firing', 'mitigated') OR $__timeFilter(changed_at))
+ORDER BY state IN ('firing', 'mitigated', 'pending') DESC, severity = 'page' DESC, started_at DESC
+LIMIT 200
+
+-- panel: Devices hit
+-- as: timeseries 24x8
+-- unit: short
+-- about: Devices hit in the windows that were worth a page or a ticket. It falls after a rollback or a directive took
+--     effect; if it does not, look at the versions that still run.
+-- none: No window was worth a page or a ticket in this range
+SELECT window_end AS time, concat(model_id, ' ', model_version, ' on ', chipset) AS cohort, toFloat64(devices_hit) AS hit
+FROM cohort_windows_v1
+WHERE {scope} AND firmware = '' AND severity IN ('page', 'ticket') AND $__timeFilter(window_end)
+ORDER BY time, cohort
+LIMIT 20000
+
+-- panel: Signals behind the latest finding
+-- as: table 24x10
+-- about: The signals of each cohort's latest window that was worth a page or a ticket. A small p with many hits is what
+--     the verdict rests on.
+-- none: No window was worth a page or a ticket in this range
+SELECT model_id AS model, chipset, model_version AS version, id AS signal, value, p, hits AS hit, of_devices AS devices,
+    {link: var-model=model_id var-version=model_version var-chipset=chipset} AS link_code
+FROM (
+    SELECT * FROM cohort_windows_v1
+    WHERE {scope} AND firmware = '' AND severity IN ('page', 'ticket') AND $__timeFilter(window_end)
+    ORDER BY window_end DESC
+    LIMIT 1 BY model_id, chipset, model_version
+)
+ARRAY JOIN signal_id AS id, signal_value AS value, signal_p AS p, signal_hits AS hits, signal_devices AS of_devices
+WHERE p < 1
+ORDER BY model, chipset, version, p
+LIMIT 500

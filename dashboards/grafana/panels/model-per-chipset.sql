@@ -1,0 +1,153 @@
+-- uid: epwatch-model-per-chipset
+-- title: Model on chipset
+-- about: One model's latency on each chipset, against an earlier version. Latency is of clean runs: warm, not hot, no
+--     power save. Links of alerts open this.
+-- variables: app environment model version* chipset* baseline
+-- range: now-24h
+
+-- panel: Incidents of the model
+-- as: table 24x6
+-- about: Open incidents, whatever the time range, and those that changed in it. The runbook of each verdict is in
+--     docs/oncall.md.
+-- none: No incident of this model in this range
+SELECT
+    started_at, state, severity, verdict, model_version AS version, arrayStringConcat(chipsets, ', ') AS on_chipsets,
+    devices_hit AS hit, devices_seen AS devices, latency_ratio AS times_slower,
+    arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share, summary
+FROM incidents_v1
+WHERE {scope} AND {model} AND (state IN ('pending', 'firing', 'mitigated') OR $__timeFilter(changed_at))
+ORDER BY state IN ('firing', 'mitigated', 'pending') DESC, started_at DESC
+LIMIT 100
+
+-- panel: Latest verdict on each chipset
+-- as: table 24x6
+-- about: The detector's latest word and the numbers behind it. Devices hit decide; CV, dip and the NPU's share explain.
+-- none: No window of this model was judged in this range
+SELECT
+    chipset, model_version AS version,
+    argMax(cohort_windows_v1.verdict, window_end) AS verdict, argMax(cohort_windows_v1.severity, window_end) AS severity,
+    argMax(devices_hit, window_end) AS hit, argMax(cohort_windows_v1.devices, window_end) AS devices,
+    argMax(cohort_windows_v1.npu_share, window_end) AS npu_share,
+    argMax(p50_us, window_end) / 1000 AS p50_ms, argMax(p95_us, window_end) / 1000 AS p95_ms,
+    argMax(latency_ratio, window_end) AS times_slower,
+    argMax(cohort_windows_v1.cv_within, window_end) AS cv_within, argMax(cohort_windows_v1.cv_between, window_end) AS cv_between,
+    argMax(cohort_windows_v1.dip, window_end) AS dip, argMax(arrayStringConcat(reasons, '; '), window_end) AS why,
+    max(window_end) AS judged
+FROM cohort_windows_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
+GROUP BY chipset, model_version
+ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), chipset, version
+
+-- row: Latency
+
+-- panel: Runs by latency
+-- as: heatmap 12x9
+-- unit: ms
+-- about: Clean runs by latency, an eighth of an octave a cell. Two bands are two modes: some runs or devices on the NPU,
+--     others on the CPU. One band that moves up is a slower path for all.
+-- none: No clean run in this range
+SELECT $__timeInterval(bucket) AS time,
+    printf('%010.3f', exp2((step + 1) / 8) / 1000) AS le,
+    toFloat64(sum(in_cell)) AS runs
+FROM (
+    SELECT bucket, floor(log2(epwatch_bucket_mid_us(b)) * 8) AS step, c AS in_cell
+    FROM cohort_buckets_v1 ARRAY JOIN mapKeys(hist) AS b, mapValues(hist) AS c
+    WHERE {scope} AND {model} AND {version} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
+)
+GROUP BY time, step
+ORDER BY time, step
+
+-- panel: p10, p50 and p95
+-- as: timeseries 12x9
+-- unit: ms
+-- about: Quantiles of clean runs. If p10 rises too, even the fastest runs left the NPU; if only p95 does, look at heat
+--     and at single devices.
+-- none: No clean run in this range
+SELECT $__timeInterval(bucket) AS time, concat(chipset, ' v', model_version) AS cohort,
+    {quantile 0.1} AS p10, {quantile 0.5} AS p50, {quantile 0.95} AS p95
+FROM cohort_buckets_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
+GROUP BY time, cohort
+ORDER BY time, cohort
+
+-- panel: Now against the baseline version
+-- as: barchart 12x9
+-- unit: percentunit
+-- about: Share of clean runs by latency, of the version `baseline` and of all others. Bars of `now` right of those of
+--     the baseline are the fallback's mode; choose another baseline above.
+-- none: No clean run in this range
+SELECT toString(round(exp2(step / 8 + 1 / 16) / 1000, 2)) AS latency_ms,
+    sumIf(runs, model_version != {baseline}) / greatest(sum(sumIf(runs, model_version != {baseline})) OVER (), 1) AS now_share,
+    sumIf(runs, model_version = {baseline}) / greatest(sum(sumIf(runs, model_version = {baseline})) OVER (), 1) AS baseline_share
+FROM (
+    SELECT model_version, floor(log2(epwatch_bucket_mid_us(b)) * 8) AS step, c AS runs
+    FROM cohort_buckets_v1 ARRAY JOIN mapKeys(hist) AS b, mapValues(hist) AS c
+    WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
+)
+GROUP BY step
+ORDER BY step
+
+-- panel: Two modes
+-- as: timeseries 12x9
+-- unit: short
+-- about: Share of devices in the slower of two modes and the distance of the modes, as the detector judged them. A share
+--     between 0 and 1 with a distance above 1.5 times is a fallback on some devices.
+-- none: No window with two modes to compare in this range
+SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort,
+    signal_value[indexOf(signal_id, 'mixture_slow_share')] AS slow_share,
+    signal_value[indexOf(signal_id, 'mixture_separation')] AS times_apart, dip
+FROM cohort_windows_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
+ORDER BY time, cohort
+
+-- panel: CV within and between devices
+-- as: timeseries 12x8
+-- unit: none
+-- about: The ratios that the verdict used. Within devices rise heat, contention and intermittent fallback; between
+--     devices rises a fallback on some of them.
+-- none: No window of this model was judged in this range
+SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort, cv_within, cv_between
+FROM cohort_windows_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
+ORDER BY time, cohort
+
+-- panel: Runs by context
+-- as: timeseries 12x8
+-- unit: short
+-- stack: normal
+-- about: Clean, cold and strained runs. Only clean ones vote: if they vanish, the verdict rests on few devices.
+-- none: No run in this range
+SELECT $__timeInterval(bucket) AS time, context, sum(n) AS runs
+FROM cohort_buckets_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
+GROUP BY time, context
+ORDER BY time, context
+
+-- panel: By context and input shape
+-- as: table 24x8
+-- about: Latency of each stratum. A difference between shapes is a difference of work, not a fallback.
+-- none: No run in this range
+SELECT chipset, context, shape_key AS shape, sum(n) AS runs, {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
+FROM cohort_buckets_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
+GROUP BY context, shape_key, chipset
+ORDER BY chipset, context, shape
+LIMIT 500
+
+-- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+
+-- panel: Thermal state and session age
+-- as: table 24x9
+-- about: Latency of warm runs by heat and by the session's age. If only hot devices are slow, throttling is the cause,
+--     not a fallback.
+-- none: No warm run on the last day of the range
+SELECT thermal, session_age AS age, sum(runs_of) AS runs,
+    {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
+FROM (
+    SELECT thermal, session_age, sumMap(mapFromArrays(hist_bucket, hist_count)) AS hist, sum(n) AS runs_of
+    FROM device_series_v1
+    WHERE {scope} AND {model} AND {version} AND {chipset} AND phase = 'warm' AND {last_day}
+    GROUP BY thermal, session_age
+)
+GROUP BY thermal, session_age
+ORDER BY thermal, age

@@ -1,0 +1,127 @@
+-- uid: epwatch-placement
+-- title: Placement
+-- about: Where a model's nodes and MACs really run, by chipset and version, and which ops keep it off the NPU.
+-- variables: app environment model version* chipset*
+-- range: now-7d
+
+-- panel: MACs on the NPU and on the CPU
+-- as: barchart 12x9
+-- unit: percentunit
+-- stack: normal
+-- about: Share of the model's MACs by place, of its nodes where no manifest names MACs, over sessions that asked for the
+--     NPU. A chipset with less on the NPU than others needs the ops below.
+-- none: No session asked for the NPU in this range
+SELECT concat(chipset, ' v', model_version) AS cohort,
+    sum(if(isNull(npu_macs_share), npu_nodes / n_nodes, abs(npu_macs_share)) * sessions) / sum(sessions) AS npu_share,
+    1 - npu_share AS cpu_share
+FROM cohort_sessions_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND n_nodes > 0 AND $__timeFilter(bucket)
+GROUP BY chipset, model_version
+ORDER BY chipset, model_version
+
+-- panel: Nodes and sessions
+-- as: table 12x9
+-- about: Sessions that asked for the NPU: their nodes on it, and those that got none of it.
+-- none: No session asked for the NPU in this range
+SELECT chipset, model_version AS version, sum(cohort_sessions_v1.sessions) AS sessions,
+    sum(npu_nodes * cohort_sessions_v1.sessions) / sum(n_nodes * cohort_sessions_v1.sessions) AS nodes_share,
+    sumIf(cohort_sessions_v1.sessions, npu_nodes = 0) / sum(cohort_sessions_v1.sessions) AS without_npu_share,
+    sum(npu_partitions * cohort_sessions_v1.sessions) / sum(cohort_sessions_v1.sessions) AS partitions
+FROM cohort_sessions_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND n_nodes > 0 AND $__timeFilter(bucket)
+GROUP BY chipset, model_version
+ORDER BY chipset, version
+
+-- panel: Fingerprints
+-- as: timeseries 12x9
+-- unit: short
+-- stack: percent
+-- about: Sessions by placement: hash, nodes on the NPU, nodes. A new colour is a new placement; one day, one version or
+--     one firmware tells why it came.
+-- none: No session asked for the NPU in this range
+SELECT $__timeInterval(bucket) AS time,
+    concat(lower(hex(toUInt32(bitShiftRight(fingerprint_normalised, 32)))), ' ', toString(any(npu_nodes)), '/', toString(any(n_nodes))) AS fingerprint,
+    toFloat64(sum(cohort_sessions_v1.sessions)) AS sessions
+FROM cohort_sessions_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
+GROUP BY time, fingerprint_normalised
+ORDER BY time, fingerprint
+LIMIT 20000
+
+-- panel: Partitions on the NPU
+-- as: timeseries 12x9
+-- unit: short
+-- about: Mean number of partitions. More of them mean more changes between NPU and CPU: an op in the middle fell back.
+-- none: No session asked for the NPU in this range
+SELECT $__timeInterval(bucket) AS time, concat(chipset, ' v', model_version) AS cohort,
+    sum(npu_partitions * sessions) / sum(sessions) AS partitions
+FROM cohort_sessions_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
+GROUP BY time, cohort
+ORDER BY time, cohort
+
+-- panel: Ops on the CPU
+-- as: table 24x10
+-- about: The ops of these placements that run on the CPU, the costly ones first. Those that are not benign are what to
+--     change in the model or to report to the EP's vendor.
+-- none: No op on the CPU: all of the model runs on the NPU
+SELECT op, reason, benign, sum(s) AS sessions, max(macs) AS macs_share,
+    arrayStringConcat(groupUniqArray(16)(chipset), ', ') AS on_chipsets, uniqExact(node) AS nodes,
+    arrayStringConcat(groupUniqArray(4)(node), ', ') AS names
+FROM (
+    SELECT fingerprint_exact, fingerprint_algorithm, model_version, op, reason, benign, node, macs
+    FROM placements_v1
+    ARRAY JOIN cpu_node_op_type AS op, cpu_node_reason AS reason, cpu_node_benign AS benign, cpu_node_name AS node, cpu_node_macs_share AS macs
+    WHERE {scope} AND {model}
+) AS p
+INNER JOIN (
+    SELECT fingerprint_exact, fingerprint_algorithm, model_version, chipset, sum(sessions) AS s
+    FROM cohort_sessions_v1
+    WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
+    GROUP BY fingerprint_exact, fingerprint_algorithm, model_version, chipset
+) AS c USING (fingerprint_exact, fingerprint_algorithm, model_version)
+GROUP BY op, reason, benign
+ORDER BY benign, macs_share DESC, sessions DESC
+LIMIT 100
+
+-- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+
+-- panel: Asked for and got
+-- as: table 24x8
+-- about: EPs that sessions asked for against those that ran. Asked for the NPU and got the CPU only is a total fallback;
+--     by a directive it is meant so.
+-- none: No session on the last day of the range
+SELECT arrayStringConcat(requested_eps, ' + ') AS asked_for, directive_id != '' AS by_directive,
+    multiIf(npu_nodes = 0, 'CPU only', cpu_nodes = 0, 'NPU only', 'NPU and CPU') AS got, graph_kind, placement_source,
+    uniqExact(installation) AS devices, count() AS sessions
+FROM device_sessions_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND {last_day}
+GROUP BY asked_for, by_directive, got, graph_kind, placement_source
+ORDER BY sessions DESC
+LIMIT 100
+
+-- panel: Reasons
+-- as: barchart 12x8
+-- unit: short
+-- about: Devices by the reason that their sessions gave for nodes off the NPU. docs/oncall.md has the runbook of each
+--     verdict.
+-- none: No session gave a reason on the last day of the range
+SELECT toString(reason) AS why, uniqExact(installation) AS devices
+FROM device_sessions_v1 ARRAY JOIN reasons AS reason
+WHERE {scope} AND {model} AND {version} AND {chipset} AND {last_day}
+GROUP BY why
+ORDER BY devices DESC
+LIMIT 50
+
+-- panel: Creation of sessions
+-- as: barchart 12x8
+-- unit: ms
+-- about: Time to create a session. A rise with a new version or runtime is a compilation on the device that a cached
+--     context saved before.
+-- none: No session on the last day of the range
+SELECT concat(chipset, ' v', model_version) AS cohort, quantile(0.5)(creation_us) / 1000 AS p50_ms, quantile(0.95)(creation_us) / 1000 AS p95_ms
+FROM device_sessions_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND {last_day}
+GROUP BY cohort
+ORDER BY cohort
+LIMIT 100

@@ -1,0 +1,77 @@
+-- uid: epwatch-rollout
+-- title: Rollout
+-- about: A new version against the baseline on the same chipset: whether to go on with the roll-out or to stop it.
+-- variables: app environment model chipset* baseline
+-- range: now-7d
+
+-- panel: Adoption
+-- as: timeseries 12x9
+-- unit: short
+-- stack: percent
+-- about: Sessions by version. Numbers of a version that few sessions run are not worth a decision yet.
+-- none: No session in this range
+SELECT $__timeInterval(bucket) AS time, concat('v', model_version) AS version, toFloat64(sum(cohort_sessions_v1.sessions)) AS sessions
+FROM cohort_sessions_v1
+WHERE {scope} AND {model} AND {chipset} AND $__timeFilter(bucket)
+GROUP BY time, version
+ORDER BY time, version
+
+-- panel: Devices hit
+-- as: timeseries 12x9
+-- unit: short
+-- about: Devices hit in each window, of those that count. A number that grows with adoption is the version's own fault:
+--     stop the roll-out.
+-- none: No window of this model was judged in this range
+SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort, toFloat64(devices_hit) AS hit, toFloat64(eligible_devices) AS devices
+FROM cohort_windows_v1
+WHERE {scope} AND {model} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
+ORDER BY time, cohort
+
+-- panel: Versions against the baseline, on the same chipset
+-- as: table 24x9
+-- about: Clean runs of the whole range. Above 1.4 times at p10 and p50, on one chipset only, is a fallback there; on all
+--     chipsets it is a heavier model.
+-- none: No clean run in this range
+SELECT chipset, model_version AS version, ms.1 AS p10_ms, ms.2 AS p50_ms, ms.3 AS p95_ms, b.2 AS baseline_p50_ms,
+    ms.1 / b.1 AS times_p10, ms.2 / b.2 AS times_p50, runs
+FROM (
+    SELECT chipset, model_version, ({quantile 0.1}, {quantile 0.5}, {quantile 0.95}) AS ms, sum(n) AS runs,
+        any(if(model_version = {baseline}, ms, NULL)) OVER (PARTITION BY chipset) AS b
+    FROM cohort_buckets_v1
+    WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
+    GROUP BY chipset, model_version
+)
+ORDER BY times_p50 DESC, chipset, version
+LIMIT 500
+
+-- panel: p50 against the baseline in the same interval
+-- as: timeseries 24x9
+-- unit: suffix: ×
+-- about: Median over the baseline's median of the same hours, so heat and load of the day cancel out. A step away from
+--     1 that stays is the version's.
+-- none: No interval has the baseline and another version
+SELECT time, concat(chipset, ' v', version) AS cohort, p50 / base AS times
+FROM (
+    SELECT $__timeInterval(bucket) AS time, chipset, model_version AS version, {quantile 0.5} AS p50,
+        maxIf(p50, version = {baseline}) OVER (PARTITION BY time, chipset) AS base
+    FROM cohort_buckets_v1
+    WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
+    GROUP BY time, chipset, version
+)
+WHERE version != {baseline} AND base > 0
+ORDER BY time, cohort
+
+-- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+
+-- panel: Start failures
+-- as: table 24x9
+-- about: Sessions that could not be created, by reason. A new version with many is not on these devices at all: stop the
+--     roll-out, see docs/oncall.md#npu_start_failure.
+-- none: No session failed to start on the last day of the range
+SELECT chipset, version, phase, reason, sum(n) AS failures, uniqExact(installation) AS devices, any(text) AS example
+FROM counted_reports_v1
+ARRAY JOIN start_failure_model_id AS model_id, start_failure_model_version AS version, start_failure_phase AS phase, start_failure_reason AS reason, start_failure_count AS n, start_failure_text AS text
+WHERE {scope} AND {model} AND {chipset} AND {last_day}
+GROUP BY chipset, version, phase, reason
+ORDER BY failures DESC
+LIMIT 100

@@ -1,0 +1,42 @@
+//! Writes the dashboards `dashboards/grafana/*.json` from `panels/`: a file a dashboard, with each query once and the
+//! words of its panel. `cargo run -p epwatch-grafana` writes them all; a test compares. `tests/it` runs the queries.
+
+mod fields;
+mod json;
+mod panels;
+
+use std::{fs, path::Path};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use panels::Dashboard;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Returns each dashboard with the name of its file.
+fn dashboards() -> anyhow::Result<Vec<(String, Value)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(Path::new(ROOT).join("panels"))? {
+        let path = entry?.path();
+        let text = fs::read_to_string(&path)?;
+        let read = Dashboard::parse(&text).and_then(|dashboard| json::dashboard(&dashboard));
+        let dashboard = read.with_context(|| format!("failed to read {}", path.display()))?;
+        let name = path.with_extension("json");
+        let name = name.file_name().context("a file has a name")?;
+        found.push((name.to_string_lossy().into_owned(), dashboard));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+fn main() -> anyhow::Result<()> {
+    for (name, dashboard) in dashboards()? {
+        let text = serde_json::to_string_pretty(&dashboard)? + "\n";
+        fs::write(Path::new(ROOT).join(name), text)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
