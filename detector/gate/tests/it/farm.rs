@@ -28,7 +28,7 @@ fn changes(runtime: Option<&str>) -> Vec<(Measured, Measured)> {
                 gpu: row[at + 1].parse().unwrap(),
                 cpu: row[at + 2].parse().unwrap(),
             },
-            ms: row[at + 3].parse().unwrap(),
+            ms: row[at + 3].parse().expect("milliseconds"),
         };
         let (a, b) = (side(5), side(9));
         [(a, b), (b, a)]
