@@ -354,6 +354,7 @@ mod tests {
         contended_runs: 0.0,
         governor: None,
         spikes: 0.0,
+        little_cores: None,
     };
 
     fn latencies(mut physics: DevicePhysics, slow_factor: f64, n_runs: usize) -> Vec<f64> {
