@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// measurements).
 pub(crate) const PRIOR_STRENGTH: f64 = 100.0;
 
+/// Chance below which a number of hits differs significantly from a rate.
+const SURELY: f64 = 0.05;
+
 /// Devices hit among the devices that a signal could be computed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
@@ -30,6 +33,16 @@ impl Tally {
             tally.hits += u64::from(is_hit(item));
         }
         tally
+    }
+
+    /// Whether significantly fewer devices are hit than at this rate.
+    pub(crate) fn is_surely_below(self, rate: f64) -> bool {
+        1.0 - chance_of_more(rate, self.hits + 1, self.devices) < SURELY
+    }
+
+    /// Whether significantly more devices are hit than at this rate.
+    pub(crate) fn is_surely_above(self, rate: f64) -> bool {
+        chance_of_more(rate, self.hits, self.devices) < SURELY
     }
 
     /// Returns the share of the devices hit, in [0, 1]; 0 without devices.
@@ -61,6 +74,13 @@ pub struct BaseRate {
     pub rate: f64,
     /// Weight of the rate, in devices: small if cohorts differ.
     pub strength: f64,
+}
+
+/// Returns the chance of at least `hits` hits if each device is hit at `rate`.
+fn chance_of_more(rate: f64, hits: u64, devices: u64) -> f64 {
+    // With so strong a prior the beta-binomial is a binomial.
+    let given = BetaPrior::from_rate(rate.clamp(1e-6, 1.0 - 1e-6), 1e6);
+    given.map_or(1.0, |given| upper_tail(hits, devices, given))
 }
 
 /// Returns the chance of at least as many hits, given the fleet's rate and the cohort's own history.

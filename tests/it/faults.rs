@@ -65,7 +65,7 @@ fn sources(folder: &Path) -> String {
 #[test]
 fn the_tests_that_the_document_names_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources: String = ["collector", "tests/it"]
+    let sources: String = ["collector", "proto", "tests/it"]
         .map(|folder| sources(&root.join(folder)))
         .concat();
     let document = fs::read_to_string(root.join("docs/faults.md")).unwrap();

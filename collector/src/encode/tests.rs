@@ -115,7 +115,7 @@ fn failures_and_losses() -> Report {
         .map(|stream| EndedStream {
             stream: StreamId(stream),
             last_sequence: (stream == 4).then_some(0),
-            unsealed_runs: (stream == 5).then_some(u64::MAX),
+            unsealed_runs: (stream == 5).then_some(1 << 48),
         })
         .collect();
     let health = &mut report.health;

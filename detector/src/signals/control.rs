@@ -14,9 +14,7 @@ use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::b_shift::Shift;
 use super::b_shift::{self, WorstRatios};
-use super::built_in_rate;
 use super::cm_intermittent::{self, DeviceRuns, Intermittent};
-use super::cross_chipset::surely_below;
 use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
@@ -92,7 +90,7 @@ impl Control {
         }
         let slowed = cohorts().into_iter().filter(|tally| {
             let is_enough = tally.devices >= MIN_ELIGIBLE && chance(*tally) <= BY_CHANCE;
-            is_enough && !surely_below(share / 2.0, tally)
+            is_enough && !tally.is_surely_below(share / 2.0)
         });
         let most = slowed.map(Tally::share).max_by(f64::total_cmp);
         most.map_or(self, Control::CohortSlowed)
@@ -201,6 +199,7 @@ pub(crate) fn intermittent_too(
     peers: &PeerRatios,
     found: &Intermittent,
     baseline: &Baseline,
+    built_in_rate: f64,
 ) -> Control {
     let previous = previous.map_or(Tally::default(), |previous| {
         cm_intermittent::tally_of(&found.signal, &previous.votes)
@@ -208,7 +207,7 @@ pub(crate) fn intermittent_too(
     let is_hit = |runs: &DeviceRuns| cm_intermittent::is_hit(&found.signal, runs);
     let others = || others_on_chipset(&peers.runs, &window.key, is_hit);
     let id = found.past_id();
-    let chance = |tally| baseline.chance(id, built_in_rate(id), tally);
+    let chance = |tally| baseline.chance(id, built_in_rate, tally);
     Control::of_previous(previous, found.signal.value)
         .or_of_peers(|| peers_hit(window, peers, found))
         .or_of_cohorts(others, found.signal.value, chance)

@@ -7,7 +7,6 @@
 
 use std::ops::AddAssign;
 
-use epwatch_stats::beta_binomial::{BetaPrior, upper_tail};
 use epwatch_stats::order_stat::median;
 
 use crate::tally::Tally;
@@ -33,9 +32,6 @@ const AS_MUCH: f64 = 0.25;
 /// Share of the devices from which the whole cohort moved. Then medians are compared: shares beyond a ratio
 /// that all devices are close to are noise.
 const MOST_DEVICES: f64 = 0.8;
-
-/// Chance below which a chipset has significantly fewer hits than that, or all of them significantly more than usual.
-const SURELY: f64 = 0.05;
 
 /// Median ratio from which a chipset moved as well.
 const MOVED: f64 = HEAVIER;
@@ -89,7 +85,7 @@ pub(super) fn in_some_runs(
     let previous = controls.previous;
     let previous = previous.map(|window| cm_intermittent::tally_of(&found.signal, &window.votes));
     let mut controls = previous.into_iter().chain([peers]);
-    let is_this_version = controls.any(|tally| surely_below(own / 2.0, &tally));
+    let is_this_version = controls.any(|tally| tally.is_surely_below(own / 2.0));
     Some(CrossChipset {
         chipsets: tallies.len() as u64,
         share,
@@ -162,18 +158,6 @@ fn with_rest<T: Default>(
     large
 }
 
-/// Whether fewer devices are hit than at this rate, by more than chance.
-pub(super) fn surely_below(rate: f64, tally: &Tally) -> bool {
-    1.0 - chance_of_more(rate, tally.hits + 1, tally.devices) < SURELY
-}
-
-/// Returns the chance of at least `hits` hits if each device is hit at `rate`.
-fn chance_of_more(rate: f64, hits: u64, devices: u64) -> f64 {
-    // With so strong a prior the beta-binomial is a binomial.
-    let given = BetaPrior::from_rate(rate.clamp(1e-6, 1.0 - 1e-6), 1e6);
-    given.map_or(1.0, |given| upper_tail(hits, devices, given))
-}
-
 fn may_differ(differ: usize, of: usize) -> bool {
     differ as f64 <= MAY_DIFFER * of as f64
 }
@@ -192,10 +176,10 @@ fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
         return None;
     }
     let wanted = as_much(own, usual);
-    let surely_more = all.hits >= MIN_HITS && chance_of_more(usual, all.hits, all.devices) < SURELY;
+    let surely_more = all.hits >= MIN_HITS && all.is_surely_above(usual);
     let shows = |other: &&Tally| other.hits as f64 >= wanted * other.devices as f64;
     let show = others.iter().filter(shows).count();
-    let differ = others.iter().filter(|other| surely_below(wanted, other));
+    let differ = others.iter().filter(|other| other.is_surely_below(wanted));
     let same = surely_more
         && show as f64 >= MUST_SHOW * others.len() as f64
         && may_differ(differ.count(), others.len());

@@ -105,7 +105,8 @@ impl Evidence {
         let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
         let found = firing(&tail, &moved);
         let intermittent_control = found.map_or(Control::Absent, |found| {
-            control::intermittent_too(window, previous, peers, found, baseline)
+            let rate = built_in_rate(found.past_id());
+            control::intermittent_too(window, previous, peers, found, baseline, rate)
         });
         let intermittent_cross_chipset = found.and_then(|found| {
             let usual = usual_share(found.past_id(), baseline);

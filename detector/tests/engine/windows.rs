@@ -445,7 +445,10 @@ async fn a_certified_placement_is_the_reference_of_a_first_version() {
     fallen.store(&store, after(base, 10)).await;
     let before = evaluate(&store, after(base, 60)).await;
     let verdict = of(&before, "1.0.0", "SM8635");
-    assert_eq!(verdict.class, VerdictClass::NotEnoughData);
+    // It asked for the NPU and has nothing there, which needs no reference.
+    let found = (verdict.class, verdict.severity);
+    assert_eq!(found, (VerdictClass::TotalFallback, Severity::Ticket));
+    assert_eq!(verdict.numbers.reference_npu_share, None);
     store
         .client()
         .query(

@@ -24,12 +24,12 @@ static EpwText text(const char *s) {
 static void *record(void *session) {
   int i;
   for (i = 0; i < N_RUNS; i++)
-    if (epw_record(*(EpwSession *)session, epw_now(), 8000000) != EPW_STATUS_OK) return session;
+    if (epw_record(*(EpwSession *)session, epw_now(), 8000) != EPW_STATUS_OK) return session;
   return NULL;
 }
 
 static void *record_until_closed(void *session) {
-  while (epw_record(*(EpwSession *)session, epw_now(), 8000000) == EPW_STATUS_OK) {}
+  while (epw_record(*(EpwSession *)session, epw_now(), 8000) == EPW_STATUS_OK) {}
   return NULL;
 }
 
