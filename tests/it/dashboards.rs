@@ -2,17 +2,23 @@
 //! real fleet's reports. Macros and variables are expanded as Grafana and its ClickHouse data source do. A hostile name
 //! answers like an unknown one.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Write, stderr},
+};
 
 use epwatch_detector::verdict::VerdictClass;
 use epwatch_faults::READER_PASSWORD;
+use epwatch_store::embedded::EngineState;
 use http_body_util::Full;
 use hyper::Request;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{send, until},
+    support::{Page, send, until},
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/grafana");
@@ -178,22 +184,44 @@ fn queries() -> Vec<(String, String)> {
 
 /// The store's port for readers.
 #[derive(Debug)]
-struct Reader {
-    url: String,
-}
+struct Reader(watch::Receiver<EngineState>);
 
 impl Reader {
     fn of(fleet: &WatchedFleet) -> Self {
-        let address = fleet.store.engine.readers().unwrap();
+        Self(fleet.store.engine.state())
+    }
+
+    async fn ask(&self, sql: &str) -> anyhow::Result<Page> {
+        let EngineState::Ready {
+            readers: Some(address),
+            ..
+        } = self.0.borrow().clone()
+        else {
+            anyhow::bail!("the engine starts");
+        };
         let url = format!("http://{address}/?database=epwatch&default_format=JSONCompactEachRow");
-        Self { url }
+        let request = Request::post(url).header("X-ClickHouse-Key", READER_PASSWORD);
+        send(request.body(Full::from(sql.to_owned()))?).await
     }
 
     /// Returns the rows of an answer, as text.
+    ///
+    /// A broken connection is named and tried again: the engine may have been started again.
     async fn rows(&self, name: &str, sql: &str) -> Vec<String> {
-        let request = Request::post(&self.url).header("X-ClickHouse-Key", READER_PASSWORD);
-        let request = request.body(Full::from(sql.to_owned())).unwrap();
-        let answer = send(request).await.unwrap();
+        let mut answer = self.ask(sql).await;
+        if let Err(error) = &answer {
+            let state = self.0.borrow().clone();
+            let _ = writeln!(
+                stderr(),
+                "{name}: {error:#}; the engine is {state:?}\n{sql}"
+            );
+            until("the engine answers", async || {
+                self.ask("SELECT 1").await.is_ok()
+            })
+            .await;
+            answer = self.ask(sql).await;
+        }
+        let answer = answer.unwrap();
         assert_eq!(answer.status, 200, "{name}: {}\n{sql}", answer.text);
         answer.text.lines().map(str::to_owned).collect()
     }
