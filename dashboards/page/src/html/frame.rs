@@ -25,7 +25,7 @@ pub(crate) struct Stale {
     pub(crate) said: String,
 }
 
-/// The frame of a page.
+/// Head, navigation and refresh, which are the same around every page's content.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) now: Timestamp,

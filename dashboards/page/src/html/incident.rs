@@ -234,7 +234,7 @@ impl<'a> IncidentHtml<'a> {
         })
     }
 
-    /// Returns who was told, with the number of news.
+    /// Returns each notified channel, with how often it was notified and how many notifications wait.
     fn delivered(&self) -> Vec<(&'a str, String)> {
         let all = self.page.document.delivered.iter();
         all.map(|(name, news)| {

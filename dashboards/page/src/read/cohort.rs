@@ -26,7 +26,7 @@ pub(crate) struct CohortQuery {
     pub(crate) chipset: String,
 }
 
-/// The cohort page.
+/// One version on one chipset next to the version before: verdict, latencies, placement.
 #[derive(Debug, Serialize)]
 pub(crate) struct CohortPage {
     pub(crate) query: CohortQuery,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::progress::{Progress, time};
 use super::store::{LeftOut, ReadError, StoreReader};
 
-/// The page of health.
+/// Whether data arrives and is judged: the store's progress, arrivals, and the facts of this process.
 #[derive(Debug, Serialize)]
 pub(crate) struct HealthPage {
     pub(crate) progress: Progress,

@@ -45,9 +45,9 @@ pub enum TokenError {
     /// Its file cannot be read.
     #[error("failed to read page.token_file {path}")]
     Read {
-        /// The file.
+        /// As the config names it.
         path: PathBuf,
-        /// The cause.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
@@ -56,7 +56,7 @@ pub enum TokenError {
         "page.token_file {path} must hold {MIN_TOKEN_BYTES} bytes or more; make them at random"
     )]
     Short {
-        /// The file.
+        /// As the config names it.
         path: PathBuf,
     },
 }

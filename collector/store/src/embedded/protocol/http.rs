@@ -50,7 +50,7 @@ pub(crate) struct Service {
     engine: Arc<RunningEngine>,
     slots: Arc<Semaphore>,
     queue: Arc<Semaphore>,
-    /// The engine's memory.
+    /// Most that the engine's process may use; readers get their share of it.
     memory_bytes: u64,
     /// Access of readers with a password; `None` for the socket, whose mode is the lock.
     pub(crate) readers: Option<ReaderAccess>,
