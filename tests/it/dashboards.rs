@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{Write, stderr},
+    time::{Duration, Instant},
 };
 
 use epwatch_detector::verdict::VerdictClass;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Page, send, until},
+    support::{DEADLINE, Page, send, until},
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/grafana");
@@ -208,20 +209,21 @@ impl Reader {
     ///
     /// A broken connection is named and tried again: the engine may have been started again.
     async fn rows(&self, name: &str, sql: &str) -> Vec<String> {
-        let mut answer = self.ask(sql).await;
-        if let Err(error) = &answer {
-            let state = self.0.borrow().clone();
-            let _ = writeln!(
-                stderr(),
-                "{name}: {error:#}; the engine is {state:?}\n{sql}"
-            );
-            until("the engine answers", async || {
-                self.ask("SELECT 1").await.is_ok()
-            })
-            .await;
-            answer = self.ask(sql).await;
-        }
-        let answer = answer.unwrap();
+        let began = Instant::now();
+        let answer = loop {
+            match self.ask(sql).await {
+                Ok(answer) => break answer,
+                Err(error) => {
+                    let state = self.0.borrow().clone();
+                    let _ = writeln!(
+                        stderr(),
+                        "{name}: {error:#}; the engine is {state:?}\n{sql}"
+                    );
+                    assert!(began.elapsed() < DEADLINE, "{name}: {error:#}");
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+            }
+        };
         assert_eq!(answer.status, 200, "{name}: {}\n{sql}", answer.text);
         answer.text.lines().map(str::to_owned).collect()
     }
