@@ -172,11 +172,7 @@ impl Processes {
     }
 
     fn engine_pid(&self) -> Option<u32> {
-        let parent = match self.store {
-            Some(_) => std::process::id(),
-            None => self.kept[0].state().borrow().pid?,
-        };
-        engine_child_of(parent)
+        engine_of(&self.dir.canonicalize().ok()?)
     }
 }
 
@@ -190,21 +186,21 @@ impl Where {
     }
 }
 
-/// The engine's process among the children of its supervisor.
-fn engine_child_of(parent: u32) -> Option<u32> {
+/// The engine's process that has files below `dir` open. Other engines are other tests'.
+fn engine_of(dir: &Path) -> Option<u32> {
     let is_engine = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0)
             .any(|word| word == b"engine-child")
     };
-    let of_parent = |pid: &u32| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-        line.and_then(|text| text.trim().parse().ok()) == Some(parent)
+    let is_below = |pid: &u32| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut files = files.into_iter().flatten().flatten();
+        files.any(|file| std::fs::read_link(file.path()).is_ok_and(|file| file.starts_with(dir)))
     };
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.find(|pid| of_parent(pid) && is_engine(pid))
+    pids.find(|pid| is_engine(pid) && is_below(pid))
 }
 
 /// The password of a store's port for readers.
