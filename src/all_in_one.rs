@@ -37,8 +37,13 @@ impl AllInOne {
             Arc::new(SystemClock),
             stop_detector.clone(),
         )?;
-        collector.metrics().show_also(detector.metrics().registry());
-        collector.metrics().show_also(telemetry::metrics());
+        for registry in detector
+            .registries()
+            .into_iter()
+            .chain([telemetry::metrics()])
+        {
+            collector.metrics().show_also(registry);
+        }
         if store.embedded.is_some() {
             collector
                 .metrics()

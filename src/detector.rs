@@ -58,9 +58,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Arc::new(SystemClock),
         stop.clone(),
     )?;
-    let (metrics, of_log) = (detector.metrics(), telemetry::metrics());
+    let mut registries = detector.registries();
+    registries.push(telemetry::metrics());
     let pages = AdminPages {
-        metrics: Box::new(move || open_metrics([&metrics.registry(), &of_log])),
+        metrics: Box::new(move || open_metrics(&registries)),
         ..detector.admin_pages()
     };
     let admin = AdminServer::start(listener, pages, stop.clone());

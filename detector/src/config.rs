@@ -25,6 +25,8 @@ pub struct DetectorConfig {
     /// Address of the admin endpoint of `epwatch detector`. Under `epwatch serve` the collector's endpoint
     /// has the detector's metrics too.
     pub http_listen: SocketAddr,
+    /// Cohorts whose verdicts are metrics, the most severe and the largest first; none by default. Each is five series.
+    pub cohort_metrics: usize,
     /// Dashboard of a cohort, for links in notifications. App, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
     /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added
@@ -91,6 +93,7 @@ impl Default for DetectorConfig {
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
             http_listen: SocketAddr::from(([127, 0, 0, 1], 4719)),
+            cohort_metrics: 0,
             dashboard_url: None,
             runbook_url: None,
             heartbeat: HeartbeatConfig::default(),

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use clickhouse::Client;
 use epwatch_server::{AdminPages, Clock, Problems};
 use futures::future::BoxFuture;
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::base_rates::BaseRates;
+use crate::cohort_metrics;
 use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
 use crate::incident::Incident;
@@ -33,6 +35,7 @@ pub struct Detector {
     incidents: watch::Receiver<Arc<Vec<Incident>>>,
     verdicts: watch::Receiver<Arc<Vec<CohortVerdict>>>,
     metrics: Arc<Metrics>,
+    max_cohort_metrics: usize,
     task: JoinHandle<()>,
 }
 
@@ -83,6 +86,7 @@ impl Detector {
         for notifier in &notifiers {
             metrics.begin_notifier(notifier.name());
         }
+        let max_cohort_metrics = config.cohort_metrics;
         let leader = Leader::new(
             config, client, evaluator, clock, published, heartbeat, cancel,
         );
@@ -91,6 +95,7 @@ impl Detector {
             incidents,
             verdicts,
             metrics,
+            max_cohort_metrics,
             task,
         })
     }
@@ -117,6 +122,17 @@ impl Detector {
     #[must_use]
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// Returns what `/metrics` shows of this detector.
+    #[must_use]
+    pub fn registries(&self) -> Vec<Registry> {
+        let mut registries = vec![self.metrics.registry()];
+        if self.max_cohort_metrics > 0 {
+            let verdicts = self.verdicts.clone();
+            registries.push(cohort_metrics::registry(verdicts, self.max_cohort_metrics));
+        }
+        registries
     }
 
     /// Waits until it has stopped, after its token was cancelled.

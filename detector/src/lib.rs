@@ -9,6 +9,7 @@
 mod base_rates;
 mod baseline;
 mod cohort;
+mod cohort_metrics;
 mod config;
 mod cv_rules;
 mod describe;

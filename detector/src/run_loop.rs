@@ -137,6 +137,7 @@ impl Leader {
                     tracing::warn!("another detector leads");
                     // The other one read the store and notifies from there; its states are newer than ours.
                     self.incident_set = IncidentSet::default();
+                    self.published.verdicts.send_replace(Arc::default());
                     self.publish();
                     term.cancel();
                     for channel in channels {

@@ -9,8 +9,9 @@ use std::{
 use crate::support::{Running, docs, get, server, until};
 
 /// Prefixes of this product's metrics.
-const PREFIXES: [&str; 6] = [
+const PREFIXES: [&str; 7] = [
     "epwatch_build_",
+    "epwatch_cohort_",
     "epwatch_collector_",
     "epwatch_detector_",
     "epwatch_log_",
@@ -163,6 +164,7 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     let keys = dir.path().join("keys.toml");
     let text = format!(
         "[collector]\nrefresh = \"10ms\"\nkeys_file = {keys:?}\n\
+         [detector]\ncohort_metrics = 10\n\
          [[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n"
     );
     let sha256 = "0".repeat(64);
