@@ -17,6 +17,7 @@ mod folder_lock;
 mod inspect;
 mod ledger;
 mod load;
+mod manifest;
 mod migrate;
 mod output;
 mod page;
@@ -76,6 +77,7 @@ enum Command {
     Engines(engines::Args),
     Inspect(inspect::Args),
     Load(load::Args),
+    Manifest(manifest::Args),
     Page(page::Args),
     Replay(replay::Args),
     Store(backup::Args),
@@ -133,6 +135,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => Box::pin(until_interrupted(inspect::run(args))),
         Command::Page(args) => Box::pin(page::run(args)),
         Command::Load(args) => Box::pin(load::run(args)),
+        Command::Manifest(args) => return manifest::run(&args),
         Command::InspectSession(args) => return inspect::session::run(&args),
         Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),
         Command::Replay(args) => Box::pin(replay::run(args)),

@@ -1,6 +1,7 @@
 //! MACs per node of a model file, and their attribution to the nodes of a placement.
 //!
-//! The side-car file is JSON: `{"model_sha256": hex, "total_macs": n, "nodes": {name: macs}}`.
+//! The side-car file is JSON: `{"algorithm": n, "model_sha256": hex, "total_macs": n, "nodes": {name: macs}}`. It may have
+//! more fields, and one without `algorithm` was counted by the first.
 //! The runtime may extend the names of nodes. So names are matched exactly, then without `_token_N`, then also
 //! without the trailing `/XxxFusion`.
 
@@ -19,8 +20,9 @@ use crate::{
 
 pub use crate::manifest_wire::MAX_MANIFEST_NODES;
 
-/// Counting rules of this version: Conv, ConvTranspose, Gemm and MatMul.
-pub const MANIFEST_ALGORITHM: u32 = 1;
+/// Counting rules of this version. 1: Conv, ConvTranspose, Gemm and MatMul. 2: also their quantised and fused forms,
+/// MatMulNBits, attention, recurrent ops and Einsum.
+pub const MANIFEST_ALGORITHM: u32 = 2;
 /// Longest node name in a manifest, in bytes.
 pub const MAX_MANIFEST_NAME_BYTES: usize = 512;
 
@@ -45,12 +47,19 @@ pub struct NodeMacs {
 /// The side-car file next to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideCar {
+    /// Version of the counting rules.
+    #[serde(default = "first_algorithm")]
+    pub algorithm: u32,
     /// SHA-256 of the model file, hexadecimal.
     pub model_sha256: String,
     /// Sum over all nodes, named or not.
     pub total_macs: u64,
     /// MACs by node name; nodes that are not listed have none.
     pub nodes: BTreeMap<String, u64>,
+}
+
+fn first_algorithm() -> u32 {
+    1
 }
 
 /// Shares of a model's MACs on a placement's nodes: of `total_macs`, 0 to 1.
@@ -143,7 +152,7 @@ impl TryFrom<SideCar> for ModelManifest {
             });
         }
         let manifest = Self {
-            algorithm: MANIFEST_ALGORITHM,
+            algorithm: Algorithm::parse("algorithm", side_car.algorithm)?,
             total_macs: side_car.total_macs,
             nodes,
         };
@@ -160,7 +169,7 @@ impl Kind for Algorithm {
 
     fn parse(field: &str, algorithm: u32) -> Result<u32, ParseError> {
         if algorithm > MANIFEST_ALGORITHM {
-            return Err(ParseError::unsupported(field, "1", algorithm));
+            return Err(ParseError::unsupported(field, "1 or 2", algorithm));
         }
         Positive32::parse(field, algorithm)
     }

@@ -25,6 +25,8 @@ const TIMED_OUT: &str = "timed_out";
 #[derive(Debug, Serialize)]
 pub(super) struct InspectDocument {
     pub(super) model: String,
+    /// Why there are no shares of the MACs; `null` if they were counted.
+    pub(super) macs_error: Option<String>,
     /// In the order of `--soc`.
     pub(super) chipsets: Vec<OnChipset>,
 }
@@ -138,12 +140,6 @@ impl OnChipset {
         ]
     }
 
-    /// Whether shares of the work are known.
-    fn has_macs(&self) -> bool {
-        let mut eps = self.placed.eps.values();
-        eps.any(|ep| ep.macs_share.is_some())
-    }
-
     /// Lines below the table; chipsets with the same lines share them.
     fn story(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -215,10 +211,8 @@ impl fmt::Display for InspectDocument {
             }
             write!(f, "{}", line.trim_end())?;
         }
-        if !self.chipsets.iter().any(OnChipset::has_macs) {
-            f.write_str(
-                "\n\n  NPU MACs: needs MODEL with the ending .macs.json, which docs/examples/macs.py writes",
-            )?;
+        if let Some(error) = &self.macs_error {
+            write!(f, "\n\n  NPU MACs: {error}")?;
         }
         let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (on, row) in self.chipsets.iter().zip(rows.iter().skip(1)) {

@@ -18,11 +18,13 @@ use std::{
 
 use anyhow::Context;
 use epwatch_engines::Engine;
+use epwatch_manifest::{InputShape, ManifestError, manifest_of};
 use epwatch_server::Period;
+use tempfile::NamedTempFile;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{
-    engines,
+    engines, manifest,
     output::{self, No, WrongUse},
 };
 use answer::Answer;
@@ -50,10 +52,13 @@ pub(crate) struct Args {
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_SOCS)]
     soc: Vec<SocModel>,
-    /// MACs per node of the model (JSON), as docs/examples/macs.py writes them, so that shares of the work are shown [default: MODEL with
-    /// the ending .macs.json, if that file exists].
+    /// MACs per node of the model (JSON) for the shares of the work [default: counted from MODEL, as
+    /// `epwatch manifest` does].
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+    /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
+    #[arg(long, value_name = "INPUT=DIMS", conflicts_with = "manifest")]
+    shape: Vec<InputShape>,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
@@ -76,6 +81,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let chipsets = on_each(&args, &inputs, &runtimes).await?;
     let document = InspectDocument {
         model: args.model.display().to_string(),
+        macs_error: inputs.macs_error,
         chipsets,
     };
     if args.json {
@@ -103,6 +109,10 @@ struct Inputs {
     /// Absolute, since each process has a working folder of its own.
     model: PathBuf,
     manifest: Option<PathBuf>,
+    /// Why the MACs could not be counted.
+    macs_error: Option<String>,
+    /// Keeps the file of MACs that were counted here.
+    _counted: Option<NamedTempFile>,
 }
 
 impl Inputs {
@@ -114,12 +124,8 @@ impl Inputs {
             let path = args.model.display();
             return Err(format!("MODEL {path} is empty; expected an ONNX model"));
         }
-        let beside = args.model.with_extension("macs.json");
-        let manifest = match &args.manifest {
-            Some(path) => Some(readable(path, "--manifest")?),
-            None if beside.is_file() => Some(readable(&beside, "--manifest")?),
-            None => None,
-        };
+        let given = args.manifest.as_deref();
+        let manifest = given.map(|path| readable(path, "--manifest")).transpose()?;
         if let Some(path) = &manifest {
             read_manifest(path).map_err(|error| {
                 format!(
@@ -129,12 +135,44 @@ impl Inputs {
                 )
             })?;
         }
-        if manifest.is_none() && args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_))) {
-            let text = "--fail-on macs needs the model's MACs per node: MODEL with the ending .macs.json, which \
-                        docs/examples/macs.py writes, or --manifest";
-            return Err(text.to_owned());
+        let mut inputs = Self {
+            model,
+            manifest,
+            macs_error: None,
+            _counted: None,
+        };
+        if inputs.manifest.is_none() {
+            inputs.count(args)?;
         }
-        Ok(Self { model, manifest })
+        Ok(inputs)
+    }
+
+    /// Counts the model's MACs into a file for the processes. Placements without shares are answers too, so only an
+    /// error of an argument, or one that a rule depends on, is returned.
+    fn count(&mut self, args: &Args) -> Result<(), String> {
+        let needs_macs = args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_)));
+        let shown = args.model.display();
+        match manifest_of(&self.model, &args.shape) {
+            Ok(found) => {
+                let file = manifest::temporary(&found);
+                let file = file.map_err(|error| {
+                    format!("failed to keep the MACs of MODEL {shown}: {error:#}")
+                })?;
+                self.manifest = Some(file.path().to_owned());
+                self._counted = Some(file);
+            }
+            Err(error @ ManifestError::NotOnnx { .. }) => {
+                return Err(format!("MODEL {shown} is no ONNX model: {error}"));
+            }
+            Err(error @ ManifestError::WrongShape { .. }) => return Err(error.to_string()),
+            Err(error) if needs_macs => {
+                return Err(format!(
+                    "--fail-on macs needs the MACs of MODEL {shown}: {error}"
+                ));
+            }
+            Err(error) => self.macs_error = Some(error.to_string()),
+        }
+        Ok(())
     }
 }
 

@@ -152,6 +152,35 @@ fn wrong_use_is_said_before_anything_runs() {
     check_fails(&mut inspect("a_cnn.qu8", &broken), 2, "--manifest");
 }
 
+/// Shares come from the model itself, and are those of its own side-car.
+#[test]
+fn macs_are_counted_from_the_model() {
+    let side_car = format!("--soc SM8635 --manifest {FIXTURES}/models/mixed_v2.head32.macs.json");
+    let given = json(&mut inspect("mixed_v2.head32", &side_car));
+    let counted = chipsets("mixed_v2.head32", "SM8635");
+    assert_eq!(counted[0]["eps"], given["chipsets"][0]["eps"]);
+    let share =
+        &chipsets("e_mixed.q8head32", "SM8635")[0]["eps"]["CPUExecutionProvider"]["macs_share"];
+    assert!((share.as_f64().unwrap() - 0.2743).abs() < 1e-4, "{share}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.json");
+    let words = format!(
+        "manifest {FIXTURES}/models/a_cnn_dynbatch.fp32.onnx --out {}",
+        out.display()
+    );
+    check_fails(&mut epwatch(&words), 2, "--shape x=1,3,32,32");
+    assert!(!out.exists());
+    let counted = json(&mut epwatch(&format!("{words} --shape x=2,3,32,32")));
+    assert_eq!(counted["total_macs"], 2 * (442_368 + 2 * 1_179_648 + 640));
+    let written: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    assert_eq!(written, counted);
+    let text = check_succeeds(&mut epwatch(&format!("{words} --shape x=1,3,32,32")));
+    assert!(text.contains("42.1 %  conv1"), "{text}");
+    let readme = format!("manifest {FIXTURES}/README.md --out {}", out.display());
+    check_fails(&mut epwatch(&readme), 2, "no whole ONNX model");
+}
+
 /// Exit codes that a pipeline acts on. The document is printed whatever they are.
 #[test]
 fn a_pipeline_fails_on_what_it_names() {
@@ -176,8 +205,9 @@ fn a_pipeline_fails_on_what_it_names() {
     for rule in ["", "gpu", "macs=2", "macs=101%", "macs=-1%"] {
         check_ends(&mut on("SM8635", &format!("={rule}")), 2);
     }
-    let mut without = inspect("a_cnn.qu8", "--fail-on macs=2%");
-    check_fails(&mut without, 2, "--manifest");
+    check_succeeds(&mut inspect("a_cnn.qu8", "--soc SM8650 --fail-on macs=2%"));
+    let mut symbolic = inspect("a_cnn_dynbatch.fp32", "--fail-on macs=2%");
+    check_fails(&mut symbolic, 2, "--shape x=1,3,32,32");
     let mut readme = epwatch(&format!("inspect {FIXTURES}/../../README.md"));
     check_fails(&mut readme, 2, "is no ONNX model");
     let late = check_ends(&mut inspect(model, "--soc SM8635 --timeout 1ms"), 3);
@@ -186,10 +216,17 @@ fn a_pipeline_fails_on_what_it_names() {
 
 /// A column that stays empty names the way to fill it.
 #[test]
-fn a_model_without_its_macs_names_the_script_that_counts_them() {
-    let hint = "docs/examples/macs.py";
-    let shown = |model: &str| check_succeeds(&mut inspect(model, "--soc SM8650"));
-    assert!(shown("a_cnn.qu8").contains(hint));
-    assert!(!shown("cnn.qu8").contains(hint));
-    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(hint).is_file());
+fn a_model_without_its_macs_says_how_they_are_counted() {
+    let hint = "--shape x=1,3,32,32";
+    let dynamic = "a_cnn_dynbatch.fp32";
+    let shown = |model: &str, words: &str| check_succeeds(&mut inspect(model, words));
+    assert!(shown(dynamic, "--soc SM8650").contains(hint));
+    assert!(!shown("cnn.qu8", "--soc SM8650").contains("NPU MACs:"));
+    let counted = shown(dynamic, &format!("--soc SM8650 {hint}"));
+    assert!(
+        counted.contains("Conv conv1, 42.1 % of the MACs"),
+        "{counted}"
+    );
+    let document = json(&mut inspect(dynamic, "--soc SM8650"));
+    assert!(text(&document, "macs_error").contains(hint));
 }

@@ -1,11 +1,8 @@
 //! A model that is slow in some runs, or in some launches, while its median holds.
 
-use epwatch_stats::{Bucket, SparseHistogram, mixture, order_stat::median, valley};
+use epwatch_stats::{Bucket, SLOW_RUN, SparseHistogram, mixture, order_stat::median, valley};
 
-use crate::{
-    Judged, Launch, bounds,
-    launch::{LEAST_RUNS, SLOW_RUN},
-};
+use crate::{Judged, Launch, bounds, launch::LEAST_RUNS};
 
 /// Share of slow runs from which on a launch counts: below it, spikes of a healthy phone do.
 const SLOW_SHARE: f64 = 0.08;

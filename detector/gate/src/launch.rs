@@ -1,12 +1,9 @@
 //! One launch: the run times of a process with one session, in order, and the numbers that rules compare.
 
-use epwatch_stats::{Moments, order_stat};
+use epwatch_stats::{Moments, SLOW_RUN, order_stat};
 
 /// Fewest runs of a launch after the warm-up. The p95 of fewer is their maximum.
 pub const LEAST_RUNS: usize = 20;
-
-/// A run is slow beyond this multiple of the launch's own p10; the detector's measure of a device in the field.
-pub const SLOW_RUN: f64 = 1.7;
 
 /// Scales a median absolute deviation to the standard deviation of a normal law.
 const MAD_TO_SD: f64 = 1.4826;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::histogram::{bucket_high_us, bucket_low_us};
-use epwatch_stats::{Bucket, HistogramError, Moments, SparseHistogram};
+use epwatch_stats::{Bucket, HistogramError, Moments, SLOW_RUN, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::cohort::CohortKey;
@@ -27,9 +27,6 @@ pub const MIN_RUNS_LOW: u64 = 8;
 
 /// Clean runs before p90 and p95 do; until there are so many, earlier windows are added.
 pub const MIN_RUNS_HIGH: u64 = 20;
-
-/// A run is slow beyond this multiple of its device's own p10.
-pub const SLOW_RUN: f64 = 1.7;
 
 /// Runs of a device in a window, for one firmware, input shape and placement.
 #[derive(Debug, Clone, PartialEq)]

@@ -21,6 +21,9 @@ pub mod order_stat;
 pub mod valley;
 pub mod variance_split;
 
+/// A run is slow beyond this multiple of the p10 of its own device or launch.
+pub const SLOW_RUN: f64 = 1.7;
+
 pub use histogram::{Bucket, HistogramError, SparseHistogram};
 pub use moments::Moments;
 pub use variance_split::{VarianceSplit, Weighting};

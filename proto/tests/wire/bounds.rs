@@ -391,7 +391,7 @@ fn directives() {
 fn manifest_and_recording() {
     refused! { v1::ModelManifest => ModelManifest, &samples::manifest(), |m|
         "algorithm" => { m.algorithm = 0 }
-        unsupported "algorithm" => { m.algorithm = 2 }
+        unsupported "algorithm" => { m.algorithm = 3 }
         "total_macs" => { m.total_macs = 99 }
         "total_macs" => { m.nodes[0].macs = u64::MAX }
         "nodes" => { m.nodes = n(&m.nodes[0], 100_001) }

@@ -76,6 +76,7 @@ fn chipsets_that_place_alike_have_one_fingerprint_and_others_another() {
 #[test]
 fn side_car_that_lies_is_refused() {
     let side_car = |sha: &str, total| SideCar {
+        algorithm: 1,
         model_sha256: sha.to_owned(),
         total_macs: total,
         nodes: BTreeMap::from([("a".to_owned(), 5)]),
@@ -88,6 +89,9 @@ fn side_car_that_lies_is_refused() {
     };
     check(side_car("zz", 5), "model_sha256");
     check(side_car(&"0".repeat(64), 4), "total_macs");
+    let mut newer = side_car(&"0".repeat(64), 5);
+    newer.algorithm = 3;
+    check(newer, "algorithm");
 }
 
 #[test]

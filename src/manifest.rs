@@ -1,0 +1,107 @@
+//! `epwatch manifest`: MACs per node of a model, and the side-car that the SDK reads.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, manifest_of};
+use tempfile::NamedTempFile;
+
+use crate::output::{self, WrongUse};
+
+/// Most nodes in the text; the side-car has all.
+const SHOWN_NODES: usize = 20;
+
+/// Counts the MACs of each node of a model, from its graph alone.
+///
+/// Writes the side-car MODEL.macs.json, which an app passes to the SDK, so that placements have shares
+/// of the work. Weights are not read, so external data need not be there. Exit codes: 0 counted, 2
+/// wrong use, no ONNX model, or a shape is missing.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ONNX model.
+    model: PathBuf,
+    /// The side-car to write [default: MODEL with the ending .macs.json].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Shape of an input that the model leaves open, for example input=1,3,224,224. Once for each.
+    #[arg(long, value_name = "INPUT=DIMS")]
+    shape: Vec<InputShape>,
+    /// Print the side-car too.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let manifest =
+        manifest_of(&args.model, &args.shape).map_err(|error| refused(&args.model, error))?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => side_car_of(&args.model),
+    };
+    write(&manifest, &out)?;
+    if args.json {
+        output::json(&manifest)?;
+    } else {
+        output::line(described(&manifest, &out))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the side-car into a file that ends with its handle.
+pub(crate) fn temporary(manifest: &ManifestDocument) -> anyhow::Result<NamedTempFile> {
+    let file = NamedTempFile::new()?;
+    write(manifest, file.path())?;
+    Ok(file)
+}
+
+fn write(manifest: &ManifestDocument, to: &Path) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(manifest)?;
+    text.push('\n');
+    let shown = to.display();
+    std::fs::write(to, text).with_context(|| format!("failed to write the side-car {shown}"))
+}
+
+fn side_car_of(model: &Path) -> PathBuf {
+    model.with_extension("macs.json")
+}
+
+fn refused(model: &Path, error: ManifestError) -> anyhow::Error {
+    let shown = model.display();
+    let text = match error {
+        ManifestError::Io(cause) => format!("failed to read MODEL {shown}: {cause}"),
+        error => format!("MODEL {shown}: {error}"),
+    };
+    WrongUse(text).into()
+}
+
+fn described(manifest: &ManifestDocument, out: &Path) -> String {
+    let total = manifest.side_car.total_macs;
+    let mut nodes: Vec<_> = manifest.side_car.nodes.iter().collect();
+    nodes.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let share = |macs: u64| 100.0 * macs as f64 / total.max(1) as f64;
+    let mut text = format!("{total} MACs in {} nodes: {}", nodes.len(), out.display());
+    for (name, macs) in nodes.iter().take(SHOWN_NODES) {
+        text.push_str(&format!("\n  {:>5.1} %  {name}", share(**macs)));
+    }
+    if let Some(more) = nodes
+        .len()
+        .checked_sub(SHOWN_NODES)
+        .filter(|more| *more > 0)
+    {
+        text.push_str(&format!("\n  and {more} more; the side-car has all"));
+    }
+    if manifest.unnamed_macs > 0 {
+        let share = share(manifest.unnamed_macs);
+        text.push_str(&format!(
+            "\n{share:.1} % of the MACs are in nodes without a name, which no placement can attribute"
+        ));
+    }
+    if !manifest.per_iteration.is_empty() {
+        let loops = manifest.per_iteration.join(", ");
+        text.push_str(&format!("\ncounted for one iteration: {loops}"));
+    }
+    text
+}

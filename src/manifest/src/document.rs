@@ -1,0 +1,100 @@
+//! The document of `epwatch manifest`, which is the side-car file of a model.
+
+use std::collections::BTreeMap;
+
+use epwatch_proto::{SideCar, manifest::MANIFEST_ALGORITHM};
+use serde::Serialize;
+
+use crate::{
+    count::CountedGraph,
+    fused,
+    graph::{Dim, OnnxModel},
+};
+
+/// Name and version of the document.
+pub const SCHEMA: &str = "epwatch.manifest/1";
+
+/// A model's graph in numbers. The side-car's fields come first, as the SDK reads them; others are for tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ManifestDocument {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// MACs by node name.
+    #[serde(flatten)]
+    pub side_car: SideCar,
+    /// MACs of nodes without a name; a placement cannot attribute them.
+    pub unnamed_macs: u64,
+    /// Shapes of the inputs that were counted with.
+    pub inputs: BTreeMap<String, Vec<u64>>,
+    /// Number of nodes by op.
+    pub ops: BTreeMap<String, u64>,
+    /// For each node with MACs: its tensor, and the names and tensors of nodes that a runtime may fuse into it.
+    pub aliases: BTreeMap<String, Vec<String>>,
+    /// Size of each tensor between nodes, where its shape is known.
+    pub tensor_bytes: BTreeMap<String, u64>,
+    /// Loops and scans with MACs, which are those of one iteration.
+    pub per_iteration: Vec<String>,
+}
+
+pub(crate) fn document(
+    model: &OnnxModel,
+    counted: CountedGraph,
+    sha256: String,
+) -> ManifestDocument {
+    let (graph, names) = (&model.graph, &model.names);
+    let mut total_macs = 0_u64;
+    let mut unnamed_macs = 0_u64;
+    let mut nodes: BTreeMap<String, u64> = BTreeMap::new();
+    let mut ops: BTreeMap<String, u64> = BTreeMap::new();
+    let mut aliases: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut tensor_bytes = BTreeMap::new();
+    let mut per_iteration = Vec::new();
+    let found = fused::aliases(graph, &counted.macs, names);
+    for ((node, macs), found) in graph.nodes.iter().zip(&counted.macs).zip(found) {
+        *ops.entry(node.op_type.clone()).or_default() += 1;
+        total_macs = total_macs.saturating_add(*macs);
+        if *macs > 0 {
+            if node.name.is_empty() {
+                unnamed_macs = unnamed_macs.saturating_add(*macs);
+            } else {
+                let sum = nodes.entry(node.name.clone()).or_default();
+                *sum = sum.saturating_add(*macs);
+                aliases.entry(node.name.clone()).or_default().extend(found);
+            }
+            if matches!(node.op_type.as_str(), "Loop" | "Scan") {
+                per_iteration.push(node.shown(names));
+            }
+        }
+        for output in node.outputs.iter().filter(|output| **output > 0) {
+            let tensor = counted.tensors.get(*output);
+            if let Some(bytes) = tensor.and_then(crate::tensor::Tensor::bytes) {
+                tensor_bytes.insert(names.text(*output).to_owned(), bytes);
+            }
+        }
+    }
+    let inputs = graph.inputs.iter().filter_map(|input| {
+        let dims = input.dims.as_ref()?.iter().map(|dim| match dim {
+            Dim::Fixed(size) => Some(*size),
+            Dim::Symbolic(_) => None,
+        });
+        Some((
+            names.text(input.id).to_owned(),
+            dims.collect::<Option<_>>()?,
+        ))
+    });
+    ManifestDocument {
+        schema: SCHEMA,
+        side_car: SideCar {
+            algorithm: MANIFEST_ALGORITHM,
+            model_sha256: sha256,
+            total_macs,
+            nodes,
+        },
+        unnamed_macs,
+        inputs: inputs.collect(),
+        ops,
+        aliases,
+        tensor_bytes,
+        per_iteration,
+    }
+}

@@ -1,0 +1,66 @@
+/// A model whose MACs cannot be counted.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("failed to read the model")]
+    Io(#[from] std::io::Error),
+    /// The bytes are no ONNX model.
+    #[error("the file is no whole ONNX model: {expected} expected at byte {at}")]
+    NotOnnx {
+        /// Offset in the file.
+        at: u64,
+        /// The missing piece.
+        expected: &'static str,
+    },
+    /// The graph is larger than any real one.
+    #[error("the model's graph, without weights, takes more than {} MiB", .most_bytes >> 20)]
+    TooLarge {
+        /// The bound.
+        most_bytes: usize,
+    },
+    /// An input's shape is not in the model.
+    #[error(
+        "input {input} has the shape [{shape}]; give it a fixed one with --shape {input}={example}"
+    )]
+    Symbolic {
+        /// Name of the input.
+        input: String,
+        /// The shape in the model.
+        shape: String,
+        /// The same with 1 for each dimension that is not fixed.
+        example: String,
+    },
+    /// A shape for an input that the model does not have, or that does not fit it.
+    #[error("--shape {input}={given} does not fit the model: {expected}")]
+    WrongShape {
+        /// Name of the input.
+        input: String,
+        /// The shape given.
+        given: String,
+        /// The inputs or shape in the model.
+        expected: String,
+    },
+    /// A node that computes has an input or output without a shape.
+    #[error(
+        "the MACs of {op_type} {node} are not to be had: tensor {tensor} has no fixed shape; write shapes into the \
+         model with onnx.shape_inference or onnxsim"
+    )]
+    NoShape {
+        /// Name of the node, or of its first output.
+        node: String,
+        /// For example `Conv`.
+        op_type: String,
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// A node without a counting rule.
+    #[error("the MACs of {op_type} {node} are not to be had: {why}")]
+    Uncountable {
+        /// Name of the node, or of its first output.
+        node: String,
+        /// For example `Conv`.
+        op_type: String,
+        /// Reason and way out.
+        why: &'static str,
+    },
+}

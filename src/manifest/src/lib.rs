@@ -1,0 +1,70 @@
+//! MACs per node of an ONNX model, from its graph alone.
+//!
+//! Input: a model file and, where its inputs are symbolic, their shapes. Output: a [`ManifestDocument`], which is a
+//! side-car that the SDK reads. Weights are skipped, so external data and files beyond 2 GB take no memory. A file from
+//! a stranger is refused with its place, never with a panic.
+
+mod count;
+mod document;
+mod error;
+mod fused;
+mod graph;
+mod infer;
+mod read;
+mod shapes;
+mod tensor;
+mod wire;
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use sha2::{Digest, Sha256};
+
+pub use document::{ManifestDocument, SCHEMA};
+pub use error::ManifestError;
+pub use shapes::InputShape;
+
+/// Counts the MACs of a model file.
+///
+/// # Errors
+/// The file cannot be read or is no ONNX model, an input has no fixed shape, or a node that computes cannot be counted.
+pub fn manifest_of(model: &Path, shapes: &[InputShape]) -> Result<ManifestDocument, ManifestError> {
+    let mut file = File::open(model)?;
+    let sha256 = sha256_of(&mut file)?;
+    file.seek(SeekFrom::Start(0))?;
+    counted(file, sha256, shapes)
+}
+
+fn counted(
+    file: impl Read + Seek,
+    sha256: String,
+    shapes: &[InputShape],
+) -> Result<ManifestDocument, ManifestError> {
+    let mut model = read::model(file)?;
+    shapes::fix_inputs(&mut model, shapes)?;
+    let counted = count::counted(&mut model)?;
+    Ok(document::document(&model, counted, sha256))
+}
+
+fn sha256_of(file: &mut File) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => hash.update(&buffer[..n]),
+        }
+    }
+    let digits = hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Ok(digits)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Protobuf's wire format, read from a file field by field. Fields that are not wanted are skipped by a seek.
+
+use std::io::{BufReader, Read, Seek, SeekFrom};
+
+use crate::ManifestError;
+
+/// Most memory of a graph without its weights. Models of 100,000 nodes take a third.
+pub(crate) const MOST_BYTES: usize = 40 << 20;
+
+/// Memory that a model may still take.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    pub(crate) fn new() -> Self {
+        Self { left: MOST_BYTES }
+    }
+
+    /// # Errors
+    /// More is spent than the bound.
+    pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), ManifestError> {
+        let most_bytes = MOST_BYTES;
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or(ManifestError::TooLarge { most_bytes })?;
+        Ok(())
+    }
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wired {
+    Varint(u64),
+    Fixed32(u32),
+    /// Bytes up to this offset in the file: a text, a message, or packed numbers.
+    Until(u64),
+    /// A number of 64 bits, which no field of interest has.
+    Other,
+}
+
+#[derive(Debug)]
+pub(crate) struct WireReader<R> {
+    input: BufReader<R>,
+    at: u64,
+    len: u64,
+    pub(crate) budget: Budget,
+}
+
+impl<R: Read + Seek> WireReader<R> {
+    pub(crate) fn new(mut input: R) -> Result<Self, ManifestError> {
+        let len = input.seek(SeekFrom::End(0))?;
+        input.seek(SeekFrom::Start(0))?;
+        Ok(Self {
+            input: BufReader::new(input),
+            at: 0,
+            len,
+            budget: Budget::new(),
+        })
+    }
+
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn damaged<T>(&self, expected: &'static str) -> Result<T, ManifestError> {
+        Err(ManifestError::NotOnnx {
+            at: self.at,
+            expected,
+        })
+    }
+
+    /// The next field of the message that ends there; `None` at its end.
+    pub(crate) fn field(&mut self, end: u64) -> Result<Option<(u64, Wired)>, ManifestError> {
+        if self.at >= end {
+            return match self.at == end {
+                true => Ok(None),
+                false => self.damaged("the end of a message"),
+            };
+        }
+        let key = self.varint()?;
+        let wired = match key & 7 {
+            0 => Wired::Varint(self.varint()?),
+            1 => {
+                self.skip(8, end)?;
+                Wired::Other
+            }
+            2 => {
+                let len = self.varint()?;
+                match self.at.checked_add(len) {
+                    Some(until) if until <= end => Wired::Until(until),
+                    _ => return self.damaged("a field within its message"),
+                }
+            }
+            5 => {
+                let mut bytes = [0; 4];
+                self.bytes(&mut bytes)?;
+                Wired::Fixed32(u32::from_le_bytes(bytes))
+            }
+            _ => return self.damaged("a field's key"),
+        };
+        if key >> 3 == 0 {
+            return self.damaged("a field's number");
+        }
+        Ok(Some((key >> 3, wired)))
+    }
+
+    /// Skips what is left of a field.
+    pub(crate) fn pass(&mut self, wired: Wired) -> Result<(), ManifestError> {
+        match wired {
+            Wired::Until(until) => self.skip(until - self.at, until),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn text(&mut self, until: u64) -> Result<String, ManifestError> {
+        let bytes = self.vec(until)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub(crate) fn vec(&mut self, until: u64) -> Result<Vec<u8>, ManifestError> {
+        let len = usize::try_from(until - self.at).unwrap_or(usize::MAX);
+        self.budget.spend(len)?;
+        let mut bytes = vec![0; len];
+        self.bytes(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Adds one number, or those that are packed.
+    pub(crate) fn numbers(&mut self, wired: Wired, to: &mut Vec<i64>) -> Result<(), ManifestError> {
+        let (mut next, until) = match wired {
+            Wired::Varint(number) => (Some(number), self.at),
+            Wired::Until(until) => (None, until),
+            _ => return self.damaged("integers"),
+        };
+        while next.is_some() || self.at < until {
+            let number = match next.take() {
+                Some(number) => number,
+                None => self.varint()?,
+            };
+            self.budget.spend(size_of::<i64>())?;
+            to.push(number.cast_signed());
+        }
+        Ok(())
+    }
+
+    fn varint(&mut self) -> Result<u64, ManifestError> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let mut byte = [0];
+            self.bytes(&mut byte)?;
+            number |= u64::from(byte[0] & 0x7f) << shift;
+            if byte[0] < 0x80 {
+                return Ok(number);
+            }
+        }
+        self.damaged("a number of 64 bits")
+    }
+
+    fn bytes(&mut self, to: &mut [u8]) -> Result<(), ManifestError> {
+        if self.len - self.at < to.len() as u64 {
+            self.at = self.len;
+            return self.damaged("more bytes");
+        }
+        self.input.read_exact(to)?;
+        self.at += to.len() as u64;
+        Ok(())
+    }
+
+    fn skip(&mut self, bytes: u64, end: u64) -> Result<(), ManifestError> {
+        let Ok(relative) = i64::try_from(bytes) else {
+            return self.damaged("a shorter field");
+        };
+        if end - self.at < bytes || end > self.len {
+            return self.damaged("more bytes");
+        }
+        self.input.seek_relative(relative)?;
+        self.at += bytes;
+        Ok(())
+    }
+}
