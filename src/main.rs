@@ -14,6 +14,7 @@ mod directive;
 mod engines;
 mod environment;
 mod folder_lock;
+mod gate;
 mod inspect;
 mod ledger;
 mod load;
@@ -75,6 +76,7 @@ enum Command {
     Migrate(migrate::Args),
     Directive(directive::Args),
     Engines(engines::Args),
+    Gate(gate::Args),
     Inspect(inspect::Args),
     Load(load::Args),
     Manifest(manifest::Args),
@@ -112,6 +114,7 @@ fn default_logs(command: &Command) -> LevelFilter {
     match command {
         Command::Demo(_)
         | Command::DemoDevice
+        | Command::Gate(_)
         | Command::Inspect(_)
         | Command::InspectSession(_)
         | Command::Load(_) => LevelFilter::WARN,
@@ -132,6 +135,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Directive(args) => Box::pin(directive::run(args)),
         Command::Migrate(args) => Box::pin(migrate::run(args)),
         Command::Engines(args) => Box::pin(until_interrupted(engines::run(args))),
+        Command::Gate(args) => Box::pin(until_interrupted(gate::run(args))),
         Command::Inspect(args) => Box::pin(until_interrupted(inspect::run(args))),
         Command::Page(args) => Box::pin(page::run(args)),
         Command::Load(args) => Box::pin(load::run(args)),

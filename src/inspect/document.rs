@@ -23,7 +23,7 @@ const TIMED_OUT: &str = "timed_out";
 
 /// The one document of `inspect --json`.
 #[derive(Debug, Serialize)]
-pub(super) struct InspectDocument {
+pub(crate) struct InspectDocument {
     pub(super) model: String,
     /// Why there are no shares of the MACs; `null` if they were counted.
     pub(super) macs_error: Option<String>,

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// Rule of a pipeline for a chipset. A session that cannot be made breaks every rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum FailOn {
+pub(crate) enum FailOn {
     /// A computing node on the CPU.
     Cpu,
     /// A session that cannot be made.
@@ -17,16 +17,18 @@ impl FromStr for FailOn {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let percent = text
-            .strip_prefix("macs=")
-            .and_then(|t| t.strip_suffix('%'))
-            .and_then(|t| t.parse::<f64>().ok())
-            .filter(|percent| (0.0..=100.0).contains(percent));
-        match (text, percent) {
+        let share = text.strip_prefix("macs=").and_then(share_of_percent);
+        match (text, share) {
             ("cpu", _) => Ok(Self::Cpu),
             ("failed", _) => Ok(Self::Failed),
-            (_, Some(percent)) => Ok(Self::Macs(percent / 100.0)),
+            (_, Some(share)) => Ok(Self::Macs(share)),
             _ => Err("expected cpu, failed or for example macs=2%".to_owned()),
         }
     }
+}
+
+/// Reads a percentage as a share, 0 to 1.
+pub(crate) fn share_of_percent(text: &str) -> Option<f64> {
+    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }

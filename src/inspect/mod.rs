@@ -28,9 +28,11 @@ use crate::{
     output::{self, No, WrongUse},
 };
 use answer::Answer;
-use chipset::SocModel;
-use document::{InspectDocument, OnChipset};
+pub(crate) use chipset::SocModel;
+pub(crate) use document::InspectDocument;
+use document::OnChipset;
 use fail_on::FailOn;
+pub(crate) use fail_on::share_of_percent;
 use session::{Runtimes, read_manifest};
 
 /// The default chipsets: one of each HTP generation in the field, with FP16 and without.
@@ -48,42 +50,47 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
-    model: PathBuf,
+    pub(crate) model: PathBuf,
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_SOCS)]
-    soc: Vec<SocModel>,
+    pub(crate) soc: Vec<SocModel>,
     /// MACs per node of the model (JSON) for the shares of the work [default: counted from MODEL, as
     /// `epwatch manifest` does].
     #[arg(long, value_name = "FILE")]
-    manifest: Option<PathBuf>,
+    pub(crate) manifest: Option<PathBuf>,
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS", conflicts_with = "manifest")]
-    shape: Vec<InputShape>,
+    pub(crate) shape: Vec<InputShape>,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
-    timeout: Period,
+    pub(crate) timeout: Period,
     /// Exit with 1 if a chipset breaks a rule: cpu (a node that computes is on the CPU), failed (no
     /// session), macs=2% (more than 2 % of the MACs on the CPU). A failed session breaks each rule.
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
-    fail_on: Vec<FailOn>,
+    pub(crate) fail_on: Vec<FailOn>,
     /// Print one JSON document.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let inputs = Inputs::check(&args).map_err(WrongUse)?;
+/// Inspects the model on each chipset.
+pub(crate) async fn inspected(args: &Args) -> anyhow::Result<InspectDocument> {
+    let inputs = Inputs::check(args).map_err(WrongUse)?;
     let ort = engines::ensure(Engine::OnnxRuntime).await?;
     let qnn = engines::ensure(Engine::OnnxRuntimeQnn)
         .await
         .context("without QNN and its emulator there is no chipset to look at")?;
     let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
-    let chipsets = on_each(&args, &inputs, &runtimes).await?;
-    let document = InspectDocument {
+    let chipsets = on_each(args, &inputs, &runtimes).await?;
+    Ok(InspectDocument {
         model: args.model.display().to_string(),
         macs_error: inputs.macs_error,
         chipsets,
-    };
+    })
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let document = inspected(&args).await?;
     if args.json {
         output::json(&document)?;
     } else {

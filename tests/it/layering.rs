@@ -27,7 +27,7 @@ const MAY_USE: &str = "
     page: proto store
     faults: collector engines proto server store
     detection: detector fleet proto server stats
-    epwatch: collector detector engines fleet manifest page proto sdk server stats store
+    epwatch: collector detector engines fleet gate manifest page proto sdk server stats store
 ";
 
 /// Crates that ship into apps, so that their features are few and their own.

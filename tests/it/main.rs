@@ -10,6 +10,7 @@ mod directives;
 mod examples;
 mod faults;
 mod fleet;
+mod gate;
 mod inspect;
 mod layering;
 mod load;

@@ -1,9 +1,11 @@
 //! Judges a model before it ships, from launches that were measured elsewhere.
 //!
-//! Input: run times of launches, and layer counts. Output: a [`Judged`] with the numbers behind it. No I/O, no clock,
+//! Input: placements, run times of launches, and layer counts. Output: a [`verdict::Verdict`] or a [`Judged`] with the numbers behind it. No I/O, no clock,
 //! no randomness. A launch (a process with one session) is the unit: runs of one launch share its clocks and its heat,
 //! so they are not independent, and a test over runs fails unchanged models.
 //!
+//! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics.
+//! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
@@ -16,7 +18,11 @@ mod judged;
 pub mod launch;
 pub mod layers;
 pub mod limits;
+pub mod placement;
+pub mod policy;
+pub mod report;
 pub mod unpaired;
+pub mod verdict;
 
 pub use judged::Judged;
 pub use launch::Launch;

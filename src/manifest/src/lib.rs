@@ -17,7 +17,7 @@ mod wire;
 
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read, Seek},
     path::Path,
 };
 
@@ -32,10 +32,8 @@ pub use shapes::InputShape;
 /// # Errors
 /// The file cannot be read or is no ONNX model, an input has no fixed shape, or a node that computes cannot be counted.
 pub fn manifest_of(model: &Path, shapes: &[InputShape]) -> Result<ManifestDocument, ManifestError> {
-    let mut file = File::open(model)?;
-    let sha256 = sha256_of(&mut file)?;
-    file.seek(SeekFrom::Start(0))?;
-    counted(file, sha256, shapes)
+    let sha256 = sha256_of_file(model)?;
+    counted(File::open(model)?, sha256, shapes)
 }
 
 fn counted(
@@ -49,7 +47,12 @@ fn counted(
     Ok(document::document(&model, counted, sha256))
 }
 
-fn sha256_of(file: &mut File) -> io::Result<String> {
+/// Returns the SHA-256 of a file, hexadecimal.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn sha256_of_file(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -1,0 +1,281 @@
+//! Judges a placement as `epwatch inspect --json` reports it. Needs no statistics: a placement has one answer for a
+//! model, a chipset and a runtime.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::{
+    policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
+    verdict::{Check, FailingNode, Outcome, PlacementNumbers},
+};
+
+const NPU: &str = "QNNExecutionProvider";
+
+/// The document of `inspect --json`, as far as it is judged.
+#[derive(Debug, Clone, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct Inspected {
+    pub macs_error: Option<String>,
+    pub chipsets: Vec<InspectedChipset>,
+}
+
+/// A chipset of `inspect --json`.
+#[derive(Debug, Clone, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct InspectedChipset {
+    pub chipset: String,
+    pub soc_model: String,
+    pub session: String,
+    pub error: Option<String>,
+    pub eps: BTreeMap<String, InspectedEp>,
+    pub cpu_nodes: Vec<InspectedNode>,
+    pub fingerprint_normalised: Option<String>,
+    pub reasons: Vec<InspectedReason>,
+}
+
+/// An EP of `inspect --json`.
+#[derive(Debug, Clone, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct InspectedEp {
+    pub nodes: u32,
+    pub partitions: Option<u32>,
+    pub macs_share: Option<f64>,
+}
+
+/// A CPU node of `inspect --json`.
+#[derive(Debug, Clone, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct InspectedNode {
+    pub name: String,
+    pub op_type: String,
+    pub reason: String,
+    pub reason_text: Option<String>,
+    pub macs_share: Option<f64>,
+    pub benign: bool,
+}
+
+/// A reason of `inspect --json`.
+#[derive(Debug, Clone, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct InspectedReason {
+    pub code: String,
+    pub fix: String,
+}
+
+impl InspectedChipset {
+    /// For example `SM8650`, or `QNN 113` for a number without a name.
+    pub fn shown(&self) -> String {
+        match self.chipset.as_str() {
+            "unknown" => format!("QNN {}", self.soc_model),
+            chipset => chipset.to_owned(),
+        }
+    }
+
+    /// The placement in numbers; `None` without a session.
+    pub fn numbers(&self) -> Option<PlacementNumbers> {
+        let npu = self.eps.get(NPU);
+        let shares: Vec<f64> = self.eps.values().filter_map(|ep| ep.macs_share).collect();
+        (self.session == "ok").then(|| PlacementNumbers {
+            npu_macs: self.npu_macs(),
+            macs_attributed: (!shares.is_empty()).then(|| shares.iter().sum::<f64>().min(1.0)),
+            npu_nodes: npu.map_or(0, |npu| npu.nodes),
+            partitions: npu.and_then(|npu| npu.partitions).unwrap_or(0),
+            cpu_nodes: self.computing().count(),
+            fingerprint_normalised: self.fingerprint_normalised.clone(),
+        })
+    }
+
+    /// Judges the placement. Without a session this is the only check.
+    pub fn judge(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Vec<Check> {
+        let session = self.session_check();
+        if session.result != Outcome::Pass {
+            return vec![session];
+        }
+        vec![
+            session,
+            self.macs_check(limits, macs_error),
+            self.partitions_check(limits),
+            self.ops_check(limits),
+        ]
+    }
+
+    fn computing(&self) -> impl Iterator<Item = &InspectedNode> {
+        self.cpu_nodes.iter().filter(|node| !node.benign)
+    }
+
+    fn session_check(&self) -> Check {
+        let error = self.error.as_deref().unwrap_or("no reason is given");
+        let mut check = check("session");
+        (check.result, check.why) = match self.session.as_str() {
+            "ok" => (Outcome::Pass, "the session was made".to_owned()),
+            "failed" => {
+                let fixes = self.reasons.iter().filter(|why| why.code != "unknown");
+                let fixes: Vec<&str> = fixes.map(|why| why.fix.as_str()).collect();
+                let text = format!("no session: {error} {}", fixes.join(" "));
+                (Outcome::Fail, text.trim_end().to_owned())
+            }
+            _ => (Outcome::Undecided, format!("no answer: {error}")),
+        };
+        check
+    }
+
+    /// The share on the NPU, also where no MACs are known but one side has every node that computes.
+    fn npu_macs(&self) -> Option<f64> {
+        let npu = self.eps.get(NPU).filter(|npu| npu.nodes > 0);
+        match (npu, self.computing().next()) {
+            (Some(_), None) => Some(1.0),
+            (None, Some(_)) => Some(0.0),
+            (None, None) => None,
+            (Some(npu), Some(_)) => {
+                let of_all = self.eps.values().filter_map(|ep| ep.macs_share);
+                npu.macs_share.filter(|_| of_all.sum::<f64>() > 0.0)
+            }
+        }
+    }
+
+    fn macs_check(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Check {
+        let limit = limits.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS);
+        let mut check = check("npu_macs");
+        check.value = self.npu_macs();
+        check.limit = Some(limit);
+        let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
+        let off: f64 = off.filter_map(|(_, ep)| ep.macs_share).sum();
+        let has_npu = self.eps.get(NPU).is_some_and(|npu| npu.nodes > 0);
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        (check.result, check.why) = match check.value {
+            Some(npu) if npu >= limit => (
+                Outcome::Pass,
+                format!("{} of the MACs on the NPU", percent(npu)),
+            ),
+            Some(_) if !has_npu => (
+                Outcome::Fail,
+                "the whole graph is on the CPU, and the session reports success".to_owned(),
+            ),
+            Some(npu) if 1.0 - off < limit => (
+                Outcome::Fail,
+                format!(
+                    "{} of the MACs on the NPU; at least {}",
+                    percent(npu),
+                    percent(limit)
+                ),
+            ),
+            Some(npu) => (
+                Outcome::Undecided,
+                format!(
+                    "{} of the MACs are on the NPU and {} have no node; name the model's nodes",
+                    percent(npu),
+                    percent(1.0 - npu - off)
+                ),
+            ),
+            None if limit == 0.0 => (Outcome::Skip, "min_npu_macs is 0".to_owned()),
+            None if self.cpu_nodes.is_empty() => {
+                (Outcome::Undecided, "no EP has a node".to_owned())
+            }
+            None => {
+                let why = macs_error.unwrap_or("the model has none, or its nodes have no names");
+                (Outcome::Undecided, format!("the MACs are not known: {why}"))
+            }
+        };
+        if check.result != Outcome::Pass {
+            check.nodes = self.nodes(|node| !node.benign);
+        }
+        check
+    }
+
+    fn partitions_check(&self, limits: &PlacementLimits) -> Check {
+        let npu = self.eps.get(NPU);
+        let found = npu.and_then(|npu| npu.partitions).unwrap_or(0);
+        let mut check = check("partitions");
+        check.value = Some(f64::from(found));
+        check.limit = limits.max_partitions.map(f64::from);
+        (check.result, check.why) = match limits.max_partitions {
+            Some(most) if found > most => (
+                Outcome::Fail,
+                format!("{found} partitions on the NPU; at most {most}"),
+            ),
+            None if found > 1 => (
+                Outcome::Warn,
+                format!("{found} partitions on the NPU; max_partitions makes this a limit"),
+            ),
+            _ => (Outcome::Pass, format!("{found} on the NPU")),
+        };
+        if check.result != Outcome::Pass {
+            check.nodes = self.nodes(|node| !node.benign);
+        }
+        check
+    }
+
+    fn ops_check(&self, limits: &PlacementLimits) -> Check {
+        let has = |ops: &Option<Vec<String>>, op: &String| {
+            ops.as_ref().is_some_and(|ops| ops.contains(op))
+        };
+        let forbidden = |node: &&InspectedNode| has(&limits.forbidden_cpu_ops, &node.op_type);
+        let strange = |node: &&InspectedNode| {
+            limits.allowed_cpu_ops.is_some()
+                && !node.benign
+                && !has(&limits.allowed_cpu_ops, &node.op_type)
+        };
+        let broken = |node: &&InspectedNode| forbidden(node) || strange(node);
+        let mut check = check("cpu_ops");
+        let (n, all) = (
+            self.cpu_nodes.iter().filter(broken).count(),
+            self.computing().count(),
+        );
+        check.value = Some(if n > 0 { n } else { all } as f64);
+        (check.result, check.why) = match (n, all) {
+            (1.., _) => {
+                check.nodes = self.nodes(|node| broken(&node));
+                (
+                    Outcome::Fail,
+                    format!("{n} nodes on the CPU that the policy does not allow there"),
+                )
+            }
+            (0, 1..) if limits.allowed_cpu_ops.is_none() => {
+                check.nodes = self.nodes(|node| !node.benign);
+                (
+                    Outcome::Warn,
+                    format!("{all} nodes compute on the CPU; allowed_cpu_ops makes this a limit"),
+                )
+            }
+            _ => (
+                Outcome::Pass,
+                format!("{all} nodes compute on the CPU, all of them allowed"),
+            ),
+        };
+        check
+    }
+
+    /// These CPU nodes, the largest share of the MACs first.
+    fn nodes(&self, keep: impl Fn(&InspectedNode) -> bool) -> Vec<FailingNode> {
+        let kept = self.cpu_nodes.iter().filter(|node| keep(node));
+        let fix_of = |code: &str| {
+            let named = self.reasons.iter().filter(|why| why.code != "unknown");
+            named.into_iter().find(|why| why.code == code)
+        };
+        let mut nodes: Vec<FailingNode> = kept
+            .map(|node| FailingNode {
+                name: node.name.clone(),
+                op_type: node.op_type.clone(),
+                reason: node.reason.clone(),
+                reason_text: node.reason_text.clone(),
+                macs_share: node.macs_share,
+                fix: fix_of(&node.reason).map(|why| why.fix.clone()),
+            })
+            .collect();
+        let share = |node: &FailingNode| node.macs_share.unwrap_or(0.0);
+        nodes.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        nodes
+    }
+}
+
+fn check(id: &'static str) -> Check {
+    Check {
+        id,
+        result: Outcome::Pass,
+        value: None,
+        limit: None,
+        why: String::new(),
+        nodes: Vec::new(),
+    }
+}

@@ -1,0 +1,146 @@
+//! The policy file: limits, by chipset where they differ, and the model file of each chipset.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::Deserialize;
+
+/// Least share of the MACs on the NPU where a policy has no other.
+pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
+
+/// A policy that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// No TOML, an unknown key or a value of another type. The message has line and column.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// A share that is none.
+    #[error("{key} is {value}; expected a share from 0 to 1, for example 0.98 for 98 %")]
+    NoShare {
+        /// Path of the key.
+        key: String,
+        /// The value.
+        value: f64,
+    },
+}
+
+/// Limits of a gate. Without a file all are the defaults.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Limits of the placement.
+    pub placement: PlacementLimits,
+    /// Limits of single chipsets, which replace those of `placement` key by key.
+    pub chipset: BTreeMap<String, ChipsetLimits>,
+    /// Model file of each chipset, or of the `default`. Relative to the policy's folder.
+    pub variants: BTreeMap<String, PathBuf>,
+}
+
+/// Limits of one chipset.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChipsetLimits {
+    /// Limits of the placement.
+    pub placement: PlacementLimits,
+}
+
+/// Limits of a placement. A limit that is not set is not checked, except for the share of the MACs.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlacementLimits {
+    /// Least share of the MACs on the NPU, 0 to 1.
+    pub min_npu_macs: Option<f64>,
+    /// Most partitions on the NPU. More than one is a warning without it.
+    pub max_partitions: Option<u32>,
+    /// Ops that may compute on the CPU; any other one there fails.
+    pub allowed_cpu_ops: Option<Vec<String>>,
+    /// Ops that may not be on the CPU.
+    pub forbidden_cpu_ops: Option<Vec<String>>,
+}
+
+impl Policy {
+    /// Reads a policy file.
+    ///
+    /// # Errors
+    /// Unknown keys, values of another type, and shares outside 0 to 1.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let policy: Self = toml::from_str(text)?;
+        policy.placement.check("placement")?;
+        for (chipset, limits) in &policy.chipset {
+            let key = format!("chipset.{chipset}.placement");
+            limits.placement.check(&key)?;
+        }
+        Ok(policy)
+    }
+
+    /// Names of chipsets in the file.
+    pub fn chipsets(&self) -> impl Iterator<Item = &str> {
+        let variants = self.variants.keys().filter(|name| *name != "default");
+        self.chipset.keys().chain(variants).map(String::as_str)
+    }
+
+    /// Limits of a chipset's placement.
+    pub fn placement_on(&self, chipset: &str) -> PlacementLimits {
+        let (all, own) = (&self.placement, self.chipset.get(chipset));
+        let own = own.map(|own| own.placement.clone()).unwrap_or_default();
+        PlacementLimits {
+            min_npu_macs: own.min_npu_macs.or(all.min_npu_macs),
+            max_partitions: own.max_partitions.or(all.max_partitions),
+            allowed_cpu_ops: own.allowed_cpu_ops.or_else(|| all.allowed_cpu_ops.clone()),
+            forbidden_cpu_ops: own
+                .forbidden_cpu_ops
+                .or_else(|| all.forbidden_cpu_ops.clone()),
+        }
+    }
+}
+
+impl PlacementLimits {
+    fn check(&self, path: &str) -> Result<(), PolicyError> {
+        match self.min_npu_macs {
+            Some(value) if !(0.0..=1.0).contains(&value) => Err(PolicyError::NoShare {
+                key: format!("{path}.min_npu_macs"),
+                value,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chipset_replaces_single_limits() {
+        let policy = Policy::parse(
+            "[placement]\nmin_npu_macs = 0.9\nmax_partitions = 1\n\
+             [chipset.SM8635.placement]\nmin_npu_macs = 0.7\nallowed_cpu_ops = ['TopK']\n\
+             [variants]\nSM8650 = 'a.onnx'\ndefault = 'b.onnx'\n",
+        )
+        .unwrap();
+        let own = policy.placement_on("SM8635");
+        assert_eq!((own.min_npu_macs, own.max_partitions), (Some(0.7), Some(1)));
+        assert_eq!(own.allowed_cpu_ops, Some(vec!["TopK".to_owned()]));
+        assert_eq!(policy.placement_on("SM8650"), policy.placement);
+        assert_eq!(policy.chipsets().collect::<Vec<_>>(), ["SM8635", "SM8650"]);
+    }
+
+    #[test]
+    fn unknown_keys_and_shares_beyond_one_are_refused() {
+        for (text, words) in [
+            ("[placement]\nmin_npu_mac = 0.9", "min_npu_mac"),
+            ("[placment]", "placment"),
+            ("[latency]\ncv_max = 0.08", "latency"),
+            ("[chipset.SM8635]\nmax_partitions = 1", "max_partitions"),
+            ("[placement]\nmin_npu_macs = 98", "0.98 for 98 %"),
+            (
+                "[chipset.A.placement]\nmin_npu_macs = nan",
+                "chipset.A.placement.min_npu_macs",
+            ),
+            ("[placement]\nmax_partitions = -1", "max_partitions"),
+            ("\u{0}", "line 1"),
+        ] {
+            let error = Policy::parse(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Workflow commands of GitHub Actions, which mark a pull request.
+
+use crate::verdict::{Outcome, Verdict};
+
+/// Most annotations that GitHub shows of a step.
+const MOST: usize = 10;
+
+/// Returns at most ten lines, `::error` before `::warning`.
+pub fn annotations(verdict: &Verdict) -> String {
+    let commands = [
+        ("error", Outcome::Fail),
+        ("error", Outcome::Undecided),
+        ("warning", Outcome::Warn),
+    ];
+    let mut lines = Vec::new();
+    for (command, outcome) in commands {
+        for (target, check) in verdict.with(outcome) {
+            let worst = check.nodes.first().map(|node| format!("; {}", node.line()));
+            lines.push(format!(
+                "::{command} file={},title={}::{}",
+                property(&target.model.path),
+                property(&format!("{} {}", target.chipset, check.id)),
+                data(&format!("{}{}", check.why, worst.unwrap_or_default()))
+            ));
+        }
+    }
+    lines.truncate(MOST);
+    lines.join("\n")
+}
+
+fn data(text: &str) -> String {
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    data(text).replace(':', "%3A").replace(',', "%2C")
+}

@@ -1,0 +1,69 @@
+//! The report as JUnit XML, which CI servers show as tests: a suite is a chipset, a case is a check.
+
+use crate::verdict::{Check, Outcome, Verdict};
+
+/// Returns the verdict as one XML document. What was not checked is a skipped case of each suite.
+pub fn junit(verdict: &Verdict) -> String {
+    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    for target in &verdict.targets {
+        let count = |outcome| target.checks.iter().filter(|c| c.result == outcome).count();
+        let name = escaped(&target.chipset);
+        text.push_str(&format!(
+            "<testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\">\n",
+            target.checks.len() + verdict.not_checked.len(),
+            count(Outcome::Fail),
+            count(Outcome::Undecided),
+            count(Outcome::Skip) + verdict.not_checked.len(),
+        ));
+        let mut case = |id: &str, inner: String| {
+            text.push_str(&format!(
+                "<testcase classname=\"epwatch.gate.{name}\" name=\"{}\">{inner}</testcase>\n",
+                escaped(id)
+            ));
+        };
+        for not in &verdict.not_checked {
+            let why = escaped(not.why);
+            case(not.id, format!("<skipped message=\"{why}\"/>"));
+        }
+        for check in &target.checks {
+            case(check.id, inner(check));
+        }
+        text.push_str("</testsuite>\n");
+    }
+    text.push_str("</testsuites>\n");
+    text
+}
+
+fn inner(check: &Check) -> String {
+    let why = escaped(&check.why);
+    let lines: Vec<String> = check
+        .nodes
+        .iter()
+        .map(|node| escaped(&node.line()))
+        .collect();
+    let lines = lines.join("\n");
+    match check.result {
+        Outcome::Pass => String::new(),
+        Outcome::Warn => format!("<system-out>{why}\n{lines}</system-out>"),
+        Outcome::Skip => format!("<skipped message=\"{why}\"/>"),
+        Outcome::Undecided => format!("<error message=\"{why}\">{lines}</error>"),
+        Outcome::Fail => format!("<failure message=\"{why}\">{lines}</failure>"),
+    }
+}
+
+/// Escapes markup, and drops characters that XML 1.0 does not have.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => {}
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}

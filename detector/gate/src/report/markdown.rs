@@ -1,0 +1,84 @@
+//! The report for a pull request's summary.
+
+use super::{SHOWN_NODES, clean, not_checked};
+use crate::verdict::{Check, Outcome, Target, Verdict};
+
+/// Most bytes of a summary; GitHub refuses one of 1 MiB or more.
+const MOST_BYTES: usize = 1_000_000;
+
+/// Returns the verdict in GitHub's Markdown: what failed comes first, then a table of all checks.
+pub fn markdown(verdict: &Verdict) -> String {
+    let mut text = format!(
+        "## epwatch gate: {}\n\nNot checked: {}\n",
+        verdict.result.as_str(),
+        not_checked(verdict)
+    );
+    for outcome in [Outcome::Fail, Outcome::Undecided, Outcome::Warn] {
+        for (target, check) in verdict.with(outcome) {
+            let section = section(target, check);
+            if text.len() + section.len() > MOST_BYTES / 2 {
+                text.push_str("\nMore is in the JSON document.\n");
+                break;
+            }
+            text.push_str(&section);
+        }
+    }
+    text.push_str("\n| chipset | model | check | result | |\n|---|---|---|---|---|\n");
+    for target in &verdict.targets {
+        for check in &target.checks {
+            let row = format!(
+                "| {} | {} | {} | {} | {} |\n",
+                escaped(&target.chipset),
+                escaped(&target.model.path),
+                check.id,
+                check.result.as_str(),
+                escaped(&check.why)
+            );
+            if text.len() + row.len() > MOST_BYTES {
+                return text;
+            }
+            text.push_str(&row);
+        }
+    }
+    text
+}
+
+fn section(target: &Target, check: &Check) -> String {
+    let mut text = format!(
+        "\n### {} {}: {}\n\n{}\n\n",
+        escaped(&target.chipset),
+        check.id,
+        check.result.as_str(),
+        escaped(&check.why)
+    );
+    for (at, node) in check.nodes.iter().enumerate() {
+        if at == SHOWN_NODES {
+            let more = check.nodes.len() - SHOWN_NODES;
+            text.push_str(&format!("\n<details><summary>{more} more</summary>\n\n"));
+        }
+        text.push_str(&format!("- {}\n", escaped(&node.line())));
+    }
+    if check.nodes.len() > SHOWN_NODES {
+        text.push_str("\n</details>\n");
+    }
+    for fix in check.fixes() {
+        text.push_str(&format!("\nFix: {}\n", escaped(fix)));
+    }
+    text
+}
+
+/// Escapes all that Markdown and HTML give a meaning.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in clean(text).chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '!' | '#' | '~' | '@' => {
+                out.extend(['\\', c])
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,210 @@
+//! The result of a gate: the document `epwatch.gate/1`, which all reports are written from.
+
+use serde::Serialize;
+
+/// Name and version of the document.
+pub const SCHEMA: &str = "epwatch.gate/1";
+
+/// The result of a check, and of all together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Outcome {
+    Pass,
+    Warn,
+    Skip,
+    Undecided,
+    Fail,
+}
+
+impl Outcome {
+    /// The word in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Skip => "skip",
+            Self::Undecided => "undecided",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// Something that the gate did not look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct NotChecked {
+    /// For example `latency`.
+    pub id: &'static str,
+    /// The reason, in a few words.
+    pub why: &'static str,
+}
+
+/// The model on all targets.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// `pass`, `fail` or `undecided`.
+    pub result: Outcome,
+    /// Comes first in each report.
+    pub not_checked: Vec<NotChecked>,
+    /// The policy file; `None` for the defaults.
+    pub policy: Option<GatedFile>,
+    /// The program.
+    pub tool: Tool,
+    /// In the order of the command line.
+    pub targets: Vec<Target>,
+}
+
+/// A file that the result depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GatedFile {
+    /// As on the command line.
+    pub path: String,
+    /// Hexadecimal.
+    pub sha256: String,
+}
+
+/// The program that judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tool {
+    /// For example `0.1.0`.
+    pub version: String,
+}
+
+/// A model on one chipset.
+#[derive(Debug, Clone, Serialize)]
+pub struct Target {
+    /// For example `SM8650`.
+    pub chipset: String,
+    /// The chipset's own file, if the policy has variants.
+    pub model: GatedFile,
+    /// `emulator`.
+    pub source: &'static str,
+    /// Where the nodes are; `None` without a session.
+    pub placement: Option<PlacementNumbers>,
+    /// In a fixed order.
+    pub checks: Vec<Check>,
+}
+
+/// A placement in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlacementNumbers {
+    /// Share of the MACs on the NPU, 0 to 1; `None` if they could not be counted.
+    pub npu_macs: Option<f64>,
+    /// Share of the MACs that has a node, 0 to 1.
+    pub macs_attributed: Option<f64>,
+    /// Nodes on the NPU.
+    pub npu_nodes: u32,
+    /// Partitions on the NPU.
+    pub partitions: u32,
+    /// Nodes on the CPU that compute.
+    pub cpu_nodes: usize,
+    /// Fingerprint of the computing nodes.
+    pub fingerprint_normalised: Option<String>,
+}
+
+/// One rule on one target.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// For example `npu_macs`.
+    pub id: &'static str,
+    /// The result.
+    pub result: Outcome,
+    /// The measured number.
+    pub value: Option<f64>,
+    /// The policy's number.
+    pub limit: Option<f64>,
+    /// The sentence for people.
+    pub why: String,
+    /// Nodes that the result rests on, the largest share of the MACs first.
+    pub nodes: Vec<FailingNode>,
+}
+
+/// A node on the CPU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FailingNode {
+    /// Name in the model; may be empty.
+    pub name: String,
+    /// For example `Gemm`.
+    pub op_type: String,
+    /// Reason code of `inspect`.
+    pub reason: String,
+    /// The sentence of QNN's validator, if there is one.
+    pub reason_text: Option<String>,
+    /// Share of the model's MACs, 0 to 1.
+    pub macs_share: Option<f64>,
+    /// The way out for this reason.
+    pub fix: Option<String>,
+}
+
+impl Verdict {
+    /// Puts the targets' checks together: one that fails decides, then one that is undecided.
+    pub fn new(
+        version: &str,
+        policy: Option<GatedFile>,
+        not_checked: Vec<NotChecked>,
+        targets: Vec<Target>,
+    ) -> Self {
+        let has = |outcome| {
+            let mut checks = targets.iter().flat_map(|target| &target.checks);
+            checks.any(|check| check.result == outcome)
+        };
+        let result = if has(Outcome::Fail) {
+            Outcome::Fail
+        } else if has(Outcome::Undecided) || targets.is_empty() {
+            Outcome::Undecided
+        } else {
+            Outcome::Pass
+        };
+        Self {
+            schema: SCHEMA,
+            result,
+            not_checked,
+            policy,
+            tool: Tool {
+                version: version.to_owned(),
+            },
+            targets,
+        }
+    }
+
+    /// Checks with this result, each with its target.
+    pub fn with(&self, outcome: Outcome) -> impl Iterator<Item = (&Target, &Check)> {
+        let each = self.targets.iter();
+        let checks = each.flat_map(|target| target.checks.iter().map(move |check| (target, check)));
+        checks.filter(move |(_, check)| check.result == outcome)
+    }
+}
+
+impl Check {
+    /// Ways out of the reasons, each once.
+    pub(crate) fn fixes(&self) -> Vec<&str> {
+        let mut fixes: Vec<&str> = Vec::new();
+        for fix in self.nodes.iter().filter_map(|node| node.fix.as_deref()) {
+            if !fixes.contains(&fix) {
+                fixes.push(fix);
+            }
+        }
+        fixes
+    }
+}
+
+impl FailingNode {
+    /// For example `Gemm head_fc1, 27.2 % of the MACs: fp16_not_supported: Failed to add node.`
+    pub(crate) fn line(&self) -> String {
+        let name = match self.name.as_str() {
+            "" => "(unnamed)",
+            name => name,
+        };
+        let mut line = format!("{} {name}", self.op_type);
+        if let Some(share) = self.macs_share.filter(|share| *share > 0.0) {
+            line.push_str(&format!(", {:.1} % of the MACs", 100.0 * share));
+        }
+        line.push_str(&format!(": {}", self.reason));
+        if let Some(text) = &self.reason_text {
+            line.push_str(&format!(": {text}"));
+        }
+        line
+    }
+}

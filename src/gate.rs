@@ -1,0 +1,241 @@
+//! `epwatch gate`: judges a model's placement on each chipset before it ships.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    str::FromStr,
+};
+
+use anyhow::Context;
+use epwatch_gate::{
+    placement::Inspected,
+    policy::{PlacementLimits, Policy},
+    report,
+    verdict::{GatedFile, NotChecked, Outcome, Target, Verdict},
+};
+use epwatch_manifest::InputShape;
+use epwatch_proto::ModelHash;
+use epwatch_server::Period;
+
+use crate::{
+    inspect::{self, SocModel},
+    output::{self, No, WrongUse},
+};
+
+/// Parts of a model's behaviour that an emulator does not have.
+const NOT_CHECKED: [NotChecked; 3] = [
+    NotChecked {
+        id: "latency",
+        why: "run times of an emulator mean nothing",
+    },
+    NotChecked {
+        id: "outputs",
+        why: "nothing is run",
+    },
+    NotChecked {
+        id: "crossings",
+        why: "bytes between NPU and CPU are not counted",
+    },
+];
+
+/// Fails a pipeline if a model would leave the NPU on a chipset.
+///
+/// Needs no phone: the placement comes from the real QNN EP and its op validator on this machine
+/// (Linux x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first.
+/// docs/gate.md has the policy's keys and what a gate cannot see.
+///
+/// Exit codes: 0 passed, with warnings too; 1 failed; 2 wrong use, no ONNX model, or a policy that
+/// cannot be used; 3 could not find out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The ONNX model. May be left out if the policy's [variants] name a file for each chipset.
+    model: Option<PathBuf>,
+    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    soc: Vec<SocModel>,
+    /// The policy (TOML) [default: at least 98 % of the MACs on the NPU].
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Most of the MACs on the CPU, for example 2%. Short for a policy.
+    #[arg(long, value_name = "PERCENT", conflicts_with = "policy")]
+    max_cpu_macs: Option<Percent>,
+    /// Most partitions on the NPU. Short for a policy.
+    #[arg(long, value_name = "N", conflicts_with = "policy")]
+    max_partitions: Option<u32>,
+    /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
+    #[arg(long, value_name = "INPUT=DIMS")]
+    shape: Vec<InputShape>,
+    /// How long one chipset may take.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    timeout: Period,
+    /// Print one JSON document, epwatch.gate/1.
+    #[arg(long)]
+    json: bool,
+    /// Print GitHub's ::error and ::warning lines too.
+    #[arg(long, conflicts_with = "json")]
+    annotations: bool,
+    /// Write a summary in Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write SARIF 2.1.0.
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+}
+
+/// A share of the command line.
+#[derive(Debug, Clone, Copy)]
+struct Percent(f64);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share = inspect::share_of_percent(text).map(Self);
+        share.ok_or_else(|| "expected a percentage, for example 2%".to_owned())
+    }
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (policy, policy_file) = policy(&args)?;
+    let targets = targets(&args, &policy).await?;
+    let version = env!("CARGO_PKG_VERSION");
+    let verdict = Verdict::new(version, policy_file, NOT_CHECKED.to_vec(), targets);
+    write(&args, &verdict)?;
+    let sentences = |outcome| {
+        let found = verdict.with(outcome);
+        let each = found.map(|(on, check)| format!("{}: {}: {}", on.chipset, check.id, check.why));
+        each.collect::<Vec<_>>().join("\n")
+    };
+    match verdict.result {
+        Outcome::Fail => Err(No(sentences(Outcome::Fail)).into()),
+        Outcome::Undecided => anyhow::bail!("{}", sentences(Outcome::Undecided)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Reads the policy file, or makes one of the arguments.
+fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
+    let Some(path) = &args.policy else {
+        let placement = PlacementLimits {
+            min_npu_macs: args.max_cpu_macs.map(|most| 1.0 - most.0),
+            max_partitions: args.max_partitions,
+            ..PlacementLimits::default()
+        };
+        let policy = Policy {
+            placement,
+            ..Policy::default()
+        };
+        return Ok((policy, None));
+    };
+    let shown = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| WrongUse(format!("failed to read --policy {shown}: {error}")))?;
+    let policy = Policy::parse(&text)
+        .map_err(|error| WrongUse(format!("--policy {shown} cannot be used: {error}")))?;
+    for name in policy.chipsets() {
+        let known = name.parse::<SocModel>().map(|soc| soc.chipset());
+        if known.as_deref() != Ok(name) {
+            let expected = known.unwrap_or_else(|expected| expected);
+            let text = format!("--policy {shown} names the chipset {name}: expected {expected}");
+            return Err(WrongUse(text).into());
+        }
+    }
+    let file = GatedFile {
+        path: shown.to_string(),
+        sha256: ModelHash::of(text.as_bytes()).to_string(),
+    };
+    Ok((policy, Some(file)))
+}
+
+/// The model file of a chipset: its variant, else the one of the command line, else the policy's default.
+fn model_of(args: &Args, policy: &Policy, chipset: &str) -> Result<PathBuf, WrongUse> {
+    let folder = args.policy.as_deref().and_then(Path::parent);
+    let variant = |name: &str| {
+        let path = policy.variants.get(name)?;
+        Some(folder.map_or_else(|| path.clone(), |folder| folder.join(path)))
+    };
+    let model = variant(chipset).or_else(|| args.model.clone());
+    model.or_else(|| variant("default")).ok_or_else(|| {
+        WrongUse(format!(
+            "no model for {chipset}: give MODEL, or {chipset} or default in [variants] of --policy"
+        ))
+    })
+}
+
+/// Inspects each model on its chipsets, and judges the placements.
+async fn targets(args: &Args, policy: &Policy) -> anyhow::Result<Vec<Target>> {
+    let mut by_model: BTreeMap<PathBuf, Vec<SocModel>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for soc in &args.soc {
+        let model = model_of(args, policy, &soc.chipset())?;
+        if seen.insert(soc.qnn_id) {
+            by_model.entry(model).or_default().push(soc.clone());
+        }
+    }
+    let mut targets = Vec::new();
+    for (model, socs) in by_model {
+        let document = inspect::inspected(&inspect::Args {
+            model: model.clone(),
+            soc: socs,
+            manifest: None,
+            shape: args.shape.clone(),
+            timeout: args.timeout,
+            fail_on: Vec::new(),
+            json: false,
+        })
+        .await?;
+        let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
+        let file = GatedFile {
+            path: model.display().to_string(),
+            sha256: epwatch_manifest::sha256_of_file(&model)
+                .with_context(|| format!("failed to read MODEL {}", model.display()))?,
+        };
+        for on in found.chipsets {
+            let limits = policy.placement_on(&on.chipset);
+            targets.push(Target {
+                chipset: on.shown(),
+                model: file.clone(),
+                source: "emulator",
+                placement: on.numbers(),
+                checks: on.judge(&limits, found.macs_error.as_deref()),
+            });
+        }
+    }
+    let order = |target: &Target| args.soc.iter().position(|soc| shown(soc) == target.chipset);
+    targets.sort_by_key(order);
+    Ok(targets)
+}
+
+fn shown(soc: &SocModel) -> String {
+    match soc.chipset().as_str() {
+        "unknown" => format!("QNN {}", soc.asked),
+        chipset => chipset.to_owned(),
+    }
+}
+
+/// Writes the reports. Those in files come first, so that they exist whatever happens to standard output.
+fn write(args: &Args, verdict: &Verdict) -> anyhow::Result<()> {
+    let file = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+        None => Ok(()),
+        Some(path) => fs::write(path, text())
+            .with_context(|| format!("failed to write the report {}", path.display())),
+    };
+    file(&args.markdown, &|| report::markdown::markdown(verdict))?;
+    file(&args.junit, &|| report::junit::junit(verdict))?;
+    file(&args.sarif, &|| {
+        format!("{:#}\n", report::sarif::sarif(verdict))
+    })?;
+    if args.json {
+        return output::json(verdict);
+    }
+    output::line(report::table::table(verdict))?;
+    if args.annotations {
+        output::line(report::annotations::annotations(verdict))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! `epwatch gate` with real sessions on the emulator.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
+
+use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+
+fn gate(model: &str, words: &str) -> Command {
+    epwatch(&format!("gate {MODELS}/{model}.onnx {words}"))
+}
+
+/// The document of a gate that ends with this code.
+fn document(model: &str, words: &str, code: i32) -> Value {
+    let (stdout, _) = check_ends(&mut gate(model, &format!("{words} --json")), code);
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn check<'a>(target: &'a Value, id: &str) -> &'a Value {
+    let checks = target["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["id"] == id).unwrap()
+}
+
+#[test]
+fn a_model_that_leaves_the_npu_on_one_chipset_fails_there() {
+    let found = document("e_mixed.q8head32", "--soc SM8650,SM8635", 1);
+    assert_eq!(found["schema"], "epwatch.gate/1");
+    assert_eq!(found["result"], "fail");
+    assert_eq!(found["not_checked"][0]["id"], "latency");
+    let [healthy, ill] = &found["targets"].as_array().unwrap()[..] else {
+        panic!("{found:#}");
+    };
+    assert_eq!(
+        (&healthy["chipset"], &ill["chipset"]),
+        (&"SM8650".into(), &"SM8635".into())
+    );
+    assert_eq!(check(healthy, "npu_macs")["result"], "pass");
+    let macs = check(ill, "npu_macs");
+    assert_eq!(macs["result"], "fail");
+    assert!(
+        (macs["value"].as_f64().unwrap() - 0.7257).abs() < 1e-4,
+        "{macs:#}"
+    );
+    let worst = &macs["nodes"][0];
+    assert_eq!(
+        (&worst["name"], &worst["op_type"]),
+        (&"head_fc1".into(), &"Gemm".into())
+    );
+    assert_eq!(worst["reason"], "fp16_not_supported");
+    assert!(worst["fix"].as_str().unwrap().contains("Quantise"));
+    assert_eq!(
+        document("e_mixed.qu8", "--soc SM8650,SM8635", 0)["result"],
+        "pass"
+    );
+}
+
+#[test]
+fn whole_graphs_on_the_cpu_and_failed_sessions_fail() {
+    let whole = "the whole graph is on the CPU";
+    check_fails(&mut gate("d_mlp.fp32", "--soc SM8635"), 1, whole);
+    // Neither needs MACs, which a dynamic batch leaves open.
+    let found = document("a_cnn_dynbatch.fp32", "--soc SM8650,SM8635", 1);
+    for target in found["targets"].as_array().unwrap() {
+        let macs = check(target, "npu_macs");
+        assert!(macs["why"].as_str().unwrap().contains(whole), "{macs:#}");
+        assert_eq!(macs["nodes"][0]["reason"], "dynamic_shape");
+    }
+    let found = document("c_cnn_hardmax.fp32", "--soc SM8635", 1);
+    assert_eq!(found["targets"][0]["checks"].as_array().unwrap().len(), 1);
+    assert!(found["targets"][0]["placement"].is_null());
+}
+
+#[test]
+fn a_second_partition_warns_or_fails() {
+    let found = document("e_topk.qu8", "--soc SM8635", 0);
+    assert_eq!(check(&found["targets"][0], "partitions")["result"], "warn");
+    assert_eq!(
+        check(&found["targets"][0], "cpu_ops")["nodes"][0]["op_type"],
+        "TopK"
+    );
+    let found = document("e_topk.qu8", "--soc SM8650,SM8635 --max-partitions 1", 1);
+    assert_eq!(check(&found["targets"][0], "partitions")["result"], "pass");
+    assert_eq!(check(&found["targets"][1], "partitions")["result"], "fail");
+    check_succeeds(&mut gate(
+        "e_mixed.q8head32",
+        "--soc SM8635 --max-cpu-macs 30%",
+    ));
+}
+
+#[test]
+fn a_policy_has_limits_and_models_by_chipset() {
+    let dir = tempfile::tempdir().unwrap();
+    for model in ["e_mixed.q8head32", "e_mixed.qu8"] {
+        let file = format!("{model}.onnx");
+        fs::copy(Path::new(MODELS).join(&file), dir.path().join(&file)).unwrap();
+    }
+    let policy = dir.path().join("gate.toml");
+    let with = |text: &str| {
+        fs::write(&policy, text).unwrap();
+        format!("gate --soc SM8650,SM8635 --policy {}", policy.display())
+    };
+    let variants = "[variants]\nSM8635 = 'e_mixed.qu8.onnx'\ndefault = 'e_mixed.q8head32.onnx'\n";
+    let (table, _) = check_ends(&mut epwatch(&with(variants)), 0);
+    assert!(table.starts_with("not checked: latency"), "{table}");
+    let own = "[chipset.SM8635.placement]\nmin_npu_macs = 0.7\nallowed_cpu_ops = ['Gemm', 'Relu', 'Softmax']\n\
+               [variants]\ndefault = 'e_mixed.q8head32.onnx'\n";
+    check_fails(&mut epwatch(&with(own)), 1, "SM8635: cpu_ops: 1 nodes");
+    let allowed = own.replace("'Relu'", "'Relu', 'LayerNormalization'");
+    check_succeeds(&mut epwatch(&with(&allowed)));
+    let forbidden = format!("[placement]\nforbidden_cpu_ops = ['QuantizeLinear']\n{variants}");
+    check_fails(&mut epwatch(&with(&forbidden)), 1, "cpu_ops");
+
+    check_fails(
+        &mut epwatch(&with("[placement]\nmin_npu_mac = 1")),
+        2,
+        "min_npu_mac",
+    );
+    check_fails(
+        &mut epwatch(&with("[placement]\nmin_npu_macs = 98")),
+        2,
+        "gate.toml",
+    );
+    check_fails(
+        &mut epwatch(&with("[variants]\nSM8653 = 'a.onnx'")),
+        2,
+        "SM8653",
+    );
+    check_fails(
+        &mut epwatch(&with("[chipset.sm8635.placement]")),
+        2,
+        "expected SM8635",
+    );
+    check_fails(
+        &mut epwatch(&with("[variants]\nSM8635 = 'e_mixed.qu8.onnx'")),
+        2,
+        "no model for SM8650",
+    );
+    check_fails(
+        &mut epwatch(&with("[variants]\ndefault = 'gone.onnx'")),
+        2,
+        "gone.onnx",
+    );
+}
+
+#[test]
+fn bad_input_is_never_green() {
+    check_fails(
+        &mut epwatch(&format!("gate {MODELS}/../README.md --soc SM8650")),
+        2,
+        "no ONNX model",
+    );
+    check_ends(&mut gate("e_mixed.qu8", ""), 2);
+    check_ends(&mut gate("e_mixed.qu8", "--soc SM9999"), 2);
+    check_ends(&mut gate("e_mixed.qu8", "--soc SM8650 --max-cpu-macs 2"), 2);
+    check_succeeds(&mut gate(
+        "odd_names.fp32",
+        "--soc SM8650 --max-cpu-macs 100%",
+    ));
+    check_fails(
+        &mut gate("no_nodes.fp32", "--soc SM8650"),
+        3,
+        "no EP has a node",
+    );
+    // It has nodes on both sides, and no MACs that could say how much.
+    check_fails(
+        &mut gate("odd_names.fp32", "--soc SM8650"),
+        3,
+        "the MACs are not known",
+    );
+    check_fails(
+        &mut gate("e_mixed.qu8", "--soc SM8650 --timeout 1ms"),
+        3,
+        "no session after 1ms",
+    );
+    check_ends(
+        &mut gate("e_mixed.qu8", "--soc SM8650 --junit /nonexistent/gate.xml"),
+        3,
+    );
+}
+
+/// Each report has the failing op, and says first what was not looked at. Names of nodes are text of a stranger.
+#[test]
+fn reports_carry_the_failure_and_escape_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let files = format!(
+        "--markdown {} --junit {} --sarif {} --annotations",
+        path("a.md"),
+        path("a.xml"),
+        path("a.sarif")
+    );
+    let (table, _) = check_ends(
+        &mut gate("e_mixed.q8head32", &format!("--soc SM8635 {files}")),
+        1,
+    );
+    let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    let annotation = table
+        .lines()
+        .find(|line| line.starts_with("::error "))
+        .unwrap();
+    assert!(
+        annotation.contains("title=SM8635 npu_macs::72.6 %25"),
+        "{annotation}"
+    );
+    assert!(annotation.contains("head_fc1"), "{annotation}");
+    let markdown = read("a.md");
+    let (not_checked, failure) = (markdown.find("latency"), markdown.find("head\\_fc1"));
+    assert!(not_checked.is_some() && not_checked < failure, "{markdown}");
+    let junit = read("a.xml");
+    assert!(
+        junit.contains("tests=\"7\" failures=\"1\" errors=\"0\" skipped=\"3\""),
+        "{junit}"
+    );
+    let sarif: Value = serde_json::from_str(&read("a.sarif")).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    let worst = results.iter().find(|r| r["ruleId"] == "npu_macs").unwrap();
+    assert_eq!(worst["level"], "error");
+    let place = &worst["locations"][0]["logicalLocations"][0];
+    assert_eq!(place["fullyQualifiedName"], "SM8635/head_fc1");
+
+    // Names of several lines, with markup.
+    let (table, _) = check_ends(
+        &mut gate("odd_names.fp32", &format!("--soc SM8650 {files}")),
+        3,
+    );
+    assert!(table.contains("Erf /a b\\c'd   e: unknown"), "{table}");
+    assert!(!read("a.md").contains("d\n e"));
+    assert!(
+        table.lines().any(|line| line.starts_with("::error ")),
+        "{table}"
+    );
+}
