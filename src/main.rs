@@ -28,6 +28,7 @@ mod server_config;
 mod shutdown;
 mod store;
 mod store_args;
+mod store_check;
 mod store_config;
 mod telemetry;
 mod temp_folder;

@@ -15,6 +15,7 @@
 mod admission;
 pub mod backup;
 mod buffer_pool;
+pub mod check;
 mod collector;
 pub mod config;
 mod deletions;

@@ -1,10 +1,11 @@
-//! `epwatch store`: saves the embedded store together with the WAL, and restores both.
+//! `epwatch store`: saves the embedded store together with the WAL, restores both, and checks a store.
 //!
 //! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the WAL just before it),
 //! and `backup.json`, which names every file with its SHA-256 and is written last.
 
 mod kept;
 mod manifest;
+mod open_store;
 mod restore;
 mod save;
 
@@ -12,10 +13,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use kept::metrics;
+pub(crate) use open_store::OpenStore;
 
 use crate::store_args::{FolderArgs, StoreArgs};
+use crate::store_check;
 
-/// Saves and restores the embedded store.
+/// Saves and restores the embedded store, and checks any.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,6 +29,7 @@ pub(crate) struct Args {
 enum StoreCommand {
     Backup(BackupArgs),
     Restore(RestoreArgs),
+    Check(store_check::Args),
 }
 
 /// Saves the embedded store and the WAL of a `serve`, while it runs or stopped.
@@ -85,6 +89,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             let deletions = args.deletions.as_deref();
             restore::restore(&args.from, deletions, &args.folder, args.json).await?;
         }
+        StoreCommand::Check(args) => return store_check::run(&args).await,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,10 +14,11 @@ use tempfile::TempDir;
 
 use super::kept;
 use super::manifest::{ARCHIVE, Manifest, SavedFile, SavedWal, WAL, private_dir};
+use super::open_store::{OpenStore, embedded_data_dir, move_wal};
+use crate::output;
 use crate::output::WrongUse;
 use crate::server_config::ServerConfig;
 use crate::store_args::StoreArgs;
-use crate::{output, store::Store};
 
 /// The document of `--json`.
 #[derive(Debug, Serialize)]
@@ -41,10 +42,7 @@ pub(super) async fn backup(
     let started = Instant::now();
     let mut config = args.load()?;
     let data_dir = embedded_data_dir(&config)?;
-    // The WAL is in the data folder unless the config names another.
-    if let Ok(name) = config.collector.wal.dir.strip_prefix(&config.data_dir) {
-        config.collector.wal.dir = data_dir.join(name);
-    }
+    move_wal(&mut config, &data_dir);
     if to.exists() {
         let shown = to.display();
         bail!(WrongUse(format!(
@@ -165,76 +163,6 @@ fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::set_permissions(to, fs::Permissions::from_mode(0o600))
         .and_then(|()| fs::File::open(to)?.sync_all())
         .with_context(|| format!("failed to write {}", to.display()))
-}
-
-/// Returns the data folder of the embedded store.
-fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
-    let Some(address) = &config.store.clickhouse else {
-        return Ok(config.data_dir.clone());
-    };
-    let socket = address
-        .strip_prefix("unix:")
-        .map(|path| PathBuf::from(path.strip_prefix("//").unwrap_or(path)));
-    let Some(socket) = socket else {
-        bail!(WrongUse(format!(
-            "{address} is a ClickHouse server, which has a BACKUP of its own (see docs/operations.md); \
-             this command saves the embedded store of a `serve`: give its --data-dir"
-        )));
-    };
-    // The layout of `serve`: DATA/engine/store.sock. With a long path the socket is elsewhere.
-    let engine = socket.parent().filter(|dir| dir.ends_with("engine"));
-    let data_dir = engine.and_then(Path::parent);
-    Ok(data_dir.unwrap_or(&config.data_dir).to_owned())
-}
-
-/// The store of a running `serve`, or an engine started on its folder.
-struct OpenStore {
-    target: StoreTarget,
-    own: Option<Store>,
-}
-
-impl OpenStore {
-    async fn at(config: &ServerConfig, data_dir: &Path) -> anyhow::Result<Self> {
-        let database = &config.store.database;
-        if !epwatch_store::embedded::engine_dir(data_dir)
-            .join("db")
-            .exists()
-        {
-            bail!(WrongUse(format!(
-                "{} holds no embedded store; give the --data-dir of a `serve`",
-                data_dir.display()
-            )));
-        }
-        let socket = format!(
-            "unix:{}",
-            epwatch_store::embedded::default_socket(data_dir)?.display()
-        );
-        for socket in config.store.clickhouse.iter().chain([&socket]) {
-            if let Ok(target) = StoreTarget::parse(socket, database)
-                && answers(&target).await
-            {
-                return Ok(Self { target, own: None });
-            }
-        }
-        let own = Store::open_as_it_is(&config.store, data_dir)
-            .await
-            .context("failed to open the store, which no `serve` seems to have open")?;
-        Ok(Self {
-            target: own.target.clone(),
-            own: Some(own),
-        })
-    }
-
-    async fn close(self) {
-        if let Some(own) = self.own {
-            own.stop().await;
-        }
-    }
-}
-
-async fn answers(target: &StoreTarget) -> bool {
-    let server = epwatch_store::client(&target.clone().with_database(""));
-    server.query("SELECT 1").fetch_one::<u8>().await.is_ok()
 }
 
 /// Makes a backup's folder under another name until it is whole; removed when dropped.

@@ -16,14 +16,14 @@ use serde_json::Value;
 use crate::support::{Running, check_fails, epwatch, get, json, server, until};
 
 /// A `serve` with buckets of a second.
-struct Serve {
+pub(crate) struct Serve {
     _running: Running,
     collector: String,
     store: String,
 }
 
 impl Serve {
-    fn start(data_dir: &Path, batch_period: &str) -> Self {
+    pub(crate) fn start(data_dir: &Path, batch_period: &str) -> Self {
         let mut serve = server("serve", data_dir);
         serve
             .env("EPWATCH_COLLECTOR__BATCH__PERIOD", batch_period)
@@ -38,12 +38,12 @@ impl Serve {
         }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let target = StoreTarget::parse(&self.store, schema::DATABASE).unwrap();
         epwatch_store::client(&target)
     }
 
-    async fn number(&self, sql: &str) -> u64 {
+    pub(crate) async fn number(&self, sql: &str) -> u64 {
         let sql = format!("SELECT toUInt64(assumeNotNull(({sql})))");
         self.client().query(&sql).fetch_one().await.unwrap()
     }
@@ -56,7 +56,7 @@ impl Serve {
     }
 
     /// Starts a load.
-    fn load(&self, words: &str) -> Child {
+    pub(crate) fn load(&self, words: &str) -> Child {
         let mut load = epwatch(&format!(
             "load --json --endpoint http://{} {words}",
             self.collector
@@ -66,7 +66,7 @@ impl Serve {
 }
 
 /// Waits for the end of a load, and returns the number of its acknowledged reports.
-fn acked(load: Child) -> u64 {
+pub(crate) fn acked(load: Child) -> u64 {
     let output = load.wait_with_output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     document["acked"].as_u64().unwrap()

@@ -23,6 +23,7 @@ mod secrets;
 mod signals;
 mod startup;
 mod store_away;
+mod store_check;
 mod store_tls;
 mod structure;
 mod support;

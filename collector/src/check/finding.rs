@@ -1,0 +1,54 @@
+//! What a check of one invariant found.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::invariants::Invariant;
+
+/// A check that did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The store did not answer.
+    #[error("failed to check {what}")]
+    Store {
+        /// The invariant, or what was read before them.
+        what: &'static str,
+        /// Of the client.
+        #[source]
+        source: clickhouse::error::Error,
+    },
+    /// The log cannot be read.
+    #[error("failed to read the log")]
+    Log(#[from] crate::wal::WalError),
+}
+
+/// One invariant after the check.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    /// Stable, for programs.
+    pub name: &'static str,
+    /// What holds, or should.
+    pub holds: &'static str,
+    /// What each row that breaks it is.
+    pub broken_by: &'static str,
+    /// Rows that break it, 1,000 at most; `None` if it was not looked at.
+    pub found: Option<usize>,
+    /// Up to ten of them. Names are as devices sent them.
+    pub examples: Vec<String>,
+    /// Why it was not looked at.
+    pub not_checked: Option<String>,
+}
+
+impl Checked {
+    pub(super) fn of(invariant: &Invariant, found: &BTreeSet<String>) -> Self {
+        Self {
+            name: invariant.name,
+            holds: invariant.holds,
+            broken_by: invariant.broken_by,
+            found: Some(found.len()),
+            examples: found.iter().take(10).cloned().collect(),
+            not_checked: None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What must hold in a store, as queries that return the rows that break it.
+
+/// How often a query runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// Once.
+    Store,
+    /// Once for each day of reports, `{day}`.
+    Day,
+    /// As `Day`, in slices by position, `{in_slice}`, so that its sets fit into memory.
+    Slice,
+}
+
+/// One invariant. `{horizon}` is the first whole day of reports, `{from}` and `{until}` are the buckets whose summaries
+/// are final and whose reports are all there.
+#[derive(Debug)]
+pub(super) struct Invariant {
+    pub(super) name: &'static str,
+    /// What holds, as a sentence without a full stop.
+    pub(super) holds: &'static str,
+    /// What each row that breaks it is.
+    pub(super) broken_by: &'static str,
+    pub(super) repeat: Repeat,
+    /// Deletions that are under way break it.
+    pub(super) needs_deletions_done: bool,
+    /// Returns a text a row.
+    pub(super) sql: &'static str,
+}
+
+pub(super) const INVARIANTS: &[Invariant] = &[
+    Invariant {
+        name: "copies_once",
+        holds: "each position of a log is one copy",
+        broken_by: "position with several rows in report_copies",
+        repeat: Repeat::Slice,
+        needs_deletions_done: false,
+        sql: "SELECT concat('collector ', lower(hex(collector_id)), ', offset ', toString(wal_offset)) FROM report_copies
+            WHERE toDate(received_at) = '{day}' AND {in_slice} GROUP BY collector_id, wal_offset HAVING count() > 1",
+    },
+    Invariant {
+        name: "reports_once",
+        holds: "each position of a log is one report",
+        broken_by: "position with several rows in reports",
+        repeat: Repeat::Slice,
+        needs_deletions_done: false,
+        sql: "SELECT concat('collector ', lower(hex(collector_id)), ', offset ', toString(wal_offset)) FROM reports
+            WHERE toDate(received_at) = '{day}' AND {in_slice} GROUP BY collector_id, wal_offset HAVING count() > 1",
+    },
+    Invariant {
+        name: "copies_have_reports",
+        holds: "each copy has its report",
+        broken_by: "copy without a report, which counts nowhere",
+        repeat: Repeat::Slice,
+        needs_deletions_done: false,
+        sql: "SELECT concat('collector ', lower(hex(collector_id)), ', offset ', toString(wal_offset)) FROM report_copies
+            WHERE toDate(received_at) = '{day}' AND {in_slice}
+              AND installation NOT IN (SELECT installation FROM tombstones)
+              AND (collector_id, wal_offset) NOT IN (
+                SELECT collector_id, wal_offset FROM reports WHERE toDate(received_at) = '{day}' AND {in_slice})",
+    },
+    Invariant {
+        name: "reports_have_copies",
+        holds: "each report has its copy",
+        broken_by: "report without a copy, which may count twice",
+        repeat: Repeat::Slice,
+        needs_deletions_done: false,
+        sql: "SELECT concat('collector ', lower(hex(collector_id)), ', offset ', toString(wal_offset)) FROM reports
+            WHERE toDate(received_at) = '{day}' AND {in_slice}
+              AND installation NOT IN (SELECT installation FROM tombstones)
+              AND (collector_id, wal_offset) NOT IN (
+                SELECT collector_id, wal_offset FROM report_copies WHERE toDate(received_at) = '{day}' AND {in_slice})",
+    },
+    Invariant {
+        name: "counted_once",
+        holds: "a report of several copies counts once",
+        broken_by: "report that counts several times",
+        repeat: Repeat::Store,
+        needs_deletions_done: false,
+        sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
+                SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
+                WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
+                GROUP BY installation, stream_id, sequence
+                HAVING count() > 1 AND countIf((collector_id, wal_offset) NOT IN (
+                    SELECT collector_id, wal_offset FROM surplus_copies)) > 1)
+            SETTINGS optimize_aggregation_in_order = 1",
+    },
+    // The first copy of a surplus one may have expired; resends come within hours.
+    Invariant {
+        name: "counted_at_all",
+        holds: "of the copies of a report one counts",
+        broken_by: "report whose copies are all listed as surplus, which counts nowhere",
+        repeat: Repeat::Store,
+        needs_deletions_done: false,
+        sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
+                SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
+                WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
+                GROUP BY installation, stream_id, sequence
+                HAVING toDate(min(received_at)) >= addDays(toDate('{horizon}'), 3)
+                  AND countIf((collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)) = 0)
+            SETTINGS optimize_aggregation_in_order = 1",
+    },
+    Invariant {
+        name: "run_summaries",
+        holds: "summaries of closed buckets have the runs of their reports",
+        broken_by: "day of an app whose summaries have other runs",
+        repeat: Repeat::Day,
+        needs_deletions_done: true,
+        sql: "SELECT concat(app_id, ' ', environment, ' {day}: ', toString(stored), ' runs in summaries, ',
+                toString(raw), ' in reports')
+            FROM (
+                SELECT app_id, environment, sum(in_summaries) AS stored, sum(in_reports) AS raw FROM (
+                    SELECT app_id, environment, n AS in_summaries, toUInt64(0) AS in_reports FROM cohort_buckets
+                    WHERE toDate(bucket) = '{day}' AND {is_final}
+                      AND (app_id, environment, bucket, slice, revision) IN (
+                        SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
+                        WHERE toDate(bucket) = '{day}' GROUP BY app_id, environment, bucket, slice)
+                    UNION ALL
+                    SELECT app_id, environment, toUInt64(0) AS in_summaries, arraySum(series_n) AS in_reports
+                    FROM settled_reports_v1 WHERE toDate(bucket) = '{day}' AND {is_final})
+                GROUP BY app_id, environment)
+            WHERE stored != raw",
+    },
+    Invariant {
+        name: "session_summaries",
+        holds: "summaries of closed buckets have the sessions of their reports",
+        broken_by: "day of an app whose summaries have other sessions",
+        repeat: Repeat::Day,
+        needs_deletions_done: true,
+        sql: "SELECT concat(app_id, ' ', environment, ' {day}: ', toString(stored), ' sessions in summaries, ',
+                toString(raw), ' in reports')
+            FROM (
+                SELECT app_id, environment, sum(in_summaries) AS stored, sum(in_reports) AS raw FROM (
+                    SELECT app_id, environment, sessions AS in_summaries, toUInt64(0) AS in_reports FROM cohort_sessions
+                    WHERE toDate(bucket) = '{day}' AND {is_final}
+                      AND (app_id, environment, bucket, slice, revision) IN (
+                        SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
+                        WHERE toDate(bucket) = '{day}' GROUP BY app_id, environment, bucket, slice)
+                    UNION ALL
+                    SELECT app_id, environment, toUInt64(0) AS in_summaries, sessions AS in_reports
+                    FROM cohort_sessions_fresh_v1 WHERE toDate(bucket) = '{day}' AND {is_final})
+                GROUP BY app_id, environment)
+            WHERE stored != raw",
+    },
+    Invariant {
+        name: "ledger",
+        holds: "no app has more reports than its devices recorded",
+        broken_by: "app whose loss ledger is negative",
+        repeat: Repeat::Store,
+        needs_deletions_done: false,
+        sql: "SELECT concat(app_id, ' ', environment, ': ', toString(-missing), ' too many') FROM loss_ledger_v1
+            WHERE missing < 0",
+    },
+    Invariant {
+        name: "deletions",
+        holds: "deletions are carried out within two days",
+        broken_by: "deleted installation whose reports are still there",
+        repeat: Repeat::Store,
+        needs_deletions_done: false,
+        sql: "SELECT concat('installation ', lower(substring(hex(installation), 1, 8)), ', deleted ', toString(deleted))
+            FROM (
+                SELECT installation, min(tombstoned_at) AS deleted FROM tombstones GROUP BY installation
+                HAVING deleted < now64(3) - INTERVAL 2 DAY)
+            WHERE installation IN (SELECT installation FROM reports WHERE received_at < now64(3) - INTERVAL 2 DAY)",
+    },
+    Invariant {
+        name: "clock",
+        holds: "nothing was received or closed in the future",
+        broken_by: "time ahead of the store's clock by more than an hour",
+        repeat: Repeat::Store,
+        needs_deletions_done: false,
+        sql: "SELECT concat(what, ' ', toString(toDate(at))) FROM (
+                SELECT 'latest report' AS what, toDateTime(max(received_at), 'UTC') AS at FROM report_copies
+                UNION ALL
+                SELECT 'closed until' AS what, max(closed_until) AS at FROM rollup_watermark)
+            WHERE at > now() + INTERVAL 1 HOUR",
+    },
+];

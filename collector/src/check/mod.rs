@@ -1,0 +1,209 @@
+//! Whether the invariants hold: of the rows of a store, and of a log beside the store. Reads only, so a collector may run.
+//!
+//! A collector writes between two reads, so a row that breaks an invariant counts only if a second look finds it again.
+
+mod finding;
+mod invariants;
+mod log;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use clickhouse::{Client, Row};
+use serde::{Deserialize, Serialize};
+
+pub use self::finding::{CheckError, Checked};
+use self::invariants::{INVARIANTS, Invariant, Repeat};
+
+/// Rows of an invariant that are looked at.
+const MAX_FOUND: usize = 1_000;
+/// Rows of a day whose positions are compared at once: about half a gigabyte of the store's memory.
+const SLICE_ROWS: u64 = 4_000_000;
+/// Pause before the second look: a batch has its second table long before.
+const SECOND_LOOK: Duration = Duration::from_secs(10);
+
+/// Rows of one day.
+#[derive(Debug, Row, Deserialize)]
+struct DayToCheck {
+    day: String,
+    copies: u64,
+    reports: u64,
+}
+
+/// Where reports and summaries are complete.
+#[derive(Debug, Row, Deserialize)]
+struct Limits {
+    horizon: String,
+    from: u32,
+    until: u32,
+    n_deletions_under_way: u64,
+}
+
+/// Days of a store count from the first that no TTL has touched.
+const LIMITS: &str = "
+    SELECT
+        toString(toDate(now('UTC')) - {raw_days} + 1) AS horizon,
+        assumeNotNull(greatest(toUInt32(toUnixTimestamp(toDateTime(toDate(now('UTC')) - {raw_days} + 1, 'UTC'))),
+            (SELECT toUInt32(max(whole_since)) FROM raw_retention))) AS from,
+        assumeNotNull(least((SELECT toUInt32(max(closed_until)) FROM rollup_watermark),
+            (SELECT toUInt32(max(checked_until)) FROM rollup_checks))) AS until,
+        assumeNotNull((SELECT uniqExact(installation) FROM tombstones
+            WHERE installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'hidden'))) AS n_deletions_under_way";
+
+/// What was checked.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Days with reports.
+    pub days: usize,
+    /// Copies of reports on them.
+    pub copies: u64,
+    /// The invariants of the store, then those of the log.
+    pub checks: Vec<Checked>,
+}
+
+impl Report {
+    /// Whether everything that was looked at holds.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.checks
+            .iter()
+            .all(|check| check.found.is_none_or(|n| n == 0))
+    }
+}
+
+/// Checks a store at this program's schema that keeps reports for `raw_days`, and the log at `wal_dir` if one is given.
+/// `say` gets a line a step.
+///
+/// # Errors
+/// [`CheckError`] if the store or the log cannot be read. What breaks an invariant is in the report, not an error.
+pub async fn check(
+    client: &Client,
+    raw_days: u16,
+    wal_dir: Option<&Path>,
+    mut say: impl FnMut(&str),
+) -> Result<Report, CheckError> {
+    let failed = |source| CheckError::Store {
+        what: "the days of reports",
+        source,
+    };
+    let limits = LIMITS.replace("{raw_days}", &raw_days.to_string());
+    let limits: Limits = client.query(&limits).fetch_one().await.map_err(failed)?;
+    let sql = format!(
+        "SELECT toString(toDate(received_at)) AS day, countIf(is_copy) AS copies, countIf(NOT is_copy) AS reports \
+         FROM (SELECT received_at, true AS is_copy FROM report_copies \
+               UNION ALL SELECT received_at, false AS is_copy FROM reports) \
+         WHERE day >= '{}' GROUP BY day ORDER BY day",
+        limits.horizon
+    );
+    let days: Vec<DayToCheck> = client.query(&sql).fetch_all().await.map_err(failed)?;
+    let store = StoreToCheck {
+        client,
+        limits,
+        days,
+    };
+
+    let mut checks = Vec::new();
+    let mut suspects = Vec::new();
+    for invariant in INVARIANTS {
+        if invariant.needs_deletions_done && store.limits.n_deletions_under_way > 0 {
+            checks.push(Checked {
+                found: None,
+                not_checked: Some(
+                    "deletions are under way; check again once they are done".to_owned(),
+                ),
+                ..Checked::of(invariant, &BTreeSet::new())
+            });
+            continue;
+        }
+        say(invariant.holds);
+        let found = store.broken(invariant).await?;
+        checks.push(Checked::of(invariant, &found));
+        if !found.is_empty() {
+            suspects.push((checks.len() - 1, invariant, found));
+        }
+    }
+    if !suspects.is_empty() {
+        say("once more what was found");
+        tokio::time::sleep(SECOND_LOOK).await;
+    }
+    for (at, invariant, first) in suspects {
+        let mut found = store.broken(invariant).await?;
+        // Of a list that was cut other rows may come first.
+        if found.len() < MAX_FOUND {
+            found.retain(|row| first.len() == MAX_FOUND || first.contains(row));
+        }
+        checks[at] = Checked::of(invariant, &found);
+    }
+    if let Some(dir) = wal_dir {
+        say("the log");
+        checks.extend(log::check(client, dir, u64::from(store.limits.from) * 1_000_000).await?);
+    }
+    Ok(Report {
+        days: store.days.len(),
+        copies: store.days.iter().map(|day| day.copies).sum(),
+        checks,
+    })
+}
+
+struct StoreToCheck<'a> {
+    client: &'a Client,
+    limits: Limits,
+    days: Vec<DayToCheck>,
+}
+
+impl StoreToCheck<'_> {
+    /// Returns the rows that break an invariant, as text.
+    async fn broken(&self, invariant: &Invariant) -> Result<BTreeSet<String>, CheckError> {
+        let mut found = BTreeSet::new();
+        for sql in self.queries(invariant) {
+            let rows = self.client.query(&sql).fetch_all::<String>().await;
+            found.extend(rows.map_err(|source| CheckError::Store {
+                what: invariant.name,
+                source,
+            })?);
+            if found.len() >= MAX_FOUND {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The texts of an invariant's query, one after the other so that none is large.
+    fn queries(&self, invariant: &Invariant) -> impl Iterator<Item = String> {
+        let Limits {
+            horizon,
+            from,
+            until,
+            ..
+        } = &self.limits;
+        let final_buckets =
+            format!("bucket >= fromUnixTimestamp({from}) AND bucket < fromUnixTimestamp({until})");
+        let sql = invariant
+            .sql
+            .replace("{horizon}", horizon)
+            .replace("{until}", &until.to_string())
+            .replace("{is_final}", &final_buckets);
+        let days = match invariant.repeat {
+            Repeat::Store => vec![(String::new(), 1)],
+            Repeat::Day => self.days.iter().map(|day| (day.day.clone(), 1)).collect(),
+            Repeat::Slice => {
+                let days = self.days.iter();
+                days.map(|day| {
+                    (
+                        day.day.clone(),
+                        day.copies.max(day.reports) / SLICE_ROWS + 1,
+                    )
+                })
+                .collect()
+            }
+        };
+        days.into_iter().flat_map(move |(day, n_slices)| {
+            let of_day = sql.replace("{day}", &day);
+            (0..n_slices).map(move |slice| {
+                let in_slice = format!("intHash64(wal_offset) % {n_slices} = {slice}");
+                of_day.replace("{in_slice}", &in_slice)
+            })
+        })
+    }
+}
