@@ -1,4 +1,6 @@
-//! `epwatch gate`: judges a model's placement on each chipset before it ships.
+//! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
+
+mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,8 +44,9 @@ const NOT_CHECKED: [NotChecked; 3] = [
 
 /// Fails a pipeline if a model would leave the NPU on a chipset.
 ///
-/// Needs no phone: the placement comes from the real QNN EP and its op validator on this machine
+/// With --soc it needs no phone: the placement comes from the real QNN EP and its op validator on this machine
 /// (Linux x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first.
+/// With --runs it judges launches of a phone against a baseline and limits, and looks at nothing else.
 /// docs/gate.md has the policy's keys and what a gate cannot see.
 ///
 /// Exit codes: 0 passed, with warnings too; 1 failed; 2 wrong use, no ONNX model, or a policy that
@@ -53,8 +56,20 @@ pub(crate) struct Args {
     /// The ONNX model. May be left out if the policy's [variants] name a file for each chipset.
     model: Option<PathBuf>,
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        required_unless_present = "runs"
+    )]
     soc: Vec<SocModel>,
+    /// Run times of the model, a launch (a process with one session) a file: a JSON array of microseconds,
+    /// or a CSV with a column latency_us or latency_ms.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "soc", "max_cpu_macs", "max_partitions", "shape"])]
+    runs: Vec<PathBuf>,
+    /// The same of the model before, as many, measured in turn with --runs on one device.
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "runs")]
+    baseline: Vec<PathBuf>,
     /// The policy (TOML) [default: at least 98 % of the MACs on the NPU].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -102,9 +117,14 @@ impl FromStr for Percent {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(&args)?;
-    let targets = targets(&args, &policy).await?;
+    let (not_checked, targets) = if args.runs.is_empty() {
+        (NOT_CHECKED, targets(&args, &policy).await?)
+    } else {
+        let target = runs::target(&args.runs, &args.baseline, &policy.latency)?;
+        (runs::NOT_CHECKED, vec![target])
+    };
     let version = env!("CARGO_PKG_VERSION");
-    let verdict = Verdict::new(version, policy_file, NOT_CHECKED.to_vec(), targets);
+    let verdict = Verdict::new(version, policy_file, not_checked.to_vec(), targets);
     write(&args, &verdict)?;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
@@ -199,9 +219,11 @@ async fn targets(args: &Args, policy: &Policy) -> anyhow::Result<Vec<Target>> {
             let limits = policy.placement_on(&on.chipset);
             targets.push(Target {
                 chipset: on.shown(),
-                model: file.clone(),
+                model: Some(file.clone()),
+                runs: Vec::new(),
                 source: "emulator",
                 placement: on.numbers(),
+                latency: None,
                 checks: on.judge(&limits, found.macs_error.as_deref()),
             });
         }

@@ -232,3 +232,95 @@ fn reports_carry_the_failure_and_escape_names() {
         "{table}"
     );
 }
+
+/// Files of launches with 30 runs around this many microseconds, of which the last ones take three times as long.
+fn launches(dir: &Path, arm: &str, median_us: u64, slow: usize, n: usize) -> String {
+    let mut files = String::new();
+    for launch in 0..n {
+        let run = |i: usize| {
+            let us = median_us + 10 * (i as u64 % 7) + launch as u64;
+            if i >= 30 - slow { 3 * us } else { us }
+        };
+        let path = dir.join(format!("{arm}{launch}.json"));
+        let runs: Vec<u64> = (0..30).map(run).collect();
+        fs::write(&path, serde_json::to_string(&runs).unwrap()).unwrap();
+        files.push_str(&format!(" {}", path.display()));
+    }
+    files
+}
+
+#[test]
+fn measured_launches_are_judged_against_a_baseline() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let judged = |candidate: String, n: usize| {
+        let baseline = launches(dir, "base", 8_000, 0, n);
+        epwatch(&format!("gate --runs{candidate} --baseline{baseline}"))
+    };
+    let same = launches(dir, "same", 8_050, 0, 6);
+    let (table, _) = check_ends(&mut judged(same, 6), 0);
+    assert!(table.starts_with("not checked: placement"), "{table}");
+    // Six that are red ask for six more, and all twelve are judged.
+    let slower = launches(dir, "slower", 10_000, 0, 6);
+    check_fails(&mut judged(slower, 6), 3, "12 pairs in total would decide");
+    let slower = launches(dir, "slower", 10_000, 0, 12);
+    check_fails(
+        &mut judged(slower, 12),
+        1,
+        "1.25 times the baseline over 12 pairs",
+    );
+    // The median holds.
+    let phases = launches(dir, "phases", 8_050, 4, 12);
+    check_fails(&mut judged(phases, 12), 1, "slow phases in 12 launches");
+    let few = launches(dir, "few", 8_050, 0, 5);
+    check_fails(&mut judged(few, 5), 3, "6 pairs in total");
+}
+
+#[test]
+fn measured_launches_keep_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let policy = dir.join("gate.toml");
+    let with = |files: &str, text: &str| {
+        fs::write(&policy, text).unwrap();
+        epwatch(&format!("gate --policy {} --runs{files}", policy.display()))
+    };
+    let healthy = launches(dir, "healthy", 8_000, 0, 6);
+    let spiked = launches(dir, "spiked", 8_000, 3, 6);
+    let limits = "[latency]\nmedian_ms = 10.0\np95_ms = 14.0\ndeadline_ms = 20.0\ncv_max = 0.08";
+    check_succeeds(&mut with(&healthy, limits));
+    // A tenth of the runs takes 24 ms, so that the median holds.
+    let (table, stderr) = check_ends(&mut with(&spiked, limits), 1);
+    assert!(table.contains("pass      median"), "{table}");
+    for id in ["p95", "late", "cv"] {
+        assert!(stderr.contains(&format!("measured: {id}: ")), "{stderr}");
+    }
+    let one = launches(dir, "one", 8_000, 0, 1);
+    let (table, _) = check_ends(&mut with(&one, limits), 0);
+    assert!(
+        table.contains("1 launch, whose number decides alone"),
+        "{table}"
+    );
+    let three = launches(dir, "three", 8_000, 0, 3);
+    check_fails(&mut with(&three, limits), 3, "6 launches in total");
+
+    let csv = dir.join("a.csv");
+    let line = |ms: &str| format!("run,latency_ms\n{}", format!("1,{ms}\n").repeat(30));
+    fs::write(&csv, line("8.21")).unwrap();
+    let file = format!(" {}", csv.display());
+    check_succeeds(&mut with(&file, limits));
+    for (text, words) in [
+        (line("x"), "line 2"),
+        ("time,value\n1,2".to_owned(), "latency_ms"),
+        ("latency_us\n8000\n8000".to_owned(), "measure 23 or more"),
+        (String::new(), "a.csv"),
+    ] {
+        fs::write(&csv, text).unwrap();
+        check_fails(&mut with(&file, limits), 2, words);
+    }
+    check_fails(&mut with(&one, "[placement]"), 2, "give --baseline");
+    check_fails(&mut with(&one.repeat(2), limits), 2, "are the same launch");
+    let pairs = format!("{healthy} --baseline{one}");
+    check_fails(&mut with(&pairs, limits), 2, "do not pair up");
+    check_ends(&mut with(&format!("{one} --soc SM8650"), limits), 2);
+}

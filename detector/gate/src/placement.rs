@@ -106,7 +106,7 @@ impl InspectedChipset {
 
     fn session_check(&self) -> Check {
         let error = self.error.as_deref().unwrap_or("no reason is given");
-        let mut check = check("session");
+        let mut check = Check::new("session");
         (check.result, check.why) = match self.session.as_str() {
             "ok" => (Outcome::Pass, "the session was made".to_owned()),
             "failed" => {
@@ -136,7 +136,7 @@ impl InspectedChipset {
 
     fn macs_check(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Check {
         let limit = limits.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS);
-        let mut check = check("npu_macs");
+        let mut check = Check::new("npu_macs");
         check.value = self.npu_macs();
         check.limit = Some(limit);
         let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
@@ -186,7 +186,7 @@ impl InspectedChipset {
     fn partitions_check(&self, limits: &PlacementLimits) -> Check {
         let npu = self.eps.get(NPU);
         let found = npu.and_then(|npu| npu.partitions).unwrap_or(0);
-        let mut check = check("partitions");
+        let mut check = Check::new("partitions");
         check.value = Some(f64::from(found));
         check.limit = limits.max_partitions.map(f64::from);
         (check.result, check.why) = match limits.max_partitions {
@@ -217,7 +217,7 @@ impl InspectedChipset {
                 && !has(&limits.allowed_cpu_ops, &node.op_type)
         };
         let broken = |node: &&InspectedNode| forbidden(node) || strange(node);
-        let mut check = check("cpu_ops");
+        let mut check = Check::new("cpu_ops");
         let (n, all) = (
             self.cpu_nodes.iter().filter(broken).count(),
             self.computing().count(),
@@ -266,16 +266,5 @@ impl InspectedChipset {
         let share = |node: &FailingNode| node.macs_share.unwrap_or(0.0);
         nodes.sort_by(|a, b| share(b).total_cmp(&share(a)));
         nodes
-    }
-}
-
-fn check(id: &'static str) -> Check {
-    Check {
-        id,
-        result: Outcome::Pass,
-        value: None,
-        limit: None,
-        why: String::new(),
-        nodes: Vec::new(),
     }
 }

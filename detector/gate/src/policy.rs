@@ -13,6 +13,16 @@ pub enum PolicyError {
     /// No TOML, an unknown key or a value of another type. The message has line and column.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
+    /// A limit that nothing or everything keeps.
+    #[error("latency.{key} is {value}; expected a number above {least}")]
+    NoLimit {
+        /// Name of the key.
+        key: &'static str,
+        /// The value.
+        value: f64,
+        /// The bound.
+        least: f64,
+    },
     /// A share that is none.
     #[error("{key} is {value}; expected a share from 0 to 1, for example 0.98 for 98 %")]
     NoShare {
@@ -29,10 +39,32 @@ pub enum PolicyError {
 pub struct Policy {
     /// Limits of the placement.
     pub placement: PlacementLimits,
+    /// Limits of measured launches.
+    pub latency: LatencyLimits,
     /// Limits of single chipsets, which replace those of `placement` key by key.
     pub chipset: BTreeMap<String, ChipsetLimits>,
     /// Model file of each chipset, or of the `default`. Relative to the policy's folder.
     pub variants: BTreeMap<String, PathBuf>,
+}
+
+/// Limits of measured launches. A limit that is not set is not checked.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LatencyLimits {
+    /// First runs of a launch that are dropped.
+    pub warmup: Option<usize>,
+    /// Ratio to the baseline from which on a model is slower.
+    pub min_effect: Option<f64>,
+    /// Longest median, in milliseconds.
+    pub median_ms: Option<f64>,
+    /// Longest p95, in milliseconds.
+    pub p95_ms: Option<f64>,
+    /// Time after which a run is late, in milliseconds.
+    pub deadline_ms: Option<f64>,
+    /// Largest share of late runs, 0 to 1.
+    pub max_late: Option<f64>,
+    /// Largest coefficient of variation.
+    pub cv_max: Option<f64>,
 }
 
 /// Limits of one chipset.
@@ -65,6 +97,7 @@ impl Policy {
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy: Self = toml::from_str(text)?;
         policy.placement.check("placement")?;
+        policy.latency.check()?;
         for (chipset, limits) in &policy.chipset {
             let key = format!("chipset.{chipset}.placement");
             limits.placement.check(&key)?;
@@ -89,6 +122,35 @@ impl Policy {
             forbidden_cpu_ops: own
                 .forbidden_cpu_ops
                 .or_else(|| all.forbidden_cpu_ops.clone()),
+        }
+    }
+}
+
+impl LatencyLimits {
+    /// Whether a limit can fail without a baseline.
+    pub fn has_limits(&self) -> bool {
+        let limits = [self.median_ms, self.p95_ms, self.deadline_ms, self.cv_max];
+        limits.iter().any(Option::is_some)
+    }
+
+    fn check(&self) -> Result<(), PolicyError> {
+        for (key, value, least) in [
+            ("min_effect", self.min_effect, 1.05),
+            ("median_ms", self.median_ms, 0.0),
+            ("p95_ms", self.p95_ms, 0.0),
+            ("deadline_ms", self.deadline_ms, 0.0),
+            ("cv_max", self.cv_max, 0.0),
+        ] {
+            if let Some(value) = value.filter(|value| !(*value > least && value.is_finite())) {
+                return Err(PolicyError::NoLimit { key, value, least });
+            }
+        }
+        match self.max_late {
+            Some(value) if !(0.0..=1.0).contains(&value) => Err(PolicyError::NoShare {
+                key: "latency.max_late".to_owned(),
+                value,
+            }),
+            _ => Ok(()),
         }
     }
 }
@@ -129,7 +191,10 @@ mod tests {
         for (text, words) in [
             ("[placement]\nmin_npu_mac = 0.9", "min_npu_mac"),
             ("[placment]", "placment"),
-            ("[latency]\ncv_max = 0.08", "latency"),
+            ("[latency]\ncv = 0.08", "cv_max"),
+            ("[latency]\ncv_max = 0", "latency.cv_max is 0"),
+            ("[latency]\nmax_late = 1.5", "latency.max_late"),
+            ("[latency]\nmin_effect = inf", "above 1.05"),
             ("[chipset.SM8635]\nmax_partitions = 1", "max_partitions"),
             ("[placement]\nmin_npu_macs = 98", "0.98 for 98 %"),
             (

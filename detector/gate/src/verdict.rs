@@ -77,12 +77,16 @@ pub struct Tool {
 pub struct Target {
     /// For example `SM8650`.
     pub chipset: String,
-    /// The chipset's own file, if the policy has variants.
-    pub model: GatedFile,
-    /// `emulator`.
+    /// The chipset's own file, if the policy has variants; `None` for latencies.
+    pub model: Option<GatedFile>,
+    /// Measured launches, those of the baseline last.
+    pub runs: Vec<GatedFile>,
+    /// `emulator` or `latencies`.
     pub source: &'static str,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,
+    /// How long runs take; `None` on an emulator.
+    pub latency: Option<LatencyNumbers>,
     /// In a fixed order.
     pub checks: Vec<Check>,
 }
@@ -102,6 +106,21 @@ pub struct PlacementNumbers {
     pub cpu_nodes: usize,
     /// Fingerprint of the computing nodes.
     pub fingerprint_normalised: Option<String>,
+}
+
+/// Launches in numbers, each the median over launches.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct LatencyNumbers {
+    pub launches: usize,
+    /// Without warm-up.
+    pub runs: usize,
+    pub median_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+    pub cv: Option<f64>,
+    pub cv_robust: Option<f64>,
+    /// Share of runs beyond 1.7 x the launch's own p10.
+    pub slow_share: Option<f64>,
 }
 
 /// One rule on one target.
@@ -177,7 +196,26 @@ impl Verdict {
     }
 }
 
+impl Target {
+    /// Path of the file that is judged.
+    pub(crate) fn file(&self) -> &str {
+        let file = self.model.as_ref().or_else(|| self.runs.first());
+        file.map_or("", |file| &file.path)
+    }
+}
+
 impl Check {
+    pub(crate) fn new(id: &'static str) -> Self {
+        Self {
+            id,
+            result: Outcome::Pass,
+            value: None,
+            limit: None,
+            why: String::new(),
+            nodes: Vec::new(),
+        }
+    }
+
     /// Ways out of the reasons, each once.
     pub(crate) fn fixes(&self) -> Vec<&str> {
         let mut fixes: Vec<&str> = Vec::new();

@@ -18,7 +18,7 @@ pub fn annotations(verdict: &Verdict) -> String {
             let worst = check.nodes.first().map(|node| format!("; {}", node.line()));
             lines.push(format!(
                 "::{command} file={},title={}::{}",
-                property(&target.model.path),
+                property(target.file()),
                 property(&format!("{} {}", target.chipset, check.id)),
                 data(&format!("{}{}", check.why, worst.unwrap_or_default()))
             ));

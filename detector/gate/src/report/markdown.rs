@@ -29,7 +29,7 @@ pub fn markdown(verdict: &Verdict) -> String {
             let row = format!(
                 "| {} | {} | {} | {} | {} |\n",
                 escaped(&target.chipset),
-                escaped(&target.model.path),
+                escaped(target.file()),
                 check.id,
                 check.result.as_str(),
                 escaped(&check.why)

@@ -12,7 +12,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
     let mut results = Vec::new();
     for (level, outcome) in [("error", Outcome::Fail), ("warning", Outcome::Warn)] {
         for (target, check) in verdict.with(outcome) {
-            let artifact = json!({"artifactLocation": {"uri": uri(&target.model.path)}});
+            let artifact = json!({"artifactLocation": {"uri": uri(target.file())}});
             let result = |message: String, logical: Vec<Value>| {
                 json!({
                     "ruleId": check.id,
@@ -37,7 +37,17 @@ pub fn sarif(verdict: &Verdict) -> Value {
         }
     }
     results.truncate(MOST_RESULTS);
-    let rules = ["session", "npu_macs", "partitions", "cpu_ops"];
+    let rules = [
+        "session",
+        "npu_macs",
+        "partitions",
+        "cpu_ops",
+        "regression",
+        "median",
+        "p95",
+        "late",
+        "cv",
+    ];
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

@@ -7,7 +7,7 @@ use crate::verdict::{Outcome, Verdict};
 pub fn table(verdict: &Verdict) -> String {
     let mut text = format!("not checked: {}\n", not_checked(verdict));
     for target in &verdict.targets {
-        let head = format!("\n{}  {}\n", target.chipset, target.model.path);
+        let head = format!("\n{}  {}\n", target.chipset, target.file());
         text.push_str(&head.replace('\u{1b}', " "));
         for check in &target.checks {
             let word = match check.result {
