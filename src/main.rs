@@ -18,6 +18,7 @@ mod gate;
 mod inspect;
 mod ledger;
 mod load;
+mod look;
 mod manifest;
 mod migrate;
 mod output;
@@ -78,11 +79,14 @@ enum Command {
     Directive(directive::Args),
     Engines(engines::Args),
     Gate(gate::Args),
+    Incident(look::IncidentArgs),
     Inspect(inspect::Args),
     Load(load::Args),
     Manifest(manifest::Args),
     Page(page::Args),
     Replay(replay::Args),
+    Show(look::ModelArgs),
+    Status(look::StatusArgs),
     Store(backup::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
@@ -116,9 +120,12 @@ fn default_logs(command: &Command) -> LevelFilter {
         Command::Demo(_)
         | Command::DemoDevice
         | Command::Gate(_)
+        | Command::Incident(_)
         | Command::Inspect(_)
         | Command::InspectSession(_)
-        | Command::Load(_) => LevelFilter::WARN,
+        | Command::Load(_)
+        | Command::Show(_)
+        | Command::Status(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
     }
 }
@@ -132,6 +139,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             None => Box::pin(collector::run(args)),
         },
         Command::Config(args) => return config_command::run(args),
+        Command::Incident(args) => Box::pin(look::incident(args)),
+        Command::Show(args) => Box::pin(look::show(args)),
+        Command::Status(args) => Box::pin(look::status(args)),
         Command::Detector(args) => Box::pin(detector::run(args)),
         Command::Directive(args) => Box::pin(directive::run(args)),
         Command::Migrate(args) => Box::pin(migrate::run(args)),

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Store, until},
+    support::{Store, check_fails, check_succeeds, epwatch, json, until},
 };
 
 /// Names that try to leave their place in HTML, a link, SQL or a path.
@@ -255,6 +255,43 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     }
     check_page("/ledger", &page.get("/ledger").await);
     check_page("/health", &page.get("/health").await);
+
+    let store = watched.store.address();
+    let at_shell = |words: &[&str]| {
+        let mut command = epwatch("");
+        command.args(words).args(["--clickhouse", &store]);
+        command
+    };
+    let text = check_succeeds(&mut at_shell(&["status"]));
+    assert!(
+        text.contains("ne page") && text.contains("SM8635"),
+        "{text}"
+    );
+    let listed = json(&mut at_shell(&["incident"]));
+    let id = listed["incidents"][0]["incident"].as_str().unwrap();
+    assert_eq!(json(&mut at_shell(&["incident", id]))["incident"], id);
+    let text = check_succeeds(&mut at_shell(&["incident", id]));
+    for part in [
+        "## What to do",
+        "epwatch inspect MODEL --soc SM8635",
+        "## Devices",
+        "Gemm",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let environment = document["environment"].as_str().unwrap();
+    let model = [
+        "show",
+        APP,
+        MODEL,
+        "2",
+        "SM8635",
+        "--environment",
+        environment,
+    ];
+    let text = check_succeeds(&mut at_shell(&model));
+    assert!(text.contains("P90") && text.contains("Gemm"), "{text}");
+    check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
 
     // What the browser has already is not sent again.
     let style = page.get("/style.css").await;

@@ -11,9 +11,11 @@ mod html;
 mod plot;
 mod read;
 mod server;
+mod shell;
 mod text;
 
 pub use config::PageConfig;
 pub use read::health::{Fact, Facts};
 pub use server::access::TokenError;
 pub use server::{PageError, PageServer};
+pub use shell::{ShellAnswer, ShellError, ShellPage, ask};

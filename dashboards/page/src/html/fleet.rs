@@ -41,50 +41,51 @@ struct Multiples<'a> {
     drawing: Drawing,
 }
 
-impl<'a> FleetHtml<'a> {
-    fn rows(&self) -> impl Iterator<Item = &FleetRow> {
-        self.page
-            .models
+/// Returns the answer in a sentence, made from the verdicts.
+pub(crate) fn headline(page: &FleetPage) -> String {
+    let rows = || {
+        page.models
             .iter()
             .flat_map(|group| group.rows.iter().chain(&group.fine))
-    }
+    };
+    let with = |severity: &str| {
+        page.open
+            .iter()
+            .filter(|open| open.row.severity == severity)
+            .count()
+    };
+    let (pages, tickets) = (with("page"), with("ticket"));
+    let of_tone = |tone| rows().filter(|row| row.tone() == tone).count();
+    let (fine, unknown) = (of_tone(Tone::Fine), of_tone(Tone::Quiet));
+    let open = match (pages, tickets) {
+        (0, 0) => "Nothing is open".to_owned(),
+        (0, n) => are_open(n, "ticket"),
+        (n, 0) => are_open(n, "page"),
+        (n, m) => format!("{} and {} are open", things(n, "page"), things(m, "ticket")),
+    };
+    let quiet = pages + tickets == 0;
+    let rest = match (fine, unknown, quiet) {
+        (0, 0, _) => return capital(&open),
+        (0, _, true) => "no chipset has enough data yet".to_owned(),
+        (0, _, false) => "the others have too little data".to_owned(),
+        (1, 0, true) => "the one chipset is fine".to_owned(),
+        (n, 0, true) => format!("all {} chipsets are fine", number::in_words(n)),
+        (1, 0, false) => "the other chipset is fine".to_owned(),
+        (n, 0, false) => format!("the other {} chipsets are fine", number::in_words(n)),
+        (n, m, _) => format!(
+            "{} {} fine, {} {} too little data",
+            things(n, "chipset"),
+            if n == 1 { "is" } else { "are" },
+            number::in_words(m),
+            if m == 1 { "has" } else { "have" }
+        ),
+    };
+    capital(&format!("{open}; {rest}"))
+}
 
-    /// Returns the answer in a sentence, made from the verdicts.
+impl<'a> FleetHtml<'a> {
     fn headline(&self) -> String {
-        let with = |severity: &str| {
-            self.page
-                .open
-                .iter()
-                .filter(|open| open.row.severity == severity)
-                .count()
-        };
-        let (pages, tickets) = (with("page"), with("ticket"));
-        let of_tone = |tone| self.rows().filter(|row| row.tone() == tone).count();
-        let (fine, unknown) = (of_tone(Tone::Fine), of_tone(Tone::Quiet));
-        let open = match (pages, tickets) {
-            (0, 0) => "Nothing is open".to_owned(),
-            (0, n) => are_open(n, "ticket"),
-            (n, 0) => are_open(n, "page"),
-            (n, m) => format!("{} and {} are open", things(n, "page"), things(m, "ticket")),
-        };
-        let quiet = pages + tickets == 0;
-        let rest = match (fine, unknown, quiet) {
-            (0, 0, _) => return capital(&open),
-            (0, _, true) => "no chipset has enough data yet".to_owned(),
-            (0, _, false) => "the others have too little data".to_owned(),
-            (1, 0, true) => "the one chipset is fine".to_owned(),
-            (n, 0, true) => format!("all {} chipsets are fine", number::in_words(n)),
-            (1, 0, false) => "the other chipset is fine".to_owned(),
-            (n, 0, false) => format!("the other {} chipsets are fine", number::in_words(n)),
-            (n, m, _) => format!(
-                "{} {} fine, {} {} too little data",
-                things(n, "chipset"),
-                if n == 1 { "is" } else { "are" },
-                number::in_words(m),
-                if m == 1 { "has" } else { "have" }
-            ),
-        };
-        capital(&format!("{open}; {rest}"))
+        headline(self.page)
     }
 
     fn apps(&self) -> Vec<Choosable> {

@@ -15,7 +15,7 @@ mod trouble;
 
 pub(crate) use cohort::cohort;
 pub(crate) use empty::empty;
-pub(crate) use fleet::fleet;
+pub(crate) use fleet::{fleet, headline};
 pub(crate) use frame::{Frame, Nav, Stale};
 pub(crate) use health::health;
 pub(crate) use incident::incident;

@@ -37,7 +37,7 @@ const STYLE: &str = include_str!("../../assets/style.css");
 
 /// An address that has a page, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Target {
+pub(crate) enum Target {
     Fleet(FleetQuery),
     Cohort(CohortQuery),
     Incidents { app: Option<String> },
@@ -49,7 +49,7 @@ enum Target {
 /// A page that was read.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Page {
+pub(crate) enum Page {
     Fleet(FleetPage),
     Cohort(Box<CohortPage>),
     Incidents(IncidentsPage),
@@ -59,7 +59,7 @@ enum Page {
 }
 
 impl Page {
-    fn left_out(&self) -> Option<&LeftOut> {
+    pub(crate) fn left_out(&self) -> Option<&LeftOut> {
         match self {
             Self::Fleet(page) => Some(&page.left_out),
             Self::Cohort(page) => Some(&page.left_out),
@@ -73,9 +73,9 @@ impl Page {
 
 /// A page with its JSON.
 #[derive(Debug)]
-struct Read {
-    page: Page,
-    json: Bytes,
+pub(crate) struct Read {
+    pub(crate) page: Page,
+    pub(crate) json: Bytes,
 }
 
 /// The JSON of a page.
@@ -91,7 +91,7 @@ struct Document<'a> {
 
 /// Why there is no page.
 #[derive(Debug)]
-enum Missing {
+pub(crate) enum Missing {
     /// Nothing has this name.
     Unknown,
     Store(ReadError),
@@ -268,7 +268,7 @@ impl Pages {
     }
 
     /// Returns the store's progress, read at most once a second.
-    async fn progress(&self) -> Result<Progress, ReadError> {
+    pub(crate) async fn progress(&self) -> Result<Progress, ReadError> {
         let mut held = self.progress.lock().await;
         if let Some((_, progress)) = held.as_ref().filter(|(at, _)| at.elapsed() < PROGRESS_AGE) {
             return progress.clone();
@@ -281,7 +281,11 @@ impl Pages {
         progress
     }
 
-    async fn read(&self, target: &Target, progress: Progress) -> Result<Reading<Read>, Missing> {
+    pub(crate) async fn read(
+        &self,
+        target: &Target,
+        progress: Progress,
+    ) -> Result<Reading<Read>, Missing> {
         let (store, progress) = (&self.store, &progress);
         let page = match target.clone() {
             Target::Fleet(query) => {

@@ -1,0 +1,413 @@
+//! Pages for a shell: the structs of the read model as JSON, and as text.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use clickhouse::Client;
+use jiff::Timestamp;
+
+use crate::html;
+use crate::read::cohort::{CohortPage, CohortQuery};
+use crate::read::fleet::{FleetPage, FleetQuery, FleetRow};
+use crate::read::incident::IncidentPage;
+use crate::read::incidents::IncidentsPage;
+use crate::read::store::ReadError;
+use crate::server::answer::{Missing, Page, Pages, Target};
+use crate::text::name::{visible, visible_sentence};
+use crate::text::number;
+use crate::text::time::ago;
+use crate::text::words;
+
+/// A page that a shell prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShellPage {
+    /// Open incidents, and each model by chipset with its verdict.
+    Fleet {
+        /// The app; without it the one with an open page, or the most devices.
+        app: Option<String>,
+        /// The environment, chosen like the app.
+        environment: Option<String>,
+        /// Text in a model's or chipset's name.
+        search: String,
+    },
+    /// The list of incidents.
+    Incidents {
+        /// Only those of this app.
+        app: Option<String>,
+    },
+    /// One incident.
+    Incident {
+        /// Its id.
+        id: String,
+    },
+    /// One model's version on one chipset.
+    Cohort {
+        /// The app.
+        app: String,
+        /// The environment.
+        environment: String,
+        /// The model.
+        model: String,
+        /// Its version.
+        version: String,
+        /// The chipset.
+        chipset: String,
+    },
+}
+
+/// A page in the forms that a shell prints.
+#[derive(Debug)]
+pub struct ShellAnswer {
+    /// The JSON of the page's `.json`.
+    pub json: Bytes,
+    /// Lines for people; the list of an incident is Markdown too.
+    pub text: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShellError {
+    /// Nothing has this name.
+    #[error(
+        "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
+    )]
+    Unknown,
+    /// The store is away, slow, or of another schema.
+    #[error("failed to read the store: {0}")]
+    Store(String),
+}
+
+impl From<Missing> for ShellError {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Unknown => Self::Unknown,
+            Missing::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ReadError> for ShellError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+/// Reads a page and returns its forms.
+///
+/// # Errors
+/// Nothing has the name, or the store does not answer.
+pub async fn ask(store: Client, question: ShellPage) -> Result<ShellAnswer, ShellError> {
+    let pages = Pages::new(store, Box::new(Vec::new));
+    let progress = pages.progress().await?;
+    let read = pages.read(&target(question), progress).await?.page;
+    let now = Timestamp::now();
+    let mut text = match &read.page {
+        Page::Fleet(page) => fleet(page),
+        Page::Cohort(page) => cohort(page),
+        Page::Incidents(page) => incidents(page, now),
+        Page::Incident(page) => incident(page, now),
+        Page::Ledger(_) | Page::Health(_) => String::new(),
+    };
+    let judged = progress.judged_at.map_or_else(
+        || "nothing is judged yet".to_owned(),
+        |at| format!("judged {}", ago(at, now)),
+    );
+    _ = write!(text, "\n{judged}");
+    for part in read.page.left_out().map_or(&[][..], |parts| &parts.0) {
+        _ = write!(text, "; not read in time: {part}");
+    }
+    Ok(ShellAnswer {
+        json: read.json,
+        text,
+    })
+}
+
+fn target(question: ShellPage) -> Target {
+    match question {
+        ShellPage::Fleet {
+            app,
+            environment,
+            search,
+        } => Target::Fleet(FleetQuery {
+            app,
+            environment,
+            only_open: false,
+            search,
+        }),
+        ShellPage::Incidents { app } => Target::Incidents { app },
+        ShellPage::Incident { id } => Target::Incident { id },
+        ShellPage::Cohort {
+            app,
+            environment,
+            model,
+            version,
+            chipset,
+        } => Target::Cohort(CohortQuery {
+            app,
+            environment,
+            model,
+            version,
+            chipset,
+        }),
+    }
+}
+
+/// Returns rows with columns of equal width.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths);
+        let line: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        _ = writeln!(text, "{}", line.join("  ").trim_end());
+    }
+    text
+}
+
+fn head(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn fleet(page: &FleetPage) -> String {
+    let (Some(app), Some(environment)) = (&page.app, &page.environment) else {
+        return "Nothing is judged yet. Send a report: `epwatch serve` prints the address for devices.\n".to_owned();
+    };
+    let mut text = format!(
+        "{}\n{}, {}\n",
+        html::headline(page),
+        visible(app),
+        visible(environment)
+    );
+    for open in &page.open {
+        let chipsets: Vec<String> = open.row.chipsets.iter().map(|name| visible(name)).collect();
+        _ = writeln!(
+            text,
+            "{}: {} {} on {}; epwatch incident {}",
+            open.row.severity,
+            visible(&open.row.model),
+            visible(&open.row.version),
+            chipsets.join(", "),
+            visible(&open.row.incident)
+        );
+    }
+    let mut rows = vec![head(&[
+        "VERDICT", "MODEL", "VERSION", "CHIPSET", "HIT", "MEDIAN", "SLOWER", "ON NPU", "WHY",
+    ])];
+    let all = page
+        .models
+        .iter()
+        .flat_map(|group| group.rows.iter().chain(&group.fine));
+    rows.extend(all.map(fleet_row));
+    text.push('\n');
+    text.push_str(&table(&rows));
+    text
+}
+
+fn fleet_row(row: &FleetRow) -> Vec<String> {
+    let of = &row.cohort;
+    vec![
+        words::verdict(&of.verdict).into_owned(),
+        visible(&of.model),
+        visible(&of.version),
+        visible(&of.chipset),
+        format!("{} of {}", number::count(of.hit), number::count(of.devices)),
+        number::ms(of.p50_us),
+        number::times(of.latency_ratio),
+        number::share(of.npu_share),
+        of.reasons
+            .first()
+            .map_or_else(String::new, |why| visible_sentence(why)),
+    ]
+}
+
+fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
+    if page.incidents.is_empty() {
+        return format!(
+            "No incident is open, or ended in the last {} days.\n",
+            page.days
+        );
+    }
+    let mut rows = vec![head(&[
+        "STATE", "SEVERITY", "MODEL", "VERSION", "CHIPSETS", "HIT", "STARTED", "ID",
+    ])];
+    rows.extend(page.incidents.iter().map(|row| {
+        let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
+        vec![
+            row.state.clone(),
+            row.severity.clone(),
+            visible(&row.model),
+            visible(&row.version),
+            chipsets.join(" "),
+            format!(
+                "{} of {}",
+                number::count(row.devices_hit),
+                number::count(row.devices_seen)
+            ),
+            row.started_at.map_or_else(String::new, |at| ago(at, now)),
+            visible(&row.incident),
+        ]
+    }));
+    table(&rows)
+}
+
+/// An incident as Markdown, for a terminal and a ticket.
+fn incident(page: &IncidentPage, now: Timestamp) -> String {
+    let row = &page.row;
+    let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
+    let mut text = format!(
+        "# {} {} on {}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
+        visible(&row.model),
+        visible(&row.version),
+        chipsets.join(", "),
+        words::verdict(&row.verdict),
+        row.severity,
+        row.state,
+        number::count(row.devices_hit),
+        number::count(row.devices_seen),
+        number::times(row.latency_ratio),
+        visible(&row.incident),
+    );
+    let lead = page
+        .document
+        .lead(&row.verdict)
+        .map(|cohort| &cohort.verdict);
+    let next_step = lead
+        .map(|lead| visible_sentence(&lead.next_step))
+        .unwrap_or_default();
+    if !next_step.is_empty() {
+        _ = write!(text, "\n## What to do\n\n{next_step}\n");
+    }
+    if !page.reasons.is_empty() {
+        text.push_str("\n## Why\n\n");
+        for reason in &page.reasons {
+            _ = writeln!(text, "- {}", visible_sentence(reason));
+        }
+    }
+    if !row.cpu_ops.is_empty() {
+        let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| visible(op)).collect();
+        _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
+    }
+    text.push_str("\n## Devices\n\n");
+    for cohort in page.document.cohorts.iter().take(100) {
+        let of = &cohort.verdict;
+        let firmware = of.key.firmware.as_deref().map(visible);
+        _ = writeln!(
+            text,
+            "- {}, {}: {}, {} of {} hit",
+            visible(&of.key.chipset),
+            firmware.map_or_else(
+                || "all firmwares".to_owned(),
+                |name| format!("firmware {name}")
+            ),
+            words::verdict(&of.class),
+            number::count(of.numbers.devices_hit),
+            number::count(of.numbers.devices_seen)
+        );
+    }
+    text.push_str("\n## History\n\n");
+    let document = &page.document;
+    let times = [
+        ("started", row.started_at),
+        ("fired", document.fired_at),
+        ("held by a directive", document.mitigated_at),
+        ("resolved", document.resolved_at),
+    ];
+    for (word, at) in times {
+        if let Some(at) = at {
+            _ = writeln!(text, "- {word} {at:.0}, {}", ago(at, now));
+        }
+    }
+    text
+}
+
+fn cohort(page: &CohortPage) -> String {
+    let (query, of) = (&page.query, &page.cohort);
+    let mut text = format!(
+        "{} {} on {} {}\n{}; {} of {} devices hit, median {}, {} slower, {} of the work on the NPU\n",
+        visible(&query.model),
+        visible(&query.version),
+        visible(&query.chipset),
+        words::chipset_name(&query.chipset),
+        words::verdict(&of.verdict),
+        number::count(of.hit),
+        number::count(of.devices),
+        number::ms(of.p50_us),
+        number::times(of.latency_ratio),
+        number::share(of.npu_share),
+    );
+    for reason in &of.reasons {
+        _ = writeln!(text, "- {}", visible_sentence(reason));
+    }
+    let before = page.before.as_ref().map(|row| &*row.version);
+    let sides = [
+        (Some(&*query.version), &page.latencies, &page.placement),
+        (before, &page.latencies_before, &page.placement_before),
+    ];
+    let mut rows = vec![head(&[
+        "VERSION",
+        "P10",
+        "P50",
+        "P90",
+        "RUNS",
+        "NODES ON NPU",
+        "MACS ON NPU",
+    ])];
+    for (version, latencies, placement) in sides {
+        let Some(version) = version else { continue };
+        let quantiles = latencies.as_ref().map(|latencies| latencies.quantiles);
+        rows.push(vec![
+            visible(version),
+            number::ms(quantiles.map(|q| q.p10_us)),
+            number::ms(quantiles.map(|q| q.p50_us)),
+            number::ms(quantiles.map(|q| q.p90_us)),
+            latencies
+                .as_ref()
+                .map_or_else(String::new, |of| number::count(of.runs)),
+            placement.as_ref().map_or_else(String::new, |of| {
+                format!("{} of {}", of.npu_nodes, of.n_nodes)
+            }),
+            number::share(placement.as_ref().and_then(|of| of.npu_macs_share)),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table(&rows));
+    let nodes: Vec<_> = page.cpu_nodes.iter().filter(|node| !node.benign).collect();
+    if !nodes.is_empty() {
+        let mut rows = vec![head(&["ON THE CPU", "OP", "REASON"])];
+        let row =
+            |name: &str, op: &str, reason: &str| vec![visible(name), visible(op), visible(reason)];
+        rows.extend(
+            nodes
+                .iter()
+                .map(|node| row(&node.name, &node.op_type, &node.reason)),
+        );
+        text.push('\n');
+        text.push_str(&table(&rows));
+    }
+    if let Some(incident) = &page.incident {
+        _ = write!(text, "\nepwatch incident {}\n", visible(&incident.incident));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_characters() {
+        let rows = [
+            vec!["é".to_owned(), "b".to_owned()],
+            vec!["long".to_owned(), "c".to_owned()],
+        ];
+        assert_eq!(table(&rows), "é     b\nlong  c\n");
+    }
+}
