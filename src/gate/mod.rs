@@ -63,8 +63,8 @@ pub(crate) struct Args {
         required_unless_present = "runs"
     )]
     soc: Vec<SocModel>,
-    /// Run times of the model, a launch (a process with one session) a file: a JSON array of microseconds,
-    /// or a CSV with a column latency_us or latency_ms.
+    /// Run times of the model, a launch (a process with one session) a file: ONNX Runtime's
+    /// profile, a JSON array of microseconds, or a CSV with a column latency_us or latency_ms.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "soc", "max_cpu_macs", "max_partitions", "shape"])]
     runs: Vec<PathBuf>,
     /// The same of the model before, as many, measured in turn with --runs on one device.

@@ -1,9 +1,9 @@
 //! `epwatch gate --runs`: launches that were measured elsewhere, a file each.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::Read,
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -11,10 +11,10 @@ use epwatch_gate::{
     Launch,
     latencies::latencies,
     measured,
+    ort_profile::{OrtProfile, ort_profile},
     policy::LatencyLimits,
     verdict::{GatedFile, NotChecked, Target},
 };
-use epwatch_proto::ModelHash;
 
 use crate::output::WrongUse;
 
@@ -22,7 +22,7 @@ use crate::output::WrongUse;
 pub(super) const NOT_CHECKED: [NotChecked; 3] = [
     NotChecked {
         id: "placement",
-        why: "latencies have none",
+        why: "not read of latencies and profiles",
     },
     NotChecked {
         id: "device",
@@ -58,10 +58,12 @@ pub(super) fn target(
     }
     let mut files = Vec::new();
     let warmup = limits.warmup.unwrap_or(DEFAULT_WARMUP);
+    let mut eps: Vec<BTreeSet<String>> = Vec::new();
     let mut read = |paths: &[PathBuf]| -> Result<Vec<Launch>, WrongUse> {
         let each = paths.iter().map(|path| {
-            let (file, launch) = launch(path, warmup)?;
+            let (file, launch, of_launch) = launch(path, warmup)?;
             files.push(file);
+            eps.push(of_launch);
             Ok(launch)
         });
         each.collect()
@@ -77,6 +79,10 @@ pub(super) fn target(
             return Err(WrongUse(text));
         }
     }
+    let mut checks: Vec<_> = measured::judge_eps(eps.iter().take(runs.len()))
+        .into_iter()
+        .collect();
+    checks.extend(measured::judge(&baseline, &candidate, limits));
     Ok(Target {
         chipset: "measured".to_owned(),
         model: None,
@@ -84,27 +90,40 @@ pub(super) fn target(
         source: "latencies",
         placement: None,
         latency: Some(measured::numbers(&candidate)),
-        checks: measured::judge(&baseline, &candidate, limits),
+        checks,
     })
 }
 
-fn launch(path: &Path, warmup: usize) -> Result<(GatedFile, Launch), WrongUse> {
+/// Reads a file. The names are EPs that ran a node, if it is a profile.
+fn launch(path: &Path, warmup: usize) -> Result<(GatedFile, Launch, BTreeSet<String>), WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("{shown}: {error}"));
-    let mut text = String::new();
     let file = File::open(path).map_err(|error| wrong(&error))?;
-    let read = file.take(MOST_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| wrong(&error))?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(wrong(
-            &"expected the run times of one launch, in at most 16 MiB",
-        ));
-    }
-    let runs = latencies(&text).map_err(|error| wrong(&error))?;
-    let launch = Launch::new(&runs, warmup).map_err(|error| wrong(&error))?;
-    let file = GatedFile {
-        path: shown.clone(),
-        sha256: ModelHash::of(text.as_bytes()).to_string(),
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    let head = file.fill_buf().map_err(|error| wrong(&error))?;
+    let mut words = head.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let is_profile = (words.next(), words.next()) == (Some(&b'['), Some(&b'{'));
+    let profile = if is_profile {
+        ort_profile(file).map_err(|error| wrong(&error))?
+    } else {
+        let mut text = String::new();
+        let read = file.take(MOST_BYTES + 1).read_to_string(&mut text);
+        read.map_err(|error| wrong(&error))?;
+        if text.len() as u64 > MOST_BYTES {
+            let text =
+                "expected ONNX Runtime's profile, or the run times of one launch in at most 16 MiB";
+            return Err(wrong(&text));
+        }
+        OrtProfile {
+            runs_us: latencies(&text).map_err(|error| wrong(&error))?,
+            eps: BTreeSet::new(),
+        }
     };
-    Ok((file, launch))
+    let launch = Launch::new(&profile.runs_us, warmup).map_err(|error| wrong(&error))?;
+    let sha256 = epwatch_manifest::sha256_of_file(path).map_err(|error| wrong(&error))?;
+    let file = GatedFile {
+        path: shown,
+        sha256,
+    };
+    Ok((file, launch, profile.eps))
 }

@@ -324,3 +324,46 @@ fn measured_launches_keep_limits() {
     check_fails(&mut with(&pairs, limits), 2, "do not pair up");
     check_ends(&mut with(&format!("{one} --soc SM8650"), limits), 2);
 }
+
+/// A profile with 30 runs of the time given, whose nodes ran on this EP.
+fn profile(path: &Path, ep: &str, us: u64) -> String {
+    let node =
+        format!(r#"{{"cat" : "Node","dur" :9,"name" :"n","args" : {{"provider" : "{ep}"}}}}"#);
+    let run = |i: u64| {
+        format!(
+            r#"{{"cat" : "Session","dur" :{},"name" :"model_run","args" : {{}}}}"#,
+            us + i % 7
+        )
+    };
+    let runs: Vec<String> = (0..30).map(run).collect();
+    fs::write(path, format!("[\n{node},\n{}\n]", runs.join(",\n"))).unwrap();
+    format!(" {}", path.display())
+}
+
+#[test]
+fn profiles_are_launches_and_name_their_eps() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let policy = dir.join("gate.toml");
+    fs::write(&policy, "[latency]\nmedian_ms = 10.0").unwrap();
+    let with = |files: &str| epwatch(&format!("gate --policy {} --runs{files}", policy.display()));
+    let npu = profile(&dir.join("npu.json"), "QNNExecutionProvider", 8_000);
+    let (table, _) = check_ends(&mut with(&npu), 0);
+    assert!(table.contains("pass      npu_used"), "{table}");
+    assert!(table.contains("8.003 ms over 1 launch"), "{table}");
+    let cpu = profile(&dir.join("cpu.json"), "CPUExecutionProvider", 8_000);
+    check_fails(
+        &mut with(&cpu),
+        1,
+        "npu_used: a profile has nodes on the CPU alone",
+    );
+    // A baseline may have run there.
+    check_fails(
+        &mut with(&format!("{npu} --baseline{cpu}")),
+        3,
+        "regression",
+    );
+    let whole = fs::read(dir.join("npu.json")).unwrap();
+    fs::write(dir.join("npu.json"), &whole[..whole.len() - 9]).unwrap();
+    check_fails(&mut with(&npu), 2, "end_profiling");
+}

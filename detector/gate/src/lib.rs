@@ -6,7 +6,7 @@
 //!
 //! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics.
 //! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers.
-//! - [`latencies`]: reads run times; [`measured`]: judges launches by the rules below.
+//! - [`latencies`] and [`ort_profile`]: read run times; [`measured`]: judges launches by the rules below.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
@@ -21,6 +21,7 @@ pub mod launch;
 pub mod layers;
 pub mod limits;
 pub mod measured;
+pub mod ort_profile;
 pub mod placement;
 pub mod policy;
 pub mod report;

@@ -1,5 +1,7 @@
 //! Judges measured launches by the policy's limits on latency, and against those of a baseline.
 
+use std::collections::BTreeSet;
+
 use epwatch_stats::order_stat::median;
 
 use crate::{
@@ -10,6 +12,7 @@ use crate::{
     verdict::{Check, LatencyNumbers, Outcome},
 };
 
+const CPU: &str = "CPUExecutionProvider";
 /// Late runs that a deadline allows where the policy has no other share.
 const DEFAULT_MAX_LATE: f64 = 0.01;
 
@@ -25,6 +28,25 @@ pub fn numbers(launches: &[Launch]) -> LatencyNumbers {
         cv_robust: over(&Launch::robust_cv),
         slow_share: over(&Launch::slow_share),
     }
+}
+
+/// Fails if a profile of the candidate has nodes on the CPU alone. `None` without profiles.
+pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>) -> Option<Check> {
+    let mut check = Check::new("npu_used");
+    let mut launches = 0;
+    for eps in of_launches.into_iter().filter(|eps| !eps.is_empty()) {
+        launches += 1;
+        if eps.iter().all(|ep| ep == CPU) {
+            check.result = Outcome::Fail;
+            check.why = "a profile has nodes on the CPU alone: no other EP was there".to_owned();
+        }
+    }
+    if check.result == Outcome::Pass {
+        check.why = format!(
+            "other EPs than the CPU's ran nodes in {launches} profiles; their share is not judged"
+        );
+    }
+    (launches > 0).then_some(check)
 }
 
 /// Judges the candidate's launches: by each limit that the policy has, and pair by pair against the baseline's.

@@ -39,6 +39,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
     results.truncate(MOST_RESULTS);
     let rules = [
         "session",
+        "npu_used",
         "npu_macs",
         "partitions",
         "cpu_ops",
