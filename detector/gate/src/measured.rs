@@ -43,7 +43,7 @@ pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>
     }
     if check.result == Outcome::Pass {
         check.why = format!(
-            "other EPs than the CPU's ran nodes in {launches} profiles; their share is not judged"
+            "other EPs than the CPU's ran nodes (profiles: {launches}); their share is not judged"
         );
     }
     (launches > 0).then_some(check)
