@@ -122,7 +122,12 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         facts.extend(cohort_facts(lead));
         facts.extend(others(incident, lead));
     }
-    facts.push(("incident", incident.id.clone()));
+    let id = &incident.id;
+    facts.push(("incident", id.clone()));
+    if !incident.is_test() {
+        let more = format!("`epwatch incident {id}` has its devices by firmware and its history");
+        facts.push(("more", more));
+    }
     facts
 }
 
