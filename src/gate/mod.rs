@@ -53,7 +53,7 @@ const NOT_CHECKED: [NotChecked; 3] = [
 /// cannot be used; 3 could not find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The ONNX model. May be left out if the policy's [variants] name a file for each chipset.
+    /// The ONNX model. May be left out if the policy's `[variants]` name a file for each chipset.
     model: Option<PathBuf>,
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
     #[arg(
