@@ -4,7 +4,6 @@
 //! `/healthz` answers while the process lives. `/readyz` answers the component's reasons for not being ready.
 //! Nothing can be changed through it.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,30 +14,17 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::few_clients::serve_few_clients;
 use crate::page::plain_text;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections at once: some Prometheus servers, load balancers and people. A further one replaces the oldest, so that
-/// silent ones take no files of the process.
-const MAX_CONNECTIONS: usize = 64;
-/// For the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a request and its answer; a connection carries one.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Pause when the system has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to listen on {address} ({key})")]
@@ -100,7 +86,7 @@ impl AdminServer {
             .route("/readyz", get(ready))
             .with_state(Arc::new(pages));
         Self {
-            task: tokio::spawn(serve(listener, router, stop)),
+            task: tokio::spawn(serve_few_clients(listener, router, stop)),
         }
     }
 
@@ -111,45 +97,6 @@ impl AdminServer {
             self.task.abort();
         }
     }
-}
-
-/// Serves until `stop` is cancelled and the requests under way are answered. A request has no body: what a client sends as
-/// one is not read.
-async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let mut connections = JoinSet::new();
-    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => {
-                oldest.retain(|connection| !connection.is_finished());
-                continue;
-            }
-            () = stop.cancelled() => break,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        if oldest.len() >= MAX_CONNECTIONS
-            && let Some(first) = oldest.pop_front()
-        {
-            first.abort();
-        }
-        oldest.push_back(connections.spawn(serve_connection(stream, router.clone())));
-    }
-    while connections.join_next().await.is_some() {}
-}
-
-async fn serve_connection(stream: TcpStream, router: Router) {
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // Its client sees a failure.
-    let _ = timeout(CONNECTION_TIMEOUT, serving).await;
 }
 
 /// The OpenMetrics format if the request names it, as Prometheus does; otherwise the older one, as other programs do.
@@ -188,6 +135,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::few_clients::MAX_CONNECTIONS;
 
     async fn get(address: SocketAddr, path: &str) -> (u16, String) {
         get_as(address, path, "*/*").await

@@ -1,12 +1,13 @@
-//! Parts that collector and detector need alike, each once.
+//! Parts that collector, detector and page need alike, each once.
 //!
-//! Holds the admin endpoint, the table of metrics, the units and problems of a config, the clock, retry pauses, the
-//! atomic replacement of a file, and the rule of admission of new installations. It holds nothing that only one of the two needs,
+//! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config, the clock, retry pauses, the
+//! atomic replacement of a file, and the rule of admission of new installations. It holds nothing that only one of them needs,
 //! and never connects to the store or a device.
 
 mod admin;
 mod backoff;
 mod clock;
+mod few_clients;
 mod files;
 mod metrics;
 mod new_installations;
@@ -18,6 +19,7 @@ mod units;
 pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
+pub use crate::few_clients::serve_few_clients;
 pub use crate::files::{private_dir, replace_file, warn_of_readers};
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::new_installations::{

@@ -13,7 +13,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Response;
 use clickhouse::Client;
-use tokio::net::TcpListener;
+use epwatch_server::{BindError, bind, serve_few_clients};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -27,14 +27,8 @@ use answer::Pages;
 #[non_exhaustive]
 pub enum PageError {
     /// The address is taken or not one of this machine.
-    #[error("failed to listen on {address} (page.listen)")]
-    Listen {
-        /// The address as configured.
-        address: SocketAddr,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] BindError),
     /// The token cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -69,28 +63,14 @@ impl PageServer {
         facts: Facts,
         stop: CancellationToken,
     ) -> Result<Self, PageError> {
-        let listen = |source| PageError::Listen {
-            address: config.listen,
-            source,
-        };
         let access = Access::of(config)?;
-        let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
             access,
             pages: Pages::new(store, facts),
         });
         let router = Router::new().fallback(answer).with_state(shared);
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        let task = tokio::spawn(async move {
-            let served = axum::serve(listener, service)
-                .with_graceful_shutdown(async move { stop.cancelled().await })
-                .await;
-            if let Err(error) = served {
-                let error = &error as &(dyn std::error::Error + 'static);
-                tracing::error!(error, "the page ended");
-            }
-        });
+        let task = tokio::spawn(serve_few_clients(listener, router, stop));
         Ok(Self { address, task })
     }
 
