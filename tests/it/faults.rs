@@ -8,7 +8,7 @@ use epwatch_runtimes::is_nightly;
 use epwatch_server::Period;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::EPWATCH;
+use crate::support::{EPWATCH, docs};
 
 async fn break_things(servers: Servers) {
     let dir = tempfile::tempdir().unwrap();
@@ -62,21 +62,34 @@ fn sources(folder: &Path) -> String {
     text
 }
 
-/// A row of the document without its test would be a promise only.
+/// A row of a document without its test would be a promise only.
 #[test]
-fn the_tests_that_the_document_names_exist() {
+fn the_tests_that_documents_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources: String = ["collector", "proto", "tests/it"]
-        .map(|folder| sources(&root.join(folder)))
-        .concat();
-    let document = fs::read_to_string(root.join("docs/faults.md")).unwrap();
-    let code = document.split('`').skip(1).step_by(2);
-    let tests = code.filter(|name| name.matches('_').count() > 3 && !name.starts_with("epwatch_"));
-    let missing: Vec<&str> = tests
-        .filter(|name| !sources.contains(&format!("fn {name}(")))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/faults.md names tests that are gone: {missing:?}"
-    );
+    let rooms = [
+        "collector",
+        "dashboards",
+        "detector/src",
+        "proto",
+        "sdk/src",
+        "tests/it",
+    ];
+    let sources: String = rooms.map(|folder| sources(&root.join(folder))).concat();
+    for name in ["faults.md", "security.md"] {
+        let document = docs(name);
+        let code = document.split('`').skip(1).step_by(2);
+        let is_test = |name: &&str| {
+            name.matches('_').count() > 3
+                && name.starts_with(|c: char| c.is_ascii_lowercase())
+                && !name.starts_with("epwatch_")
+        };
+        let tests: Vec<&str> = code.filter(is_test).collect();
+        assert!(tests.len() > 20, "{name}: {tests:?}");
+        for test in tests {
+            assert!(
+                sources.contains(&format!("fn {test}(")),
+                "{name}: {test} is gone"
+            );
+        }
+    }
 }

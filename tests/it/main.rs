@@ -18,6 +18,7 @@ mod metrics;
 mod migrate;
 mod oncall;
 mod page;
+mod privacy;
 mod schema;
 mod secrets;
 mod signals;
