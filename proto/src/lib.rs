@@ -68,7 +68,7 @@ pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
 pub use session::{Model, Session, SessionOptions};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
-pub use text::{clipped, hex, unhex};
+pub use text::{clipped, hex, push_visible, unhex, visible};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 pub use validate::{FastValidator, ValidReport};
 

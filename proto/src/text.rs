@@ -1,4 +1,6 @@
-//! Text forms that all crates share: clipped text and hexadecimal.
+//! Text forms that all crates share: clipped text, text for people, and hexadecimal.
+
+use std::fmt::Write;
 
 /// Returns text of at most `max_bytes` with control characters replaced by spaces, cut at a character.
 ///
@@ -14,6 +16,37 @@ pub fn clipped(text: &str, max_bytes: usize) -> String {
         out.push(c);
     }
     out
+}
+
+/// Returns text for people: names of devices may hold characters that have no shape of their own, or change the order of
+/// others. Each is replaced by its code point, as in `[U+202E]`.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        push_visible(&mut shown, c);
+    }
+    shown
+}
+
+/// Appends a character as [`visible`] shows it.
+pub fn push_visible(text: &mut String, c: char) {
+    match is_invisible(c) {
+        // Writing to a String cannot fail.
+        true => _ = write!(text, "[U+{:04X}]", u32::from(c)),
+        false => text.push(c),
+    }
+}
+
+/// Control characters, separators of lines, and the characters of Unicode's category Cf that are never drawn.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffc}'
+        )
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Whether text has no control characters.
@@ -59,6 +92,15 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_sees_is_shown_as_its_code_point() {
+        let name = "a\u{202e}b\u{200b}\u{feff}\nc\u{e0041}\u{fff9}é";
+        assert_eq!(
+            visible(name),
+            "a[U+202E]b[U+200B][U+FEFF][U+000A]c[U+E0041][U+FFF9]é"
+        );
+    }
 
     #[test]
     fn clipped_text_splits_no_character() {

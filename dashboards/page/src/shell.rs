@@ -261,11 +261,11 @@ fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
 /// An incident as Markdown, for a terminal and a ticket.
 fn incident(page: &IncidentPage, now: Timestamp) -> String {
     let row = &page.row;
-    let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
+    let chipsets: Vec<String> = row.chipsets.iter().map(|name| marked(name)).collect();
     let mut text = format!(
         "# {} {} on {}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
-        visible(&row.model),
-        visible(&row.version),
+        marked(&row.model),
+        marked(&row.version),
         chipsets.join(", "),
         words::verdict(&row.verdict),
         row.severity,
@@ -273,14 +273,14 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
         number::count(row.devices_hit),
         number::count(row.devices_seen),
         number::times(row.latency_ratio),
-        visible(&row.incident),
+        marked(&row.incident),
     );
     let lead = page
         .document
         .lead(&row.verdict)
         .map(|cohort| &cohort.verdict);
     let next_step = lead
-        .map(|lead| visible_sentence(&lead.next_step))
+        .map(|lead| marked_sentence(&lead.next_step))
         .unwrap_or_default();
     if !next_step.is_empty() {
         _ = write!(text, "\n## What to do\n\n{next_step}\n");
@@ -288,21 +288,21 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
     if !page.reasons.is_empty() {
         text.push_str("\n## Why\n\n");
         for reason in &page.reasons {
-            _ = writeln!(text, "- {}", visible_sentence(reason));
+            _ = writeln!(text, "- {}", marked_sentence(reason));
         }
     }
     if !row.cpu_ops.is_empty() {
-        let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| visible(op)).collect();
+        let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| marked(op)).collect();
         _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
     }
     text.push_str("\n## Devices\n\n");
     for cohort in page.document.cohorts.iter().take(100) {
         let of = &cohort.verdict;
-        let firmware = of.key.firmware.as_deref().map(visible);
+        let firmware = of.key.firmware.as_deref().map(marked);
         _ = writeln!(
             text,
             "- {}, {}: {}, {} of {} hit",
-            visible(&of.key.chipset),
+            marked(&of.key.chipset),
             firmware.map_or_else(
                 || "all firmwares".to_owned(),
                 |name| format!("firmware {name}")
@@ -326,6 +326,19 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
         }
     }
     text
+}
+
+/// A name in Markdown: it opens no link, image or element of its own.
+fn marked(name: &str) -> String {
+    without_links(&visible(name))
+}
+
+fn marked_sentence(text: &str) -> String {
+    without_links(&visible_sentence(text))
+}
+
+fn without_links(text: &str) -> String {
+    text.replace('[', "\\[").replace('<', "\\<")
 }
 
 fn cohort(page: &CohortPage) -> String {
@@ -401,6 +414,12 @@ fn cohort(page: &CohortPage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_open_nothing_in_markdown() {
+        let name = "![x](http://tracker)<img>\u{202e}";
+        assert_eq!(marked(name), "!\\[x](http://tracker)\\<img>\\[U+202E]");
+    }
 
     #[test]
     fn columns_are_aligned_by_characters() {

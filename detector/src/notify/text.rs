@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use epwatch_proto::visible;
 use epwatch_server::Period;
 use jiff::Timestamp;
 
@@ -22,12 +23,12 @@ pub(crate) fn summary(incident: &Incident) -> String {
     }
     let title = incident.class().map_or("incident", VerdictClass::title);
     let key = &incident.key;
-    format!(
+    visible(&format!(
         "{title}: {} {} on {}",
         key.model.model_id,
         key.model_version,
         incident.chipsets().join(", ")
-    )
+    ))
 }
 
 /// Returns the numbers and the next step, one fact in each line.
@@ -127,6 +128,10 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     if !incident.is_test() {
         let more = format!("`epwatch incident {id}` has its devices by firmware and its history");
         facts.push(("more", more));
+    }
+    // Names of devices are in most of them.
+    for (_, fact) in &mut facts {
+        *fact = visible(fact);
     }
     facts
 }

@@ -1,9 +1,10 @@
 //! Names of apps, models, versions and chipsets. Devices make them up, so they are never trusted: a name is shown
 //! only by [`Name`], and travels in links only by [`Link`].
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use askama::filters::HtmlSafe;
+use epwatch_proto::push_visible;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Longest name that is shown whole, in characters.
@@ -56,25 +57,6 @@ pub(crate) fn visible_sentence(text: &str) -> String {
         push_visible(&mut shown, c);
     }
     shown
-}
-
-fn push_visible(text: &mut String, c: char) {
-    match is_invisible(c) {
-        // Writing to a String cannot fail.
-        true => _ = write!(text, "[U+{:04X}]", u32::from(c)),
-        false => text.push(c),
-    }
-}
-
-/// Whether a character has no shape of its own, or changes the order of others.
-fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fffc}'
-        )
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
 /// Writes text for an element's content or a quoted attribute.

@@ -107,6 +107,17 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     check("slow.txt", &block(&Notification::news(slow)));
 }
 
+/// A name may not turn the text around it.
+#[test]
+fn what_nobody_sees_in_a_name_is_shown() {
+    let mut sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
+    sick.key.model_version = "2\u{202e}0.1\u{200b}".into();
+    let incident = incident_after(&[&[sick]]);
+    let text = block(&Notification::news(incident.clone())) + &text::description(&incident);
+    assert!(text.contains("2[U+202E]0.1[U+200B]"), "{text}");
+    assert!(!text.contains(['\u{202e}', '\u{200b}']), "{text}");
+}
+
 /// Findings other than placement and latency have sentences too.
 #[test]
 fn people_read_of_starts_outputs_and_rules() {
