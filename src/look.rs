@@ -1,11 +1,11 @@
-//! `epwatch status`, `incident` and `show`: the built-in page's structs at a shell.
+//! `epwatch status`, `incident`, `show` and `devices`: the built-in page's read model at a shell.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
-use epwatch_page::{ShellError, ShellPage};
+use epwatch_page::{DevicesQuery, ShellAnswer, ShellError, ShellPage};
 
 use crate::{
-    output::{self, No},
+    output::{self, No, WrongUse},
     store_args::StoreArgs,
 };
 
@@ -58,6 +58,28 @@ pub(crate) struct ModelArgs {
     environment: String,
 }
 
+/// Lists devices that reported in the last day, or prints what one of them sent: "did my device arrive?"
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevicesArgs {
+    #[command(flatten)]
+    shared: Shared,
+    /// The installation's id, as the SDK's `explain()` prints it; its first 8 digits are enough.
+    #[arg(conflicts_with_all = ["latest", "app"])]
+    id: Option<String>,
+    /// Print what the device that reported last sent.
+    #[arg(long)]
+    latest: bool,
+    /// Only devices of this app.
+    #[arg(long)]
+    app: Option<String>,
+    /// Print again whenever a report arrives, until Ctrl-C.
+    #[arg(long)]
+    follow: bool,
+}
+
+/// Time between two looks of `devices --follow`.
+const FOLLOW_EVERY: Duration = Duration::from_secs(2);
+
 pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let question = ShellPage::Fleet {
         app: args.app,
@@ -93,6 +115,43 @@ pub(crate) async fn show(args: ModelArgs) -> anyhow::Result<ExitCode> {
     answer(&args.shared, question).await
 }
 
+pub(crate) async fn devices(args: DevicesArgs) -> anyhow::Result<ExitCode> {
+    let client = epwatch_store::client(&args.shared.store.target()?);
+    let query = match (args.id, args.latest) {
+        (Some(id), _) => DevicesQuery::One { id },
+        (None, true) => DevicesQuery::Latest { app: args.app },
+        (None, false) => DevicesQuery::List { app: args.app },
+    };
+    let mut shown = None;
+    loop {
+        match epwatch_page::devices(client.clone(), &query).await {
+            Ok(answer) if shown.as_ref() == Some(&answer.json) => {}
+            Ok(answer) => {
+                print(&args.shared, &answer)?;
+                shown = Some(answer.json);
+            }
+            // Its first report may be under way.
+            Err(ShellError::NoDevice) if args.follow => {}
+            Err(error @ (ShellError::NoDevice | ShellError::Several(_))) => {
+                return Err(No(error.to_string()).into());
+            }
+            Err(error @ ShellError::Id(_)) => return Err(WrongUse(error.to_string()).into()),
+            Err(error) => return Err(error.into()),
+        }
+        if !args.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::time::sleep(FOLLOW_EVERY).await;
+    }
+}
+
+fn print(shared: &Shared, answer: &ShellAnswer) -> anyhow::Result<()> {
+    match shared.json {
+        true => output::json(&serde_json::from_slice::<serde_json::Value>(&answer.json)?),
+        false => Ok(output::line(&answer.text)?),
+    }
+}
+
 async fn answer(shared: &Shared, question: ShellPage) -> anyhow::Result<ExitCode> {
     let client = epwatch_store::client(&shared.store.target()?);
     let answer = match epwatch_page::ask(client, question).await {
@@ -100,9 +159,6 @@ async fn answer(shared: &Shared, question: ShellPage) -> anyhow::Result<ExitCode
         Err(error @ ShellError::Unknown) => return Err(No(error.to_string()).into()),
         Err(error) => return Err(error.into()),
     };
-    match shared.json {
-        true => output::json(&serde_json::from_slice::<serde_json::Value>(&answer.json)?)?,
-        false => output::line(answer.text)?,
-    }
+    print(shared, &answer)?;
     Ok(ExitCode::SUCCESS)
 }

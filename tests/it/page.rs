@@ -292,6 +292,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let text = check_succeeds(&mut at_shell(&model));
     assert!(text.contains("P90") && text.contains("Gemm"), "{text}");
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
+    check_devices(&at_shell, document["environment"].as_str().unwrap());
 
     // What the browser has already is not sent again.
     let style = page.get("/style.css").await;
@@ -300,6 +301,58 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!((again.status, &*again.text), (304, ""));
     page.stop().await;
     watched.stop().await;
+}
+
+/// Devices of the fleet at a shell: the list, one by the first digits of its id, and ids of none.
+#[track_caller]
+fn check_devices(at_shell: &dyn Fn(&[&str]) -> std::process::Command, environment: &str) {
+    let listed = json(&mut at_shell(&["devices", "--app", APP]));
+    let rows = listed["installations"].as_array().unwrap();
+    let ids: std::collections::BTreeSet<_> = rows.iter().map(|row| row["id"].as_str()).collect();
+    assert!(rows.len() > 10 && ids.len() == rows.len(), "{listed}");
+    let id = rows[0]["id"].as_str().unwrap();
+    let short = id.get(..8).unwrap();
+    let one = json(&mut at_shell(&["devices", short]));
+    assert_eq!(one["installation"]["id"], id);
+    assert_eq!(one["installation"]["environment"], environment);
+    let (session, runs) = (&one["models"][0], &one["latencies"][0]);
+    assert_eq!(
+        (&session["model"], &runs["model"]),
+        (&MODEL.into(), &MODEL.into())
+    );
+    let nodes = ["npu_nodes", "cpu_nodes"].map(|key| session[key].as_u64().unwrap());
+    assert_eq!(
+        Some(nodes.iter().sum()),
+        session["n_nodes"].as_u64(),
+        "{one}"
+    );
+    let times = ["min_us", "mean_us", "max_us"].map(|key| runs[key].as_f64().unwrap());
+    assert!(0.0 < times[0] && times.is_sorted(), "{one}");
+    assert_eq!(one["left_out"], serde_json::json!([]));
+    let text = check_succeeds(&mut at_shell(&["devices", &id.to_uppercase()]));
+    assert!(text.contains(id) && text.contains(MODEL), "{text}");
+    let text = check_succeeds(&mut at_shell(&["devices"]));
+    assert!(text.contains(short) && !text.contains(id), "{text}");
+    // Devices of the fleet still send.
+    let last = json(&mut at_shell(&["devices", "--latest", "--app", APP]));
+    let received = |row: &Value| row["last_received_ms"].as_i64().unwrap();
+    assert_eq!(last["installation"]["app"], APP);
+    assert!(
+        received(&last["installation"]) >= received(&rows[0]),
+        "{last}"
+    );
+    let absent = "00000000000000000000000000000000";
+    check_fails(&mut at_shell(&["devices", absent]), 1, "no such device");
+    check_fails(
+        &mut at_shell(&["devices", "x' OR 1"]),
+        2,
+        "8 to 32 hexadecimal",
+    );
+    check_fails(
+        &mut at_shell(&["devices", "--latest", "--app", "no.such"]),
+        1,
+        "no such device",
+    );
 }
 
 /// Writes a judged window and an incident of hostile names.

@@ -6,6 +6,7 @@
 //! `text::name` and bound parameters.
 
 mod config;
+mod devices;
 mod histogram;
 mod html;
 mod plot;
@@ -15,6 +16,7 @@ mod shell;
 mod text;
 
 pub use config::PageConfig;
+pub use devices::{DevicesQuery, devices};
 pub use read::health::{Fact, Facts};
 pub use server::access::TokenError;
 pub use server::{PageError, PageServer};

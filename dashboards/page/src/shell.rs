@@ -73,6 +73,19 @@ pub enum ShellError {
         "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
     )]
     Unknown,
+    /// No report of such an installation is in the store.
+    #[error(
+        "no such device reported in the last days; `epwatch devices` lists those of the last day"
+    )]
+    NoDevice,
+    /// Text that is no id of an installation.
+    #[error(
+        "{0} is no device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
+    )]
+    Id(String),
+    /// Several installations have an id with this beginning.
+    #[error("several devices' ids begin with {0}: use more digits")]
+    Several(String),
     /// The store is away, slow, or of another schema.
     #[error("failed to read the store: {0}")]
     Store(String),
@@ -154,7 +167,7 @@ fn target(question: ShellPage) -> Target {
 }
 
 /// Returns rows with columns of equal width.
-fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.get(at));
@@ -172,7 +185,7 @@ fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn head(names: &[&str]) -> Vec<String> {
+pub(crate) fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod incident;
 pub(crate) mod incidents;
+pub(crate) mod installations;
 pub(crate) mod ledger;
 pub(crate) mod period;
 pub(crate) mod progress;

@@ -1,0 +1,191 @@
+//! Installations at a shell, as text and JSON. No page lists them: a browser's reader needs no ids.
+
+use std::fmt::Write as _;
+
+use clickhouse::Client;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::read::installations::{self, DAYS, InstallationPage, InstallationRow};
+use crate::read::store::StoreReader;
+use crate::shell::{ShellAnswer, ShellError, head, table};
+use crate::text::name::visible;
+use crate::text::number;
+use crate::text::time::ago;
+
+/// Digits of an id in a list; as many are enough to ask for one.
+const SHORT: usize = 8;
+
+/// Which installations a shell shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DevicesQuery {
+    /// Those that reported in the last day.
+    List {
+        /// Only those of this app.
+        app: Option<String>,
+    },
+    /// What the one that reported last sent.
+    Latest {
+        /// Only one of this app.
+        app: Option<String>,
+    },
+    /// What one of them sent.
+    One {
+        /// Its id, or the first eight digits and more of it. Dashes and case do not count.
+        id: String,
+    },
+}
+
+/// The JSON of a list.
+#[derive(Serialize)]
+struct Installations {
+    installations: Vec<InstallationRow>,
+}
+
+/// Reads installations.
+///
+/// # Errors
+/// The id is none, no or several installations have it, or the store does not answer.
+pub async fn devices(store: Client, query: &DevicesQuery) -> Result<ShellAnswer, ShellError> {
+    let store = StoreReader::new(store);
+    let now = Timestamp::now();
+    let one = match query {
+        DevicesQuery::List { app } => {
+            let installations = installations::list(&store, 1, "", app.as_deref()).await?;
+            let text = listed(&installations, now);
+            return Ok(answer(&Installations { installations }, text));
+        }
+        DevicesQuery::Latest { app } => {
+            let mut all = installations::list(&store, 1, "", app.as_deref()).await?;
+            all.drain(..).next()
+        }
+        DevicesQuery::One { id } => {
+            let digits = digits(id).ok_or_else(|| ShellError::Id(visible(id)))?;
+            let mut all = installations::list(&store, DAYS, &digits, None).await?;
+            if all.len() > 1 {
+                return Err(ShellError::Several(digits));
+            }
+            all.pop()
+        }
+    };
+    let one = one.ok_or(ShellError::NoDevice)?;
+    let page = installations::read(&store, one).await;
+    let text = shown(&page, now);
+    Ok(answer(&page, text))
+}
+
+fn answer<T: Serialize>(page: &T, text: String) -> ShellAnswer {
+    ShellAnswer {
+        json: serde_json::to_vec(page).unwrap_or_default().into(),
+        text,
+    }
+}
+
+/// Returns the digits of an id or of its beginning.
+fn digits(id: &str) -> Option<String> {
+    let digits = id.replace('-', "").to_ascii_lowercase();
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    (is_hex && (SHORT..=32).contains(&digits.len())).then_some(digits)
+}
+
+fn received(ms: i64, now: Timestamp) -> String {
+    Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |at| ago(at, now))
+}
+
+fn listed(installations: &[InstallationRow], now: Timestamp) -> String {
+    if installations.is_empty() {
+        return "No device reported in the last day.\n".to_owned();
+    }
+    let mut rows = vec![head(&[
+        "ID", "APP", "VERSION", "CHIPSET", "DEVICE", "SDK", "REPORTS", "LAST",
+    ])];
+    rows.extend(installations.iter().map(|row| {
+        vec![
+            row.id.chars().take(SHORT).collect(),
+            visible(&row.app),
+            visible(&row.app_version),
+            visible(&row.chipset),
+            visible(&row.device),
+            visible(&row.sdk_version),
+            number::count(row.reports),
+            received(row.last_received_ms, now),
+        ]
+    }));
+    table(&rows)
+}
+
+fn shown(page: &InstallationPage, now: Timestamp) -> String {
+    let row = &page.installation;
+    let mut text = format!(
+        "{}\n{} {}, {}; {} on {}, firmware {}; runtime {}, SDK {}\n{} reports in {DAYS} days, the last {}",
+        row.id,
+        visible(&row.app),
+        visible(&row.app_version),
+        visible(&row.environment),
+        visible(&row.device),
+        visible(&row.chipset),
+        visible(&row.firmware),
+        visible(&row.runtime),
+        visible(&row.sdk_version),
+        number::count(row.reports),
+        received(row.last_received_ms, now),
+    );
+    if row.unproven > 0 {
+        _ = write!(
+            text,
+            "; {} without a vote, because the device was new",
+            number::count(row.unproven)
+        );
+    }
+    if row.late > 0 {
+        _ = write!(text, "; {} late", number::count(row.late));
+    }
+    let mut rows = vec![head(&[
+        "MODEL", "VERSION", "SESSIONS", "ON NPU", "ON CPU", "RUNS", "MEAN", "MIN", "MAX", "REASONS",
+    ])];
+    rows.extend(page.models.iter().map(|of| {
+        let mut runs = page.latencies.iter();
+        let runs = runs.find(|runs| runs.model == of.model && runs.version == of.version);
+        let reasons: Vec<String> = of.reasons.iter().map(|reason| visible(reason)).collect();
+        let nodes = |nodes: u64| match of.n_nodes {
+            0 => String::new(),
+            all => format!("{nodes} of {all}"),
+        };
+        vec![
+            visible(&of.model),
+            visible(&of.version),
+            number::count(of.sessions),
+            nodes(of.npu_nodes),
+            nodes(of.cpu_nodes),
+            runs.map_or_else(String::new, |runs| number::count(runs.runs)),
+            number::ms(runs.map(|runs| runs.mean_us)),
+            number::ms(runs.map(|runs| runs.min_us)),
+            number::ms(runs.map(|runs| runs.max_us)),
+            reasons.join(", "),
+        ]
+    }));
+    text.push_str("\n\n");
+    text.push_str(&table(&rows));
+    for part in &page.left_out.0 {
+        _ = writeln!(text, "not read in time: {part}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_eight_digits_at_least() {
+        assert_eq!(digits("0A1b2c3d").as_deref(), Some("0a1b2c3d"));
+        let whole = "0a1b2c3d-0000-4000-8000-000000000001";
+        assert_eq!(
+            digits(whole).as_deref(),
+            Some("0a1b2c3d000040008000000000000001")
+        );
+        for wrong in ["", "0a1b2c3", "0a1b2c3g", "%", &"0".repeat(33), "０a1b2c3d"] {
+            assert_eq!(digits(wrong), None, "{wrong}");
+        }
+    }
+}
