@@ -6,7 +6,7 @@ use clickhouse::Client;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::read::installations::{self, DAYS, InstallationPage, InstallationRow};
+use crate::read::installations::{self, DAYS, InstallationPage, InstallationRow, MOST};
 use crate::read::store::StoreReader;
 use crate::shell::{ShellAnswer, ShellError, head, table};
 use crate::text::name::visible;
@@ -111,7 +111,14 @@ fn listed(installations: &[InstallationRow], now: Timestamp) -> String {
             received(row.last_received_ms, now),
         ]
     }));
-    table(&rows)
+    let mut text = table(&rows);
+    if installations.len() == MOST {
+        _ = writeln!(
+            text,
+            "The {MOST} that reported last. `--app` shows those of one app."
+        );
+    }
+    text
 }
 
 fn shown(page: &InstallationPage, now: Timestamp) -> String {

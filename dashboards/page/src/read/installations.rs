@@ -8,6 +8,9 @@ use super::store::{LeftOut, ReadError, StoreReader};
 /// Days in which an installation is looked for.
 pub(crate) const DAYS: u32 = 14;
 
+/// Installations in a list at most.
+pub(crate) const MOST: usize = 50;
+
 /// What one installation sent in the last [`DAYS`].
 #[derive(Debug, Serialize)]
 pub(crate) struct InstallationPage {
@@ -63,9 +66,9 @@ WHERE r.bucket >= now('UTC') - toIntervalDay(?) AND startsWith(lower(hex(r.insta
   AND (? = 0 OR r.app_id = ?)
 GROUP BY r.installation
 ORDER BY last_received_ms DESC, id
-LIMIT 50";
+LIMIT ?";
 
-/// Returns installations whose id begins with these digits, the one that reported last first; at most 50.
+/// Returns installations whose id begins with these digits, the one that reported last first; at most [`MOST`].
 pub(crate) async fn list(
     store: &StoreReader,
     days: u32,
@@ -74,7 +77,7 @@ pub(crate) async fn list(
 ) -> Result<Vec<InstallationRow>, ReadError> {
     let scope = |sql: clickhouse::query::Query| {
         let sql = sql.bind(days).bind(digits).bind(u8::from(app.is_some()));
-        sql.bind(app.unwrap_or_default())
+        sql.bind(app.unwrap_or_default()).bind(MOST)
     };
     store.rows(INSTALLATIONS, scope).await
 }
