@@ -91,6 +91,9 @@ pub(crate) struct Args {
     /// Print GitHub's ::error and ::warning lines too.
     #[arg(long, conflicts_with = "json")]
     annotations: bool,
+    /// Write all reports into a folder: gate.json, gate.md, gate.xml (JUnit), gate.sarif.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Write a summary in Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -242,16 +245,29 @@ fn shown(soc: &SocModel) -> String {
 
 /// Writes the reports. Those in files come first, so that they exist whatever happens to standard output.
 fn write(args: &Args, verdict: &Verdict) -> anyhow::Result<()> {
-    let file = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
-        None => Ok(()),
-        Some(path) => fs::write(path, text())
-            .with_context(|| format!("failed to write the report {}", path.display())),
+    if let Some(folder) = &args.out {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("failed to make the folder {} of --out", folder.display()))?;
+    }
+    let file = |name: &str, path: Option<&PathBuf>, text: String| {
+        let in_folder = args.out.as_ref().map(|folder| folder.join(name));
+        for path in in_folder.iter().chain(path) {
+            fs::write(path, &text)
+                .with_context(|| format!("failed to write the report {}", path.display()))?;
+        }
+        anyhow::Ok(())
     };
-    file(&args.markdown, &|| report::markdown::markdown(verdict))?;
-    file(&args.junit, &|| report::junit::junit(verdict))?;
-    file(&args.sarif, &|| {
-        format!("{:#}\n", report::sarif::sarif(verdict))
-    })?;
+    let json = serde_json::to_string_pretty(verdict)?;
+    file("gate.json", None, json + "\n")?;
+    let markdown = report::markdown::markdown(verdict);
+    file("gate.md", args.markdown.as_ref(), markdown)?;
+    file(
+        "gate.xml",
+        args.junit.as_ref(),
+        report::junit::junit(verdict),
+    )?;
+    let sarif = format!("{:#}\n", report::sarif::sarif(verdict));
+    file("gate.sarif", args.sarif.as_ref(), sarif)?;
     if args.json {
         return output::json(verdict);
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{BufRead, BufReader, Read},
+    io::{BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -11,10 +11,13 @@ use epwatch_gate::{
     Launch,
     latencies::latencies,
     measured,
-    ort_profile::{OrtProfile, ort_profile},
+    ort_profile::ort_profile,
     policy::LatencyLimits,
     verdict::{GatedFile, NotChecked, Target},
 };
+
+use epwatch_manifest::Sha256Reader;
+use epwatch_proto::placement::is_npu_ep;
 
 use crate::output::WrongUse;
 
@@ -36,8 +39,10 @@ pub(super) const NOT_CHECKED: [NotChecked; 3] = [
 
 /// Runs that are dropped where the policy has no other number.
 const DEFAULT_WARMUP: usize = 3;
-/// Largest file of a launch.
+/// Largest file of plain latencies.
 const MOST_BYTES: u64 = 16 << 20;
+/// Bytes at the beginning in which a profile shows that it is one.
+const MOST_SPACE: u64 = 4_096;
 
 /// Reads the launches and judges them.
 pub(super) fn target(
@@ -56,21 +61,48 @@ pub(super) fn target(
             baseline.len()
         )));
     }
-    let mut files = Vec::new();
     let warmup = limits.warmup.unwrap_or(DEFAULT_WARMUP);
-    let mut eps: Vec<BTreeSet<String>> = Vec::new();
-    let mut read = |paths: &[PathBuf]| -> Result<Vec<Launch>, WrongUse> {
-        let each = paths.iter().map(|path| {
-            let (file, launch, of_launch) = launch(path, warmup)?;
-            files.push(file);
-            eps.push(of_launch);
-            Ok(launch)
-        });
-        each.collect()
+    let read = |paths: &[PathBuf]| -> Result<Vec<Measured>, WrongUse> {
+        paths.iter().map(|path| launch(path, warmup)).collect()
     };
     let (candidate, baseline) = (read(runs)?, read(baseline)?);
+    let source = source(candidate.iter().chain(&baseline))?;
+    let eps = candidate
+        .iter()
+        .filter_map(|measured| measured.eps.as_ref());
+    let mut checks: Vec<_> = measured::judge_eps(eps, is_npu_ep).into_iter().collect();
+    let launches =
+        |of: &[Measured]| -> Vec<Launch> { of.iter().map(|one| one.launch.clone()).collect() };
+    let (of_candidate, of_baseline) = (launches(&candidate), launches(&baseline));
+    checks.extend(measured::judge(&of_baseline, &of_candidate, limits));
+    Ok(Target {
+        chipset: "measured".to_owned(),
+        model: None,
+        runs: candidate
+            .into_iter()
+            .chain(baseline)
+            .map(|one| one.file)
+            .collect(),
+        source,
+        placement: None,
+        latency: Some(measured::numbers(&of_candidate)),
+        checks,
+    })
+}
+
+/// A launch that was measured elsewhere.
+struct Measured {
+    file: GatedFile,
+    launch: Launch,
+    /// EPs that ran a node; `None` of plain latencies.
+    eps: Option<BTreeSet<String>>,
+}
+
+/// Returns what kind of files all of these are. None may come twice.
+fn source<'a>(all: impl Iterator<Item = &'a Measured>) -> Result<&'static str, WrongUse> {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-    for file in &files {
+    let mut kinds: [Option<&str>; 2] = [None; 2];
+    for Measured { file, eps, .. } in all {
         if let Some(first) = seen.insert(&file.sha256, &file.path) {
             let text = format!(
                 "{first} and {} are the same launch; measure each anew",
@@ -78,52 +110,50 @@ pub(super) fn target(
             );
             return Err(WrongUse(text));
         }
+        kinds[usize::from(eps.is_some())] = Some(&file.path);
     }
-    let mut checks: Vec<_> = measured::judge_eps(eps.iter().take(runs.len()))
-        .into_iter()
-        .collect();
-    checks.extend(measured::judge(&baseline, &candidate, limits));
-    Ok(Target {
-        chipset: "measured".to_owned(),
-        model: None,
-        runs: files,
-        source: "latencies",
-        placement: None,
-        latency: Some(measured::numbers(&candidate)),
-        checks,
-    })
+    match kinds {
+        [Some(plain), Some(profile)] => Err(WrongUse(format!(
+            "{profile} is a profile and {plain} holds plain latencies; profiling costs time, so give one kind for all"
+        ))),
+        [None, Some(_)] => Ok("ort_profile"),
+        [_, None] => Ok("latencies"),
+    }
 }
 
-/// Reads a file. The names are EPs that ran a node, if it is a profile.
-fn launch(path: &Path, warmup: usize) -> Result<(GatedFile, Launch, BTreeSet<String>), WrongUse> {
+/// Reads a file, from its beginning to its end once, so that it may be a pipe.
+fn launch(path: &Path, warmup: usize) -> Result<Measured, WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("{shown}: {error}"));
     let file = File::open(path).map_err(|error| wrong(&error))?;
-    let mut file = BufReader::with_capacity(1 << 16, file);
-    let head = file.fill_buf().map_err(|error| wrong(&error))?;
+    let mut file = Sha256Reader::new(file);
+    let mut head = Vec::new();
+    let read = file.by_ref().take(MOST_SPACE).read_to_end(&mut head);
+    read.map_err(|error| wrong(&error))?;
     let mut words = head.iter().filter(|byte| !byte.is_ascii_whitespace());
     let is_profile = (words.next(), words.next()) == (Some(&b'['), Some(&b'{'));
-    let profile = if is_profile {
-        ort_profile(file).map_err(|error| wrong(&error))?
+    let mut input = BufReader::with_capacity(1 << 16, head.as_slice().chain(&mut file));
+    let (runs_us, eps) = if is_profile {
+        let profile = ort_profile(input).map_err(|error| wrong(&error))?;
+        (profile.runs_us, Some(profile.eps))
     } else {
         let mut text = String::new();
-        let read = file.take(MOST_BYTES + 1).read_to_string(&mut text);
+        let read = input
+            .by_ref()
+            .take(MOST_BYTES + 1)
+            .read_to_string(&mut text);
         read.map_err(|error| wrong(&error))?;
         if text.len() as u64 > MOST_BYTES {
             let text =
                 "expected ONNX Runtime's profile, or the run times of one launch in at most 16 MiB";
             return Err(wrong(&text));
         }
-        OrtProfile {
-            runs_us: latencies(&text).map_err(|error| wrong(&error))?,
-            eps: BTreeSet::new(),
-        }
+        (latencies(&text).map_err(|error| wrong(&error))?, None)
     };
-    let launch = Launch::new(&profile.runs_us, warmup).map_err(|error| wrong(&error))?;
-    let sha256 = epwatch_manifest::sha256_of_file(path).map_err(|error| wrong(&error))?;
+    let launch = Launch::new(&runs_us, warmup).map_err(|error| wrong(&error))?;
     let file = GatedFile {
         path: shown,
-        sha256,
+        sha256: file.digest(),
     };
-    Ok((file, launch, profile.eps))
+    Ok(Measured { file, launch, eps })
 }

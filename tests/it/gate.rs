@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
+use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -355,8 +355,36 @@ fn profiles_are_launches_and_name_their_eps() {
     check_fails(
         &mut with(&cpu),
         1,
-        "npu_used: a profile has nodes on the CPU alone",
+        "npu_used: 1 of 1 profiles have no node on the NPU",
     );
+    let gpu = profile(&dir.join("gpu.json"), "XnnpackExecutionProvider", 8_000);
+    check_fails(&mut with(&gpu), 1, "no node on the NPU");
+    let none = format!(" {}", dir.join("none.json").display());
+    fs::write(
+        dir.join("none.json"),
+        format!("[{}]", [r#"{"name":"model_run","dur":8000}"#; 30].join(",")),
+    )
+    .unwrap();
+    check_fails(&mut with(&none), 3, "1 of 1 profiles name no EP");
+    let plain = launches(dir, "plain", 8_000, 0, 1);
+    check_fails(
+        &mut with(&format!("{npu}{plain}")),
+        2,
+        "give one kind for all",
+    );
+    // A pipe is read once.
+    let piped = format!(
+        "cat {npu} | {EPWATCH} gate --json --policy {} --runs /dev/stdin",
+        policy.display()
+    );
+    let (stdout, _) = check_ends(Command::new("sh").args(["-c", &piped]), 0);
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    let target = &found["targets"][0];
+    assert_eq!(target["source"], "ort_profile");
+    let (stdout, _) = check_ends(with(&npu).arg("--json"), 0);
+    let whole: Value = serde_json::from_str(&stdout).unwrap();
+    let sha256 = |of: &Value| of["targets"][0]["runs"][0]["sha256"].clone();
+    assert_eq!(sha256(&found), sha256(&whole));
     // A baseline may have run there.
     check_fails(
         &mut with(&format!("{npu} --baseline{cpu}")),

@@ -12,7 +12,6 @@ use crate::{
     verdict::{Check, LatencyNumbers, Outcome},
 };
 
-const CPU: &str = "CPUExecutionProvider";
 /// Late runs that a deadline allows where the policy has no other share.
 const DEFAULT_MAX_LATE: f64 = 0.01;
 
@@ -30,23 +29,33 @@ pub fn numbers(launches: &[Launch]) -> LatencyNumbers {
     }
 }
 
-/// Fails if a profile of the candidate has nodes on the CPU alone. `None` without profiles.
-pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>) -> Option<Check> {
+/// Fails if no node of a profile ran on an NPU's EP. The sets have the EPs of each profile; `None` without profiles.
+pub fn judge_eps<'a>(
+    of_profiles: impl IntoIterator<Item = &'a BTreeSet<String>>,
+    is_npu_ep: fn(&str) -> bool,
+) -> Option<Check> {
     let mut check = Check::new("npu_used");
-    let mut launches = 0;
-    for eps in of_launches.into_iter().filter(|eps| !eps.is_empty()) {
-        launches += 1;
-        if eps.iter().all(|ep| ep == CPU) {
-            check.result = Outcome::Fail;
-            check.why = "a profile has nodes on the CPU alone: no other EP was there".to_owned();
-        }
+    let (mut profiles, mut without_eps, mut off_npu) = (0, 0, 0);
+    for eps in of_profiles {
+        profiles += 1;
+        without_eps += usize::from(eps.is_empty());
+        off_npu += usize::from(!eps.is_empty() && !eps.iter().any(|ep| is_npu_ep(ep)));
     }
-    if check.result == Outcome::Pass {
-        check.why = format!(
-            "other EPs than the CPU's ran nodes (profiles: {launches}); their share is not judged"
-        );
-    }
-    (launches > 0).then_some(check)
+    (check.result, check.why) = match (off_npu, without_eps) {
+        (0, 0) => (
+            Outcome::Pass,
+            format!("the NPU ran nodes (profiles: {profiles}); its share is not judged"),
+        ),
+        (0, n) => (
+            Outcome::Undecided,
+            format!("{n} of {profiles} profiles name no EP; profile with node events"),
+        ),
+        (n, _) => (
+            Outcome::Fail,
+            format!("{n} of {profiles} profiles have no node on the NPU"),
+        ),
+    };
+    (profiles > 0).then_some(check)
 }
 
 /// Judges the candidate's launches: by each limit that the policy has, and pair by pair against the baseline's.

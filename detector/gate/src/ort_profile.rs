@@ -1,6 +1,11 @@
 //! Reads ONNX Runtime's profile of one session, event by event: the file may have any size.
 
-use std::{collections::BTreeSet, fmt, io::Read};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    fmt,
+    io::{self, Read},
+};
 
 use serde::{
     Deserialize, Deserializer as _,
@@ -9,6 +14,8 @@ use serde::{
 
 /// Events after which ONNX Runtime's profiler writes no more.
 const MOST_EVENTS: usize = 1_000_000;
+/// Longest event: a name, shapes and little else.
+const MOST_EVENT_BYTES: usize = 1 << 20;
 /// Most names of EPs; a session has a few.
 const MOST_EPS: usize = 64;
 
@@ -61,8 +68,10 @@ struct EventArgs {
 /// # Errors
 /// It is cut off, full, without runs, or no profile.
 pub fn ort_profile(input: impl Read) -> Result<OrtProfile, ProfileError> {
+    let left = Cell::new(MOST_EVENT_BYTES);
+    let input = Bounded { input, left: &left };
     let mut json = serde_json::Deserializer::from_reader(input);
-    let (profile, events) = json.deserialize_seq(Events)?;
+    let (profile, events) = json.deserialize_seq(Events { left: &left })?;
     json.end()?;
     match profile.runs_us.is_empty() {
         _ if events >= MOST_EVENTS => Err(ProfileError::Full),
@@ -71,9 +80,27 @@ pub fn ort_profile(input: impl Read) -> Result<OrtProfile, ProfileError> {
     }
 }
 
-struct Events;
+/// Refuses a text that is longer than an event can be, before it takes memory.
+struct Bounded<'a, R> {
+    input: R,
+    left: &'a Cell<usize>,
+}
 
-impl<'de> Visitor<'de> for Events {
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.input.read(out)?;
+        let left = self.left.get().checked_sub(n);
+        let too_long = || io::Error::other("an event is longer than 1 MiB");
+        self.left.set(left.ok_or_else(too_long)?);
+        Ok(n)
+    }
+}
+
+struct Events<'a> {
+    left: &'a Cell<usize>,
+}
+
+impl<'de> Visitor<'de> for Events<'_> {
     type Value = (OrtProfile, usize);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,6 +111,7 @@ impl<'de> Visitor<'de> for Events {
         let (mut profile, mut n) = (OrtProfile::default(), 0);
         while let Some(event) = events.next_element::<Event>()? {
             n += 1;
+            self.left.set(MOST_EVENT_BYTES);
             if event.name == "model_run" && n <= MOST_EVENTS {
                 profile.runs_us.push(event.dur.try_into().unwrap_or(0));
             }
@@ -131,6 +159,16 @@ mod tests {
         assert!(matches!(read("[]"), Err(ProfileError::NoRuns)));
         for other in ["{}", "[1]", "[] []", "[{\"dur\": \"1\"}]"] {
             assert!(matches!(read(other), Err(ProfileError::Json(_))), "{other}");
+        }
+    }
+
+    /// A reader that read on would not end.
+    #[test]
+    fn an_endless_text_is_refused() {
+        for text in ["[{\"name\": \"", "[{\"other\": \"", "[", "[{}]"] {
+            let endless = text.as_bytes().chain(io::repeat(b' '));
+            let error = ort_profile(endless).unwrap_err().to_string();
+            assert!(error.contains("1 MiB"), "{text}: {error}");
         }
     }
 

@@ -81,7 +81,7 @@ pub struct Target {
     pub model: Option<GatedFile>,
     /// Measured launches, those of the baseline last.
     pub runs: Vec<GatedFile>,
-    /// `emulator` or `latencies`.
+    /// `emulator`, `ort_profile` or `latencies`.
     pub source: &'static str,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,

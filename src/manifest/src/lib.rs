@@ -17,7 +17,7 @@ mod wire;
 
 use std::{
     fs::File,
-    io::{self, Read, Seek},
+    io::{self, BufReader, Read, Seek},
     path::Path,
 };
 
@@ -52,21 +52,38 @@ fn counted(
 /// # Errors
 /// The file cannot be read.
 pub fn sha256_of_file(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => hash.update(&buffer[..n]),
-        }
+    let mut file = BufReader::with_capacity(1 << 16, Sha256Reader::new(File::open(path)?));
+    io::copy(&mut file, &mut io::sink())?;
+    Ok(file.into_inner().digest())
+}
+
+/// Hashes what is read through it, so that a pipe is read once.
+#[derive(Debug)]
+pub struct Sha256Reader<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Sha256Reader<R> {
+    /// A reader that has read nothing yet.
+    pub fn new(inner: R) -> Self {
+        let hash = Sha256::new();
+        Self { inner, hash }
     }
-    let digits = hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    Ok(digits)
+
+    /// Returns the SHA-256 of all bytes that were read, hexadecimal.
+    pub fn digest(self) -> String {
+        let bytes = self.hash.finalize();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl<R: Read> Read for Sha256Reader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(out)?;
+        self.hash.update(&out[..n]);
+        Ok(n)
+    }
 }
 
 #[cfg(test)]

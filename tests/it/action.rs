@@ -1,0 +1,381 @@
+//! The gate in CI: the steps of `action.yml` as GitHub's runner takes them, and GitLab's job, each on a repository made for it.
+//!
+//! Actions of others do not run here. Each is checked for its pin and its inputs, and any other one fails.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use saphyr::{LoadableYamlNode, Yaml};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::EPWATCH;
+
+const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
+const RED: &str = "e_mixed.q8head32.onnx";
+const GREEN: &str = "e_mixed.qu8.onnx";
+
+fn yaml(path: &str) -> String {
+    fs::read_to_string(Path::new(CHECKOUT).join(path)).unwrap()
+}
+
+fn first<'a>(text: &'a str) -> Yaml<'a> {
+    Yaml::load_from_str(text).unwrap().remove(0)
+}
+
+fn texts(of: Option<&Yaml>) -> BTreeMap<String, String> {
+    let pairs = of.and_then(|of| of.as_mapping());
+    let pairs = pairs.into_iter().flatten();
+    let text = |yaml: &Yaml| yaml.as_str().unwrap().to_owned();
+    pairs.map(|(key, value)| (text(key), text(value))).collect()
+}
+
+/// A runner in the middle of the action.
+struct Runner {
+    dir: TempDir,
+    inputs: BTreeMap<String, String>,
+    /// By `ID.NAME`.
+    outputs: BTreeMap<String, String>,
+    /// Output and exit code of the steps until now.
+    log: String,
+    code: i32,
+    /// Inputs of the upload.
+    uploaded: Option<BTreeMap<String, String>>,
+}
+
+impl Runner {
+    /// A repository with this fixture as `scene.onnx`.
+    fn new(model: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["repository", "temp", "bin"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let runner = Self {
+            dir,
+            inputs: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            log: String::new(),
+            code: 0,
+            uploaded: None,
+        };
+        runner.commit(model);
+        // A stand-in for cargo's release build: it takes this one command and hands out the command that is tested.
+        let cargo = runner.dir.path().join("bin/cargo");
+        let script = format!(
+            "#!/bin/sh\n[ \"$*\" = \"install --locked --root $RUNNER_TEMP/epwatch --path $GITHUB_ACTION_PATH\" ] || exit 9\n\
+             mkdir -p \"$RUNNER_TEMP/epwatch/bin\" && ln -s {EPWATCH} \"$RUNNER_TEMP/epwatch/bin/epwatch\" && echo built\n"
+        );
+        fs::write(&cargo, script).unwrap();
+        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        runner
+    }
+
+    fn commit(&self, model: &str) {
+        let fixture = Path::new(CHECKOUT)
+            .join("tests/fixtures/models")
+            .join(model);
+        fs::copy(fixture, self.repository().join("scene.onnx")).unwrap();
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.dir.path().join("repository")
+    }
+
+    fn temp(&self) -> PathBuf {
+        self.dir.path().join("temp")
+    }
+
+    fn summary(&self) -> String {
+        fs::read_to_string(self.dir.path().join("summary")).unwrap_or_default()
+    }
+
+    /// Runs the action with these inputs.
+    fn run(&mut self, given: &[(&str, &str)]) {
+        let text = yaml("action.yml");
+        let action = first(&text);
+        let declared = action["inputs"].as_mapping().unwrap();
+        self.inputs = declared
+            .iter()
+            .map(|(name, input)| {
+                let default = input["default"].as_str().unwrap();
+                (name.as_str().unwrap().to_owned(), default.to_owned())
+            })
+            .collect();
+        for &(name, value) in given {
+            let replaced = self.inputs.insert(name.to_owned(), value.to_owned());
+            assert!(replaced.is_some(), "no input {name}");
+        }
+        self.outputs.clear();
+        (self.log, self.code, self.uploaded) = (String::new(), 0, None);
+        assert_eq!(action["runs"]["using"].as_str(), Some("composite"));
+        for step in action["runs"]["steps"].as_sequence().unwrap() {
+            if self.holds(step.as_mapping_get("if").and_then(Yaml::as_str)) {
+                self.step(step);
+            }
+        }
+        for (name, output) in action["outputs"].as_mapping().unwrap() {
+            let value = self.expanded(output["value"].as_str().unwrap());
+            let name = format!("action.{}", name.as_str().unwrap());
+            self.outputs.insert(name, value);
+        }
+    }
+
+    fn output(&self, name: &str) -> &str {
+        &self.outputs[&format!("action.{name}")]
+    }
+
+    fn step(&mut self, step: &Yaml) {
+        let with = texts(step.as_mapping_get("with"));
+        let with: BTreeMap<_, _> = with
+            .iter()
+            .map(|(name, value)| (name.clone(), self.expanded(value)))
+            .collect();
+        match step.as_mapping_get("uses").and_then(Yaml::as_str) {
+            Some(action) => self.other_action(action, with),
+            None => self.script(step),
+        }
+    }
+
+    /// An action of others, pinned by its commit.
+    fn other_action(&mut self, action: &str, with: BTreeMap<String, String>) {
+        let (name, commit) = action.split_once('@').unwrap();
+        let is_hex = commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_hex && commit.len() == 40, "{action}");
+        let names: Vec<&str> = with.keys().map(String::as_str).collect();
+        match name {
+            "actions/cache" => {
+                assert_eq!(names, ["key", "path"]);
+                let key = with["key"].rsplit('-').next().unwrap();
+                assert_eq!(key.len(), 32, "{with:?}");
+            }
+            "actions/upload-artifact" => {
+                assert_eq!(names, ["name", "path"]);
+                self.uploaded = Some(with);
+            }
+            _ => panic!("no such action: {action}"),
+        }
+    }
+
+    /// A step's own script, as `shell: bash` runs it.
+    fn script(&mut self, step: &Yaml) {
+        let run = step["run"].as_str().unwrap();
+        // An input's text would become code.
+        assert!(!run.contains("${{"), "{run}");
+        assert_eq!(step["shell"].as_str(), Some("bash"));
+        let file = |name: &str| self.dir.path().join(name);
+        fs::write(file("script"), run).unwrap();
+        fs::write(file("output"), "").unwrap();
+        let path = format!(
+            "{}:{}",
+            file("bin").display(),
+            std::env::var("PATH").unwrap()
+        );
+        let env = texts(step.as_mapping_get("env"));
+        let ran = Command::new("bash")
+            .args(["--noprofile", "--norc", "-eo", "pipefail"])
+            .arg(file("script"))
+            .current_dir(self.repository())
+            .env_remove("EPWATCH_CONFIG")
+            .env("PATH", path)
+            .env("RUNNER_TEMP", self.temp())
+            .env("GITHUB_ACTION_PATH", CHECKOUT)
+            .env("GITHUB_OUTPUT", file("output"))
+            .env("GITHUB_STEP_SUMMARY", file("summary"))
+            .envs(env.iter().map(|(name, value)| (name, self.expanded(value))))
+            .output()
+            .unwrap();
+        self.log.push_str(&String::from_utf8_lossy(&ran.stdout));
+        self.log.push_str(&String::from_utf8_lossy(&ran.stderr));
+        self.code = ran.status.code().unwrap();
+        let id = step.as_mapping_get("id").and_then(Yaml::as_str);
+        for line in fs::read_to_string(file("output")).unwrap().lines() {
+            let (name, value) = line.split_once('=').unwrap();
+            let name = format!("{}.{name}", id.unwrap());
+            self.outputs.insert(name, value.to_owned());
+        }
+    }
+
+    /// A step without a condition runs if none has failed.
+    fn holds(&self, condition: Option<&str>) -> bool {
+        let mut parts = condition.into_iter().flat_map(|all| all.split(" && "));
+        self.code == 0
+            && parts.all(|part| {
+                let (value, wanted) = part.split_once(" == ").or(part.split_once(" != ")).unwrap();
+                let wanted = wanted
+                    .strip_prefix('\'')
+                    .unwrap()
+                    .strip_suffix('\'')
+                    .unwrap();
+                (self.value(value) == wanted) == part.contains(" == ")
+            })
+    }
+
+    fn expanded(&self, text: &str) -> String {
+        let mut parts = text.split("${{ ");
+        let mut expanded = parts.next().unwrap().to_owned();
+        for part in parts {
+            let (expression, rest) = part.split_once(" }}").unwrap();
+            expanded.push_str(&self.value(expression));
+            expanded.push_str(rest);
+        }
+        expanded
+    }
+
+    fn value(&self, expression: &str) -> String {
+        match &expression.split('.').collect::<Vec<_>>()[..] {
+            ["inputs", name] => self.inputs[*name].clone(),
+            ["steps", id, "outputs", name] => {
+                let output = self.outputs.get(&format!("{id}.{name}"));
+                output.cloned().unwrap_or_default()
+            }
+            ["runner", "os"] => "Linux".to_owned(),
+            ["runner", "arch"] => "X64".to_owned(),
+            ["runner", "temp"] => self.temp().display().to_string(),
+            _ => panic!("no such expression: {expression}"),
+        }
+    }
+}
+
+#[test]
+fn a_pull_request_is_red_and_then_green() {
+    let mut runner = Runner::new(RED);
+    let inputs = [("model", "scene.onnx"), ("soc", "SM8650,SM8635")];
+    runner.run(&inputs);
+    assert_eq!(
+        (runner.code, runner.output("result")),
+        (1, "fail"),
+        "{}",
+        runner.log
+    );
+    assert!(runner.log.contains("built"), "{}", runner.log);
+    let document: Value =
+        serde_json::from_slice(&fs::read(runner.output("json")).unwrap()).unwrap();
+    assert_eq!(document["schema"], "epwatch.gate/1");
+    assert_eq!(document["result"], "fail");
+    assert!(
+        runner.log.contains("title=SM8635 npu_macs::72.6"),
+        "{}",
+        runner.log
+    );
+    assert!(
+        runner.summary().contains("head\\_fc1"),
+        "{}",
+        runner.summary()
+    );
+    let upload = runner.uploaded.clone().unwrap();
+    assert_eq!(upload["name"], "epwatch-gate");
+    let files = fs::read_dir(&upload["path"]).unwrap();
+    let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["gate.json", "gate.md", "gate.sarif", "gate.xml"]);
+
+    runner.commit(GREEN);
+    runner.run(&[inputs[0], inputs[1], ("epwatch", EPWATCH)]);
+    assert_eq!(
+        (runner.code, runner.output("result")),
+        (0, "pass"),
+        "{}",
+        runner.log
+    );
+    assert!(
+        !runner.log.contains("built") && !runner.log.contains("::error"),
+        "{}",
+        runner.log
+    );
+    assert_ne!(runner.uploaded.as_ref().unwrap()["path"], upload["path"]);
+}
+
+#[test]
+fn measured_launches_are_given_by_pattern() {
+    let mut runner = Runner::new(GREEN);
+    let folder = runner.repository().join("on phone");
+    fs::create_dir(&folder).unwrap();
+    for launch in 0..6 {
+        for (arm, us) in [("old", 8_000), ("new", 8_050)] {
+            let runs: Vec<u64> = (0..30).map(|run| us + 10 * (run % 7) + launch).collect();
+            let text = serde_json::to_string(&runs).unwrap();
+            fs::write(folder.join(format!("{arm}{launch}.json")), text).unwrap();
+        }
+    }
+    let inputs = [
+        ("epwatch", EPWATCH),
+        ("runs", "on phone/new*.json"),
+        (
+            "baseline",
+            "on phone/old[012].json\n\non phone/old[345].json\n",
+        ),
+    ];
+    runner.run(&inputs);
+    assert_eq!(
+        (runner.code, runner.output("result")),
+        (0, "pass"),
+        "{}",
+        runner.log
+    );
+    assert!(runner.log.contains("over 6 pairs"), "{}", runner.log);
+    runner.run(&[inputs[0], inputs[1], ("baseline", "on phone/gone*.json")]);
+    assert_eq!(
+        (runner.code, runner.output("result")),
+        (2, ""),
+        "{}",
+        runner.log
+    );
+}
+
+/// A fork's pull request names the files.
+#[test]
+fn inputs_are_texts_and_never_code() {
+    let mut runner = Runner::new(GREEN);
+    let hostile = "$(touch pwned); touch pwned #\"'`touch pwned`";
+    let all = ["model", "soc", "policy", "runs", "baseline"];
+    let mut inputs = vec![("epwatch", EPWATCH)];
+    inputs.extend(all.map(|name| (name, hostile)));
+    runner.run(&inputs);
+    assert_eq!(
+        (runner.code, runner.output("result")),
+        (2, ""),
+        "{}",
+        runner.log
+    );
+    runner.run(&[("epwatch", EPWATCH), ("model", "--help"), ("soc", "SM8650")]);
+    assert_eq!(
+        (runner.code, runner.output("json")),
+        (2, ""),
+        "{}",
+        runner.log
+    );
+    assert!(runner.uploaded.is_none());
+    assert!(!runner.repository().join("pwned").exists());
+}
+
+#[test]
+fn the_job_of_gitlab_writes_the_reports_that_it_names() {
+    let text = yaml("docs/examples/gitlab-gate.yml");
+    let job = &first(&text)["epwatch-gate"];
+    let runner = Runner::new(RED);
+    let bin = runner.repository().join(".epwatch/bin");
+    fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(EPWATCH, bin.join("epwatch")).unwrap();
+    let cache = epwatch_engines::cache_dir().unwrap();
+    std::os::unix::fs::symlink(cache, runner.repository().join(".epwatch/epwatch")).unwrap();
+    for code in [1, 0] {
+        let ran = Command::new("bash")
+            .args(["-ec", job["script"][0].as_str().unwrap()])
+            .current_dir(runner.repository())
+            .env_remove("EPWATCH_CACHE")
+            .env_remove("EPWATCH_CONFIG")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{said}");
+        let junit = job["artifacts"]["reports"]["junit"].as_str().unwrap();
+        let junit = fs::read_to_string(runner.repository().join(junit)).unwrap();
+        assert_eq!(junit.contains("<failure"), code == 1, "{junit}");
+        runner.commit(GREEN);
+    }
+}
