@@ -27,6 +27,7 @@ mod replay;
 mod serve;
 mod server_config;
 mod shutdown;
+mod signing_key;
 mod store;
 mod store_args;
 mod store_check;
@@ -34,6 +35,7 @@ mod store_config;
 mod telemetry;
 mod temp_folder;
 mod test_page;
+mod verify;
 mod version;
 
 use std::pin::Pin;
@@ -89,6 +91,7 @@ enum Command {
     Show(look::ModelArgs),
     Status(look::StatusArgs),
     Store(backup::Args),
+    Verify(verify::Args),
     /// Becomes one phone of the demo; started by `demo`.
     #[command(hide = true)]
     DemoDevice,
@@ -153,6 +156,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Page(args) => Box::pin(page::run(args)),
         Command::Load(args) => Box::pin(load::run(args)),
         Command::Manifest(args) => return manifest::run(&args),
+        Command::Verify(args) => return verify::run(&args),
         Command::InspectSession(args) => return inspect::session::run(&args),
         Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),
         Command::Replay(args) => Box::pin(replay::run(args)),

@@ -11,8 +11,19 @@ use anyhow::{Context, bail};
 use epwatch_proto::{Directive, SignedDirective, v1};
 use prost::Message;
 
+use crate::signing_key::SigningKey;
+
 /// Longer than any signed directive.
 const MAX_FILE_BYTES: u64 = 16 << 10;
+
+/// Signs exactly these bytes.
+pub(super) fn signed(key: &SigningKey, directive: Vec<u8>) -> SignedDirective {
+    SignedDirective {
+        key_id: key.key_id().to_owned(),
+        signature: key.sign(&directive),
+        directive: directive.into(),
+    }
+}
 
 /// Content of a directive file.
 #[derive(Debug)]

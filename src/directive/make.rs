@@ -19,11 +19,8 @@ use ring::{
 use serde::Serialize;
 use strsim::damerau_levenshtein;
 
-use super::{
-    file::{self, Content},
-    key::SigningKey,
-};
-use crate::output;
+use super::file::{self, Content};
+use crate::{output, signing_key::SigningKey};
 
 /// Makes a directive; with --key a signed one.
 #[derive(Debug, clap::Args)]
@@ -303,7 +300,7 @@ pub(super) fn make(args: &MakeArgs) -> anyhow::Result<ExitCode> {
     };
     let bytes = directive.to_bytes();
     let signed = match &args.key {
-        Some(key) => Some(SigningKey::read(key)?.sign(bytes.clone())),
+        Some(key) => Some(file::signed(&SigningKey::read(key)?, bytes.clone())),
         None => None,
     };
     let bytes = signed.as_ref().map_or(bytes, file::encode);
@@ -320,7 +317,7 @@ pub(super) fn sign(args: &SignArgs) -> anyhow::Result<ExitCode> {
         bail!("{} is signed already", args.file.display());
     };
     let directive = Directive::parse(&bytes)?;
-    let signed = SigningKey::read(&args.key)?.sign(bytes);
+    let signed = file::signed(&SigningKey::read(&args.key)?, bytes);
     let document = DirectiveDocument::of(&directive, Some(&signed));
     write_and_say(&args.out, &file::encode(&signed), &document, args.json)
 }

@@ -2,7 +2,7 @@
 //! publishes them into the store, from which collectors send them.
 
 mod file;
-mod key;
+mod keygen;
 mod make;
 mod published;
 mod reach;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum DirectiveCommand {
-    Keygen(key::KeygenArgs),
+    Keygen(keygen::KeygenArgs),
     Make(Box<make::MakeArgs>),
     Sign(make::SignArgs),
     Show(make::ShowArgs),
@@ -44,7 +44,7 @@ enum DirectiveCommand {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        DirectiveCommand::Keygen(args) => key::keygen(&args),
+        DirectiveCommand::Keygen(args) => keygen::keygen(&args),
         DirectiveCommand::Make(args) => make::make(&args),
         DirectiveCommand::Sign(args) => make::sign(&args),
         DirectiveCommand::Show(args) => make::show(&args),

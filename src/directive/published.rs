@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::{
     file,
-    key::SigningKey,
     make::{DirectiveDocument, checked, latest_end, made_up_id, now_unix_ms},
     reach,
 };
 use crate::{
     output::{self, No},
+    signing_key::SigningKey,
     store_args::StoreArgs,
 };
 
@@ -240,7 +240,7 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
             .expires_unix_ms
             .clamp(now_ms + 1, latest_end(now_ms)),
     })?;
-    let signed = key.sign(revocation.to_bytes());
+    let signed = file::signed(&key, revocation.to_bytes());
     let devices = reach::fitting(&client, &revocation.scope).await?;
     let directive = store::publish(&client, &signed, now_ms).await?;
     let document = DirectiveDocument::of(&directive, Some(&signed));

@@ -1,17 +1,20 @@
 //! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
 
+pub(crate) mod dsse;
 mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
 };
 
 use anyhow::Context;
+use dsse::Envelope;
 use epwatch_gate::{
+    evidence,
     placement::Inspected,
     policy::{PlacementLimits, Policy},
     report,
@@ -20,10 +23,12 @@ use epwatch_gate::{
 use epwatch_manifest::InputShape;
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
+use jiff::Timestamp;
 
 use crate::{
     inspect::{self, SocModel},
     output::{self, No, WrongUse},
+    signing_key::SigningKey,
 };
 
 /// Parts of a model's behaviour that an emulator does not have.
@@ -94,6 +99,10 @@ pub(crate) struct Args {
     /// Write all reports into a folder: gate.json, gate.md, gate.xml (JUnit), gate.sarif.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch directive keygen` makes it), into
+    /// gate.dsse.json and test-result.dsse.json of --out. `epwatch verify` checks them.
+    #[arg(long, value_name = "KEY", requires = "out", conflicts_with = "runs")]
+    attest: Option<PathBuf>,
     /// Write a summary in Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -120,6 +129,8 @@ impl FromStr for Percent {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(&args)?;
+    let key = args.attest.as_deref().map(SigningKey::read).transpose();
+    let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
     let (not_checked, targets) = if args.runs.is_empty() {
         (NOT_CHECKED, targets(&args, &policy).await?)
     } else {
@@ -128,7 +139,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let version = env!("CARGO_PKG_VERSION");
     let verdict = Verdict::new(version, policy_file, not_checked.to_vec(), targets);
-    write(&args, &verdict)?;
+    write(&args, &verdict, key.as_ref())?;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
         let each = found.map(|(on, check)| format!("{}: {}: {}", on.chipset, check.id, check.why));
@@ -243,11 +254,40 @@ fn shown(soc: &SocModel) -> String {
     }
 }
 
+/// Files of [`evidence::statements`], in their order.
+const EVIDENCE: [&str; 2] = ["test-result.dsse.json", "gate.dsse.json"];
+
+/// Writes signed evidence. That of another run would be taken for this one's, so it goes in any case.
+fn attest(folder: &Path, verdict: &Verdict, key: Option<&SigningKey>) -> anyhow::Result<()> {
+    let paths = EVIDENCE.map(|name| folder.join(name));
+    for path in &paths {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error)
+                    .with_context(|| format!("failed to remove old {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    let now = Timestamp::from_second(Timestamp::now().as_second())?.to_string();
+    let statements = evidence::statements(verdict, &now);
+    if let (Some(key), Some(statements)) = (key, statements) {
+        for (path, statement) in paths.iter().zip(&statements) {
+            let envelope = Envelope::signed(&serde_json::to_vec(statement)?, key);
+            let text = serde_json::to_string(&envelope)? + "\n";
+            fs::write(path, text)
+                .with_context(|| format!("failed to write the evidence {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes the reports. Those in files come first, so that they exist whatever happens to standard output.
-fn write(args: &Args, verdict: &Verdict) -> anyhow::Result<()> {
+fn write(args: &Args, verdict: &Verdict, key: Option<&SigningKey>) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder)
             .with_context(|| format!("failed to make the folder {} of --out", folder.display()))?;
+        attest(folder, verdict, key)?;
     }
     let file = |name: &str, path: Option<&PathBuf>, text: String| {
         let in_folder = args.out.as_ref().map(|folder| folder.join(name));

@@ -14,7 +14,7 @@ use saphyr::{LoadableYamlNode, Yaml};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::EPWATCH;
+use crate::support::{EPWATCH, check_succeeds, epwatch};
 
 const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
 const RED: &str = "e_mixed.q8head32.onnx";
@@ -274,8 +274,24 @@ fn a_pull_request_is_red_and_then_green() {
     names.sort();
     assert_eq!(names, ["gate.json", "gate.md", "gate.sarif", "gate.xml"]);
 
+    assert!(
+        runner.summary().ends_with("Not signed.\n"),
+        "{}",
+        runner.summary()
+    );
+
     runner.commit(GREEN);
-    runner.run(&[inputs[0], inputs[1], ("epwatch", EPWATCH)]);
+    check_succeeds(&mut epwatch(&format!(
+        "directive keygen --out {}",
+        runner.dir.path().join("ops.pem").display()
+    )));
+    let key = fs::read_to_string(runner.dir.path().join("ops.pem")).unwrap();
+    runner.run(&[
+        inputs[0],
+        inputs[1],
+        ("epwatch", EPWATCH),
+        ("attest-key", &key),
+    ]);
     assert_eq!(
         (runner.code, runner.output("result")),
         (0, "pass"),
@@ -287,7 +303,17 @@ fn a_pull_request_is_red_and_then_green() {
         "{}",
         runner.log
     );
-    assert_ne!(runner.uploaded.as_ref().unwrap()["path"], upload["path"]);
+    let path = &runner.uploaded.as_ref().unwrap()["path"];
+    assert_ne!(path, &upload["path"]);
+    let public = runner.dir.path().join("ops.pem.pub");
+    let evidence = format!("verify {path}/gate.dsse.json --key {}", public.display());
+    check_succeeds(&mut epwatch(&evidence));
+    // The key is gone, and in no log.
+    let files = fs::read_dir(runner.temp()).unwrap();
+    let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert!(!names.any(|name| name.starts_with("epwatch-key")));
+    let secret = key.lines().nth(2).unwrap();
+    assert!(!runner.log.contains(secret) && !runner.summary().contains(secret));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod backup;
 mod dashboards;
 mod demo;
 mod directives;
+mod evidence;
 mod examples;
 mod faults;
 mod fleet;

@@ -5,7 +5,8 @@
 //! so they are not independent, and a test over runs fails unchanged models.
 //!
 //! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics.
-//! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers.
+//! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers;
+//!   [`evidence`]: the same as in-toto statements.
 //! - [`latencies`] and [`ort_profile`]: read run times; [`measured`]: judges launches by the rules below.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
@@ -14,6 +15,7 @@
 
 mod bounds;
 pub mod comparison;
+pub mod evidence;
 pub mod intermittent;
 mod judged;
 pub mod latencies;

@@ -1,4 +1,4 @@
-//! Fetches the runtimes that only tests use: older ONNX Runtimes, Alertmanager and ZooKeeper.
+//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper and securesystemslib.
 //!
 //! Each is fetched once, by pip or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
 //! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
@@ -70,6 +70,25 @@ pub fn onnxruntime(version: &str) -> PathBuf {
         },
     );
     folder.join(library)
+}
+
+/// Returns the folder of securesystemslib 1.6.0, which needs nothing but Python.
+pub fn securesystemslib() -> PathBuf {
+    let is_whole = |folder: &Path| folder.join("securesystemslib/dsse.py").is_file();
+    cached("securesystemslib-1.6.0", &is_whole, &|work, out| {
+        run(work, PIP_DOWNLOAD, &["securesystemslib==1.6.0"]);
+        let wheel = only_file(work, "securesystemslib-", ".whl");
+        let hash = hex(&Sha256::digest(fs::read(work.join(&wheel)).unwrap()));
+        assert_eq!(
+            hash,
+            "1c1aa00f058f4851f038d409c8ca4a727db854a91f07ec3a0fa047bb93e43e0e"
+        );
+        run(
+            work,
+            "python3 -m zipfile -e",
+            &[&wheel, out.to_str().unwrap()],
+        );
+    })
 }
 
 /// Returns Prometheus Alertmanager, or `None` if the user skips it. The program is `usr/bin/prometheus-alertmanager`,

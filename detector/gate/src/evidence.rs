@@ -1,0 +1,97 @@
+//! What a gate found, as in-toto statements: one that generic tools understand, and one that holds the whole document.
+//!
+//! Statement: <https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md>; test result:
+//! <https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md>.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::verdict::{GatedFile, Outcome, Verdict};
+
+/// Type of every statement.
+pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";
+/// The predicate that generic tools understand.
+pub const TEST_RESULT: &str = "https://in-toto.io/attestation/test-result/v0.1";
+/// The predicate with the document `epwatch.gate/1` (`gate`) and its time (`made_at`).
+pub const GATE: &str = "https://epwatch.dev/attestation/gate/v1";
+
+/// A statement about model files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Statement {
+    /// [`STATEMENT`].
+    #[serde(rename = "_type")]
+    pub statement: String,
+    /// The models that were judged.
+    pub subject: Vec<Subject>,
+    /// [`TEST_RESULT`] or [`GATE`].
+    #[serde(rename = "predicateType")]
+    pub predicate_type: String,
+    /// What is said about them.
+    pub predicate: Value,
+}
+
+/// A file by its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// As on the command line.
+    pub name: String,
+    /// Its hash.
+    pub digest: Digest,
+}
+
+/// A hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digest {
+    /// Hexadecimal.
+    pub sha256: String,
+}
+
+impl From<&GatedFile> for Subject {
+    fn from(file: &GatedFile) -> Self {
+        Self {
+            name: file.path.clone(),
+            digest: Digest {
+                sha256: file.sha256.clone(),
+            },
+        }
+    }
+}
+
+/// Returns the statements [`TEST_RESULT`] and [`GATE`]. `None` without a model, and without a result.
+pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
+    let result = match verdict.result {
+        Outcome::Pass if verdict.with(Outcome::Warn).next().is_some() => "WARNED",
+        Outcome::Pass => "PASSED",
+        Outcome::Fail => "FAILED",
+        _ => return None,
+    };
+    let mut subject: Vec<Subject> = Vec::new();
+    for model in verdict.targets.iter().filter_map(|on| on.model.as_ref()) {
+        let model = Subject::from(model);
+        if !subject.contains(&model) {
+            subject.push(model);
+        }
+    }
+    let tests = |outcome| -> Vec<String> {
+        let each = verdict.with(outcome);
+        each.map(|(on, check)| format!("{}/{}", on.chipset, check.id))
+            .collect()
+    };
+    let configuration: Vec<Subject> = verdict.policy.iter().map(Subject::from).collect();
+    let test_result = json!({
+        "result": result,
+        "configuration": configuration,
+        "passedTests": tests(Outcome::Pass),
+        "warnedTests": tests(Outcome::Warn),
+        "failedTests": tests(Outcome::Fail),
+    });
+    let gate = json!({"made_at": made_at, "gate": verdict});
+    let of = |predicate_type: &str, predicate| Statement {
+        statement: STATEMENT.to_owned(),
+        subject: subject.clone(),
+        predicate_type: predicate_type.to_owned(),
+        predicate,
+    };
+    let both = [of(TEST_RESULT, test_result), of(GATE, gate)];
+    (!subject.is_empty()).then_some(both)
+}

@@ -1,0 +1,190 @@
+//! An Ed25519 key in PEM files: PKCS #8 to sign with, which only its owner can read, and SubjectPublicKeyInfo to verify
+//! with. A line before the PEM block of the first names the key.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use epwatch_proto::hex;
+use ring::{
+    rand::SystemRandom,
+    signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
+};
+use sha2::{Digest, Sha256};
+
+const PRIVATE: &str = "PRIVATE KEY";
+const PUBLIC: &str = "PUBLIC KEY";
+const KEY_ID: &str = "key-id:";
+const MAX_KEY_ID_BYTES: usize = 64;
+/// What comes before the 32 bytes of an Ed25519 key in DER (RFC 8410, section 4).
+const SPKI: [u8; 12] = [48, 42, 48, 5, 6, 3, 43, 101, 112, 3, 33, 0];
+
+/// The private half.
+pub(crate) struct SigningKey {
+    pair: Ed25519KeyPair,
+    key_id: String,
+}
+
+/// The public half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PublicKey(pub(crate) [u8; 32]);
+
+/// Makes a key pair. Returns the text of its private file too.
+pub(crate) fn made(key_id: Option<&str>) -> anyhow::Result<(String, SigningKey)> {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
+        .map_err(|_| anyhow::anyhow!("failed to make a key: the system gives no randomness"))?;
+    let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).context("failed to make a key")?;
+    let key_id = match key_id {
+        Some(id) => checked_id(id)?.to_owned(),
+        None => derived_id(&pair),
+    };
+    let text = format!("{KEY_ID} {key_id}\n{}", pem(PRIVATE, pkcs8.as_ref()));
+    Ok((text, SigningKey { pair, key_id }))
+}
+
+impl SigningKey {
+    /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors hold nothing of its content.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("failed to read key file {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("failed to use key file {}", path.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let (before, der) = der(PRIVATE, text)
+            .context("expected a PEM block PRIVATE KEY, as `epwatch directive keygen` makes it")?;
+        let pair = der.and_then(|der| Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).ok());
+        let pair = pair.context("expected an Ed25519 key in PKCS #8")?;
+        let named = before
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(KEY_ID));
+        let key_id = match named {
+            Some(id) => checked_id(id.trim())?.to_owned(),
+            None => derived_id(&pair),
+        };
+        Ok(Self { pair, key_id })
+    }
+
+    /// Name of the key, for the receivers of directives.
+    pub(crate) fn key_id(&self) -> &str {
+        &self.key_id
+    }
+
+    pub(crate) fn public(&self) -> PublicKey {
+        PublicKey(
+            self.pair
+                .public_key()
+                .as_ref()
+                .try_into()
+                .expect("an Ed25519 key has 32 bytes"),
+        )
+    }
+
+    /// Signs exactly these bytes.
+    pub(crate) fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        let signature = self.pair.sign(bytes);
+        signature
+            .as_ref()
+            .try_into()
+            .expect("an Ed25519 signature has 64 bytes")
+    }
+}
+
+impl PublicKey {
+    /// Reads a PEM file, as `keygen` and `openssl pkey -pubout` write it.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("failed to read key file {}", path.display()))?;
+        let found = der(PUBLIC, &text).and_then(|(_, der)| der);
+        let key = found.and_then(|der| der.strip_prefix(&SPKI)?.try_into().ok());
+        key.map(Self).with_context(|| {
+            format!(
+                "failed to use key file {}: expected a PEM block PUBLIC KEY with an Ed25519 key, as `epwatch directive \
+                 keygen` writes it into its file .pub",
+                path.display()
+            )
+        })
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        pem(PUBLIC, &[&SPKI[..], &self.0].concat())
+    }
+
+    pub(crate) fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0)
+            .verify(bytes, signature)
+            .is_ok()
+    }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let mut text = format!("-----BEGIN {label}-----\n");
+    for line in encoded.as_bytes().chunks(64) {
+        text.push_str(std::str::from_utf8(line).expect("base64 is ASCII"));
+        text.push('\n');
+    }
+    text + &format!("-----END {label}-----\n")
+}
+
+/// Returns the text before the PEM block and its bytes, which are `None` if they are not base64.
+fn der<'a>(label: &str, text: &'a str) -> Option<(&'a str, Option<Vec<u8>>)> {
+    let (before, rest) = text.split_once(&format!("-----BEGIN {label}-----"))?;
+    let (block, _) = rest.split_once(&format!("-----END {label}-----"))?;
+    let digits: String = block.split_whitespace().collect();
+    Some((before, STANDARD.decode(digits).ok()))
+}
+
+fn derived_id(pair: &Ed25519KeyPair) -> String {
+    hex(&Sha256::digest(pair.public_key().as_ref())[..8])
+}
+
+fn checked_id(id: &str) -> anyhow::Result<&str> {
+    let fits = (1..=MAX_KEY_ID_BYTES).contains(&id.len()) && !id.chars().any(char::is_control);
+    if !fits {
+        bail!("a key id has 1 to {MAX_KEY_ID_BYTES} bytes without control characters");
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8032, 7.1, test 1, as `openssl pkcs8` writes such a key.
+    const RFC_PEM: &str = "-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
+-----END PRIVATE KEY-----
+";
+    const RFC_PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    const RFC_SIGNATURE: &str = "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155\
+        5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
+
+    #[test]
+    fn a_key_of_another_tool_signs_as_the_standard_says() {
+        let key = SigningKey::parse(RFC_PEM).unwrap();
+        assert_eq!(hex(&key.public().0), RFC_PUBLIC);
+        assert_eq!(hex(&key.sign(b"")), RFC_SIGNATURE);
+        assert_eq!(key.key_id(), derived_id(&key.pair));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_being_shown() {
+        for text in [
+            "",
+            "5ec3e7",
+            "-----BEGIN PRIVATE KEY-----\n5ec3e7\n-----END PRIVATE KEY-----",
+        ] {
+            let error = SigningKey::parse(text).err().unwrap();
+            assert!(!format!("{error:#}").contains("5ec3e7"));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pub");
+        let (private, key) = made(None).unwrap();
+        for text in [String::new(), private, pem(PUBLIC, &key.public().0)] {
+            std::fs::write(&path, text).unwrap();
+            let error = PublicKey::read(&path).unwrap_err();
+            assert!(error.to_string().contains("PUBLIC KEY"), "{error:#}");
+        }
+    }
+}

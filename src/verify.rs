@@ -1,0 +1,208 @@
+//! `epwatch verify`: checks the evidence of a gate, offline.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use epwatch_gate::evidence::{GATE, STATEMENT, Statement, Subject, TEST_RESULT};
+use epwatch_manifest::sha256_of_file;
+use epwatch_server::Period;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    gate::dsse::{Envelope, key_id},
+    output::{self, No, WrongUse},
+    signing_key::PublicKey,
+};
+
+/// Largest evidence; a gate over all chipsets has some hundred kilobytes.
+const MOST_BYTES: u64 = 16 << 20;
+/// How far the clock of the machine that signed may be ahead.
+const MOST_AHEAD: Duration = Duration::from_secs(300);
+
+/// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age.
+///
+/// Needs no network. Exit codes: 0 the evidence is signed with the key, its result is pass, and all that is
+/// given is what was judged; 1 something is not so; 2 wrong use, or no evidence.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// gate.dsse.json or test-result.dsse.json.
+    evidence: PathBuf,
+    /// The public key (PEM), which `epwatch directive keygen` writes into its file .pub.
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// A model at hand, which must be one that was judged.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    model: Vec<PathBuf>,
+    /// The policy at hand, which must be the one that was used.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Oldest evidence that counts, for example 30d. Only gate.dsse.json has a time.
+    #[arg(long, value_name = "TIME")]
+    max_age: Option<Period>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Evidence with a valid signature.
+#[derive(Debug, Serialize)]
+struct Verified {
+    key_id: String,
+    predicate_type: String,
+    /// `pass` or `fail`.
+    result: &'static str,
+    made_at: Option<Timestamp>,
+    models: Vec<Subject>,
+    /// SHA-256 of the policy file; `None` for the default policy.
+    policy: Option<String>,
+    /// What is not as it must be.
+    problems: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let key = PublicKey::read(&args.key).map_err(|error| WrongUse(format!("--key: {error:#}")))?;
+    let shown = args.evidence.display();
+    let wrong = |why: &dyn std::fmt::Display| {
+        WrongUse(format!(
+            "{shown} is no evidence: {why}; expected gate.dsse.json or test-result.dsse.json of `epwatch gate --attest`"
+        ))
+    };
+    let text = read(&args.evidence)
+        .map_err(|error| WrongUse(format!("failed to read {shown}: {error}")))?;
+    let envelope: Envelope = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+    let Some(statement) = envelope.opened(&key) else {
+        let text = format!(
+            "{shown} is not signed with the key {}, or was changed",
+            args.key.display()
+        );
+        return Err(No(text).into());
+    };
+    let statement: Statement = serde_json::from_slice(&statement).map_err(|error| wrong(&error))?;
+    let mut verified = verified(&key, statement).map_err(|why| wrong(&why))?;
+    verified.problems = problems(args, &verified, Timestamp::now())?;
+    if args.json {
+        output::json(&verified)?;
+    } else {
+        output::line(text_of(&verified, args).trim_end())?;
+    }
+    match verified.problems.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(No(verified.problems.join("\n")).into()),
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MOST_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Reads what a statement says.
+fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
+    if statement.statement != STATEMENT {
+        return Err(format!("its type is not {STATEMENT}"));
+    }
+    let predicate = &statement.predicate;
+    let text = |pointer: &str| predicate.pointer(pointer).and_then(|text| text.as_str());
+    let (result, policy, made_at) = match &*statement.predicate_type {
+        TEST_RESULT => {
+            let policy = text("/configuration/0/digest/sha256");
+            (text("/result"), policy, None)
+        }
+        GATE => {
+            let made_at = text("/made_at").and_then(|text| text.parse().ok());
+            let made_at: Timestamp = made_at.ok_or("it has no time")?;
+            let policy = text("/gate/policy/sha256");
+            (text("/gate/result"), policy, Some(made_at))
+        }
+        _ => return Err("its predicate is of another kind".to_owned()),
+    };
+    let result = match result {
+        Some("pass" | "PASSED" | "WARNED") => "pass",
+        Some("fail" | "FAILED") => "fail",
+        _ => return Err("it has no result".to_owned()),
+    };
+    Ok(Verified {
+        key_id: key_id(key),
+        result,
+        made_at,
+        policy: policy.map(ToOwned::to_owned),
+        predicate_type: statement.predicate_type,
+        models: statement.subject,
+        problems: Vec::new(),
+    })
+}
+
+/// Compares the evidence with what is at hand.
+fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<String>, WrongUse> {
+    let mut problems = Vec::new();
+    if verified.result != "pass" {
+        problems.push("the gate failed".to_owned());
+    }
+    let hash = |path: &Path| {
+        let hash = sha256_of_file(path);
+        hash.map_err(|error| WrongUse(format!("failed to read {}: {error}", path.display())))
+    };
+    for path in &args.model {
+        let sha256 = hash(path)?;
+        if !verified
+            .models
+            .iter()
+            .any(|model| model.digest.sha256 == sha256)
+        {
+            problems.push(format!("{} is not a model that was judged", path.display()));
+        }
+    }
+    if let Some(path) = &args.policy
+        && verified.policy.as_ref() != Some(&hash(path)?)
+    {
+        let text = format!("{} is not the policy that was used", path.display());
+        problems.push(text);
+    }
+    if let Some(made_at) = verified.made_at {
+        let age = now.duration_since(made_at);
+        if age < jiff::SignedDuration::ZERO && age.unsigned_abs() > MOST_AHEAD {
+            problems.push(format!("the evidence is of the future, {made_at}"));
+        }
+    }
+    if let Some(most) = args.max_age {
+        match verified.made_at.map(|made_at| now.duration_since(made_at)) {
+            None => problems.push("the evidence has no time; verify gate.dsse.json".to_owned()),
+            Some(age) if age.unsigned_abs() > most.0 && age.is_positive() => {
+                problems.push(format!("the evidence is older than {most}"));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(problems)
+}
+
+fn text_of(verified: &Verified, args: &Args) -> String {
+    let mut text = format!("signed by  {}\n", verified.key_id);
+    if let Some(made_at) = verified.made_at {
+        _ = writeln!(text, "made at    {made_at}");
+    }
+    _ = writeln!(text, "result     {}", verified.result);
+    for model in &verified.models {
+        _ = writeln!(
+            text,
+            "model      {} {}",
+            model.digest.sha256,
+            model.name.escape_debug()
+        );
+    }
+    if let Some(policy) = &verified.policy {
+        _ = writeln!(text, "policy     {policy}");
+    }
+    if args.model.is_empty() {
+        text.push_str("not compared with a model; --model FILE does\n");
+    }
+    text
+}

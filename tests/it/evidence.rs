@@ -1,0 +1,182 @@
+//! Evidence of a gate, verified by `epwatch verify` and by tools of others.
+
+use std::{fs, path::Path, process::Command};
+
+use epwatch_runtimes::securesystemslib;
+use serde_json::Value;
+
+use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+
+/// The command in this folder.
+fn epwatch(dir: &Path, words: &str) -> Command {
+    let mut command = Command::new(EPWATCH);
+    command.current_dir(dir).env_remove("EPWATCH_CONFIG");
+    command.args(words.split_whitespace());
+    command
+}
+
+/// A folder with a key, two models, a policy, and the evidence of the first model.
+fn attested() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    check_succeeds(&mut epwatch(dir, "directive keygen --out ops.pem"));
+    for (model, name) in [
+        ("e_mixed.qu8", "good.onnx"),
+        ("e_mixed.q8head32", "bad.onnx"),
+    ] {
+        fs::copy(format!("{MODELS}/{model}.onnx"), dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("gate.toml"), "[placement]\nmin_npu_macs = 0.9").unwrap();
+    check_succeeds(&mut epwatch(
+        dir,
+        "gate good.onnx --soc SM8650,SM8635 --policy gate.toml --attest ops.pem --out out",
+    ));
+    folder
+}
+
+#[test]
+fn evidence_is_of_one_model_policy_and_key() {
+    let folder = attested();
+    let dir = folder.path();
+    let verify = |words: &str| epwatch(dir, &format!("verify {words} --key ops.pem.pub"));
+    for evidence in ["out/gate.dsse.json", "out/test-result.dsse.json"] {
+        let text = check_succeeds(&mut verify(&format!(
+            "{evidence} --model good.onnx --policy gate.toml"
+        )));
+        assert!(text.contains("result     pass"), "{text}");
+        let other = verify(&format!("{evidence} --model good.onnx bad.onnx"));
+        check_fails(&mut { other }, 1, "bad.onnx is not a model that was judged");
+        check_fails(
+            &mut verify(&format!("{evidence} --policy good.onnx")),
+            1,
+            "not the policy",
+        );
+    }
+    check_succeeds(&mut verify("out/gate.dsse.json --max-age 1h"));
+    check_fails(
+        &mut verify("out/test-result.dsse.json --max-age 1h"),
+        1,
+        "no time",
+    );
+    let (json, _) = check_ends(&mut verify("out/gate.dsse.json --max-age 0s --json"), 1);
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&found["result"], found["models"].as_array().unwrap().len()),
+        (&"pass".into(), 1)
+    );
+
+    // Another key, evidence that was changed, and none.
+    check_succeeds(&mut epwatch(dir, "directive keygen --out other.pem"));
+    let other = "verify out/gate.dsse.json --key other.pem.pub";
+    check_fails(&mut epwatch(dir, other), 1, "not signed with the key");
+    let text = fs::read_to_string(dir.join("out/gate.dsse.json")).unwrap();
+    fs::write(
+        dir.join("changed"),
+        text.replacen("payload\":\"ey", "payload\":\"ez", 1),
+    )
+    .unwrap();
+    check_fails(&mut verify("changed"), 1, "was changed");
+    for (name, text) in [
+        ("none", ""),
+        ("json", "{}"),
+        ("cut", &text[..text.len() / 2]),
+    ] {
+        fs::write(dir.join(name), text).unwrap();
+        check_fails(&mut verify(name), 2, "is no evidence");
+    }
+    check_fails(
+        &mut epwatch(dir, "verify none --key ops.pem"),
+        2,
+        "PUBLIC KEY",
+    );
+    check_fails(
+        &mut epwatch(dir, "verify gone --key ops.pem.pub"),
+        2,
+        "gone",
+    );
+}
+
+#[test]
+fn a_gate_that_failed_is_no_pass_and_leaves_no_old_evidence() {
+    let folder = attested();
+    let dir = folder.path();
+    let bad = "gate bad.onnx --soc SM8635 --out out";
+    check_ends(&mut epwatch(dir, &format!("{bad} --attest ops.pem")), 1);
+    for evidence in ["out/gate.dsse.json", "out/test-result.dsse.json"] {
+        let words = format!("verify {evidence} --key ops.pem.pub --model bad.onnx");
+        check_fails(&mut epwatch(dir, &words), 1, "the gate failed");
+    }
+    check_ends(&mut epwatch(dir, bad), 1);
+    assert!(!dir.join("out/gate.dsse.json").exists());
+    let timeout = format!("{bad} --attest ops.pem --timeout 1ms");
+    check_ends(&mut epwatch(dir, &timeout), 3);
+    assert!(!dir.join("out/gate.dsse.json").exists());
+    check_fails(
+        &mut epwatch(dir, &format!("{bad} --attest bad.onnx")),
+        2,
+        "--attest",
+    );
+    check_ends(
+        &mut epwatch(dir, "gate good.onnx --soc SM8650 --attest ops.pem"),
+        2,
+    );
+}
+
+/// PyPI's securesystemslib and openssl read the same files.
+#[test]
+fn tools_of_others_verify_it() {
+    const PYTHON: &str = r#"
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import SSlibKey
+from securesystemslib.signer._key import compute_default_keyid
+keyval = {"public": sys.argv[2]}
+key = SSlibKey(compute_default_keyid("ed25519", "ed25519", keyval), "ed25519", "ed25519", keyval)
+envelope = Envelope.from_dict(json.load(open(sys.argv[3])))
+envelope.verify([key], 1)
+statement = json.loads(envelope.payload)
+print(statement["predicateType"], statement["predicate"].get("result"))
+open(sys.argv[4], "wb").write(envelope.pae())
+open(sys.argv[4] + ".sig", "wb").write(bytes.fromhex(envelope.signatures[key.keyid].signature))
+envelope.payload += b" "
+try:
+    envelope.verify([key], 1)
+except VerificationError:
+    sys.exit(0)
+sys.exit("a changed payload was accepted")
+"#;
+    let folder = attested();
+    let dir = folder.path();
+    let public = fs::read_to_string(dir.join("ops.pem.pub")).unwrap();
+    assert!(
+        public.starts_with("-----BEGIN PUBLIC KEY-----\n"),
+        "{public}"
+    );
+    let made = check_succeeds(&mut epwatch(dir, "directive keygen --out json.pem --json"));
+    let made: Value = serde_json::from_str(&made).unwrap();
+    check_succeeds(&mut epwatch(
+        dir,
+        "gate good.onnx --soc SM8650 --attest json.pem --out out",
+    ));
+    for (evidence, says) in [
+        (
+            "test-result",
+            "https://in-toto.io/attestation/test-result/v0.1 PASSED",
+        ),
+        ("gate", "https://epwatch.dev/attestation/gate/v1 None"),
+    ] {
+        let mut python = Command::new("python3");
+        python.current_dir(dir).args(["-c", PYTHON]);
+        python.arg(securesystemslib());
+        python.arg(made["public_key"].as_str().unwrap());
+        let said = check_succeeds(python.args([&format!("out/{evidence}.dsse.json"), "pae"]));
+        assert_eq!(said.trim(), says);
+        let openssl = "pkeyutl -verify -rawin -pubin -inkey json.pem.pub -in pae -sigfile pae.sig";
+        let mut command = Command::new("openssl");
+        check_succeeds(command.current_dir(dir).args(openssl.split_whitespace()));
+    }
+}
