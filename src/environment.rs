@@ -11,6 +11,7 @@ use crate::output::WrongUse;
 const OWN: &[&str] = &[
     "EPWATCH_CACHE",
     "EPWATCH_CONFIG",
+    "EPWATCH_CERTIFY_KEY",
     "EPWATCH_LOAD_KEY",
     "EPWATCH_LOG",
     "EPWATCH_LOG_FORMAT",

@@ -1,5 +1,6 @@
 //! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
 
+mod certify;
 pub(crate) mod dsse;
 mod runs;
 
@@ -12,6 +13,7 @@ use std::{
 };
 
 use anyhow::Context;
+use certify::{CertifyArgs, Judged};
 use dsse::Envelope;
 use epwatch_gate::{
     evidence,
@@ -103,6 +105,8 @@ pub(crate) struct Args {
     /// gate.dsse.json and test-result.dsse.json of --out. `epwatch verify` checks them.
     #[arg(long, value_name = "KEY", requires = "out", conflicts_with = "runs")]
     attest: Option<PathBuf>,
+    #[command(flatten)]
+    certify: CertifyArgs,
     /// Write a summary in Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -131,8 +135,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(&args)?;
     let key = args.attest.as_deref().map(SigningKey::read).transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
+    let mut judged = Vec::new();
     let (not_checked, targets) = if args.runs.is_empty() {
-        (NOT_CHECKED, targets(&args, &policy).await?)
+        (NOT_CHECKED, targets(&args, &policy, &mut judged).await?)
     } else {
         let target = runs::target(&args.runs, &args.baseline, &policy.latency)?;
         (runs::NOT_CHECKED, vec![target])
@@ -148,7 +153,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match verdict.result {
         Outcome::Fail => Err(No(sentences(Outcome::Fail)).into()),
         Outcome::Undecided => anyhow::bail!("{}", sentences(Outcome::Undecided)),
-        _ => Ok(ExitCode::SUCCESS),
+        _ => {
+            if let Some(url) = &args.certify.certify {
+                let lines = args.certify.send(url, judged, &args.shape).await?;
+                for line in lines.iter().filter(|_| !args.json) {
+                    output::line(line)?;
+                }
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -202,7 +215,11 @@ fn model_of(args: &Args, policy: &Policy, chipset: &str) -> Result<PathBuf, Wron
 }
 
 /// Inspects each model on its chipsets, and judges the placements.
-async fn targets(args: &Args, policy: &Policy) -> anyhow::Result<Vec<Target>> {
+async fn targets(
+    args: &Args,
+    policy: &Policy,
+    judged: &mut Vec<Judged>,
+) -> anyhow::Result<Vec<Target>> {
     let mut by_model: BTreeMap<PathBuf, Vec<SocModel>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for soc in &args.soc {
@@ -223,6 +240,11 @@ async fn targets(args: &Args, policy: &Policy) -> anyhow::Result<Vec<Target>> {
             json: false,
         })
         .await?;
+        judged.extend(document.placements().map(|(chipset, placement)| Judged {
+            model: model.clone(),
+            chipset: chipset.to_owned(),
+            placement,
+        }));
         let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
         let file = GatedFile {
             path: model.display().to_string(),

@@ -10,7 +10,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    Placed(Placed),
+    Placed {
+        placed: Placed,
+        /// The message `Placement`, in base64.
+        encoded: String,
+    },
     Failed {
         error: String,
         reason: String,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_proto::{
     ReasonCode,
     placement::{CPU_EP, QNN_EP},
@@ -47,6 +48,17 @@ pub(super) struct OnChipset {
     requested: Vec<String>,
     #[serde(flatten)]
     placed: Placed,
+    /// The message `Placement`, in base64; empty without a session.
+    #[serde(skip)]
+    encoded: String,
+}
+
+impl InspectDocument {
+    /// Each chipset with a session, and the message `Placement`.
+    pub(crate) fn placements(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+        let made = self.chipsets.iter().filter(|on| !on.encoded.is_empty());
+        made.filter_map(|on| Some((&*on.chipset, STANDARD.decode(&on.encoded).ok()?)))
+    }
 }
 
 /// Returns the code's reason. A newer program may have other codes.
@@ -63,8 +75,12 @@ impl OnChipset {
             reasons: vec![why(code)],
             ..Placed::default()
         };
+        let mut message = String::new();
         let (session, error, placed) = match answer {
-            Answer::Placed(placed) => ("ok", None, placed),
+            Answer::Placed { placed, encoded } => {
+                message = encoded;
+                ("ok", None, placed)
+            }
             Answer::Failed { error, reason } => ("failed", Some(error), without(&reason)),
             Answer::NoModel(error) => ("failed", Some(error), without("unknown")),
             Answer::TimedOut(error) => (TIMED_OUT, Some(error), without("unknown")),
@@ -78,6 +94,7 @@ impl OnChipset {
             error,
             requested: vec![QNN_EP.to_owned()],
             placed,
+            encoded: message,
         }
     }
 

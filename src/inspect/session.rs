@@ -8,13 +8,15 @@ use std::{
 };
 
 use anyhow::Context;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_engines::Installed;
-use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP};
+use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP, v1};
 use epwatch_sdk::{
     placement::{Inspection, PlacementInput, inspect_file},
     qnn::{HtpOptions, Plugin},
 };
 use ort::logging::LogLevel;
+use prost::Message;
 use tokio::{io::AsyncReadExt, process::Command, time::timeout};
 
 use super::{
@@ -178,7 +180,10 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         known_reasons: &htp.reasons,
     };
     Ok(match inspect_file(htp.builder, &args.model, input) {
-        Inspection::Placed(placement) => Answer::Placed(Placed::of(&placement)),
+        Inspection::Placed(placement) => Answer::Placed {
+            placed: Placed::of(&placement),
+            encoded: STANDARD.encode(v1::Placement::from(&*placement).encode_to_vec()),
+        },
         Inspection::Failed {
             error,
             status_code: INVALID_PROTOBUF,

@@ -233,6 +233,8 @@ impl Runner {
                 let output = self.outputs.get(&format!("{id}.{name}"));
                 output.cloned().unwrap_or_default()
             }
+            ["github", "repository"] => "example/models".to_owned(),
+            ["github", "run_id"] => "812".to_owned(),
             ["runner", "os"] => "Linux".to_owned(),
             ["runner", "arch"] => "X64".to_owned(),
             ["runner", "temp"] => self.temp().display().to_string(),
@@ -245,7 +247,8 @@ impl Runner {
 fn a_pull_request_is_red_and_then_green() {
     let mut runner = Runner::new(RED);
     let inputs = [("model", "scene.onnx"), ("soc", "SM8650,SM8635")];
-    runner.run(&inputs);
+    // A fork has no key.
+    runner.run(&[inputs[0], inputs[1], ("certify", "http://127.0.0.1:9")]);
     assert_eq!(
         (runner.code, runner.output("result")),
         (1, "fail"),
@@ -275,6 +278,11 @@ fn a_pull_request_is_red_and_then_green() {
     assert_eq!(names, ["gate.json", "gate.md", "gate.sarif", "gate.xml"]);
 
     assert!(
+        runner.summary().contains("Not certified"),
+        "{}",
+        runner.summary()
+    );
+    assert!(
         runner.summary().ends_with("Not signed.\n"),
         "{}",
         runner.summary()
@@ -286,6 +294,18 @@ fn a_pull_request_is_red_and_then_green() {
         runner.dir.path().join("ops.pem").display()
     )));
     let key = fs::read_to_string(runner.dir.path().join("ops.pem")).unwrap();
+    let of_certify = [
+        ("certify", "http://127.0.0.1:9"),
+        ("certify-key", "of-the-pipeline"),
+        ("model-id", "scene"),
+        ("model-version", "3"),
+    ];
+    let mut all = vec![inputs[0], inputs[1], ("epwatch", EPWATCH)];
+    all.extend(of_certify);
+    runner.run(&all);
+    assert_eq!(runner.code, 3, "{}", runner.log);
+    let said = "the gate passed, but http://127.0.0.1:9";
+    assert!(runner.log.contains(said), "{}", runner.log);
     runner.run(&[
         inputs[0],
         inputs[1],

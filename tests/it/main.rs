@@ -5,6 +5,7 @@
 mod action;
 mod alertmanager;
 mod backup;
+mod certify;
 mod dashboards;
 mod demo;
 mod directives;

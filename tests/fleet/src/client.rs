@@ -26,7 +26,7 @@ pub enum ClientError {
 
 /// Returns a collector's endpoint. `https://` is checked against public certificates and `ca_pem`. A call that takes
 /// longer than `deadline` has failed.
-pub(crate) fn endpoint(
+pub fn endpoint(
     url: &str,
     ca_pem: Option<&[u8]>,
     deadline: Duration,

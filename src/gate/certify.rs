@@ -1,0 +1,212 @@
+//! Sends what a gate passed to a collector, so that the detector compares the field with it: the model's MACs, and its
+//! placement on each chipset.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use epwatch_engines::Engine;
+use epwatch_manifest::{InputShape, manifest_of, sha256_of_file};
+use epwatch_proto::{
+    EpBackend, EpLinkage, ModelManifest, Runtime, unhex,
+    v1::{self, collector_service_client::CollectorServiceClient},
+};
+use tonic::{Code, Request, Status, metadata::AsciiMetadataValue, transport::Channel};
+
+use crate::{
+    engines,
+    output::{self, WrongUse},
+};
+
+/// Longest wait for the collector's answer, which comes once the store has the row.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where a passed gate is sent.
+#[derive(Debug, clap::Args)]
+pub(super) struct CertifyArgs {
+    /// If the gate passes, store manifest and placements at this collector (http://host:4717): the detector
+    /// compares the field with them.
+    #[arg(long, value_name = "URL", requires_all = ["model_id", "model_version"], conflicts_with = "runs")]
+    pub(super) certify: Option<String>,
+    /// The model's id, as the app gives it to the SDK.
+    #[arg(long, value_name = "ID", requires = "certify")]
+    model_id: Option<String>,
+    /// The model's version, as the app gives it to the SDK.
+    #[arg(long, value_name = "VERSION", requires = "certify")]
+    model_version: Option<String>,
+    /// Key of a release pipeline, as `epwatch collector key --pipeline` makes it.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "EPWATCH_CERTIFY_KEY",
+        default_value = "demo-key",
+        hide_env_values = true
+    )]
+    certify_key: String,
+    /// The certifier, for example a CI run.
+    #[arg(long, value_name = "TEXT", requires = "certify", default_value = concat!("epwatch gate ", env!("CARGO_PKG_VERSION")))]
+    certified_by: String,
+    /// Certificate (PEM) that signed the collector's, where it is not a public one.
+    #[arg(long, value_name = "FILE", requires = "certify")]
+    ca: Option<PathBuf>,
+}
+
+/// A placement that was judged.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) model: PathBuf,
+    pub(super) chipset: String,
+    /// The message `Placement`.
+    pub(super) placement: Vec<u8>,
+}
+
+impl CertifyArgs {
+    /// Sends placements that passed. Returns a line for each.
+    pub(super) async fn send(
+        &self,
+        url: &str,
+        passed: Vec<Judged>,
+        shapes: &[InputShape],
+    ) -> anyhow::Result<Vec<String>> {
+        let mut collector = Collector::new(url, &self.certify_key, self.ca.as_deref())?;
+        let runtime = runtime().await?;
+        let mut lines = Vec::new();
+        let mut sent: Vec<PathBuf> = Vec::new();
+        for one in passed {
+            let model = self.model(&one.model)?;
+            if !sent.contains(&one.model) {
+                collector.manifest(&model, &one.model, shapes).await?;
+                sent.push(one.model);
+            }
+            lines.push(format!(
+                "certified: {} {} on {}",
+                model.id, model.version, one.chipset
+            ));
+            collector
+                .placement(v1::PutCertifiedPlacementRequest {
+                    model: Some(model),
+                    chipset: one.chipset,
+                    runtime: Some(v1::Runtime::from(&runtime)),
+                    placement: one.placement.into(),
+                    certified_by: self.certified_by.clone(),
+                })
+                .await?;
+        }
+        Ok(lines)
+    }
+
+    fn model(&self, file: &Path) -> anyhow::Result<v1::Model> {
+        let sha256 = sha256_of_file(file)
+            .with_context(|| format!("failed to read MODEL {}", file.display()))?;
+        Ok(v1::Model {
+            id: self.model_id.clone().unwrap_or_default(),
+            version: self.model_version.clone().unwrap_or_default(),
+            sha256: unhex(&sha256).unwrap_or_default().into(),
+            ..v1::Model::default()
+        })
+    }
+}
+
+/// The runtimes that the placements come from.
+async fn runtime() -> anyhow::Result<Runtime> {
+    Ok(Runtime {
+        ort_version: engines::ensure(Engine::OnnxRuntime).await?.version().into(),
+        ep_package: "onnxruntime-qnn".to_owned(),
+        ep_version: engines::ensure(Engine::OnnxRuntimeQnn)
+            .await?
+            .version()
+            .into(),
+        ep_linkage: EpLinkage::Plugin,
+        backend: EpBackend::Htp,
+        ..Runtime::default()
+    })
+}
+
+/// The collector's device port.
+struct Collector<'a> {
+    url: &'a str,
+    service: CollectorServiceClient<Channel>,
+    authorization: AsciiMetadataValue,
+}
+
+impl<'a> Collector<'a> {
+    fn new(url: &'a str, key: &str, ca: Option<&Path>) -> Result<Self, WrongUse> {
+        let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("--certify: {error}"));
+        let ca = ca.map(|path| {
+            fs::read(path).map_err(|error| {
+                WrongUse(format!("failed to read --ca {}: {error}", path.display()))
+            })
+        });
+        let endpoint = epwatch_fleet::endpoint(url, ca.transpose()?.as_deref(), CALL_TIMEOUT);
+        let endpoint = endpoint.map_err(|error| wrong(&error))?;
+        let authorization = format!("Bearer {key}").parse();
+        Ok(Self {
+            url,
+            service: CollectorServiceClient::new(endpoint.connect_lazy()),
+            authorization: authorization
+                .map_err(|_| wrong(&"the key has other characters than visible ASCII"))?,
+        })
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let authorization = self.authorization.clone();
+        request
+            .metadata_mut()
+            .insert("authorization", authorization);
+        request
+    }
+
+    /// Sends the model's MACs, if they can be counted: placements without shares are certified too.
+    async fn manifest(
+        &mut self,
+        model: &v1::Model,
+        file: &Path,
+        shapes: &[InputShape],
+    ) -> anyhow::Result<()> {
+        let manifest = match manifest_of(file, shapes) {
+            Ok(document) => ModelManifest::try_from(document.side_car)?,
+            Err(error) => {
+                output::notice(format_args!("certified without MACs: {error}"));
+                return Ok(());
+            }
+        };
+        let request = self.request(v1::PutModelManifestRequest {
+            model: Some(model.clone()),
+            manifest: Some(v1::ModelManifest::from(&manifest)),
+        });
+        let sent = self.service.put_model_manifest(request).await;
+        sent.map_err(|status| self.refused("the manifest", &status))?;
+        Ok(())
+    }
+
+    async fn placement(
+        &mut self,
+        placement: v1::PutCertifiedPlacementRequest,
+    ) -> anyhow::Result<()> {
+        let what = format!("the placement on {}", placement.chipset);
+        let request = self.request(placement);
+        let sent = self.service.put_certified_placement(request).await;
+        sent.map_err(|status| self.refused(&what, &status))?;
+        Ok(())
+    }
+
+    fn refused(&self, what: &str, status: &Status) -> anyhow::Error {
+        let hint = match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => {
+                "; EPWATCH_CERTIFY_KEY needs a key of `epwatch collector key --pipeline`"
+            }
+            _ => "",
+        };
+        let cause = std::error::Error::source(status).map(|cause| format!(" ({cause})"));
+        anyhow::anyhow!(
+            "the gate passed, but {} did not store {what}: {}{}{hint}",
+            self.url,
+            status.message(),
+            cause.unwrap_or_default()
+        )
+    }
+}

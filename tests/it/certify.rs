@@ -1,0 +1,114 @@
+//! `epwatch gate --certify`: what passed is in the store, and nothing else.
+
+use std::{path::Path, process::Command};
+
+use epwatch_collector::schema;
+use epwatch_store::StoreTarget;
+use serde_json::Value;
+
+use crate::support::{Running, check_ends, check_fails, epwatch, json, server};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+
+/// Makes a key; appends its entry to the keys.
+fn new_key(words: &str, keys: &mut String) -> String {
+    let made = json(&mut epwatch(&format!(
+        "collector key --app com.example.camera {words}"
+    )));
+    keys.push_str(&format!(
+        "[[keys]]\nsha256 = {}\napp = {}\nupload_only = {}\n",
+        made["sha256"], made["app"], made["upload_only"]
+    ));
+    made["key"].as_str().unwrap().to_owned()
+}
+
+fn start(data_dir: &Path, keys: &Path) -> (Running, Value) {
+    let mut serve = server("serve", data_dir);
+    serve
+        .env("EPWATCH_COLLECTOR__KEYS_FILE", keys)
+        .env("EPWATCH_LOG", "warn");
+    Running::start(&mut serve)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_passed_is_certified_by_a_pipeline_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut keys = String::new();
+    let (pipeline, app) = (
+        new_key("--pipeline", &mut keys),
+        new_key("--name app", &mut keys),
+    );
+    let keys_file = dir.path().join("keys.toml");
+    std::fs::write(&keys_file, keys).unwrap();
+    let (_running, addresses) = start(&dir.path().join("data"), &keys_file);
+    let url = format!("http://{}", addresses["collector"].as_str().unwrap());
+    let target = StoreTarget::parse(addresses["store"].as_str().unwrap(), schema::DATABASE);
+    let store = epwatch_store::client(&target.unwrap());
+    let count = async |what: &str| -> u64 {
+        let sql = format!("SELECT toUInt64(count()) FROM {what}");
+        store.query(&sql).fetch_one().await.unwrap()
+    };
+    let gate = |model: &str, key: &str, words: &str| -> Command {
+        let mut gate = epwatch(&format!("gate {MODELS}/{model}.onnx --soc SM8650,SM8635"));
+        gate.env("EPWATCH_CERTIFY_KEY", key)
+            .env("EPWATCH_LOG", "warn");
+        gate.args(["--certify", &url, "--model-id", "scene"]);
+        gate.args(words.split_whitespace());
+        gate
+    };
+    let certified = "certified_placements_v1";
+
+    check_fails(
+        &mut gate("e_mixed.qu8", &app, "--model-version 3"),
+        3,
+        "epwatch collector key --pipeline",
+    );
+    check_fails(
+        &mut gate("e_mixed.q8head32", &pipeline, "--model-version 3"),
+        1,
+        "npu_macs",
+    );
+    check_ends(&mut gate("e_mixed.qu8", &pipeline, ""), 2);
+    check_fails(
+        &mut gate("e_mixed.qu8", &pipeline, "--model-version 3 --ca /gone.pem"),
+        2,
+        "/gone.pem",
+    );
+    assert_eq!(
+        (count(certified).await, count("model_manifests").await),
+        (0, 0)
+    );
+
+    let mut passes = gate("e_mixed.qu8", &pipeline, "--model-version 3 --json");
+    let (document, _) = check_ends(passes.args(["--certified-by", "CI run 812"]), 0);
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let fingerprint = |at: usize| {
+        let text = &document["targets"][at]["placement"]["fingerprint_normalised"];
+        text.as_str()
+            .unwrap()
+            .rsplit(':')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    for (at, chipset) in ["SM8650", "SM8635"].into_iter().enumerate() {
+        let as_judged = format!(
+            "{certified} WHERE app_id = 'com.example.camera' AND model_id = 'scene' AND model_version = '3' \
+             AND chipset = '{chipset}' AND certified_by = 'CI run 812' AND npu_macs_share = 1 AND ort_version != '' \
+             AND lower(hex(fingerprint_normalised)) = lower('{}')",
+            fingerprint(at)
+        );
+        assert_eq!(count(&as_judged).await, 1, "{as_judged}");
+    }
+    assert_eq!(count("model_manifests").await, 1);
+    let (text, _) = check_ends(&mut gate("e_mixed.qu8", &pipeline, "--model-version 4"), 0);
+    assert!(text.contains("certified: scene 4 on SM8635"), "{text}");
+
+    let long = "x".repeat(129);
+    let mut too_long = gate("e_mixed.qu8", &pipeline, "--model-version 5");
+    check_fails(too_long.args(["--certified-by", &long]), 3, "certified_by");
+    let mut away = epwatch(&format!(
+        "gate {MODELS}/e_mixed.qu8.onnx --soc SM8650 --certify http://127.0.0.1:9 --model-id a --model-version 1"
+    ));
+    check_fails(&mut away, 3, "the gate passed, but http://127.0.0.1:9");
+}
