@@ -25,7 +25,8 @@ pub struct ConnectionsConfig {
     /// Connections open at once. A further one replaces the one that has been idle longest. Fewer if the process may
     /// not open so many files.
     pub max: usize,
-    /// Bytes of request bodies in memory, over all connections.
+    /// Bytes of request bodies in memory, over all connections. Holds 64 of the largest requests.
+    #[serde(skip)]
     pub max_body_bytes: ByteSize,
     /// A connection without a call under way is closed after this.
     #[serde(skip)]
@@ -54,17 +55,6 @@ impl Default for ConnectionsConfig {
             body_timeout: Period(Duration::from_secs(30)),
             max_calls: 256,
         }
-    }
-}
-
-impl ConnectionsConfig {
-    pub(super) fn check(&self, max_request_bytes: ByteSize, problems: &mut Problems) {
-        problems.check_range("connections.max", &self.max, 1..=1 << 20);
-        problems.check(
-            "connections.max_body_bytes",
-            self.max_body_bytes >= max_request_bytes,
-            || format!("must be at least max_request_bytes ({max_request_bytes})"),
-        );
     }
 }
 

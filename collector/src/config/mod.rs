@@ -115,7 +115,8 @@ impl BatchConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollupConfig {
-    /// True if this collector builds them. One of several is enough; two do no harm.
+    /// True if this collector builds them. Every collector does; several do no harm.
+    #[serde(skip)]
     pub enabled: bool,
     /// Length of a bucket, by receive time.
     pub bucket: Period,
@@ -211,8 +212,7 @@ impl CollectorConfig {
             self.listen,
             &mut problems,
         );
-        self.connections
-            .check(self.max_request_bytes, &mut problems);
+        problems.check_range("connections.max", &self.connections.max, 1..=1 << 20);
         if let Some(tls) = &self.tls {
             tls.check(&mut problems);
         }
@@ -266,6 +266,11 @@ mod tests {
         for (text, expected) in [
             ("lisen = 1", "unknown field `lisen`"),
             ("[wal]\nmax_bites = \"1GiB\"", "unknown field `max_bites`"),
+            ("[rollup]\nenabled = true", "unknown field `enabled`"),
+            (
+                "[connections]\nmax_body_bytes = \"1GiB\"",
+                "unknown field `max_body_bytes`",
+            ),
             ("[batch]\nperiod = \"1 fortnight\"", "expected a duration"),
             ("[wal]\nmax_bytes = \"8 gigs\"", "expected a size"),
         ] {

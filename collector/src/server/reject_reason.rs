@@ -21,7 +21,7 @@ pub(crate) enum RejectReason {
     TooLarge,
     /// Inflates beyond the allowed ratio.
     Bomb,
-    /// All bodies together use `connections.max_body_bytes`.
+    /// All bodies together use `ConnectionsConfig::max_body_bytes`.
     BodyBudget,
     /// The key's quota is used up.
     Quota,
