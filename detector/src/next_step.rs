@@ -155,7 +155,8 @@ fn npu_off(key: &CohortKey, when: &str) -> String {
     format!(
         "{when}: `epwatch directive make --npu-off --app {app} --model {name} --model-version {version} --chipset \
          {chipset} --for 7d --key KEY --out npu-off.directive && epwatch directive publish npu-off.directive` \
-         (KEY: the private key of directives)."
+         (KEY: the private key of directives; for a store outside of ./epwatch-data add `--data-dir DIR` or \
+         `--clickhouse ADDRESS` to publish)."
     )
 }
 

@@ -18,6 +18,9 @@ fn the_directive_of_a_page_can_be_pasted() {
     check_succeeds(epwatch(make).current_dir(&dir));
     let publish = publish.strip_prefix("epwatch ").unwrap();
     check_fails(epwatch(publish).current_dir(&dir), 3, "no store is there");
+    let option = commands.find(|command| command.starts_with("--data-dir"));
+    let elsewhere = format!("{publish} {}", option.unwrap().replace("DIR", "other"));
+    check_fails(epwatch(&elsewhere).current_dir(&dir), 3, "other");
     let shown = check_succeeds(epwatch("directive show npu-off.directive").current_dir(&dir));
     for scope in ["camera", "segmenter", "2.0.0", "SM8635"] {
         assert!(shown.contains(scope), "{shown}");
