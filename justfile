@@ -13,6 +13,12 @@ test *ARGS:
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
 
+# The README's pictures, of the page over a real fleet in a Chromium; those of all pages are in target/screenshots.
+screenshots:
+    cargo test -p epwatch --test it page::every_page
+    cp target/screenshots/readme-fleet.png docs/fleet.png
+    cp target/screenshots/readme-cohort.png docs/cohort.png
+
 # Cost of receiving and writing, per CPU-second of the server; `just bench --json` for programs.
 bench *ARGS:
     cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}

@@ -5,6 +5,7 @@
 mod action;
 mod alertmanager;
 mod backup;
+mod browser;
 mod certify;
 mod dashboards;
 mod demo;

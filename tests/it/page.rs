@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    browser::Browser,
     fleet::{APP, MODEL, WatchedFleet},
     support::{Store, check_fails, check_succeeds, epwatch, json, until},
 };
@@ -256,6 +257,22 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     check_page("/ledger", &page.get("/ledger").await);
     check_page("/health", &page.get("/health").await);
 
+    let mut browser = Browser::start();
+    let base = format!("http://{}", page.server.address());
+    for (name, path) in [
+        ("fleet", "/fleet"),
+        ("cohort", &*cohorts[0]),
+        ("cohort-fine", &*cohorts[1]),
+        ("incidents", "/incidents"),
+        ("incident", &**link),
+        ("ledger", "/ledger"),
+        ("health", "/health"),
+    ] {
+        browser.check(&base, name, path);
+    }
+    browser.upper_part(&format!("{base}/fleet"), "readme-fleet", 980);
+    browser.upper_part(&format!("{base}{}", cohorts[0]), "readme-cohort", 1_240);
+
     let store = watched.store.address();
     let at_shell = |words: &[&str]| {
         let mut command = epwatch("");
@@ -413,6 +430,17 @@ async fn hostile_names_go_round_through_link_page_and_json() {
     check_page("/incidents", &incidents);
     let open = links(&incidents.text, "/incident?");
     assert_eq!(open.len(), names.len());
+    let mut browser = Browser::start();
+    let base = format!("http://{}", page.server.address());
+    let cohort = &links(&fleet.text, "/cohort?")[0];
+    for (name, path) in [
+        ("hostile-fleet", "/fleet"),
+        ("hostile-cohort", &**cohort),
+        ("hostile-incidents", "/incidents"),
+        ("hostile-incident", &*open[0]),
+    ] {
+        browser.check(&base, name, path);
+    }
     for link in open {
         check_page(&link, &page.get(&link).await);
         let document = page.get(&json_of(&link)).await.json();

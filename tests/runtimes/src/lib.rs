@@ -1,6 +1,6 @@
-//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper and securesystemslib.
+//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper, securesystemslib and axe-core.
 //!
-//! Each is fetched once, by pip or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
+//! Each is fetched once, by pip, npm or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
 //! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
 //! whether the run is a nightly one.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -89,6 +89,21 @@ pub fn securesystemslib() -> PathBuf {
             &[&wheel, out.to_str().unwrap()],
         );
     })
+}
+
+/// Returns axe-core 4.14.1, a script that finds what people cannot read or reach on a page.
+pub fn axe() -> PathBuf {
+    const SHA256: &str = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c";
+    let is_whole = |folder: &Path| {
+        let found = fs::read(folder.join("axe.min.js")).map(Sha256::digest);
+        found.is_ok_and(|hash| hex(&hash) == SHA256)
+    };
+    let folder = cached("axe-core-4.14.1", &is_whole, &|work, out| {
+        run(work, "npm pack --silent", &["axe-core@4.14.1"]);
+        run(work, "tar xzf", &["axe-core-4.14.1.tgz"]);
+        fs::copy(work.join("package/axe.min.js"), out.join("axe.min.js")).unwrap();
+    });
+    folder.join("axe.min.js")
 }
 
 /// Returns Prometheus Alertmanager, or `None` if the user skips it. The program is `usr/bin/prometheus-alertmanager`,

@@ -1,0 +1,275 @@
+//! A real Chromium over its debugging pipe, and what must hold for each page in it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use epwatch_runtimes::axe;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Debian's name, and others'.
+const COMMANDS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
+const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-sync \
+    --disable-extensions --disable-background-networking --disable-component-update --disable-default-apps \
+    --remote-debugging-pipe about:blank";
+/// A browser that hangs is ended.
+const MOST_TIME: Duration = Duration::from_secs(300);
+/// A phone, and a wide screen.
+const WIDTHS: [u32; 2] = [390, 1_280];
+const SCHEMES: [&str; 2] = ["light", "dark"];
+/// Most keys until everything had the focus.
+const MOST_TABS: usize = 600;
+
+/// The innermost parts that make a page wider than its screen, but for those that scroll by themselves.
+const TOO_WIDE: &str = "(() => { const root = document.documentElement; \
+    if (root.scrollWidth <= root.clientWidth) return ''; \
+    const wide = [...document.querySelectorAll('body *')].filter(part => \
+        !part.parentElement.closest('.scroll') && \
+        part.getBoundingClientRect().right > root.clientWidth + 0.5); \
+    return wide.map(part => part.tagName + '.' + part.getAttribute('class') + ' ' + \
+        Math.round(part.getBoundingClientRect().right) + ' ' + part.textContent.trim().slice(0, 40)).join('\\n') || 'something'; })()";
+
+pub(crate) struct Browser {
+    child: Arc<Mutex<Child>>,
+    to: File,
+    from: BufReader<File>,
+    next_id: u64,
+    session: Option<String>,
+    events: Vec<Value>,
+    /// Ends the watchdog when it is dropped.
+    _alive: mpsc::Sender<()>,
+    _dir: TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Browser {
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let made = Command::new("mkfifo")
+            .args([path("to"), path("from")])
+            .status();
+        assert!(made.unwrap().success());
+        let found = COMMANDS.iter().find(|name| {
+            let mut which = Command::new("sh");
+            which.args(["-c", &format!("command -v {name}")]);
+            which.stdout(Stdio::null()).status().unwrap().success()
+        });
+        let command = found.expect("a Chromium is there: apt-get install chromium");
+        let script =
+            format!("exec {command} --user-data-dir=profile {FLAGS} 3<to 4>from >log 2>&1");
+        let child = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(dir.path())
+            .env("HOME", dir.path())
+            .spawn()
+            .unwrap();
+        let child = Arc::new(Mutex::new(child));
+        let (alive, ended) = mpsc::channel::<()>();
+        let watched = Arc::clone(&child);
+        thread::spawn(move || {
+            if ended.recv_timeout(MOST_TIME) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = watched.lock().unwrap().kill();
+            }
+        });
+        // Each open waits for the other side.
+        let to = OpenOptions::new().write(true).open(path("to")).unwrap();
+        let from = BufReader::new(File::open(path("from")).unwrap());
+        let mut browser = Self {
+            child,
+            to,
+            from,
+            next_id: 0,
+            session: None,
+            events: Vec::new(),
+            _alive: alive,
+            _dir: dir,
+        };
+        let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = browser.call("Target.attachToTarget", &attach);
+        browser.session = Some(attached["sessionId"].as_str().unwrap().to_owned());
+        for domain in ["Page", "Network", "Runtime", "Log"] {
+            browser.call(&format!("{domain}.enable"), &json!({}));
+        }
+        browser
+    }
+
+    /// Opens each page at the widths and in both schemes. `name` is that of its picture in `target/screenshots`.
+    #[track_caller]
+    pub(crate) fn check(&mut self, base: &str, name: &str, path: &str) {
+        for width in WIDTHS {
+            for scheme in SCHEMES {
+                let shown = format!("{name} at {width} px, {scheme}, {path}");
+                self.set_screen(width, scheme);
+                self.open(&format!("{base}{path}"));
+                self.check_events(base, &shown);
+                let height = self.evaluate("document.documentElement.scrollHeight");
+                self.picture(&format!("{name}-{width}-{scheme}"), width, &height);
+                assert_eq!(self.evaluate(TOO_WIDE), "", "{shown} is too wide");
+                // Contrast depends on the scheme, the order of parts on the width.
+                match (width, scheme) {
+                    (390, "dark") => self.check_axe(&shown),
+                    (1_280, "light") => {
+                        self.check_axe(&shown);
+                        self.check_keyboard(&shown);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, url: &str) {
+        self.events.clear();
+        let opened = self.call("Page.navigate", &json!({"url": url}));
+        assert_eq!(opened["errorText"], Value::Null, "{url}");
+        while !self.has("Page.loadEventFired") {
+            let event = self.read();
+            self.events.push(event);
+        }
+    }
+
+    fn has(&self, method: &str) -> bool {
+        self.events.iter().any(|event| event["method"] == method)
+    }
+
+    /// Nothing goes elsewhere, everything is found, and the console has no complaint.
+    #[track_caller]
+    fn check_events(&self, base: &str, shown: &str) {
+        for event in &self.events {
+            let params = &event["params"];
+            match event["method"].as_str().unwrap_or_default() {
+                "Network.requestWillBeSent" => {
+                    let url = params["request"]["url"].as_str().unwrap();
+                    assert!(
+                        url.starts_with(base) || url.starts_with("data:"),
+                        "{shown}: {url}"
+                    );
+                }
+                "Network.responseReceived" => {
+                    let status = params["response"]["status"].as_u64().unwrap();
+                    assert!(status < 400, "{shown}: {params}");
+                }
+                "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded" => {
+                    panic!("{shown}: {params}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_axe(&mut self, shown: &str) {
+        let source = fs::read_to_string(axe()).unwrap();
+        self.evaluate(&source);
+        let found = self.evaluate(
+            "axe.run(document, {preload: false}).then(found => JSON.stringify(found.violations.map(rule => \
+             rule.id + ': ' + rule.nodes.slice(0, 3).map(node => node.html + ' ' + node.failureSummary).join('; '))))",
+        );
+        assert_eq!(found, "[]", "{shown}");
+    }
+
+    /// The Tab key reaches every link and control.
+    #[track_caller]
+    fn check_keyboard(&mut self, shown: &str) {
+        let all = self.evaluate(
+            "window.left = new Set([...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, \
+             summary, [tabindex]')].filter(part => part.checkVisibility() && !part.disabled && part.tabIndex >= 0)); left.size",
+        );
+        let mut left = all.as_u64().unwrap();
+        for _ in 0..MOST_TABS {
+            if left == 0 {
+                return;
+            }
+            for kind in ["rawKeyDown", "keyUp"] {
+                let key =
+                    json!({"type": kind, "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9});
+                self.call("Input.dispatchKeyEvent", &key);
+            }
+            let rest = self.evaluate("left.delete(document.activeElement); left.size");
+            left = rest.as_u64().unwrap();
+        }
+        let first = self.evaluate("[...left][0].outerHTML");
+        panic!("{shown}: the Tab key does not reach {left} of {all} parts, first {first}");
+    }
+
+    /// Takes the upper part of a page on a wide screen.
+    pub(crate) fn upper_part(&mut self, url: &str, name: &str, height: u32) {
+        self.set_screen(1_280, "light");
+        self.open(url);
+        self.picture(name, 1_280, &height.into());
+    }
+
+    fn set_screen(&mut self, width: u32, scheme: &str) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", &size);
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", &media);
+    }
+
+    fn picture(&mut self, name: &str, width: u32, height: &Value) {
+        let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
+        let options = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let taken = self.call("Page.captureScreenshot", &options);
+        let png = STANDARD.decode(taken["data"].as_str().unwrap()).unwrap();
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/target/screenshots"));
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(name).with_extension("png"), png).unwrap();
+    }
+
+    #[track_caller]
+    fn evaluate(&mut self, script: &str) -> Value {
+        let what = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
+        let mut found = self.call("Runtime.evaluate", &what);
+        assert_eq!(found["exceptionDetails"], Value::Null);
+        found["result"]["value"].take()
+    }
+
+    #[track_caller]
+    fn call(&mut self, method: &str, params: &Value) -> Value {
+        self.next_id += 1;
+        let mut message = json!({"id": self.next_id, "method": method, "params": params});
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.to.write_all(&bytes).unwrap();
+        loop {
+            let mut answer = self.read();
+            if answer["id"] == self.next_id {
+                assert_eq!(answer["error"], Value::Null, "{method}");
+                return answer["result"].take();
+            }
+            self.events.push(answer);
+        }
+    }
+
+    fn read(&mut self) -> Value {
+        let mut bytes = Vec::new();
+        self.from.read_until(0, &mut bytes).unwrap();
+        assert_eq!(bytes.pop(), Some(0), "Chromium ended");
+        serde_json::from_slice(&bytes).unwrap()
+    }
+}
