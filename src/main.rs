@@ -18,6 +18,7 @@ mod gate;
 mod inspect;
 mod ledger;
 mod load;
+mod logs;
 mod look;
 mod manifest;
 mod migrate;
@@ -85,6 +86,7 @@ enum Command {
     Incident(look::IncidentArgs),
     Inspect(inspect::Args),
     Load(load::Args),
+    Logs(logs::Args),
     Manifest(manifest::Args),
     Page(page::Args),
     Replay(replay::Args),
@@ -157,6 +159,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Load(args) => Box::pin(load::run(args)),
         Command::Manifest(args) => return manifest::run(&args),
         Command::Verify(args) => return verify::run(&args),
+        Command::Logs(args) => return logs::run(&args),
         Command::InspectSession(args) => return inspect::session::run(&args),
         Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),
         Command::Replay(args) => Box::pin(replay::run(args)),

@@ -213,7 +213,12 @@ impl ExplainedEp {
 impl ExplainedNode {
     /// CPU nodes of a placement, in ORT's order.
     pub fn all_of(placement: &Placement) -> Vec<Self> {
-        placement.cpu_nodes.iter().map(Self::of).collect()
+        Self::each_of(&placement.cpu_nodes)
+    }
+
+    /// Each of these nodes.
+    pub fn each_of(nodes: &[CpuNode]) -> Vec<Self> {
+        nodes.iter().map(Self::of).collect()
     }
 
     fn of(node: &CpuNode) -> Self {

@@ -36,23 +36,23 @@ impl Answer {
 
 /// The placement of one session; empty if it could not be made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Placed {
+pub(crate) struct Placed {
     /// `assignment_api`, `log` or `unavailable`.
-    pub(super) source: String,
-    pub(super) graph_kind: Option<String>,
-    pub(super) eps: BTreeMap<String, ExplainedEp>,
+    pub(crate) source: String,
+    pub(crate) graph_kind: Option<String>,
+    pub(crate) eps: BTreeMap<String, ExplainedEp>,
     /// All nodes on the CPU, in ONNX Runtime's order.
-    pub(super) cpu_nodes: Vec<ExplainedNode>,
+    pub(crate) cpu_nodes: Vec<ExplainedNode>,
     /// Fingerprint of the pairs of node and EP; `null` without nodes.
-    pub(super) fingerprint: Option<String>,
+    pub(crate) fingerprint: Option<String>,
     /// Fingerprint of the computing nodes, with names normalised over runtime versions.
-    pub(super) fingerprint_normalised: Option<String>,
+    pub(crate) fingerprint_normalised: Option<String>,
     /// Reasons why nodes are not on the NPU.
-    pub(super) reasons: Vec<ExplainedReason>,
+    pub(crate) reasons: Vec<ExplainedReason>,
 }
 
 impl Placed {
-    pub(super) fn of(placement: &Placement) -> Self {
+    pub(crate) fn of(placement: &Placement) -> Self {
         Self {
             source: placement.source.as_str().to_owned(),
             graph_kind: Some(placement.graph_kind.as_str().to_owned()),

@@ -163,7 +163,16 @@ impl OnChipset {
         if let Some(error) = &self.error {
             lines.push(format!("no session: {error}"));
         }
-        let computing = self.placed.cpu_nodes.iter().filter(|node| !node.benign);
+        lines.extend(self.placed.story());
+        lines
+    }
+}
+
+impl Placed {
+    /// Nodes on the CPU with their reasons, then the reasons with their way out.
+    pub(crate) fn story(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let computing = self.cpu_nodes.iter().filter(|node| !node.benign);
         let shown: Vec<&ExplainedNode> = computing.clone().take(SHOWN_NODES).collect();
         for node in &shown {
             let macs = node.macs_share.filter(|share| *share > 0.0);
@@ -188,7 +197,7 @@ impl OnChipset {
         }
         let explains =
             |why: &&ExplainedReason| why.code != "edge_quantization" && why.code != "unknown";
-        for why in self.placed.reasons.iter().filter(explains) {
+        for why in self.reasons.iter().filter(explains) {
             lines.push(format!("{}: {} {}", why.code, why.meaning, why.fix));
         }
         lines

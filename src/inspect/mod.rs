@@ -28,6 +28,7 @@ use crate::{
     output::{self, No, WrongUse},
 };
 use answer::Answer;
+pub(crate) use answer::Placed;
 pub(crate) use chipset::SocModel;
 pub(crate) use document::InspectDocument;
 use document::OnChipset;

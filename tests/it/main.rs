@@ -18,6 +18,7 @@ mod gate;
 mod inspect;
 mod layering;
 mod load;
+mod logs;
 mod metrics;
 mod migrate;
 mod oncall;

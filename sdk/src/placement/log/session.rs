@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use epwatch_proto::{
-    ReasonCode,
+    CpuNode, ReasonCode,
     chipset::{Fp16, Soc, soc_by_soc_model},
     clipped,
     fingerprint::is_edge_quantization,
@@ -153,6 +153,28 @@ impl SessionLog {
             [only] if only.ep == CPU_EP && !self.is_truncated => Some(only.n_nodes),
             _ => None,
         }
+    }
+
+    /// Returns the nodes that the validator refused, also where the log is too incomplete for a placement.
+    pub fn refused(&self) -> Vec<CpuNode> {
+        let refused = self.validated.iter().filter_map(|validated| {
+            let (node, refusal) = (&validated.node, validated.refusal.as_ref()?);
+            Some(CpuNode {
+                name: clipped(&node.name, MAX_NODE_NAME_BYTES),
+                op_type: node.op_type.clone(),
+                domain: node.domain.clone(),
+                reason: refusal.reason(self.soc()),
+                reason_text: refusal.text.clone(),
+                macs_share: None,
+                benign: false,
+            })
+        });
+        refused.collect()
+    }
+
+    /// Returns the first message of a failure of the back end or the whole graph.
+    pub fn problem(&self) -> Option<&str> {
+        Some(&*self.reason_text).filter(|text| !text.is_empty())
     }
 
     /// Refusals by name and op type; of equal nodes in order.
