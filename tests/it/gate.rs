@@ -89,6 +89,19 @@ fn a_second_partition_warns_or_fails() {
     ));
 }
 
+/// Another form of the op, which this chipset was measured to take; none where nothing was measured.
+#[test]
+fn a_refused_op_has_a_measured_way_out() {
+    let instead = |soc: &str| {
+        let (text, _) = check_ends(&mut gate("c_cnn_hardmax.fp32", &format!("--soc {soc}")), 0);
+        text.contains(&format!(
+            "Taken by {soc} instead of Hardmax: ArgMax, OneHot"
+        ))
+    };
+    assert!(instead("SM8650"));
+    assert!(!instead("SM8475"));
+}
+
 #[test]
 fn a_policy_has_limits_and_models_by_chipset() {
     let dir = tempfile::tempdir().unwrap();

@@ -23,6 +23,7 @@ pub mod launch;
 pub mod layers;
 pub mod limits;
 pub mod measured;
+mod ops;
 pub mod ort_profile;
 pub mod placement;
 pub mod policy;

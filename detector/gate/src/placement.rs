@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::{
+    ops,
     policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
     verdict::{Check, FailingNode, Outcome, PlacementNumbers},
 };
@@ -261,6 +262,7 @@ impl InspectedChipset {
                 reason_text: node.reason_text.clone(),
                 macs_share: node.macs_share,
                 fix: fix_of(&node.reason).map(|why| why.fix.clone()),
+                alternative: ops::alternative(&node.op_type, &self.chipset),
             })
             .collect();
         let share = |node: &FailingNode| node.macs_share.unwrap_or(0.0);

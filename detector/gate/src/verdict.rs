@@ -155,6 +155,8 @@ pub struct FailingNode {
     pub macs_share: Option<f64>,
     /// The way out for this reason.
     pub fix: Option<String>,
+    /// Other forms of the op that this chipset's NPU was measured to take.
+    pub alternative: Option<String>,
 }
 
 impl Verdict {
@@ -219,7 +221,12 @@ impl Check {
     /// Ways out of the reasons, each once.
     pub(crate) fn fixes(&self) -> Vec<&str> {
         let mut fixes: Vec<&str> = Vec::new();
-        for fix in self.nodes.iter().filter_map(|node| node.fix.as_deref()) {
+        for fix in self
+            .nodes
+            .iter()
+            .flat_map(|node| [&node.alternative, &node.fix])
+        {
+            let Some(fix) = fix.as_deref() else { continue };
             if !fixes.contains(&fix) {
                 fixes.push(fix);
             }

@@ -1,0 +1,487 @@
+"""Measures which ops QNN's validator accepts, chipset by chipset, and which other form of an op it accepts instead.
+
+    cargo build --release
+    python3 -m venv VENV && VENV/bin/pip install onnx==1.23.2 onnxruntime==1.31.1 numpy==2.4.6
+    VENV/bin/python detector/gate/ops/measure.py target/release/epwatch
+
+Each case is a model of one op, once in float and once with 8-bit QuantizeLinear and DequantizeLinear around it.
+`epwatch inspect` makes a session of each on each chipset. Alternatives are run beside the op on the CPU, and count only
+if their outputs are equal. Writes `ops.json` beside this file, which the gate reads, and `docs/ops.md`, for people.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+HERE = pathlib.Path(__file__).resolve().parent
+DOCUMENT = HERE.parents[2] / "docs" / "ops.md"
+CHIPSETS = ["SM8350", "SM8450", "SM8550", "SM8635", "SM8650", "SM8750", "SM8850"]
+FORMS = ["float", "8-bit"]
+FLOAT = TensorProto.FLOAT
+IMAGE, ROWS = [1, 8, 16, 16], [1, 16, 32]
+# Largest difference of an alternative's float outputs.
+EQUAL = 1e-4
+
+
+class Model:
+    """A graph from `x` to `y`, made node by node."""
+
+    def __init__(self, shape=IMAGE, opset=17):
+        self.random = np.random.default_rng(7)
+        self.shape, self.opset = shape, opset
+        self.nodes, self.constants = [], []
+        self.last = "x"
+
+    def weight(self, *shape, low=-0.5, high=0.5):
+        return self.constant(self.random.uniform(low, high, shape).astype(np.float32))
+
+    def constant(self, values):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def add(self, op, *inputs, outputs=1, **attributes):
+        """Adds a node whose first input is the last output."""
+        at = len(self.nodes)
+        names = [f"t{at}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(op, [self.last, *inputs], names, name=f"{op.lower()}_{at}", **attributes))
+        self.last = names[0]
+
+    def made(self):
+        graph = helper.make_graph(
+            self.nodes,
+            "op",
+            [helper.make_tensor_value_info("x", FLOAT, self.shape)],
+            [helper.make_empty_tensor_value_info(self.last)],
+            self.constants,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+        model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        typed = [value for value in model.graph.value_info if value.type.WhichOneof("value")]
+        del model.graph.value_info[:]
+        model.graph.value_info.extend(typed)
+        if not model.graph.output[0].type.WhichOneof("value"):
+            # Inference leaves out the type of an op that is defined as a function.
+            model.graph.output[0].CopyFrom(helper.make_tensor_value_info(self.last, FLOAT, self.shape))
+        onnx.checker.check_model(model)
+        return model
+
+
+def one(op, *inputs, shape=IMAGE, opset=17, **attributes):
+    """Makes a model of one op whose further inputs are made by functions of the model."""
+
+    def make():
+        model = Model(shape, opset)
+        model.add(op, *[given(model) for given in inputs], **attributes)
+        return model.made()
+
+    return make
+
+
+def chain(build, shape=IMAGE, opset=17):
+    def make():
+        model = Model(shape, opset)
+        build(model)
+        return model.made()
+
+    return make
+
+
+def w(*shape, low=-0.5, high=0.5):
+    return lambda model: model.weight(*shape, low=low, high=high)
+
+
+def c(values, dtype=np.int64):
+    return lambda model: model.constant(np.asarray(values, dtype))
+
+
+def gelu_by_erf(model):
+    x = model.last
+    model.add("Div", model.constant(np.float32(np.sqrt(2))))
+    model.add("Erf")
+    model.add("Add", model.constant(np.float32(1)))
+    model.add("Mul", model.constant(np.float32(0.5)))
+    model.add("Mul", x)
+
+
+def layer_norm_by_reshape(model):
+    model.add("Reshape", model.constant(np.array([1, 8 * 16 * 16], np.int64)))
+    model.random = np.random.default_rng(7)
+    scale, bias = model.weight(8, 16, 16), model.weight(8, 16, 16)
+    for at, name in ((0, scale), (1, bias)):
+        flat = numpy_helper.to_array(model.constants[-2 + at]).reshape(-1)
+        model.constants[-2 + at].CopyFrom(numpy_helper.from_array(flat, name))
+    model.add("LayerNormalization", scale, bias, axis=-1)
+    model.add("Reshape", model.constant(np.array(IMAGE, np.int64)))
+
+
+def softmax_by_transpose(model):
+    model.add("Transpose", perm=[0, 2, 3, 1])
+    model.add("Softmax", axis=-1)
+    model.add("Transpose", perm=[0, 3, 1, 2])
+
+
+def hardmax_by_argmax(model):
+    model.add("ArgMax", axis=-1, keepdims=0)
+    depth = model.constant(np.array(32, np.int64))
+    model.add("OneHot", depth, model.constant(np.array([0, 1], np.float32)), axis=-1)
+
+
+def hardmax_by_max(model):
+    x = model.last
+    model.add("ReduceMax", axes=[-1], keepdims=1)
+    model.add("Equal", x)
+    model.add("Cast", to=FLOAT)
+
+
+def cumsum_by_matmul(reverse):
+    def build(model):
+        ones = np.triu(np.ones((32, 32), np.float32))
+        model.add("MatMul", model.constant(ones.T.copy() if reverse else ones))
+
+    return build
+
+
+def mish(model):
+    x = model.last
+    model.add("Softplus")
+    model.add("Tanh")
+    model.add("Mul", x)
+
+
+def softplus(model):
+    model.add("Exp")
+    model.add("Add", model.constant(np.float32(1)))
+    model.add("Log")
+
+
+def selu(model):
+    model.add("Elu", alpha=1.6732632)
+    model.add("Mul", model.constant(np.float32(1.0507010)))
+
+
+def reduce_l2(model):
+    model.add("Mul", model.last)
+    model.add("ReduceSum", model.constant(np.array([-1], np.int64)), keepdims=1)
+    model.add("Sqrt")
+
+
+def lp_norm(model):
+    x = model.last
+    reduce_l2(model)
+    length = model.last
+    model.nodes.append(helper.make_node("Div", [x, length], ["by_length"], name="div_last"))
+    model.last = "by_length"
+
+
+def einsum_by_matmul(model):
+    model.add("MatMul", model.weight(32, 24))
+
+
+def group_norm(model):
+    model.add("Reshape", model.constant(np.array([1, 2, 4 * 16 * 16], np.int64)))
+    ones = model.constant(np.ones(2, np.float32))
+    zeros = model.constant(np.zeros(2, np.float32))
+    model.add("InstanceNormalization", ones, zeros)
+    model.add("Reshape", model.constant(np.array(IMAGE, np.int64)))
+    model.random = np.random.default_rng(7)
+    scale, bias = model.weight(8), model.weight(8)
+    for at, name in ((-2, scale), (-1, bias)):
+        flat = numpy_helper.to_array(model.constants[at]).reshape(1, 8, 1, 1)
+        model.constants[at].CopyFrom(numpy_helper.from_array(flat, name))
+    model.add("Mul", scale)
+    model.add("Add", bias)
+
+
+def square(model):
+    model.add("Mul", model.last)
+
+
+def reciprocal(model):
+    x = model.last
+    model.nodes.append(helper.make_node("Div", [model.constant(np.float32(1)), x], ["div"], name="div_0"))
+    model.last = "div"
+
+
+def where(model):
+    mask = model.constant(np.arange(16 * 32).reshape(ROWS) % 3 > 0)
+    model.nodes.append(helper.make_node("Where", [mask, "x", model.weight(*ROWS)], ["y"], name="where_0"))
+    model.last = "y"
+
+
+def recurrent(op, gates, hidden=16):
+    def build(model):
+        model.add("Transpose", perm=[1, 0, 2])
+        model.add(op, model.weight(1, gates * hidden, 32), model.weight(1, gates * hidden, hidden),
+                  outputs=1, hidden_size=hidden)
+
+    return chain(build, ROWS)
+
+
+def resize(mode):
+    def build(model):
+        scales = model.constant(np.array([1, 1, 2, 2], np.float32))
+        model.nodes.append(helper.make_node("Resize", ["x", "", scales], ["y"], name="resize_0", mode=mode))
+        model.last = "y"
+
+    return chain(build)
+
+
+POSITIVE = w(*IMAGE, low=0.1, high=1.0)
+# Title, model, alternatives: each a sentence and a model with equal outputs.
+CASES = [
+    ("Conv 3x3", one("Conv", w(8, 8, 3, 3), pads=[1, 1, 1, 1]), []),
+    ("Conv, depthwise", one("Conv", w(8, 1, 3, 3), group=8, pads=[1, 1, 1, 1]), []),
+    ("Conv, one dimension", one("Conv", w(16, 16, 3), pads=[1, 1], shape=ROWS), []),
+    ("Conv, three dimensions", one("Conv", w(4, 4, 3, 3, 3), shape=[1, 4, 8, 8, 8]), []),
+    ("ConvTranspose", one("ConvTranspose", w(8, 8, 2, 2), strides=[2, 2]), []),
+    ("Gemm", one("Gemm", w(32, 16), shape=[4, 32]), []),
+    ("MatMul with weights", one("MatMul", w(32, 16), shape=ROWS), []),
+    ("Einsum", chain(lambda m: m.add("Einsum", m.weight(32, 24), equation="bij,jk->bik"), ROWS),
+     [("MatMul", chain(einsum_by_matmul, ROWS))]),
+    ("LayerNormalization, last axis", one("LayerNormalization", w(32), w(32), axis=-1, shape=ROWS), []),
+    ("LayerNormalization, axis 1", one("LayerNormalization", w(8, 16, 16), w(8, 16, 16), axis=1),
+     [("Reshape to one last axis, LayerNormalization over it, Reshape back", chain(layer_norm_by_reshape))]),
+    ("InstanceNormalization", one("InstanceNormalization", w(8), w(8)), []),
+    ("GroupNormalization", one("GroupNormalization", w(8), w(8), num_groups=2, opset=21),
+     [("Reshape to groups, InstanceNormalization, Reshape back, Mul, Add", chain(group_norm))]),
+    ("BatchNormalization", one("BatchNormalization", w(8), w(8), w(8), w(8, low=0.1, high=1.0)), []),
+    ("LpNormalization", one("LpNormalization", axis=-1, p=2, shape=ROWS), [("Mul, ReduceSum, Sqrt, Div", chain(lp_norm, ROWS))]),
+    ("LRN", one("LRN", size=5), []),
+    ("Softmax, last axis", one("Softmax", axis=-1, shape=ROWS), []),
+    ("Softmax, axis 1 of 4", one("Softmax", axis=1), [("Transpose, Softmax over the last axis, Transpose", chain(softmax_by_transpose))]),
+    ("LogSoftmax", one("LogSoftmax", axis=-1, shape=ROWS),
+     [("Softmax, Log", chain(lambda m: (m.add("Softmax", axis=-1), m.add("Log")), ROWS))]),
+    ("Hardmax", one("Hardmax", axis=-1, shape=ROWS),
+     [("ArgMax, OneHot", chain(hardmax_by_argmax, ROWS)), ("ReduceMax, Equal, Cast", chain(hardmax_by_max, ROWS))]),
+    ("Erf", one("Erf"), []),
+    ("Gelu as Div, Erf, Add, Mul, Mul", chain(gelu_by_erf), [("Gelu, one node (opset 20)", one("Gelu", opset=20))]),
+    ("Gelu, one node (opset 20)", one("Gelu", opset=20), [("Div, Erf, Add, Mul, Mul", chain(gelu_by_erf))]),
+    ("Tanh", one("Tanh"), []),
+    ("Sigmoid", one("Sigmoid"), []),
+    ("HardSwish", one("HardSwish"), []),
+    ("HardSigmoid", one("HardSigmoid"), []),
+    ("Mish", one("Mish", opset=18), [("Softplus, Tanh, Mul", chain(mish))]),
+    ("Softplus", one("Softplus"), [("Exp, Add 1, Log", chain(softplus))]),
+    ("Elu", one("Elu"), []),
+    ("Selu", one("Selu"), [("Elu with alpha 1.6733, Mul 1.0507", chain(selu))]),
+    ("LeakyRelu", one("LeakyRelu"), []),
+    ("PRelu", one("PRelu", w(8, 1, 1)), []),
+    ("Clip", one("Clip", c(0, np.float32), c(6, np.float32)), []),
+    ("Sqrt", chain(lambda m: (m.add("Abs"), m.add("Sqrt"))), []),
+    ("Exp", one("Exp"), []),
+    ("Log", chain(lambda m: (m.add("Exp"), m.add("Log"))), []),
+    ("Sin", one("Sin"), []),
+    ("Cos", one("Cos"), []),
+    ("Pow 2", one("Pow", c(2, np.float32)), [("Mul with itself", chain(square))]),
+    ("Reciprocal", one("Reciprocal"), [("1 divided by it (Div)", chain(reciprocal))]),
+    ("Div", one("Div", POSITIVE), []),
+    ("Mod", one("Mod", POSITIVE, fmod=1), []),
+    ("Floor", one("Floor"), []),
+    ("Round", one("Round"), []),
+    ("Sign", one("Sign"), []),
+    ("CumSum", one("CumSum", c(-1, np.int64), shape=ROWS), [("MatMul with a triangle of ones", chain(cumsum_by_matmul(False), ROWS))]),
+    ("CumSum, reverse", one("CumSum", c(-1, np.int64), reverse=1, shape=ROWS),
+     [("MatMul with a triangle of ones", chain(cumsum_by_matmul(True), ROWS))]),
+    ("ReduceMean", one("ReduceMean", axes=[-1]), []),
+    ("ReduceMax", one("ReduceMax", axes=[-1]), []),
+    ("ReduceProd", one("ReduceProd", axes=[-1], shape=ROWS), []),
+    ("ReduceL2", one("ReduceL2", axes=[-1], shape=ROWS), [("Mul, ReduceSum, Sqrt", chain(reduce_l2, ROWS))]),
+    ("ArgMax", one("ArgMax", axis=-1), []),
+    ("TopK", one("TopK", c([4]), outputs=2, shape=ROWS), []),
+    ("Gather", one("Gather", c([3, 1]), axis=1, shape=ROWS), []),
+    ("GatherElements", one("GatherElements", c(np.zeros(ROWS)), axis=1, shape=ROWS), []),
+    ("GatherND", one("GatherND", c([[0, 1], [0, 2]]), shape=ROWS), []),
+    ("ScatterND", one("ScatterND", c([[0, 1]]), w(1, 32), shape=ROWS), []),
+    ("ScatterElements", one("ScatterElements", c(np.zeros([1, 1, 32])), w(1, 1, 32), axis=1, shape=ROWS), []),
+    ("Where", chain(where, ROWS), []),
+    ("Expand", one("Expand", c([1, 64, 32]), shape=[1, 1, 32]),
+     [("Tile", chain(lambda m: m.add("Tile", m.constant(np.array([1, 64, 1], np.int64))), [1, 1, 32]))]),
+    ("Tile", one("Tile", c([1, 4, 1]), shape=ROWS), []),
+    ("Slice", one("Slice", c([2]), c([9]), c([1]), shape=ROWS), []),
+    ("Pad, constant", one("Pad", c([0, 0, 1, 1, 0, 0, 1, 1])), []),
+    ("Pad, reflect", one("Pad", c([0, 0, 1, 1, 0, 0, 1, 1]), mode="reflect"), []),
+    ("Resize, nearest", resize("nearest"), []),
+    ("Resize, linear", resize("linear"), []),
+    ("Resize, cubic", resize("cubic"), []),
+    ("DepthToSpace", one("DepthToSpace", blocksize=2), []),
+    ("SpaceToDepth", one("SpaceToDepth", blocksize=2), []),
+    ("GridSample", one("GridSample", w(1, 16, 16, 2)), []),
+    ("MaxPool", one("MaxPool", kernel_shape=[2, 2], strides=[2, 2]), []),
+    ("AveragePool", one("AveragePool", kernel_shape=[2, 2], strides=[2, 2]), []),
+    ("GlobalAveragePool", one("GlobalAveragePool"), []),
+    ("Transpose", one("Transpose", perm=[0, 2, 3, 1]), []),
+    ("LSTM", recurrent("LSTM", 4), []),
+    ("GRU", recurrent("GRU", 3), []),
+    ("RNN", recurrent("RNN", 1), []),
+    ("NonZero", one("NonZero", shape=ROWS), []),
+    ("IsNaN", chain(lambda m: (m.add("IsNaN"), m.add("Cast", to=FLOAT))), []),
+]
+
+
+def quantised(model):
+    """Puts 8-bit QuantizeLinear and DequantizeLinear around each float tensor."""
+    graph = model.graph
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    values = [*inferred.value_info, *inferred.input, *inferred.output]
+    floats = {value.name for value in values if value.type.tensor_type.elem_type == FLOAT}
+    nodes, constants, read = [], [], {}
+
+    def around(name, at):
+        scale, zero = helper.make_tensor("scale", FLOAT, [], [0.02]), helper.make_tensor("zero", TensorProto.UINT8, [], [128])
+        scale.name, zero.name = f"{name}_s", f"{name}_z"
+        constants.extend([scale, zero])
+        at.append(helper.make_node("QuantizeLinear", [name, scale.name, zero.name], [f"{name}_q"], name=f"{name}_quantize"))
+        at.append(helper.make_node("DequantizeLinear", [f"{name}_q", scale.name, zero.name], [f"{name}_dq"], name=f"{name}_dequantize"))
+        return f"{name}_dq"
+
+    whole = {"Resize": {2}, "Pad": {2}, "Clip": {1, 2}, "OneHot": {2}}
+    kept = {node.input[i] for node in graph.node for i in whole.get(node.op_type, set()) if i < len(node.input)}
+    for constant in graph.initializer:
+        array = numpy_helper.to_array(constant)
+        if array.dtype != np.float32 or constant.name in kept:
+            constants.append(constant)
+            continue
+        scale = max(float(np.abs(array).max()) / 127, 1e-6)
+        held = np.clip(np.round(array / scale) + 128, 0, 255).astype(np.uint8)
+        constants.append(numpy_helper.from_array(held, f"{constant.name}_u8"))
+        constants.append(helper.make_tensor(f"{constant.name}_s", FLOAT, [], [scale]))
+        constants.append(helper.make_tensor(f"{constant.name}_z", TensorProto.UINT8, [], [128]))
+        read[constant.name] = f"{constant.name}_dq"
+        nodes.append(helper.make_node("DequantizeLinear", [f"{constant.name}_u8", f"{constant.name}_s", f"{constant.name}_z"],
+                                      [read[constant.name]], name=f"{constant.name}_dequantize"))
+    read["x"] = around("x", nodes)
+    for node in graph.node:
+        inputs = [read.get(name, name) for name in node.input]
+        nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+        del nodes[-1].input[:]
+        nodes[-1].input.extend(inputs)
+        for name in node.output:
+            if name in floats:
+                read[name] = around(name, nodes)
+    last = graph.output[0].name
+    output = onnx.ValueInfoProto.FromString(graph.output[0].SerializeToString())
+    output.name = read.get(last, last)
+    made = helper.make_graph(nodes, "op", graph.input, [output], constants)
+    return helper.make_model(made, opset_imports=model.opset_import, ir_version=8)
+
+
+def outputs(model):
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(3).normal(0, 1, shape).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def accepted(epwatch, model, folder):
+    """Returns the reason of the first refusal by chipset; none where the NPU has every node that computes."""
+    path = folder / "op.onnx"
+    onnx.save(model, path)
+    ran = subprocess.run([epwatch, "inspect", path, "--soc", ",".join(CHIPSETS), "--json"], capture_output=True, text=True)
+    if ran.returncode != 0:
+        sys.exit(ran.stderr)
+    found = {}
+    for on in json.loads(ran.stdout)["chipsets"]:
+        refused = [node for node in on["cpu_nodes"] if not node["benign"]]
+        on_npu = on["eps"].get("QNNExecutionProvider", {}).get("nodes", 0)
+        if on["session"] != "ok":
+            found[on["chipset"]] = (on["reasons"] or [{"code": "unknown"}])[0]["code"]
+        elif refused:
+            # A Quantize or Dequantize stays behind because the op does.
+            reasons = [node["reason"] for node in refused if node["reason"] not in ("edge_quantization", "unknown")]
+            found[on["chipset"]] = [*reasons, "unknown"][0]
+        else:
+            found[on["chipset"]] = None if on_npu else "unknown"
+    return found
+
+
+def measured(epwatch):
+    cases = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for at, (title, make, alternatives) in enumerate(CASES):
+            model = make()
+            expected = outputs(model)
+            case = {"title": title, "ops": sorted({node.op_type for node in model.graph.node}), "refused": {}, "alternatives": []}
+            for form in FORMS:
+                case["refused"][form] = accepted(epwatch, model if form == "float" else quantised(model), folder)
+            for sentence, make_other in alternatives:
+                other = make_other()
+                difference = float(np.abs(outputs(other) - expected).max())
+                assert difference <= EQUAL, (title, sentence, difference)
+                refused = {form: accepted(epwatch, other if form == "float" else quantised(other), folder) for form in FORMS}
+                case["alternatives"].append({"title": sentence, "refused": refused})
+            cases.append(case)
+            print(f"{at + 1} of {len(CASES)} {title}", file=sys.stderr)
+    engines = json.loads(subprocess.run([epwatch, "engines", "--json"], check=True, capture_output=True).stdout)
+    engines = [engine for engine in engines if engine["engine"].startswith("onnxruntime")]
+    return {"chipsets": CHIPSETS, "engines": engines, "cases": cases}
+
+
+def only_refused(found):
+    """The chipsets that refuse, with their reasons: what a reader and a file need."""
+    return {chipset: reason for chipset, reason in found.items() if reason}
+
+
+def written(found):
+    """The document: a row for each case and form."""
+    version = " and ".join(f"{engine['engine']} {engine['version']}" for engine in found["engines"])
+    lines = [
+        "# Ops by chipset",
+        "",
+        "Which ops QNN's validator takes for the NPU, before you export a model. Each row is a model of one op, in float or with 8-bit",
+        "QuantizeLinear and DequantizeLinear around it, in a real session on each chipset (`epwatch inspect`). Written by",
+        f"`detector/gate/ops/measure.py` with {version}.",
+        "Shapes and attributes matter too: ask `epwatch inspect` about your model.",
+        "",
+        "`yes`: all of it on the NPU; `-`: refused or no session. An alternative computes the same, and is named where it is taken.",
+        "",
+        "| op | form | " + " | ".join(CHIPSETS) + " | reason | instead |",
+        "|---|---|" + "---|" * len(CHIPSETS) + "---|---|",
+    ]
+    for case in found["cases"]:
+        for form in FORMS:
+            refused = only_refused(case["refused"][form])
+            cells = ["-" if chipset in refused else "yes" for chipset in CHIPSETS]
+            instead = [
+                other["title"] + ("" if taken == set(refused) else " (" + ", ".join(c for c in CHIPSETS if c in taken) + ")")
+                for other in case["alternatives"]
+                if (taken := {c for c in refused if c not in only_refused(other["refused"][form])})
+            ]
+            if refused and form == "float":
+                quantised_takes = [c for c in refused if c not in only_refused(case["refused"]["8-bit"])]
+                if quantised_takes and not instead:
+                    instead = ["the 8-bit form" + ("" if len(quantised_takes) == len(refused) else f" ({', '.join(quantised_takes)})")]
+            reasons = ", ".join(f"`{reason}`" for reason in sorted(set(refused.values()) - {"unknown"}))
+            lines.append(f"| {case['title']} | {form} | " + " | ".join(cells) + f" | {reasons} | {'; or '.join(instead)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    found = measured(sys.argv[1])
+    compact = [
+        {
+            "title": case["title"],
+            "ops": case["ops"],
+            "refused": {form: only_refused(case["refused"][form]) for form in FORMS},
+            "alternatives": [
+                {"title": other["title"], "refused": {form: only_refused(other["refused"][form]) for form in FORMS}}
+                for other in case["alternatives"]
+            ],
+        }
+        for case in found["cases"]
+    ]
+    rows = ",\n".join("  " + json.dumps(case) for case in compact)
+    (HERE / "ops.json").write_text('{"chipsets": ' + json.dumps(CHIPSETS) + ', "cases": [\n' + rows + "\n]}\n")
+    DOCUMENT.write_text(written(found))
+
+
+if __name__ == "__main__":
+    main()
