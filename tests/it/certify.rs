@@ -3,10 +3,14 @@
 use std::{path::Path, process::Command};
 
 use epwatch_collector::schema;
+use epwatch_fleet::{Chipset, Placed, PlacementFault, Placements, RecordedModel};
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 
-use crate::support::{Running, check_ends, check_fails, epwatch, json, server};
+use crate::{
+    fleet::{MODEL, PIPELINE_KEY, WatchedFleet, scenario},
+    support::{Running, check_ends, check_fails, check_succeeds, epwatch, json, server, until},
+};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -111,4 +115,39 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
         "gate {MODELS}/e_mixed.qu8.onnx --soc SM8650 --certify http://127.0.0.1:9 --model-id a --model-version 1"
     ));
     check_fails(&mut away, 3, "the gate passed, but http://127.0.0.1:9");
+}
+
+/// A first version has no version before it. The gate saw it on the NPU of both chipsets; in the field SM8635 leaves it to
+/// the CPU, where every session reports success.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_field_is_held_against_the_certificate() {
+    let mut scenario = scenario();
+    scenario.rollouts.clear();
+    scenario.faults.push(PlacementFault {
+        chipset: Chipset::Sm8635,
+        version: "1".to_owned(),
+        share: 1.0,
+        placed: Placed::OnCpu,
+    });
+    let placements = Placements::recorded(&[("1", RecordedModel::INT8)]);
+    let watched = WatchedFleet::of(scenario, placements, Vec::new()).await;
+    let url = watched.collector();
+    let mut gate = epwatch(&format!(
+        "gate {MODELS}/mixed_v1.int8.onnx --soc SM8650,SM8635 --certify {url} --model-id {MODEL} --model-version 1"
+    ));
+    check_succeeds(gate.env("EPWATCH_CERTIFY_KEY", PIPELINE_KEY));
+
+    let paging = "SELECT count() FROM incidents WHERE severity = 'page' AND verdict = 'total_fallback' \
+                  AND chipsets = ['SM8635']";
+    until("a page about the chipset that differs", async || {
+        watched.store.count(paging).await > 0
+    })
+    .await;
+    let store = watched.store.address();
+    let at_shell = |words: &str| epwatch(&format!("{words} --clickhouse {store}"));
+    let listed = json(&mut at_shell("incident"));
+    let id = listed["incidents"][0]["incident"].as_str().unwrap();
+    let text = check_succeeds(&mut at_shell(&format!("incident {id}")));
+    assert!(text.contains("the certified placement"), "{text}");
+    watched.stop().await;
 }

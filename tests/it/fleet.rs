@@ -19,6 +19,11 @@ const APP_KEY: &str = "it-app-key";
 /// SHA-256 of the key.
 const APP_KEY_SHA256: &str = "cd2b76828f271f39d262f9ad53fc76ab5db4d47c93fa618b3e4b3f70cc3723b1";
 
+/// A pipeline's key of the same app.
+pub(crate) const PIPELINE_KEY: &str = "it-pipeline-key";
+const PIPELINE_KEY_SHA256: &str =
+    "32945098f6979b5a32ce70f0b8ea7ddb1491a553750f1f78652033aa27363640";
+
 /// A running fleet with collector, store and detector.
 #[derive(Debug)]
 pub(crate) struct WatchedFleet {
@@ -54,22 +59,32 @@ impl Watching {
 
 impl WatchedFleet {
     pub(crate) async fn start(notifiers: Vec<Arc<dyn Notifier>>) -> Self {
+        let placements =
+            Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)]);
+        Self::of(scenario(), placements, notifiers).await
+    }
+
+    pub(crate) async fn of(
+        scenario: Scenario,
+        placements: Placements,
+        notifiers: Vec<Arc<dyn Notifier>>,
+    ) -> Self {
         let store = Store::start().await;
         let mut config = store.collector_config("wal");
-        config.keys = vec![AppKeyConfig {
-            sha256: APP_KEY_SHA256.to_owned(),
+        let key = |sha256: &str, upload_only| AppKeyConfig {
+            sha256: sha256.to_owned(),
             app: APP.to_owned(),
             environment: "production".to_owned(),
+            upload_only,
             ..AppKeyConfig::default()
-        }];
+        };
+        config.keys = vec![key(APP_KEY_SHA256, true), key(PIPELINE_KEY_SHA256, false)];
         let collector = Collector::start(config, store.client(), CancellationToken::new())
             .await
             .unwrap();
         let detector = Some(Watching::start(&store, notifiers));
-        let placements =
-            Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)]);
         let now = jiff::Timestamp::now().as_millisecond();
-        let fleet = Fleet::new(scenario(), placements, now).unwrap();
+        let fleet = Fleet::new(scenario, placements, now).unwrap();
         let endpoint = format!("http://{}", collector.listen());
         let live = Live::start(fleet, &endpoint, APP_KEY).unwrap();
         Self {
@@ -78,6 +93,11 @@ impl WatchedFleet {
             detector,
             collector,
         }
+    }
+
+    /// Returns the collector's address.
+    pub(crate) fn collector(&self) -> String {
+        format!("http://{}", self.collector.listen())
     }
 
     /// Stops in the order of the path, so that no component waits for one that has ended.
@@ -98,7 +118,7 @@ impl WatchedFleet {
     }
 }
 
-fn scenario() -> Scenario {
+pub(crate) fn scenario() -> Scenario {
     let share = |chipset| ChipsetShare {
         chipset,
         share: 1.0,
