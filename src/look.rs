@@ -1,6 +1,10 @@
 //! `epwatch status`, `incident`, `show` and `devices`: the built-in page's read model at a shell.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+    time::Duration,
+};
 
 use epwatch_page::{DevicesQuery, ShellAnswer, ShellError, ShellPage};
 
@@ -17,6 +21,9 @@ pub(crate) struct Shared {
     /// Print one JSON document, the same as the page's `.json`.
     #[arg(long)]
     json: bool,
+    /// Print again whenever something has changed, until Ctrl-C.
+    #[arg(long, visible_alias = "follow")]
+    watch: bool,
 }
 
 /// Prints what is open, and each model by chipset with its verdict and why.
@@ -72,13 +79,12 @@ pub(crate) struct DevicesArgs {
     /// Only devices of this app.
     #[arg(long)]
     app: Option<String>,
-    /// Print again whenever a report arrives, until Ctrl-C.
-    #[arg(long)]
-    follow: bool,
 }
 
-/// Time between two looks of `devices --follow`.
-const FOLLOW_EVERY: Duration = Duration::from_secs(2);
+/// Time between two looks of `--watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// Clears a terminal, and puts the cursor into its first line.
+const CLEAR: &str = "\x1b[2J\x1b[H";
 
 pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let question = ShellPage::Fleet {
@@ -122,43 +128,54 @@ pub(crate) async fn devices(args: DevicesArgs) -> anyhow::Result<ExitCode> {
         (None, true) => DevicesQuery::Latest { app: args.app },
         (None, false) => DevicesQuery::List { app: args.app },
     };
+    let ask = async || epwatch_page::devices(client.clone(), &query).await;
+    answered(&args.shared, ask).await
+}
+
+/// Prints the answer; with `--watch` each new one.
+async fn answered(
+    shared: &Shared,
+    ask: impl AsyncFn() -> Result<ShellAnswer, ShellError>,
+) -> anyhow::Result<ExitCode> {
     let mut shown = None;
     loop {
-        match epwatch_page::devices(client.clone(), &query).await {
+        match ask().await {
             Ok(answer) if shown.as_ref() == Some(&answer.json) => {}
             Ok(answer) => {
-                print(&args.shared, &answer)?;
+                print(shared, &answer)?;
                 shown = Some(answer.json);
             }
             // Its first report may be under way.
-            Err(ShellError::NoDevice) if args.follow => {}
-            Err(error @ (ShellError::NoDevice | ShellError::Several(_))) => {
+            Err(ShellError::NoDevice) if shared.watch => {}
+            // The store may come back.
+            Err(error) if shown.is_some() => tracing::warn!(%error, "the last answer stands"),
+            Err(error @ (ShellError::NoDevice | ShellError::Several(_) | ShellError::Unknown)) => {
                 return Err(No(error.to_string()).into());
             }
             Err(error @ ShellError::Id(_)) => return Err(WrongUse(error.to_string()).into()),
             Err(error) => return Err(error.into()),
         }
-        if !args.follow {
+        if !shared.watch {
             return Ok(ExitCode::SUCCESS);
         }
-        tokio::time::sleep(FOLLOW_EVERY).await;
+        tokio::time::sleep(WATCH_EVERY).await;
     }
 }
 
 fn print(shared: &Shared, answer: &ShellAnswer) -> anyhow::Result<()> {
-    match shared.json {
-        true => output::json(&serde_json::from_slice::<serde_json::Value>(&answer.json)?),
-        false => Ok(output::line(&answer.text)?),
+    if shared.json {
+        return output::json(&serde_json::from_slice::<serde_json::Value>(&answer.json)?);
     }
+    let clear = if shared.watch && io::stdout().is_terminal() {
+        CLEAR
+    } else {
+        ""
+    };
+    Ok(output::line(format_args!("{clear}{}", answer.text))?)
 }
 
 async fn answer(shared: &Shared, question: ShellPage) -> anyhow::Result<ExitCode> {
     let client = epwatch_store::client(&shared.store.target()?);
-    let answer = match epwatch_page::ask(client, question).await {
-        Ok(answer) => answer,
-        Err(error @ ShellError::Unknown) => return Err(No(error.to_string()).into()),
-        Err(error) => return Err(error.into()),
-    };
-    print(shared, &answer)?;
-    Ok(ExitCode::SUCCESS)
+    let ask = async || epwatch_page::ask(client.clone(), question.clone()).await;
+    answered(shared, ask).await
 }

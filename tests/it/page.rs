@@ -2,6 +2,8 @@
 //! another schema, and access.
 
 use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -310,6 +312,8 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert!(text.contains("P90") && text.contains("Gemm"), "{text}");
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
     check_devices(&at_shell, document["environment"].as_str().unwrap());
+    check_watch(&mut at_shell(&["status", "--watch"]), "ne page");
+    check_watch(&mut at_shell(&["devices", "--latest", "--follow"]), MODEL);
 
     // What the browser has already is not sent again.
     let style = page.get("/style.css").await;
@@ -318,6 +322,21 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!((again.status, &*again.text), (304, ""));
     page.stop().await;
     watched.stop().await;
+}
+
+/// A command that prints again, until Ctrl-C.
+#[track_caller]
+fn check_watch(command: &mut std::process::Command, part: &str) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let twice = lines.filter(|line| line.as_ref().unwrap().contains(part));
+    assert_eq!(twice.take(2).count(), 2, "{part}");
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-s", "INT", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 /// Devices of the fleet at a shell: the list, one by the first digits of its id, and ids of none.
