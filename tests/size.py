@@ -5,7 +5,8 @@ Product: Rust below the `src` folders of the crates that ship, without what only
 in the file or in files of their own). Generated: what a program wrote, below a folder `generated`; in no other figure.
 Tests: `#[cfg(test)]` modules, `tests/`, `benches/` and `examples/` of those crates, all crates below `tests/`, and
 `proto`'s feature `samples`. A line is doc (`///`, `//!`), comment, blank or code. An empty doc is one line of one or
-two words.
+two words. A room is a crate's folder; its figure is its product's lines of code. The core is all rooms but those in LATER,
+which moved in after it.
 """
 
 import json
@@ -20,6 +21,11 @@ CFG_TEST = re.compile(r'#\[cfg\((?:test|feature = "samples"|all\(test\b.*|any\(t
 MODULE = re.compile(r"\s*(?:pub(?:\(\w+\))? )?mod (\w+)\s*([;{])")
 EMPTY_DOC = re.compile(r"\s*/// \w+( \w+)?\.$")
 KEY = re.compile(r"(?:# ?)?([a-z_0-9]+) = ")
+# The page, the dashboards, the gate, the SDK for C and the JVM, the models' manifests, and their subcommands.
+LATER = [
+    *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "src/manifest"),
+    *("src/gate", "src/logs.rs", "src/look.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
+]
 SECTION = re.compile(r"(?:# ?)?\[+([a-z_.]+)\]+\s*$")
 
 
@@ -97,17 +103,31 @@ def kinds(files):
     return Counter(kind(line) for lines in files.values() for line in lines)
 
 
+def rooms(product):
+    """The product's lines of code by room, and of those in LATER."""
+    by_room, later = Counter(), 0
+    for path, lines in product.items():
+        code = sum(kind(line) == "code" for line in lines)
+        folder, _, _ = f"/{path}".rpartition("/src/")
+        by_room[folder.strip("/") or "src"] += code
+        if any(path.is_relative_to(room) for room in LATER):
+            later += code
+    return by_room, later
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     if not (root / ".git").exists() or not (root / "Cargo.lock").exists():
         sys.exit(f"size.py: {root} is not the root of a checkout of epwatch; give its path: tests/size.py FOLDER")
     product, tests, generated = rust(root)
     of_product, of_tests = kinds(product), kinds(tests)
+    by_room, later = rooms(product)
     everything = [line for lines in [*product.values(), *tests.values()] for line in lines]
     lock = tomllib.loads((root / "Cargo.lock").read_text())
     figures = {
         "product: files": len(product),
         "product: lines of code": of_product["code"],
+        "product: of it the core": of_product["code"] - later,
         "product: lines of doc": of_product["doc"],
         "product: lines of comment": of_product["comment"],
         "tests: lines of code": of_tests["code"],
@@ -119,6 +139,9 @@ def main():
     }
     for name, figure in figures.items():
         print(f"{name:<28}{figure:>8,}")
+    print("\nproduct by room")
+    for room, code in by_room.most_common():
+        print(f"  {room:<26}{code:>8,}")
 
 
 if __name__ == "__main__":
