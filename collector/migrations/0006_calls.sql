@@ -122,7 +122,13 @@ CREATE TABLE IF NOT EXISTS certified_placements ${on_cluster} (
     cpu_node_benign Array(Bool),
     cpu_node_reason Array(LowCardinality(String)),
     cpu_node_macs_share Array(Nullable(Float32)),
-    cpu_nodes_truncated Bool
+    cpu_nodes_truncated Bool,
+    -- Run times of measured launches; 0 without any.
+    latency_launches UInt32,
+    latency_runs UInt64,
+    latency_p10_us UInt64,
+    latency_p50_us UInt64,
+    latency_p95_us UInt64
 ) ENGINE = ${replicated}MergeTree
 ORDER BY (app_id, environment, model_id, model_version, chipset, stored_at)
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;

@@ -21,6 +21,8 @@ pub struct Baseline {
     pub previous_version: Option<String>,
     /// Reference placements, best first; the first that is comparable counts.
     pub placements: Vec<PlacementReference>,
+    /// What was certified for the version on the chipset, the latest first.
+    pub certificates: Vec<Certificate>,
     /// Clean latency on the same chipset before the window, by input shape: of the previous version if
     /// there is one, else of this version.
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
@@ -42,12 +44,30 @@ impl Baseline {
         surprise(found, fleet, self.history.of(signal))
     }
 
+    /// Returns the latest certified latency.
+    pub(crate) fn certified_latency(&self) -> Option<&BaselineLatency> {
+        self.certificates
+            .iter()
+            .find_map(|one| one.latency.as_ref())
+    }
+
     /// Returns the healthy history of a signal, with the previous version in the same window added.
     pub(crate) fn past(&self, signal: SignalId, previous: Option<Tally>) -> Tally {
         let mut past = self.history.of(signal);
         past += previous.unwrap_or_default();
         past
     }
+}
+
+/// What a lab or a pipeline certified for a version on a chipset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Certificate {
+    /// The certifier, for example a CI run.
+    pub certified_by: String,
+    /// Where it runs.
+    pub placement: Placement,
+    /// Run times of measured launches.
+    pub latency: Option<BaselineLatency>,
 }
 
 /// Where a reference placement comes from, best first.

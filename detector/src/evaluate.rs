@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base_rates::BaseRates;
-use crate::baseline::{Baseline, BaselineLatency, Origin, placement_references, previous_version};
+use crate::baseline::{
+    Baseline, BaselineLatency, Certificate, Origin, placement_references, previous_version,
+};
 use crate::cohort::{CohortKey, ModelKey, VersionOnChipset};
 use crate::config::DetectorConfig;
 use crate::cv_rules;
@@ -20,7 +22,7 @@ use crate::read::{
     Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span, batches,
 };
 use crate::reason::Reason;
-use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios};
+use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios, SpeedReference};
 use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
@@ -350,8 +352,9 @@ impl Judging {
         let model = &window.key.model;
         let mut evidence = Evidence::gather(window, controls, baseline, &self.limits);
         let moved = evidence.placement.as_ref();
-        let moved =
-            moved.filter(|change| change.signal.fires && evidence.slower_and_moved.is_none());
+        let by_past = evidence.slower_and_moved.as_ref();
+        let by_past = by_past.filter(|found| found.reference != SpeedReference::Certified);
+        let moved = moved.filter(|change| change.signal.fires && by_past.is_none());
         if let Some(change) = moved {
             let own_past_speaks = change.origin == Origin::SameVersion;
             let own_until = own_past_speaks.then_some(own_until);
@@ -359,10 +362,9 @@ impl Judging {
             baseline.latency = before.await?;
             evidence = Evidence::gather(window, controls, baseline, &self.limits);
         }
-        let hit = evidence
-            .placement
-            .iter()
-            .flat_map(|change| &change.hit_placements);
+        let drift = evidence.certificate.as_ref().map(|drift| &drift.change);
+        let changes = evidence.placement.iter().chain(drift);
+        let hit = changes.flat_map(|change| &change.hit_placements);
         let fingerprints: Vec<u64> = hit.map(|hit| hit.placement.fingerprint).collect();
         let nodes = if fingerprints.is_empty() {
             CpuNodes::new()
@@ -409,13 +411,15 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Basel
     }
     let previous = previous_version(version, &named, &read.versions);
     let certified = read.certified.iter();
-    let certified: Vec<&Placement> = certified
+    let certificates: Vec<Certificate> = certified
         .filter(|one| one.model_version == *version && one.chipset == *chipset)
-        .map(|one| &one.placement)
+        .map(|one| one.certificate.clone())
         .collect();
+    let certified: Vec<&Placement> = certificates.iter().map(|one| &one.placement).collect();
     let previous_name = previous.as_deref();
     Baseline {
         placements: placement_references(&read.census, version, chipset, previous_name, &certified),
+        certificates,
         cv_within: read
             .earlier
             .cv_of(version, previous_name, chipset)

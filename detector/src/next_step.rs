@@ -100,6 +100,16 @@ pub(crate) fn next_step(
                  see them."
             )
         }
+        VerdictClass::DataQuality
+            if reasons
+                .iter()
+                .any(|reason| matches!(reason, Reason::UncertifiedRuntime { .. })) =>
+        {
+            format!(
+                "Certify version {} with the runtime that these devices have (`epwatch gate --certify`).",
+                key.model_version
+            )
+        }
         VerdictClass::DataQuality => {
             "Nothing to do for the model; placements compare again once a version has settled on \
              the new runtime."

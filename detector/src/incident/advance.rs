@@ -95,6 +95,10 @@ pub(crate) fn advance(
     changed
 }
 
+fn is_uncertified(reason: &Reason) -> bool {
+    matches!(reason, Reason::UncertifiedRuntime { .. })
+}
+
 fn is_as_before(reason: &Reason) -> bool {
     matches!(reason, Reason::AsBefore { .. })
 }
@@ -181,6 +185,10 @@ impl Incident {
         match verdict.class {
             VerdictClass::Healthy => Some(Observation::Clean),
             _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
+            // Nothing else was found; only the certificate is of another runtime.
+            VerdictClass::DataQuality if verdict.reasons.iter().any(is_uncertified) => {
+                Some(Observation::Clean)
+            }
             VerdictClass::NotEnoughData => Some(match self.watched(cohort)?.lasts(verdict)? {
                 true => Observation::Held,
                 false => Observation::Clean,

@@ -6,21 +6,22 @@ use clickhouse::Row;
 use epwatch_proto::device::runtime_name;
 use serde::{Deserialize, Deserializer};
 
+use crate::baseline::{BaselineLatency, Certificate};
 use crate::cohort::ModelKey;
-use crate::placement::{NodeCounts, Placement, PlacementMethod};
+use crate::placement::{NodeCounts, PlacementMethod};
 
 /// Where a key proves no app or no environment.
 const ANY: &str = "*";
 
-/// Where one version of a model runs on one chipset, as a lab certified it.
+/// What a lab or a pipeline certified for one version of a model on one chipset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CertifiedPlacement {
     /// Model version.
     pub model_version: String,
     /// Normalised chipset.
     pub chipset: String,
-    /// Where it runs.
-    pub placement: Placement,
+    /// Where it runs, and how fast.
+    pub certificate: Certificate,
 }
 
 /// One certification, with the columns of `certified_placements_v1`. In a file some may be missing.
@@ -41,6 +42,8 @@ pub(super) struct CertifiedRow {
     #[serde(default, deserialize_with = "number_or_text")]
     fingerprint_normalised: u64,
     #[serde(default)]
+    certified_by: String,
+    #[serde(default)]
     ort_version: String,
     #[serde(default)]
     ep_version: String,
@@ -54,6 +57,12 @@ pub(super) struct CertifiedRow {
     pub(super) npu_macs_share: Option<f32>,
     #[serde(default)]
     pub(super) macs_attributed: Option<f32>,
+    #[serde(default)]
+    latency_runs: u64,
+    #[serde(default)]
+    pub(super) latency_p50_us: u64,
+    #[serde(default)]
+    pub(super) latency_p95_us: u64,
 }
 
 fn any() -> String {
@@ -105,7 +114,15 @@ impl CertifiedRow {
         let placement = CertifiedPlacement {
             model_version: self.model_version,
             chipset: self.chipset,
-            placement: counts.placement(method, self.fingerprint_normalised, runtime),
+            certificate: Certificate {
+                certified_by: self.certified_by,
+                placement: counts.placement(method, self.fingerprint_normalised, runtime),
+                latency: (self.latency_p50_us > 0).then_some(BaselineLatency {
+                    n: self.latency_runs,
+                    p50_us: self.latency_p50_us as f64,
+                    p95_us: self.latency_p95_us as f64,
+                }),
+            },
         };
         (model, placement)
     }

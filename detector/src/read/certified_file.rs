@@ -110,6 +110,12 @@ impl CertifiedRow {
                 return wrong(format!("{name}: expected 0 to 1, found {share}"));
             }
         }
+        if self.latency_p95_us < self.latency_p50_us {
+            return wrong(format!(
+                "latency_p95_us: expected at least latency_p50_us ({}), found {}",
+                self.latency_p50_us, self.latency_p95_us
+            ));
+        }
         // Reports are compared by the normalised code.
         if !self.chipset.starts_with("other:") {
             let chipset = Chipset::normalise(&self.chipset, "", "");
@@ -147,11 +153,15 @@ mod tests {
             row(43, r#""18446744073709551615""#)
         );
         let found = read(&text).unwrap().of(&model());
-        let nodes: Vec<u32> = found.iter().map(|one| one.placement.n_nodes).collect();
+        let nodes: Vec<u32> = found
+            .iter()
+            .map(|one| one.certificate.placement.n_nodes)
+            .collect();
         assert_eq!(nodes, [43, 42]);
         let first = &found[0];
-        assert_eq!(first.placement.fingerprint, u64::MAX);
-        assert_eq!(first.placement.cpu_nodes, 0);
+        assert_eq!(first.certificate.certified_by, "ci run 7");
+        assert_eq!(first.certificate.placement.fingerprint, u64::MAX);
+        assert_eq!(first.certificate.placement.cpu_nodes, 0);
         assert_eq!((&*first.model_version, &*first.chipset), ("1", "SM8650"));
     }
 
@@ -178,5 +188,7 @@ mod tests {
             "npu_macs_share",
         );
         check(&row(r#""n_nodes":-3,"npu_nodes":1"#), "-3");
+        let times = r#""n_nodes":3,"npu_nodes":1,"latency_p50_us":9,"latency_p95_us":8"#;
+        check(&row(times), "latency_p95_us");
     }
 }

@@ -1,8 +1,8 @@
 //! Reasons from what the signals found.
 
 use crate::signals::{
-    Control, CrossChipset, CvIncrease, OutputMinority, OutputsBeyond, PlacementChange, Shift,
-    SlowerAndMoved, StartFailures,
+    CertificateDrift, Control, CrossChipset, CvIncrease, OutputMinority, OutputsBeyond,
+    PlacementChange, Shift, SlowerAndMoved, StartFailures, UncertifiedRuntime,
 };
 
 use super::Reason;
@@ -34,6 +34,35 @@ impl Reason {
             p50_us: joined.hit_p50_us,
             reference_p50_us: joined.reference_p50_us,
             reference: joined.reference,
+        }
+    }
+
+    pub(crate) fn not_slower(joined: &SlowerAndMoved) -> Self {
+        Reason::NotSlower {
+            slower: joined.signal.hits,
+            compared: joined.signal.devices,
+        }
+    }
+
+    pub(crate) fn certificate(drift: &CertificateDrift) -> Self {
+        let change = &drift.change;
+        Reason::Certificate {
+            certified_by: drift.certified_by.clone(),
+            hits: change.signal.hits,
+            devices: change.n_compared(),
+            npu_share: change.hit_npu_share,
+            certified_npu_share: change.reference_npu_share,
+            unit: change.unit,
+            p: change.signal.p,
+        }
+    }
+
+    pub(crate) fn uncertified(found: &UncertifiedRuntime) -> Self {
+        Reason::UncertifiedRuntime {
+            certified_by: found.certified_by.clone(),
+            certified: found.certified.clone(),
+            runtimes: found.runtimes.clone(),
+            devices: found.devices,
         }
     }
 

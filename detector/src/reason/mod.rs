@@ -70,6 +70,44 @@ pub enum Reason {
         /// Devices with a worse placement and enough runs to compare.
         compared: u64,
     },
+    /// EC: less on the NPU than certified.
+    #[error(
+        "certified by {}{}; {hits} of {devices} devices run it otherwise{}",
+        text::certifier(.certified_by),
+        text::certified_share(.certified_npu_share, *.unit),
+        text::share_of_hits(.npu_share, *.unit)
+    )]
+    Certificate {
+        /// The certifier, for example a CI run.
+        certified_by: String,
+        /// Devices that differ.
+        hits: u64,
+        devices: u64,
+        /// Share of the work on the NPU there, in [0, 1].
+        npu_share: Option<f64>,
+        /// The same in the certificate.
+        certified_npu_share: Option<f64>,
+        /// The unit of the shares.
+        unit: Unit,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
+    /// Nothing was certified for the devices' runtime.
+    #[error(
+        "{} certified it with the runtime {certified}, and {devices} devices have another one ({}): certify this \
+         runtime too, so that they can be compared",
+        text::certifier(.certified_by),
+        .runtimes.join(", ")
+    )]
+    UncertifiedRuntime {
+        /// The latest certifier.
+        certified_by: String,
+        /// The certificate's ORT and EP version.
+        certified: String,
+        /// ORT and EP versions of the devices.
+        runtimes: Vec<String>,
+        devices: u64,
+    },
     /// B: devices slower than their own past.
     #[error(
         "{hits} of {devices} devices take at least {beyond} times as long as they did themselves before"

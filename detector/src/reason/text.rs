@@ -42,6 +42,7 @@ impl fmt::Display for SpeedReference {
             SpeedReference::PreviousVersion => "devices still on the previous version",
             SpeedReference::OwnPast => "the same devices before",
             SpeedReference::BaselineWindow => "this chipset before this window",
+            SpeedReference::Certified => "the launches of its certificate",
         })
     }
 }
@@ -50,6 +51,28 @@ pub(super) fn shares(now: &Option<f64>, before: &Option<f64>, unit: Unit) -> Str
     now.zip(*before).map_or(String::new(), |(now, before)| {
         let (now, before) = (percent(now), percent(before));
         format!(": {now} of the {unit} on the NPU instead of {before}")
+    })
+}
+
+pub(super) fn certifier(certified_by: &str) -> &str {
+    match certified_by {
+        "" => "a certifier without a name",
+        name => name,
+    }
+}
+
+pub(super) fn certified_share(share: &Option<f64>, unit: Unit) -> String {
+    share.map_or(String::new(), |share| {
+        format!(
+            " with {} of the {unit} on the NPU of this chipset",
+            percent(share)
+        )
+    })
+}
+
+pub(super) fn share_of_hits(share: &Option<f64>, unit: Unit) -> String {
+    share.map_or(String::new(), |share| {
+        format!(", with {} of the {unit} there", percent(share))
     })
 }
 

@@ -3,18 +3,21 @@
 //! The strongest evidence: two independent channels for each device. Slower means p10 at least 1.25 x or p90
 //! at least 1.5 x that of the devices with the old placement, in the same window and input shape. If fewer
 //! than 5 of those are left, the reference is each device's own past, then the previous version before the
-//! window, or this version if there is none.
+//! window, or this version if there is none, and last the certified latency.
 //!
 //! Both channels must be surprising: the number of worse placements in a healthy cohort (EP), and among those
 //! with enough runs the number of slower ones, compared with the devices that kept their placement.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use epwatch_proto::stratum::STATIC_SHAPE;
 use epwatch_stats::order_stat::median;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::{Baseline, BaselineLatency, Origin, PlacementReference};
+use crate::baseline::{BaselineLatency, Origin};
 use crate::hash::{HashMap, HashSet};
+use crate::placement::Placement;
 use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
 
@@ -27,6 +30,9 @@ pub(crate) const SLOWER_P10: f64 = 1.25;
 
 /// The same ratio for p90 (or p95).
 pub(crate) const SLOWER_P90: f64 = 1.5;
+
+/// The ratio of p10 to the certified median. Launches of a lab are of single phones, so that it is the one of A.
+const CERTIFIED_SLOWER: f64 = 1.6;
 
 /// Share of the devices with a worse placement that must be slower.
 pub(crate) const MIN_SLOWER_SHARE: f64 = 0.6;
@@ -75,6 +81,8 @@ pub enum SpeedReference {
     OwnPast,
     /// The previous version before the window; without one, this version.
     BaselineWindow,
+    /// Launches that were measured for the certificate.
+    Certified,
 }
 
 impl SpeedReference {
@@ -86,6 +94,16 @@ impl SpeedReference {
             SpeedReference::SameVersion | SpeedReference::PreviousVersion
         )
     }
+}
+
+/// What the devices are compared with, apart from those that kept their placement.
+pub(crate) struct SpeedBefore<'a> {
+    /// Whether a placement is worse than the reference.
+    pub(crate) is_worse: &'a dyn Fn(&Placement) -> bool,
+    /// Latency before the window, by input shape.
+    pub(crate) latency: &'a BTreeMap<Arc<str>, BaselineLatency>,
+    /// Latency of a certificate, which was measured with one shape.
+    pub(crate) certified: Option<&'a BaselineLatency>,
 }
 
 /// Medians over devices of one group and input shape, in microseconds.
@@ -108,12 +126,12 @@ pub(crate) fn slower<'w>(
     window: &'w CohortWindow,
     previous: Option<&CohortWindow>,
     change: &PlacementChange,
-    baseline: &Baseline,
+    before: SpeedBefore<'_>,
     limits: &Limits,
 ) -> Option<SlowerAndMoved> {
     let kept = |vote: &&DeviceVote| change.kept_devices.contains(&vote.installation);
     let same_version = speeds(window.votes.iter().filter(kept));
-    let old_placement = |vote: &&DeviceVote| !is_worse(vote, &baseline.placements);
+    let old_placement = |vote: &&DeviceVote| !(before.is_worse)(&vote.placement);
     let previous_votes = previous
         .map(|window| window.votes.as_slice())
         .unwrap_or_default();
@@ -127,11 +145,23 @@ pub(crate) fn slower<'w>(
             (SpeedReference::SameVersion, same_version.get(shape)),
             (SpeedReference::PreviousVersion, previous_version.get(shape)),
         ];
-        let before = baseline.latency.get(&vote.shape_key);
-        compare(vote, groups, before, own_past_counts)
+        let certified = before.certified.filter(|_| shape == STATIC_SHAPE);
+        let certified =
+            certified.map(|latency| (latency, CERTIFIED_SLOWER, SpeedReference::Certified));
+        // A fault that the certificate shows may be in the devices' past too.
+        if change.signal.id == SignalId::Certificate
+            && let Some(found) = compare_groups(vote, groups).or_else(|| merged(vote, certified?))
+        {
+            return Some(found);
+        }
+        let earlier = before.latency.get(&vote.shape_key);
+        let earlier = earlier.map(|latency| (latency, SLOWER_P10, SpeedReference::BaselineWindow));
+        compare_groups(vote, groups)
+            .or_else(|| own_past(vote, own_past_counts))
+            .or_else(|| merged(vote, earlier.or(certified)?))
     };
     let worse = window.votes.iter().filter(|vote| {
-        change.hit_devices.contains(&vote.installation) && is_worse(vote, &baseline.placements)
+        change.hit_devices.contains(&vote.installation) && (before.is_worse)(&vote.placement)
     });
     let worse = by_device(worse, compared);
     let found = tally(&worse);
@@ -200,10 +230,6 @@ fn tally(by_device: &HashMap<Installation, Vec<Comparison<'_>>>) -> Tally {
     })
 }
 
-fn is_worse(vote: &DeviceVote, references: &[PlacementReference]) -> bool {
-    super::ep_placement::compare_worse(&vote.placement, references).unwrap_or(false)
-}
-
 /// Returns the medians of the groups that are large enough, by input shape.
 fn speeds<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> BTreeMap<&'a str, Speed> {
     #[derive(Default)]
@@ -240,49 +266,64 @@ fn speeds<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> BTreeMap<&'a str, 
         .collect()
 }
 
-fn compare<'a>(
+fn comparison(
+    vote: &DeviceVote,
+    reference: SpeedReference,
+    slower: bool,
+    before_us: f64,
+) -> Option<Comparison<'_>> {
+    let now_us = vote.latency.as_ref()?.low?.p50_us;
+    let p50 = BeforeAndNow {
+        shape_key: &vote.shape_key,
+        now_us,
+        before_us,
+    };
+    Some(Comparison {
+        reference,
+        slower,
+        p50,
+    })
+}
+
+/// Compares with the first group of devices that is large enough.
+fn compare_groups<'a>(
     vote: &'a DeviceVote,
     groups: [(SpeedReference, Option<&Speed>); 2],
-    before: Option<&BaselineLatency>,
-    own_past_speaks: bool,
 ) -> Option<Comparison<'a>> {
     let latency = vote.latency.as_ref()?;
     let low = latency.low?;
-    let judged = |reference, slower, before_us| Comparison {
-        reference,
-        slower,
-        p50: BeforeAndNow {
-            shape_key: &vote.shape_key,
-            now_us: low.p50_us,
-            before_us,
-        },
-    };
-    for (reference, group) in groups {
-        let Some(group) = group else { continue };
-        let p90 = latency.high.zip(group.p90_us);
-        let slower = low.p10_us >= SLOWER_P10 * group.p10_us
-            || p90.is_some_and(|(high, p90_us)| high.p90_us >= SLOWER_P90 * p90_us);
-        return Some(judged(reference, slower, group.p50_us));
-    }
+    let mut groups = groups.into_iter();
+    let (reference, group) = groups.find_map(|(of, group)| Some((of, group?)))?;
+    let p90 = latency.high.zip(group.p90_us);
+    let slower = low.p10_us >= SLOWER_P10 * group.p10_us
+        || p90.is_some_and(|(high, p90_us)| high.p90_us >= SLOWER_P90 * p90_us);
+    comparison(vote, reference, slower, group.p50_us)
+}
+
+fn own_past(vote: &DeviceVote, own_past_speaks: bool) -> Option<Comparison<'_>> {
+    let latency = vote.latency.as_ref()?;
     let speaks = |earlier: &&SelfBaseline| {
         own_past_speaks || earlier.kind != SelfBaselineKind::EarlierWindows
     };
-    if let Some(earlier) = latency.earlier_self.as_ref().ok().filter(speaks) {
-        let slower = latency.p10_ratio()? >= SLOWER_P10
-            || latency.p95_ratio().is_some_and(|ratio| ratio >= SLOWER_P90);
-        return Some(judged(SpeedReference::OwnPast, slower, earlier.p50_us));
-    }
-    // Merged runs carry the spread between devices too, so the device's p10 must pass their median.
-    let before = before?;
-    let slower = low.p10_us >= SLOWER_P10 * before.p50_us
+    let earlier = latency.earlier_self.as_ref().ok().filter(speaks)?;
+    let slower = latency.p10_ratio()? >= SLOWER_P10
+        || latency.p95_ratio().is_some_and(|ratio| ratio >= SLOWER_P90);
+    comparison(vote, SpeedReference::OwnPast, slower, earlier.p50_us)
+}
+
+/// Compares with merged runs of other devices or times. They carry the spread between devices too, so the device's p10
+/// must pass their median.
+fn merged<'a>(
+    vote: &'a DeviceVote,
+    (before, slower_p10, reference): (&BaselineLatency, f64, SpeedReference),
+) -> Option<Comparison<'a>> {
+    let latency = vote.latency.as_ref()?;
+    let slower_p90 = SLOWER_P90.max(slower_p10);
+    let slower = latency.low?.p10_us >= slower_p10 * before.p50_us
         || latency
             .high
-            .is_some_and(|high| high.p90_us >= SLOWER_P90 * before.p95_us);
-    Some(judged(
-        SpeedReference::BaselineWindow,
-        slower,
-        before.p50_us,
-    ))
+            .is_some_and(|high| high.p90_us >= slower_p90 * before.p95_us);
+    comparison(vote, reference, slower, before.p50_us)
 }
 
 fn commonest(comparisons: &[&Comparison<'_>]) -> Option<SpeedReference> {

@@ -95,13 +95,13 @@ impl PlacementChange {
     }
 }
 
-struct Compared {
-    origin: Origin,
-    unit: Unit,
-    rise: f64,
-    worse: bool,
-    reference_share: Option<f64>,
-    reference_runtime: Option<String>,
+pub(super) struct Compared {
+    pub(super) origin: Origin,
+    pub(super) unit: Unit,
+    pub(super) rise: f64,
+    pub(super) worse: bool,
+    pub(super) reference_share: Option<f64>,
+    pub(super) reference_runtime: Option<String>,
 }
 
 /// Compares every device's placements with the reference; `None` if none is comparable.
@@ -110,6 +110,18 @@ pub(crate) fn changed(
     window: &CohortWindow,
     baseline: &Baseline,
     limits: &Limits,
+) -> Option<PlacementChange> {
+    let compared = |placement: &Placement| compare(placement, &baseline.placements);
+    changed_by(window, SignalId::Placement, baseline, limits, compared)
+}
+
+/// The same with another comparison of a placement, as the signal `id`.
+pub(super) fn changed_by(
+    window: &CohortWindow,
+    id: SignalId,
+    baseline: &Baseline,
+    limits: &Limits,
+    compare: impl Fn(&Placement) -> Option<Compared>,
 ) -> Option<PlacementChange> {
     let mut verdicts: HashMap<*const Placement, Option<Compared>> = HashMap::default();
     let (mut hit_devices, mut compared_devices) = (HashSet::default(), HashSet::default());
@@ -120,7 +132,7 @@ pub(crate) fn changed(
         let place = Arc::as_ptr(&vote.placement);
         let compared = verdicts
             .entry(place)
-            .or_insert_with(|| compare(&vote.placement, &baseline.placements));
+            .or_insert_with(|| compare(&vote.placement));
         let Some(compared) = compared else { continue };
         compared_devices.insert(vote.installation);
         origins = Some(origins.map_or(compared.origin, |o| o.min(compared.origin)));
@@ -175,13 +187,13 @@ pub(crate) fn changed(
         // Devices that a directive took off the NPU had their work there, so they count as not hit.
         devices: compared_devices.len() as u64 + window.n_only_directed(),
     };
-    let p = baseline.chance(SignalId::Placement, FLEET_RATE, tally);
+    let p = baseline.chance(id, FLEET_RATE, tally);
     let fires = is_enough(tally, 0.0) && p <= limits.p_placement;
     let threshold = sample.unit.noise();
     Some(PlacementChange {
         signal: Signal {
             value: epwatch_stats::order_stat::median(&rises).unwrap_or(0.0),
-            ..Signal::counted(SignalId::Placement, tally, p, threshold, fires)
+            ..Signal::counted(id, tally, p, threshold, fires)
         },
         origin,
         unit: sample.unit,

@@ -3,7 +3,7 @@
 //! Every signal counts devices, never runs, since runs of one device are not independent. EP: the placement
 //! got worse. EJ: and the devices are slower. A: the median device is slower than before. B: some devices
 //! are. C and M: some devices are slow in some runs. S: the NPU does not start. O: outputs are wrong. OH:
-//! outputs differ. CV: runs vary more. `verdict` decides what they amount to.
+//! outputs differ. CV: runs vary more. EC: the placement is worse than certified. `verdict` decides what they amount to.
 
 mod a_median;
 pub(crate) mod b_shift;
@@ -11,6 +11,7 @@ mod cm_intermittent;
 mod control;
 mod cross_chipset;
 mod cv_increase;
+mod ec_certificate;
 mod ej_slower_and_moved;
 mod ep_placement;
 mod o_outputs;
@@ -19,9 +20,11 @@ mod same_shape;
 mod signal;
 
 use crate::baseline::Baseline;
+use crate::placement::Placement;
 use crate::window::CohortWindow;
 
 use a_median::Median;
+use ej_slower_and_moved::SpeedBefore;
 
 pub(crate) use a_median::MEDIAN_CHANCE;
 pub(crate) use b_shift::Shift;
@@ -30,6 +33,7 @@ pub(crate) use control::Control;
 pub use control::{Controls, PeerRatios};
 pub(crate) use cross_chipset::CrossChipset;
 pub(crate) use cv_increase::CvIncrease;
+pub(crate) use ec_certificate::{CertificateDrift, UncertifiedRuntime};
 pub(crate) use ej_slower_and_moved::{SlowerAndMoved, SpeedReference};
 pub(crate) use ep_placement::{PlacementChange, TOTAL_FALLBACK_BELOW};
 pub(crate) use o_outputs::{OutputMinority, Outputs, OutputsBeyond};
@@ -46,6 +50,10 @@ pub struct Evidence {
     pub placement: Option<PlacementChange>,
     /// EJ; `None` without EP, or if the devices' speed has no reference.
     pub slower_and_moved: Option<SlowerAndMoved>,
+    /// EC; `None` if nothing was certified for the devices' runtime.
+    pub certificate: Option<CertificateDrift>,
+    /// The devices' runtime, if nothing was certified for it but for another one.
+    pub uncertified_runtime: Option<UncertifiedRuntime>,
     /// B; `None` if no device has a baseline.
     pub shift: Option<Shift>,
     /// Whether the devices that B found are those whose placement got worse.
@@ -88,7 +96,15 @@ impl Evidence {
         } = controls;
         let placement = ep_placement::changed(window, baseline, limits);
         let slower_and_moved = placement.as_ref().and_then(|change| {
-            ej_slower_and_moved::slower(window, previous, change, baseline, limits)
+            let worse = |placement: &Placement| {
+                ep_placement::compare_worse(placement, &baseline.placements).unwrap_or(false)
+            };
+            let before = SpeedBefore {
+                is_worse: &worse,
+                latency: &baseline.latency,
+                certified: baseline.certified_latency(),
+            };
+            ej_slower_and_moved::slower(window, previous, change, before, limits)
         });
         let ratios = b_shift::worst_ratios(&window.votes);
         let before = previous.map(|previous| b_shift::worst_ratios(&previous.votes));
@@ -120,6 +136,8 @@ impl Evidence {
         Self {
             placement,
             slower_and_moved,
+            certificate: ec_certificate::drifted(window, previous, baseline, limits),
+            uncertified_runtime: ec_certificate::uncertified(window, baseline),
             shift,
             placement_explains_shift,
             median,
@@ -144,6 +162,7 @@ impl Evidence {
         let all = [
             self.slower_and_moved.as_ref().map(|found| &found.signal),
             self.placement.as_ref().map(|found| &found.signal),
+            self.certificate.as_ref().map(|found| &found.change.signal),
             self.median.as_ref().map(|found| &found.signal),
             self.shift.as_ref().map(|found| &found.signal),
             self.tail.as_ref().map(|found| &found.signal),
@@ -154,6 +173,11 @@ impl Evidence {
             self.cv_increase.as_ref().map(|found| &found.signal),
         ];
         all.into_iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn firing_certificate(&self) -> Option<&CertificateDrift> {
+        let drift = self.certificate.as_ref();
+        drift.filter(|drift| drift.change.signal.fires)
     }
 
     pub(crate) fn firing_shift(&self) -> Option<&Shift> {
@@ -216,7 +240,9 @@ fn firing<'a>(
 #[must_use]
 pub fn built_in_rate(id: SignalId) -> f64 {
     match id {
-        SignalId::Placement | SignalId::SlowerAndMoved => ep_placement::FLEET_RATE,
+        SignalId::Placement | SignalId::SlowerAndMoved | SignalId::Certificate => {
+            ep_placement::FLEET_RATE
+        }
         SignalId::Median | SignalId::Shift | SignalId::ShiftOfModel | SignalId::ShiftBeyond(_) => {
             b_shift::FLEET_RATE
         }

@@ -32,6 +32,8 @@ pub enum SignalId {
     Placement,
     /// EJ: work moved to the CPU, and the devices are slower.
     SlowerAndMoved,
+    /// EC: less work on the NPU than certified.
+    Certificate,
     /// A: the median device is slower than before.
     Median,
     /// B: some devices are slower than before.
@@ -61,6 +63,7 @@ impl fmt::Display for SignalId {
         match self {
             SignalId::Placement => f.write_str("EP"),
             SignalId::SlowerAndMoved => f.write_str("EJ"),
+            SignalId::Certificate => f.write_str("EC"),
             SignalId::Median => f.write_str("A"),
             SignalId::Shift => f.write_str("B"),
             SignalId::ShiftOfModel => f.write_str("B'"),
@@ -97,6 +100,7 @@ impl SignalId {
         let fixed = [
             SignalId::Placement,
             SignalId::SlowerAndMoved,
+            SignalId::Certificate,
             SignalId::Median,
             SignalId::Shift,
             SignalId::ShiftOfModel,
@@ -197,6 +201,7 @@ mod tests {
         for id in [
             SignalId::Placement,
             SignalId::SlowerAndMoved,
+            SignalId::Certificate,
             SignalId::Median,
             SignalId::Shift,
             SignalId::ShiftBeyond(16),

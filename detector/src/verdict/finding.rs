@@ -1,7 +1,7 @@
 //! The finding that a verdict is made from: class, severity, reasons and counts.
 
 use crate::reason::Reason;
-use crate::signals::Signal;
+use crate::signals::{PlacementChange, Signal};
 
 use super::class::{Severity, VerdictClass};
 
@@ -20,7 +20,25 @@ pub(super) struct Finding {
 /// window may show slightly less.
 pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
 
+/// Heat and load slow a device by less than this: the clock changes latency by a factor of 2 at most, while
+/// the CPU takes 3 to 80 times as long as the NPU (both measured). If every model of a device is slower by
+/// more, the device has lost its NPU.
+pub(super) const FASTER_THAN_CPU: f64 = 3.0;
+
 impl Finding {
+    /// Takes class and counts of a placement that got worse.
+    pub(super) fn by_placement(
+        change: &PlacementChange,
+        severity: Severity,
+        reasons: Vec<Reason>,
+    ) -> Self {
+        let class = VerdictClass::of_placement(change);
+        Finding {
+            eligible: change.n_compared(),
+            ..Finding::of(&change.signal, class, severity, reasons)
+        }
+    }
+
     /// Turns a fallback into a start failure if half of its devices failed to start.
     pub(super) fn started_by(mut self, starts: Option<&Finding>) -> Self {
         let is_known = self.class == VerdictClass::NpuStartFailure;

@@ -75,7 +75,13 @@ fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
 /// Returns the devices that the finding counts as hit; `None` if it is about all devices, or names a firmware itself.
 fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSet<Installation>> {
     let has_reason = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
-    let placed = || Some(&evidence.placement.as_ref()?.hit_devices);
+    let is_certificate = |reason: &Reason| matches!(reason, Reason::Certificate { .. });
+    let placed = || {
+        let drift = evidence.certificate.as_ref();
+        let by_certificate = drift.filter(|_| found.reasons.first().is_some_and(is_certificate));
+        let change = by_certificate.map(|drift| &drift.change);
+        Some(&change.or(evidence.placement.as_ref())?.hit_devices)
+    };
     let by_past = || {
         let is_it =
             |reason: &Reason| matches!(reason, Reason::Shift { .. } | Reason::MedianSlower { .. });

@@ -16,15 +16,10 @@ use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
 use super::class::{MOST_DEVICES, Severity, VerdictClass};
-use super::finding::Finding;
+use super::finding::{FASTER_THAN_CPU, Finding};
 use super::numbers::{numbers, on_the_cpu};
 use super::{CohortVerdict, CpuNodes};
-use super::{firmware, secondary};
-
-/// Heat and load slow a device by less than this: the clock changes latency by a factor of 2 at most, while
-/// the CPU takes 3 to 80 times as long as the NPU (both measured). If every model of a device is slower by
-/// more, the device has lost its NPU.
-const FASTER_THAN_CPU: f64 = 3.0;
+use super::{certificate, firmware, secondary};
 
 /// The ratio of [`on_every_device`], in tenths.
 const TWICE_TENTHS: u16 = 20;
@@ -48,12 +43,25 @@ pub fn judge(
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
     secondary::mention(&mut found, evidence);
+    certificate::mention(&mut found, evidence);
     found.lower_if_few_hit(window.n_only_directed());
     found.name_flood(window.voteless.unproven);
     found.name_directed(window.voteless.directed);
-    let is_about_placement = |reason: &Reason| matches!(reason, Reason::Placement { .. });
-    let by_placement = found.reasons.iter().any(is_about_placement);
-    let change = evidence.placement.as_ref().filter(|_| by_placement);
+    let says = |is_it: fn(&Reason) -> bool| found.reasons.iter().any(is_it);
+    let by_placement = says(|reason| matches!(reason, Reason::Placement { .. }));
+    let by_certificate =
+        !by_placement && says(|reason| matches!(reason, Reason::Certificate { .. }));
+    let drift = evidence.certificate.as_ref().filter(|_| by_certificate);
+    let (change, joined) = match drift {
+        Some(drift) => (Some(&drift.change), drift.slower.as_ref()),
+        None => (
+            evidence.placement.as_ref().filter(|_| by_placement),
+            evidence.slower_and_moved.as_ref(),
+        ),
+    };
+    // A version before that has the same fault is not worth keeping.
+    let worth_keeping = baseline.previous_version.as_deref();
+    let worth_keeping = worth_keeping.filter(|_| drift.is_none());
     if found.severity >= Severity::Ticket {
         let by_firmware = firmware::of_those_hit(window, evidence, &found);
         found.reasons.extend(by_firmware);
@@ -70,7 +78,7 @@ pub fn judge(
         window: window.length,
         class: found.class,
         severity: found.severity,
-        numbers: numbers(window, evidence, &found, change),
+        numbers: numbers(window, evidence, &found, change, joined),
         next_step: if everywhere {
             ON_ALL_CHIPSETS.to_owned()
         } else {
@@ -80,7 +88,7 @@ pub fn judge(
                 &found.reasons,
                 &cpu_ops,
                 change,
-                baseline.previous_version.as_deref(),
+                worth_keeping,
                 evidence
                     .start_failures
                     .as_ref()
@@ -137,7 +145,9 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     }
     let any_starts = secondary::start_failure(evidence);
     let starts = any_starts.clone().filter(is_page);
-    let fallen = fallback(evidence).or_else(|| on_every_device(window, evidence));
+    let fallen = fallback(evidence)
+        .or_else(|| on_every_device(window, evidence))
+        .or_else(|| certificate::drifted_and_slower(evidence));
     let fallen = fallen.map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
         // A placement worth a ticket must not lower a page for the effect that it explains.
@@ -170,7 +180,8 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         return found;
     }
     let slow = slower(evidence).or_else(|| intermittent(evidence, baseline));
-    let placed = placement_alone(evidence).map(|alone| alone.started_by(any_starts.as_ref()));
+    let placed = placement_alone(evidence).or_else(|| certificate::drifted(evidence));
+    let placed = placed.map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
     // moves no work to the CPU, prevents no start and changes no outputs, so those are still considered.
     let [heavier, cv_spike] = match slow {
@@ -210,7 +221,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     reasons.extend(Reason::backend(change));
     Some(Finding {
         p: joined.signal.p,
-        ..by_placement(change, class_of(change), severity, reasons)
+        ..Finding::by_placement(change, severity, reasons)
     })
 }
 
@@ -239,24 +250,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
         },
     ];
     reasons.extend(Reason::backend(change));
-    Some(by_placement(
-        change,
-        class_of(change),
-        Severity::Page,
-        reasons,
-    ))
-}
-
-fn by_placement(
-    change: &PlacementChange,
-    class: VerdictClass,
-    severity: Severity,
-    reasons: Vec<Reason>,
-) -> Finding {
-    Finding {
-        eligible: change.n_compared(),
-        ..Finding::of(&change.signal, class, severity, reasons)
-    }
+    Some(Finding::by_placement(change, Severity::Page, reasons))
 }
 
 /// A or B without EJ. If the devices that B found are those whose placement got worse, that is the cause.
@@ -290,7 +284,10 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         if let Some(change) = change {
             reasons.insert(0, Reason::placement(change));
         }
-        let class = change.map_or(VerdictClass::SlowWithoutPlacement, class_of);
+        let class = change.map_or(
+            VerdictClass::SlowWithoutPlacement,
+            VerdictClass::of_placement,
+        );
         (class, severity)
     };
     Some(Finding::of(strongest, class, severity, reasons))
@@ -340,16 +337,13 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let mut reasons = vec![Reason::placement(change)];
     let joined = evidence.slower_and_moved.as_ref();
     let not_slower = joined.filter(|joined| !joined.signal.fires);
-    reasons.extend(not_slower.map(|joined| Reason::NotSlower {
-        slower: joined.signal.hits,
-        compared: joined.signal.devices,
-    }));
+    reasons.extend(not_slower.map(Reason::not_slower));
     reasons.extend(Reason::backend(change));
     // If most of those compared are slower, it is more than a different count of nodes.
     let is_not_slower =
         not_slower.is_some_and(|joined| 2 * joined.signal.hits <= joined.signal.devices);
     let recounted = change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && is_not_slower;
-    let class = class_of(change);
+    let class = VerdictClass::of_placement(change);
     let certified_total =
         change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
     let (class, severity) = if recounted {
@@ -361,7 +355,10 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     } else {
         (class, Severity::Ticket)
     };
-    Some(by_placement(change, class, severity, reasons))
+    Some(Finding {
+        class,
+        ..Finding::by_placement(change, severity, reasons)
+    })
 }
 
 /// The whole cohort moved by less than 1.6 x.
@@ -479,19 +476,4 @@ fn hardly_on_npu(window: &CohortWindow, baseline: &Baseline) -> Option<Reason> {
         devices,
         is_expected: baseline.expects_npu,
     })
-}
-
-fn class_of(change: &PlacementChange) -> VerdictClass {
-    if change.backend_code().is_some() {
-        VerdictClass::NpuStartFailure
-    } else if change.share_hit() < MOST_DEVICES {
-        VerdictClass::SomeDevicesFallback
-    } else if change
-        .hit_npu_share
-        .is_some_and(|share| share < TOTAL_FALLBACK_BELOW)
-    {
-        VerdictClass::TotalFallback
-    } else {
-        VerdictClass::PartialFallback
-    }
 }

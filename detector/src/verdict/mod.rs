@@ -1,6 +1,7 @@
 //! Verdicts: the class and the severity of one cohort window, with the numbers behind them. [`judge`] makes them
 //! from the evidence of the signals; `evaluate` lowers those that rest on new installations.
 
+mod certificate;
 mod class;
 pub(crate) mod completeness;
 mod finding;

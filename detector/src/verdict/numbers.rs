@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::placement::Unit;
-use crate::signals::{Evidence, PlacementChange};
+use crate::signals::{Evidence, PlacementChange, SlowerAndMoved};
 use crate::window::CohortWindow;
 
 use super::finding::Finding;
@@ -14,6 +14,7 @@ pub(super) fn numbers(
     evidence: &Evidence,
     found: &Finding,
     change: Option<&PlacementChange>,
+    joined: Option<&SlowerAndMoved>,
 ) -> VerdictNumbers {
     let mut numbers = VerdictNumbers {
         devices_seen: window.n_devices().max(found.eligible),
@@ -25,7 +26,6 @@ pub(super) fn numbers(
         ..VerdictNumbers::default()
     };
     let shift = evidence.firing_shift();
-    let joined = evidence.slower_and_moved.as_ref();
     let joined =
         joined.filter(|joined| change.is_some() && (joined.signal.fires || shift.is_none()));
     if let Some(joined) = joined {

@@ -110,6 +110,11 @@ pub(crate) fn question(signal: &str) -> Option<Question> {
             "of the work moved",
             false,
         ),
+        "EC" => (
+            "More of the model on the CPU than certified",
+            "of the work moved",
+            false,
+        ),
         "A" => ("Median device against its own past", "times slower", true),
         "B" => (
             "Devices slower than their own past",
