@@ -45,7 +45,7 @@ impl<T: Clone + Eq + Hash> Interner<T> {
 }
 
 /// The number of one of [`Texts`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct TextId(u32);
 
 /// Every text once; a known one is found without a copy.

@@ -376,11 +376,7 @@ impl CensusPlace {
             place.ran = CohortPlacement {
                 version: self.ran.version,
                 chipset: self.ran.chipset,
-                firmware: TextId::EMPTY,
-                graph_kind: TextId::EMPTY,
-                source: TextId::EMPTY,
-                fingerprint_algorithm: 0,
-                fingerprint: 0,
+                ..CohortPlacement::default()
             };
         }
         place

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cohort::{CohortKey, Installation, ModelKey, VersionOnChipset};
 use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
 use crate::hash::HashSet;
-use crate::window::{CohortWindow, Voteless};
+use crate::window::CohortWindow;
 
 use super::arrivals::Arrivals;
 use super::span::{Bucket, Span};
@@ -156,20 +156,13 @@ impl WindowEvents {
             let name = (version.clone(), chipset.clone());
             // One that was tested before and is not in this window stays unknown.
             if !known.contains(&name) && !events.failed_starts.is_empty() {
-                cohorts.push(CohortWindow {
-                    key: CohortKey {
-                        model: model.clone(),
-                        model_version: name.0,
-                        chipset: name.1,
-                        firmware: None,
-                    },
-                    end: span.end,
-                    length: span.window,
-                    votes: Vec::new(),
-                    histograms: BTreeMap::new(),
-                    voteless: Voteless::default(),
-                    device_events: DeviceEvents::default(),
-                });
+                let key = CohortKey {
+                    model: model.clone(),
+                    model_version: name.0,
+                    chipset: name.1,
+                    firmware: None,
+                };
+                cohorts.push(CohortWindow::empty(key, span.end, span.window));
             }
         }
         for window in &mut *cohorts {

@@ -271,6 +271,18 @@ pub struct Voteless {
 }
 
 impl CohortWindow {
+    pub(crate) fn empty(key: CohortKey, end: Timestamp, length: Duration) -> Self {
+        Self {
+            key,
+            end,
+            length,
+            votes: Vec::new(),
+            histograms: BTreeMap::new(),
+            voteless: Voteless::default(),
+            device_events: DeviceEvents::default(),
+        }
+    }
+
     /// Returns how many devices vote.
     #[must_use]
     pub fn n_devices(&self) -> u64 {
@@ -356,34 +368,20 @@ impl CohortWindow {
     pub fn of_firmware(&self, firmware: &str) -> CohortWindow {
         let mut key = self.key.clone();
         key.firmware = Some(firmware.to_owned());
+        let votes = self.votes.iter().filter(|v| &*v.firmware == firmware);
+        let histograms = self.histograms.iter();
+        let histograms = histograms.filter(|((of, _), _)| &**of == firmware);
+        // Other devices without a vote are known for the chipset only.
+        let directed = self.voteless.only_directed.get_key_value(firmware);
         CohortWindow {
-            key,
-            end: self.end,
-            length: self.length,
-            votes: self
-                .votes
-                .iter()
-                .filter(|v| &*v.firmware == firmware)
-                .cloned()
-                .collect(),
-            histograms: self
-                .histograms
-                .iter()
-                .filter(|((of, _), _)| &**of == firmware)
-                .map(|(key, histogram)| (key.clone(), histogram.clone()))
-                .collect(),
-            // The others are known for the chipset only.
+            votes: votes.cloned().collect(),
+            histograms: histograms.map(|(k, v)| (k.clone(), v.clone())).collect(),
             voteless: Voteless {
-                only_directed: self
-                    .voteless
-                    .only_directed
-                    .iter()
-                    .filter(|(of, _)| &***of == firmware)
-                    .map(|(of, devices)| (of.clone(), *devices))
-                    .collect(),
+                only_directed: directed.map(|(k, v)| (k.clone(), *v)).into_iter().collect(),
                 ..Voteless::default()
             },
             device_events: self.device_events.of_firmware(firmware),
+            ..CohortWindow::empty(key, self.end, self.length)
         }
     }
 

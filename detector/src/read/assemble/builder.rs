@@ -14,7 +14,8 @@ use crate::read::error::SourceError;
 use crate::read::reader::WindowsAsked;
 use crate::window::VoteLatency;
 
-use super::rows::{CohortPlacement, PlacedSession, SeriesOrder, SeriesRow, SessionRow};
+use super::rows::{CohortPlacement, PlacedSession, SeriesRow, SessionRow};
+use super::sum::SeriesOrder;
 use super::vote::{Adding, EarlierRuns, Unfinished};
 
 /// Version, chipset.
@@ -26,7 +27,7 @@ pub(in crate::read) type VoteKey = (Installation, CohortPlacement, TextId);
 /// By firmware and shape: clean runs, added.
 pub(super) type CohortCounts = HashMap<(TextId, TextId), Counted>;
 
-pub(super) struct WindowBuilder {
+pub(in crate::read) struct WindowBuilder {
     pub(super) model: ModelKey,
     pub(super) end: Timestamp,
     pub(super) length: Duration,
@@ -77,7 +78,7 @@ impl WindowBuilder {
     }
 
     /// Adds where a session ran.
-    pub(super) fn add_session(
+    pub(in crate::read) fn add_session(
         &mut self,
         row: SessionRow,
         texts: &Texts,
@@ -110,7 +111,8 @@ impl WindowBuilder {
         Ok(())
     }
 
-    pub(super) fn add_series(&mut self, row: SeriesRow) -> Result<(), SourceError> {
+    /// Adds clean runs of a session that votes.
+    pub(in crate::read) fn add_series(&mut self, row: SeriesRow) -> Result<(), SourceError> {
         match self
             .adding
             .entry((row.installation, row.ran, row.shape_key))
@@ -128,12 +130,12 @@ impl WindowBuilder {
     pub(super) fn end_votes(&mut self, texts: &Texts) -> Result<(), SourceError> {
         for (key, vote) in std::mem::take(&mut self.adding) {
             let (installation, ran, shape_key) = key;
-            let latest = (vote.order, vote.device_model);
+            let latest = (vote.runs.order, vote.runs.device_model);
             let known = self.device_models.entry(installation).or_insert(latest);
             *known = latest.max(*known);
             let parts = self.counts.entry((ran.version, ran.chipset)).or_default();
             let part = parts.entry((ran.firmware, shape_key)).or_default();
-            part.merge(&vote.histogram);
+            part.merge(&vote.runs.histogram);
             let ended = vote.end(ran.version, texts);
             match ended.map_err(SourceError::histogram(&self.model))? {
                 Ok(latency) => self.latencies.push((key, latency)),
@@ -147,7 +149,8 @@ impl WindowBuilder {
         !self.unfinished.is_empty()
     }
 
-    pub(super) fn add_earlier(
+    /// Adds a vote's runs of an earlier window; the latest window must come first.
+    pub(in crate::read) fn add_earlier(
         &mut self,
         key: VoteKey,
         runs: EarlierRuns,

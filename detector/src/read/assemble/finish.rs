@@ -6,10 +6,9 @@ use std::sync::Arc;
 use epwatch_stats::SparseHistogram;
 
 use crate::cohort::{CohortKey, Installation};
-use crate::device_events::DeviceEvents;
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
-use crate::placement::{NodeCounts, Placement, PlacementMethod};
+use crate::placement::{Placement, PlacementMethod};
 use crate::read::error::SourceError;
 use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless, histogram_of};
 
@@ -30,12 +29,7 @@ impl Placements {
         texts: &Texts,
     ) -> Arc<Placement> {
         // If no session was read, it is unknown where the device ran.
-        let mut session = session.cloned().unwrap_or(PlacedSession {
-            runtime: TextId::EMPTY,
-            fingerprint_exact: 0,
-            counts: NodeCounts::default(),
-            reasons: Vec::new(),
-        });
+        let mut session = session.cloned().unwrap_or_default();
         session.reasons.sort_unstable();
         let variants = self.0.entry(ran).or_default();
         if let Some((_, known)) = variants.iter().find(|(known, _)| *known == session) {
@@ -120,19 +114,17 @@ impl WindowBuilder {
             votes.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
             let without = self.voteless.remove(&cohort).unwrap_or_default();
             let voteless = without.counted(&votes, texts);
+            let key = CohortKey {
+                model: self.model.clone(),
+                model_version: texts.get(cohort.0).to_string(),
+                chipset: texts.get(cohort.1).to_string(),
+                firmware: None,
+            };
             cohorts.push(CohortWindow {
-                end: self.end,
-                length: self.length,
                 votes,
-                histograms: self.histograms(cohort, texts)?,
                 voteless,
-                device_events: DeviceEvents::default(),
-                key: CohortKey {
-                    model: self.model.clone(),
-                    model_version: texts.get(cohort.0).to_string(),
-                    chipset: texts.get(cohort.1).to_string(),
-                    firmware: None,
-                },
+                histograms: self.histograms(cohort, texts)?,
+                ..CohortWindow::empty(key, self.end, self.length)
             });
         }
         cohorts.sort_by(|a, b| name_of(a).cmp(&name_of(b)));

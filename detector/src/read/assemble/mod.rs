@@ -3,6 +3,7 @@
 mod builder;
 mod finish;
 mod rows;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod vote;
@@ -12,12 +13,11 @@ use crate::interner::Texts;
 
 use super::error::SourceError;
 use super::reader::{WindowsAsked, WindowsByModel};
-use builder::{VoteKey, WindowBuilder};
+use builder::WindowBuilder;
 pub(super) use rows::{
-    CohortPlacement, EarlierSelf, ModelId, PlacedSession, SelfQuantiles, SeriesOrder, SeriesRow,
-    SessionRow,
+    CohortPlacement, EarlierSelf, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SessionRow,
 };
-use vote::EarlierRuns;
+pub(super) use sum::{SeriesOrder, SeriesSum};
 
 /// Windows that are being built, of several models; one that failed does not hide the others. Rows of models that
 /// are not among them arrived since the models were listed, and belong to a later evaluation.
@@ -40,16 +40,18 @@ impl WindowBuilders {
         }
     }
 
-    pub(super) fn add_session(&mut self, model: ModelId, row: SessionRow) {
-        let texts = &self.texts;
-        add_to(&mut self.builders, model, |builder| {
-            builder.add_session(row, texts)
-        });
-    }
-
-    /// Adds clean runs of a session that votes.
-    pub(super) fn add_series(&mut self, model: ModelId, row: SeriesRow) {
-        add_to(&mut self.builders, model, |builder| builder.add_series(row));
+    /// Adds a row of a model.
+    pub(super) fn add(
+        &mut self,
+        model: ModelId,
+        add: impl FnOnce(&mut WindowBuilder, &Texts) -> Result<(), SourceError>,
+    ) {
+        if let Some(slot) = self.builders.get_mut(&model)
+            && let Ok(builder) = slot
+            && let Err(error) = add(builder, &self.texts)
+        {
+            *slot = Err(error);
+        }
     }
 
     /// Ends the rows of the window, or of a slice of its devices. Returns whether votes need earlier runs.
@@ -66,13 +68,6 @@ impl WindowBuilders {
         need_earlier_runs
     }
 
-    /// Adds a vote's runs of an earlier window; the latest window must come first.
-    pub(super) fn add_earlier(&mut self, model: ModelId, vote: VoteKey, runs: EarlierRuns) {
-        add_to(&mut self.builders, model, |builder| {
-            builder.add_earlier(vote, runs)
-        });
-    }
-
     pub(super) fn finish(self) -> WindowsByModel {
         let mut windows = WindowsByModel::default();
         for (model, builder) in self.builders {
@@ -81,18 +76,5 @@ impl WindowBuilders {
             windows.insert(model, built);
         }
         windows
-    }
-}
-
-fn add_to(
-    builders: &mut HashMap<ModelId, Result<WindowBuilder, SourceError>>,
-    model: ModelId,
-    add: impl FnOnce(&mut WindowBuilder) -> Result<(), SourceError>,
-) {
-    if let Some(slot) = builders.get_mut(&model)
-        && let Ok(builder) = slot
-        && let Err(error) = add(builder)
-    {
-        *slot = Err(error);
     }
 }

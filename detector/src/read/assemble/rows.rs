@@ -1,18 +1,17 @@
 //! Rows that windows are built of, as the store and a recording give them. Texts are numbers of
 //! [`Texts`](crate::interner::Texts): there are few of them, and many rows.
 
-use epwatch_proto::SparseHistogram;
-use epwatch_stats::Moments;
-
 use crate::cohort::Installation;
 use crate::interner::TextId;
 use crate::placement::NodeCounts;
+
+use super::sum::SeriesSum;
 
 /// App, environment, model.
 pub(in crate::read) type ModelId = (TextId, TextId, TextId);
 
 /// The version that a cohort's devices ran, and where: what their votes of one input shape are told apart by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(in crate::read) struct CohortPlacement {
     pub(in crate::read) version: TextId,
     pub(in crate::read) chipset: TextId,
@@ -36,7 +35,7 @@ pub(in crate::read) struct SessionRow {
 }
 
 /// The placement of a session, as far as [`CohortPlacement`] does not hold it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(in crate::read) struct PlacedSession {
     pub(in crate::read) runtime: TextId,
     pub(in crate::read) fingerprint_exact: u64,
@@ -44,23 +43,15 @@ pub(in crate::read) struct PlacedSession {
     pub(in crate::read) reasons: Vec<TextId>,
 }
 
-/// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
-/// one receive time.
-pub(in crate::read) type SeriesOrder = (i64, u64, u64, u64);
-
 /// The clean runs of a series of a session that votes.
 #[derive(Debug)]
 pub(in crate::read) struct SeriesRow {
     pub(in crate::read) installation: Installation,
     pub(in crate::read) ran: CohortPlacement,
     pub(in crate::read) shape_key: TextId,
-    pub(in crate::read) device_model: TextId,
-    pub(in crate::read) histogram: SparseHistogram,
-    /// Empty if the report's sums cannot be.
-    pub(in crate::read) moments: Moments,
-    pub(in crate::read) earlier: EarlierSelf,
+    pub(in crate::read) runs: SeriesSum,
     /// The latest series says what the device was used to.
-    pub(in crate::read) order: SeriesOrder,
+    pub(in crate::read) earlier: EarlierSelf,
 }
 
 /// A device's earlier latency, as a series reports it.

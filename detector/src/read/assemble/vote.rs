@@ -1,6 +1,5 @@
 //! A vote while its rows are coming: its sums, and its device's earlier latency.
 
-use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::{HistogramError, Moments, SparseHistogram};
 
 use crate::interner::{TextId, Texts};
@@ -9,18 +8,13 @@ use crate::window::{
     histogram_of,
 };
 
-use super::rows::{EarlierSelf, SeriesOrder, SeriesRow};
+use super::rows::{EarlierSelf, SeriesRow};
+use super::sum::SeriesSum;
 
 /// A vote whose series are still coming.
 pub(super) struct Adding {
-    pub(super) histogram: Counted,
-    /// Of the only series: most devices report once in a window.
-    moments: Moments,
-    /// Of each, where there are several: sums of fractions depend on the order, and blocks come in any.
-    of_each: Vec<(SeriesOrder, Moments)>,
+    pub(super) runs: SeriesSum,
     /// Of the latest series.
-    pub(super) order: SeriesOrder,
-    pub(super) device_model: TextId,
     earlier: EarlierSelf,
 }
 
@@ -39,25 +33,16 @@ pub(super) struct Unfinished {
 impl Adding {
     pub(super) fn of(row: SeriesRow) -> Self {
         Self {
-            histogram: row.histogram,
-            moments: row.moments,
-            of_each: Vec::new(),
-            order: row.order,
-            device_model: row.device_model,
+            runs: row.runs,
             earlier: row.earlier,
         }
     }
 
     pub(super) fn add(&mut self, row: SeriesRow) {
-        if self.of_each.is_empty() {
-            self.of_each.push((self.order, self.moments));
-        }
-        self.of_each.push((row.order, row.moments));
-        self.histogram.merge(&row.histogram);
-        if self.order < row.order {
-            (self.order, self.device_model) = (row.order, row.device_model);
+        if self.runs.order < row.runs.order {
             self.earlier = row.earlier;
         }
+        self.runs.add(row.runs);
     }
 
     /// Takes quantiles, or waits for earlier windows if there are too few runs.
@@ -66,27 +51,22 @@ impl Adding {
         version: TextId,
         texts: &Texts,
     ) -> Result<Result<VoteLatency, Unfinished>, HistogramError> {
-        let histogram = histogram_of(self.histogram.buckets())?;
-        if !self.of_each.is_empty() {
-            // Those of one session are in the order of its report.
-            self.of_each.sort_by_key(|(order, _)| *order);
-            let parts = self.of_each.iter();
-            self.moments = parts.fold(Moments::default(), |sum, (_, part)| sum.merged(part));
-        }
-        if self.moments.n() != histogram.n() {
+        let histogram = histogram_of(self.runs.histogram.buckets())?;
+        let mut moments = self.runs.moments();
+        if moments.n() != histogram.n() {
             // Some series reported sums that cannot be.
-            self.moments = histogram.estimated_moments().unwrap_or_default();
+            moments = histogram.estimated_moments().unwrap_or_default();
         }
         let earlier_self = earlier_self(self.earlier, version, texts);
         if histogram.n() >= MIN_RUNS_HIGH {
-            let latency = VoteLatency::from_sums(&histogram, self.moments, earlier_self);
+            let latency = VoteLatency::from_sums(&histogram, moments, earlier_self);
             return Ok(Ok(latency));
         }
         let known = earlier_self.as_ref().ok();
         let own = known.and_then(|earlier| AgainstSelf::counted(&histogram, earlier));
         Ok(Err(Unfinished {
             histogram,
-            moments: self.moments,
+            moments,
             earlier_self,
             own_against_self: own.map(Box::new),
         }))

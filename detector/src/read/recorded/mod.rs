@@ -7,12 +7,10 @@
 mod intake;
 mod packed;
 mod reader;
-mod sums;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::Moments;
 
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
@@ -22,15 +20,14 @@ use crate::placement::NodeCounts;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
 use super::assemble::{
-    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesOrder, SeriesRow, SessionRow,
-    WindowBuilders,
+    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesOrder, SeriesRow, SeriesSum,
+    SessionRow, WindowBuilders,
 };
 use super::census::Census;
 use super::cpu_nodes::NodesRow;
 use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary};
-use sums::Sum;
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
@@ -151,28 +148,22 @@ impl Recording {
                 is_unproven: seen.is_unproven,
                 is_directed: place.is_directed,
             };
-            builders.add_session(model, row);
+            builders.add(model, |builder, texts| builder.add_session(row, texts));
         }
         for series in record.series_between(span.start_s(), span.end_s()) {
-            let mut histogram = Counted::default();
-            series.add_to(&mut histogram);
-            let moments = Moments::from_parts(series.n, series.sum_us, series.m2_us2);
             let known = series.baselines.as_deref();
             let row = SeriesRow {
                 installation: self.devices[series.device as usize],
                 ran: self.ran(series),
                 shape_key: series.shape,
-                device_model: series.device_model,
-                histogram,
-                moments: moments.unwrap_or_default(),
+                runs: series.runs(),
                 earlier: EarlierSelf {
                     previous: known.and_then(|known| known.previous),
                     runtime: known.and_then(|known| known.runtime),
                     absence: series.absence,
                 },
-                order: series.order,
             };
-            builders.add_series(model, row);
+            builders.add(model, |builder, _| builder.add_series(row));
         }
     }
 
@@ -191,13 +182,12 @@ impl Recording {
         }
         runs.retain(|_, n| *n < MIN_RUNS_HIGH);
         let length = (span.end_s() - span.start_s()).max(1);
-        let mut sums: BTreeMap<i64, HashMap<VoteId, Sum<'_>>> = BTreeMap::new();
+        let mut sums: BTreeMap<i64, HashMap<VoteId, SeriesSum>> = BTreeMap::new();
         for row in record.series_between(span.earliest_s(), span.start_s()) {
             let id = vote_id(row);
             if runs.contains_key(&id) {
                 let windows_back = (span.start_s() - 1 - row.bucket).div_euclid(length);
-                let window = sums.entry(windows_back).or_default();
-                window.entry(id).or_default().add(row);
+                row.runs().add_to(sums.entry(windows_back).or_default(), id);
             }
         }
         let model = builders.texts.model(model);
@@ -208,8 +198,8 @@ impl Recording {
             if *used <= MAX_EARLIER_WINDOWS {
                 let (device, ran, shape) = id;
                 let vote = (self.devices[device as usize], ran, shape);
-                let histogram = histogram_of(sum.histogram.buckets());
-                builders.add_earlier(model, vote, (histogram, Some(sum.moments())));
+                let runs = (histogram_of(sum.histogram.buckets()), Some(sum.moments()));
+                builders.add(model, |builder, _| builder.add_earlier(vote, runs));
             }
         }
     }
@@ -218,15 +208,33 @@ impl Recording {
         self.places[series.place as usize].ran
     }
 
-    fn is_of(&self, series: &Series, (_, version, chipset): &VersionOnChipset) -> bool {
-        let ran = self.ran(series);
-        **self.texts.get(ran.version) == **version && **self.texts.get(ran.chipset) == **chipset
+    /// Returns the clean series of a version on a chipset in a span of seconds.
+    fn series_of<'a>(
+        &'a self,
+        (model, version, chipset): &VersionOnChipset,
+        (from_s, to_s): (i64, i64),
+    ) -> impl Iterator<Item = &'a Series> {
+        let record = self.models.get(model);
+        let series = record.map_or(&[][..], |record| record.series_between(from_s, to_s));
+        let is = |id, name: &str| &**self.texts.get(id) == name;
+        series.iter().filter(move |series| {
+            let ran = self.ran(series);
+            is(ran.version, version) && is(ran.chipset, chipset)
+        })
     }
 }
 
 impl ModelRecord {
     fn series_between(&self, from_s: i64, to_s: i64) -> &[Series] {
         between(&self.series, |series| series.bucket, from_s, to_s)
+    }
+}
+
+impl Series {
+    fn runs(&self) -> SeriesSum {
+        let moments = Moments::from_parts(self.n, self.sum_us, self.m2_us2);
+        let histogram = packed::unpack(&self.histogram);
+        SeriesSum::of(histogram, moments, self.order, self.device_model)
     }
 }
 

@@ -16,8 +16,7 @@ pub(super) fn pack(histogram: &SparseHistogram) -> Box<[u8]> {
     bytes.into_boxed_slice()
 }
 
-/// Adds a packed histogram to another.
-pub(super) fn add(mut bytes: &[u8], to: &mut SparseHistogram) {
+pub(super) fn unpack(mut bytes: &[u8]) -> SparseHistogram {
     // A bucket takes two bytes at the least.
     let room = bytes.len() / 2;
     let (mut indices, mut counts) = (Vec::with_capacity(room), Vec::with_capacity(room));
@@ -28,13 +27,8 @@ pub(super) fn add(mut bytes: &[u8], to: &mut SparseHistogram) {
         indices.push(index);
         counts.push(varint::take(&mut bytes));
     }
-    let unpacked = SparseHistogram::from_parts(indices, counts)
-        .expect("only histograms that were valid are packed");
-    if to.is_empty() {
-        *to = unpacked;
-    } else {
-        to.merge(&unpacked);
-    }
+    SparseHistogram::from_parts(indices, counts)
+        .expect("only histograms that were valid are packed")
 }
 
 #[cfg(test)]
@@ -51,9 +45,7 @@ mod tests {
             for (value, n) in values {
                 histogram.record_n(value, n);
             }
-            let mut back = SparseHistogram::default();
-            add(&pack(&histogram), &mut back);
-            prop_assert_eq!(back, histogram);
+            prop_assert_eq!(unpack(&pack(&histogram)), histogram);
         }
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::cohort::{ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::interner::TextId;
-use crate::read::assemble::WindowBuilders;
+use crate::read::assemble::{SeriesSum, WindowBuilders};
 use crate::read::certified::Certified;
 use crate::read::cpu_nodes::unexpected;
 use crate::read::error::SourceError;
@@ -21,8 +21,7 @@ use crate::read::span::{PastSpan, Span};
 use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 
-use super::Recording;
-use super::sums::Sum;
+use super::{Recording, packed};
 
 impl ReportReader for Arc<Recording> {
     fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
@@ -64,17 +63,13 @@ impl ReportReader for Arc<Recording> {
     fn histograms<'a>(
         &'a self,
         cohort: &'a VersionOnChipset,
-        (from_s, to_s): (i64, i64),
+        span_s: (i64, i64),
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
         Box::pin(async move {
-            let Some(record) = self.models.get(&cohort.0) else {
-                return Ok(Vec::new());
-            };
             let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
-            for row in record.series_between(from_s, to_s) {
-                if self.is_of(row, cohort) {
-                    row.add_to(merged.entry(self.texts.get(row.shape)).or_default());
-                }
+            for series in self.series_of(cohort, span_s) {
+                let counts = merged.entry(self.texts.get(series.shape)).or_default();
+                counts.merge(&packed::unpack(&series.histogram));
             }
             let histograms = merged.into_iter().map(|(shape, counts)| {
                 let histogram = histogram_of(counts.buckets());
@@ -93,18 +88,13 @@ impl ReportReader for Arc<Recording> {
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
         Box::pin(async move {
-            let (from_s, to_s) = span.before(asked.until);
             let mut selves = HashMap::default();
             for cohort in wanted {
                 let (model, version, _) = cohort;
-                let Some(record) = self.models.get(model) else {
-                    continue;
-                };
-                let mut sums: HashMap<(u32, TextId), Sum<'_>> = HashMap::default();
-                for row in record.series_between(from_s, to_s) {
-                    if self.is_of(row, cohort) {
-                        sums.entry((row.device, row.shape)).or_default().add(row);
-                    }
+                let mut sums: HashMap<(u32, TextId), SeriesSum> = HashMap::default();
+                for series in self.series_of(cohort, span.before(asked.until)) {
+                    let of_device = (series.device, series.shape);
+                    series.runs().add_to(&mut sums, of_device);
                 }
                 let mut builder = SelvesBuilder::default();
                 for ((device, shape), mut sum) in sums {
@@ -112,7 +102,7 @@ impl ReportReader for Arc<Recording> {
                     let runs = DeviceSums {
                         model_version: version,
                         installation: self.devices[device as usize],
-                        device_model: self.texts.get(sum.device_model()),
+                        device_model: self.texts.get(sum.device_model),
                         shape_key: self.texts.get(shape),
                         histogram: histogram.map_err(SourceError::histogram(model))?,
                         moments: Some(sum.moments()),

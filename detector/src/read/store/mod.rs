@@ -38,7 +38,7 @@ pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
 use history::HeldHistory;
 use nodes::HeldNodes;
-use queries::{CERTIFIED, LATENCY_BEFORE, NODES, of_clean_series};
+use queries::{CERTIFIED, NODES, latency_before, of_clean_series};
 
 /// A clone for one evaluation shares all but `counted`.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl ReportReader for StoreReader {
         span_s: (i64, i64),
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
         let app = [(&*model.app_id, &*model.environment)];
-        let query = self.counted.query(LATENCY_BEFORE);
+        let query = self.counted.query(&latency_before());
         let query = of_clean_series(query, &app, span_s, (1, 0));
         let query = query.bind(&model.model_id).bind(version).bind(chipset);
         Box::pin(async move {

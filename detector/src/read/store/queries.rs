@@ -24,29 +24,42 @@ pub(super) fn hist_scheme() -> &'static str {
 /// Clean series that vote, of some apps, with what is asked of them here: `device_series_v1` unfolds every
 /// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span,
 /// its start, slices, slice.
-macro_rules! clean_series {
-    () => {
-        "(
-            SELECT app_id, environment, bucket, received_at, stream_id, chipset, firmware, device_model,
-                installation, session_uid[at] AS session_uid, session_model_id[at] AS model_id,
-                session_model_version[at] AS model_version, session_graph_kind[at] AS graph_kind,
-                session_placement_source[at] AS placement_source,
-                session_fingerprint_algorithm[at] AS fingerprint_algorithm,
-                session_fingerprint_normalised[at] AS fingerprint_normalised,
-                shape_key, hist_bucket, hist_count, n, sum_us, m2_us2
-            FROM counted_reports_v1
-            ARRAY JOIN series_session AS at, series_is_clean AS is_clean,
-                series_hist_scheme AS hist_scheme, series_shape_key AS shape_key,
-                series_hist_bucket AS hist_bucket, series_hist_count AS hist_count, series_n AS n,
-                series_sum_us AS sum_us, series_m2_us2 AS m2_us2
-            WHERE is_clean AND hist_scheme = ? AND session_requests_npu[at]
-                AND session_directive_id[at] = '' AND NOT (is_late OR is_unproven)
-                AND (app_id, environment) IN ?
-                AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
-                AND sipHash64(installation) % ? = ?
-        )"
-    };
-}
+const CLEAN_SERIES: &str = "(
+    SELECT app_id, environment, bucket, received_at, stream_id, chipset, firmware, device_model,
+        installation, session_uid[at] AS session_uid, session_model_id[at] AS model_id,
+        session_model_version[at] AS model_version, session_graph_kind[at] AS graph_kind,
+        session_placement_source[at] AS placement_source,
+        session_fingerprint_algorithm[at] AS fingerprint_algorithm,
+        session_fingerprint_normalised[at] AS fingerprint_normalised,
+        shape_key, hist_bucket, hist_count, n, sum_us, m2_us2
+    FROM counted_reports_v1
+    ARRAY JOIN series_session AS at, series_is_clean AS is_clean,
+        series_hist_scheme AS hist_scheme, series_shape_key AS shape_key,
+        series_hist_bucket AS hist_bucket, series_hist_count AS hist_count, series_n AS n,
+        series_sum_us AS sum_us, series_m2_us2 AS m2_us2
+    WHERE is_clean AND hist_scheme = ? AND session_requests_npu[at]
+        AND session_directive_id[at] = '' AND NOT (is_late OR is_unproven)
+        AND (app_id, environment) IN ?
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+        AND sipHash64(installation) % ? = ?
+)";
+
+/// Sums over clean series `s`.
+const SUMMED: &str = "
+    sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged, sum(s.n) AS runs, sum(s.sum_us) AS total,
+    greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n) - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations";
+
+/// Those sums as rows have them.
+const SUMS: &str = "mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count, runs AS n,
+    total AS sum_us, deviations AS m2_us2";
+
+/// What votes are told apart by.
+const VOTE_KEY: &str =
+    "app_id, environment, model_id, model_version, chipset, firmware, installation,
+    graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
+
+/// Versions on chipsets, in the order of [`CohortNames`].
+const COHORT: &str = "app_id, environment, model_id, model_version, chipset";
 
 /// Binds what clean series are asked for: apps, span in seconds, and which slice of how many.
 pub(super) fn of_clean_series(
@@ -63,79 +76,47 @@ pub(super) fn of_clean_series(
 /// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. Whole
 /// windows: how often a device reports within one must change nothing. Binds: start of the window, its
 /// length, clean series before the window, those of the window.
-pub(super) const EARLIER: &str = concat!(
-    "
-    SELECT app_id, environment, model_id, model_version, chipset, firmware, installation,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
-        mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
-        runs AS n, total AS sum_us, deviations AS m2_us2
-    FROM (
-        SELECT intDiv(? - 1 - toUnixTimestamp(bucket), ?) AS windows_back, app_id, environment, model_id,
-            model_version, chipset, firmware, installation,
-            graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key,
-            sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
-            sum(s.n) AS runs, sum(s.sum_us) AS total,
-            greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
-                - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
-        FROM ",
-    clean_series!(),
-    " AS s
-        WHERE (app_id, environment, model_id, installation, model_version, chipset, firmware,
-                graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
-                shape_key) IN (
-                SELECT app_id, environment, model_id, installation, model_version, chipset, firmware,
-                    graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
-                    shape_key
-                FROM ",
-    clean_series!(),
-    " AS t
-                GROUP BY app_id, environment, model_id, installation, model_version, chipset, firmware,
-                    graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised,
-                    shape_key
-                HAVING sum(t.n) < 20)
-        GROUP BY windows_back, app_id, environment, model_id, model_version, chipset, firmware,
-            installation, graph_kind, placement_source, fingerprint_algorithm,
-            fingerprint_normalised, shape_key
+pub(super) fn earlier() -> String {
+    format!(
+        "SELECT {VOTE_KEY}, {SUMS}
+        FROM (
+            SELECT intDiv(? - 1 - toUnixTimestamp(bucket), ?) AS windows_back, {VOTE_KEY}, {SUMMED}
+            FROM {CLEAN_SERIES} AS s
+            WHERE ({VOTE_KEY}) IN (
+                SELECT {VOTE_KEY} FROM {CLEAN_SERIES} AS t GROUP BY {VOTE_KEY} HAVING sum(t.n) < 20)
+            GROUP BY windows_back, {VOTE_KEY}
+        )
+        ORDER BY windows_back
+        LIMIT 20 BY {VOTE_KEY}"
     )
-    ORDER BY windows_back
-    LIMIT 20 BY app_id, environment, model_id, installation, model_version, chipset, firmware,
-        graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key"
-);
+}
 
 /// Merged clean histograms before the window. Binds: clean series, model, version, chipset.
-pub(super) const LATENCY_BEFORE: &str = concat!(
-    "
-    SELECT shape_key, mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count
-    FROM (
-        SELECT shape_key, sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged
-        FROM ",
-    clean_series!(),
-    " AS s
-        WHERE model_id = ? AND model_version = ? AND chipset = ?
-        GROUP BY shape_key
-    )"
-);
+pub(super) fn latency_before() -> String {
+    format!(
+        "SELECT shape_key, mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count
+        FROM (
+            SELECT shape_key, sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged
+            FROM {CLEAN_SERIES} AS s
+            WHERE model_id = ? AND model_version = ? AND chipset = ?
+            GROUP BY shape_key
+        )"
+    )
+}
 
 /// What each device of some versions on chipsets did before the window. Binds: clean series, versions.
-pub(super) const SELVES_BEFORE: &str = concat!(
-    "
-    SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, installation, device_model, shape_key,
-        mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count,
-        runs AS n, total AS sum_us, deviations AS m2_us2
-    FROM (
-        SELECT app_id, environment, model_id, model_version, chipset, installation, shape_key,
-            argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model,
-            sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged,
-            sum(s.n) AS runs, sum(s.sum_us) AS total,
-            greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n)
-                - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations
-        FROM ",
-    clean_series!(),
-    " AS s
-        WHERE (app_id, environment, model_id, model_version, chipset) IN ?
-        GROUP BY app_id, environment, model_id, model_version, chipset, installation, shape_key
-    )"
-);
+pub(super) fn selves_before() -> String {
+    format!(
+        "SELECT ({COHORT}) AS cohort, installation, device_model, shape_key, {SUMS}
+        FROM (
+            SELECT {COHORT}, installation, shape_key,
+                argMax(s.device_model, (s.received_at, s.stream_id, s.session_uid)) AS device_model, {SUMMED}
+            FROM {CLEAN_SERIES} AS s
+            WHERE ({COHORT}) IN ?
+            GROUP BY {COHORT}, installation, shape_key
+        )"
+    )
+}
 
 /// Nodes behind fingerprints. Binds: model, version, fingerprints.
 pub(super) const NODES: &str = "

@@ -11,7 +11,7 @@ use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
 use crate::placement::NodeCounts;
 use crate::read::assemble::{
-    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesRow, SessionRow,
+    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum, SessionRow,
     WindowBuilders,
 };
 
@@ -158,7 +158,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                 is_unproven,
                 is_directed,
             };
-            builders.add_session(model, row);
+            builders.add(model, |builder, texts| builder.add_session(row, texts));
             if !session.requests_npu || is_directed {
                 continue;
             }
@@ -167,26 +167,20 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                 let [shape_key, previous, absence] =
                     cache.ids(HEAD_TEXTS + SESSION_TEXTS, one.texts(), texts);
                 let moments = Moments::from_parts(one.n, one.sum_us, one.m2_us2);
+                let received_ms = head.received_at.0;
+                let order = (received_ms, head.stream_id, head.sequence, session.uid);
                 let row = SeriesRow {
                     installation,
                     ran,
                     shape_key,
-                    device_model,
-                    histogram: one.histogram()?,
-                    moments: moments.unwrap_or_default(),
+                    runs: SeriesSum::of(one.histogram()?, moments, order, device_model),
                     earlier: EarlierSelf {
                         previous: one.previous().map(|numbers| (previous, numbers)),
                         runtime: one.earlier(),
                         absence,
                     },
-                    order: (
-                        head.received_at.0,
-                        head.stream_id,
-                        head.sequence,
-                        session.uid,
-                    ),
                 };
-                builders.add_series(model, row);
+                builders.add(model, |builder, _| builder.add_series(row));
             }
         }
     }

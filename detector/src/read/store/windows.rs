@@ -18,7 +18,7 @@ use crate::read::span::Span;
 use crate::window::histogram_of;
 
 use super::deduplicated::Counted;
-use super::queries::{CohortNames, EARLIER, SELVES_BEFORE, cohort_of, of_clean_series};
+use super::queries::{CohortNames, cohort_of, earlier, of_clean_series, selves_before};
 use super::reports;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
@@ -66,7 +66,8 @@ impl EarlierRow<'_> {
         let vote = (self.installation, ran, texts.id(self.shape_key));
         let counts = self.hist_bucket.into_iter().zip(self.hist_count);
         let moments = Moments::from_parts(self.n, self.sum_us, self.m2_us2);
-        builders.add_earlier(model, vote, (histogram_of(counts), moments));
+        let runs = (histogram_of(counts), moments);
+        builders.add(model, |builder, _| builder.add_earlier(vote, runs));
     }
 }
 
@@ -121,7 +122,7 @@ impl Counted {
             reports::read(&block, builders).map_err(failed(what))?;
         }
         if builders.end_votes() {
-            let query = self.query(EARLIER).bind(from).bind(to - from);
+            let query = self.query(&earlier()).bind(from).bind(to - from);
             let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
             let query = of_clean_series(query, apps, (from, to), slice);
             let what = "earlier runs";
@@ -150,7 +151,7 @@ impl Counted {
         let slices = asked.votes.div_ceil(MAX_SUMS).max(1);
         let before = span.before(asked.until);
         for slice in 0..slices {
-            let query = self.query(SELVES_BEFORE);
+            let query = self.query(&selves_before());
             let query = of_clean_series(query, &apps, before, (slices, slice));
             let mut rows = query
                 .bind(&keys)

@@ -1,0 +1,105 @@
+//! Clean runs of one device, added: histograms bucket by bucket, moments by Chan's formula.
+
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::Moments;
+
+use crate::hash::HashMap;
+use crate::interner::TextId;
+
+/// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
+/// one receive time.
+pub(in crate::read) type SeriesOrder = (i64, u64, u64, u64);
+
+/// Runs of a series, or of several.
+#[derive(Debug)]
+pub(in crate::read) struct SeriesSum {
+    pub(in crate::read) histogram: SparseHistogram,
+    /// Of the only series: most devices report once in a window.
+    moments: Moments,
+    /// Of each, where there are several: sums of fractions depend on the order, and series come in any.
+    of_each: Vec<(SeriesOrder, Moments)>,
+    /// Of the latest series.
+    pub(in crate::read) order: SeriesOrder,
+    /// Of the latest series.
+    pub(in crate::read) device_model: TextId,
+}
+
+impl SeriesSum {
+    /// Begins with one series; `moments` are empty if its sums cannot be.
+    pub(in crate::read) fn of(
+        histogram: SparseHistogram,
+        moments: Option<Moments>,
+        order: SeriesOrder,
+        device_model: TextId,
+    ) -> Self {
+        Self {
+            histogram,
+            moments: moments.unwrap_or_default(),
+            of_each: Vec::new(),
+            order,
+            device_model,
+        }
+    }
+
+    /// Adds another series.
+    pub(in crate::read) fn add(&mut self, series: Self) {
+        if self.of_each.is_empty() {
+            self.of_each.push((self.order, self.moments));
+        }
+        self.of_each.push((series.order, series.moments));
+        self.histogram.merge(&series.histogram);
+        if self.order < series.order {
+            (self.order, self.device_model) = (series.order, series.device_model);
+        }
+    }
+
+    /// Adds another series to the sum of its key.
+    pub(in crate::read) fn add_to<K: Eq + Hash>(self, sums: &mut HashMap<K, Self>, key: K) {
+        match sums.entry(key) {
+            Entry::Occupied(slot) => slot.into_mut().add(self),
+            Entry::Vacant(slot) => drop(slot.insert(self)),
+        }
+    }
+
+    /// Returns the moments, merged in the order of the series; those of one session are in that of its report.
+    pub(in crate::read) fn moments(&mut self) -> Moments {
+        self.of_each.sort_by_key(|(order, _)| *order);
+        let parts = self.of_each.iter().map(|(_, part)| part);
+        let merged = parts.copied().reduce(|sum, part| sum.merged(&part));
+        merged.unwrap_or(self.moments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interner::Texts;
+
+    /// Blocks of an answer come in any order, and 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
+    #[test]
+    fn a_sum_is_the_same_in_whichever_order_series_come() {
+        let mut texts = Texts::default();
+        let names = ["first", "second", "third"].map(|name| texts.id(name));
+        let sum_of = |order: [usize; 3]| {
+            let series = order.map(|one| {
+                let sum_us = 0.1 * (one + 1) as f64;
+                let moments = Moments::from_parts(30, sum_us, sum_us / 3.0);
+                let order = (5, 6, one as u64, 8);
+                SeriesSum::of(SparseHistogram::default(), moments, order, names[one])
+            });
+            let mut series = series.into_iter();
+            let mut sum = series.next().unwrap();
+            series.for_each(|one| sum.add(one));
+            let moments = sum.moments();
+            let bits = (moments.sum().to_bits(), moments.m2().to_bits());
+            (sum.device_model, moments.n(), bits)
+        };
+        let expected = sum_of([0, 1, 2]);
+        assert_eq!((expected.0, expected.1), (names[2], 90));
+        assert_eq!(sum_of([2, 1, 0]), expected);
+        assert_eq!(sum_of([1, 2, 0]), expected);
+    }
+}
