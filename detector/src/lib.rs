@@ -20,7 +20,6 @@ mod hash;
 pub mod incident;
 mod incident_set;
 mod interner;
-mod judged;
 mod lease;
 mod metrics;
 mod names;
@@ -42,6 +41,7 @@ mod varint;
 pub mod verdict;
 mod verdict_store;
 pub mod window;
+mod window_schedule;
 
 pub use base_rates::BaseRates;
 pub use baseline::{Baseline, Origin, PlacementReference};

@@ -17,7 +17,6 @@ use crate::config::DetectorConfig;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::incident::Incident;
 use crate::incident_set::IncidentSet;
-use crate::judged::Judged;
 use crate::lease::{Lease, LeaseState, lost};
 use crate::metrics::{Delivery, Metrics};
 use crate::notify::{Deliveries, Heartbeat, Notifier, deliver};
@@ -25,6 +24,7 @@ use crate::pinned_references::PinnedReferences;
 use crate::standing_alerts;
 use crate::verdict::CohortVerdict;
 use crate::verdict_store::{StoredState, VerdictStore};
+use crate::window_schedule::WindowSchedule;
 
 /// Capacity of the queue of deliveries. A notifier blocks when it is full, so none is lost.
 const MAX_WAITING_DELIVERIES: usize = 1024;
@@ -48,7 +48,7 @@ pub(crate) struct Leader {
     clock: Arc<dyn Clock>,
     published: Published,
     heartbeat: Option<Arc<Heartbeat>>,
-    judged: Judged,
+    schedule: WindowSchedule,
     /// How often the next window was judged in part.
     n_retries: u32,
     /// Time of the incident state stored last. It grows with each state, because the store orders them by it.
@@ -83,7 +83,7 @@ impl Leader {
             clock,
             published,
             heartbeat: heartbeat.map(Arc::new),
-            judged: Judged::default(),
+            schedule: WindowSchedule::default(),
             n_retries: 0,
             changed_at: Timestamp::UNIX_EPOCH,
             cancel,
@@ -108,7 +108,7 @@ impl Leader {
         let names = notifiers
             .iter()
             .map(|n| (n.name().to_owned(), n.audience()));
-        self.judged = Judged::until(stored.judged_until);
+        self.schedule = WindowSchedule::until(stored.judged_until);
         self.changed_at = stored.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
         let names = names.collect::<BTreeMap<_, _>>();
         self.incident_set = IncidentSet::new(names, stored.incidents);
@@ -218,12 +218,12 @@ impl Leader {
         let Some(end) = complete_until(self.clock.now(), &self.config) else {
             return true;
         };
-        for end in self.judged.to_judge(end, &self.config) {
+        for end in self.schedule.to_judge(end, &self.config) {
             let may_judge = self.lease.state() == LeaseState::Leads && !self.cancel.is_cancelled();
             if !may_judge || !self.judge(end).await {
                 return false;
             }
-            self.judged.note(end);
+            self.schedule.note(end);
             // Only a prefetch: the evaluation queries again if it failed.
             if let Err(error) = self.evaluator.look_ahead(end + self.config.step.0).await {
                 warn("earlier windows were not read ahead", &error);

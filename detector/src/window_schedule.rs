@@ -10,9 +10,9 @@ const MAX_REMEMBERED: usize = 96;
 
 /// Ends of the windows that were judged last, in the order of judging.
 #[derive(Debug, Default)]
-pub(crate) struct Judged(Vec<Timestamp>);
+pub(crate) struct WindowSchedule(Vec<Timestamp>);
 
-impl Judged {
+impl WindowSchedule {
     /// Goes on after a window that another detector judged.
     pub(crate) fn until(end: Option<Timestamp>) -> Self {
         Self(end.into_iter().collect())
@@ -79,10 +79,10 @@ mod tests {
     /// Windows of 3 s; ends that were judged, the latest now, and what is to be judged.
     #[track_caller]
     fn check(judged: &[i64], latest: i64, expected: &[i64]) {
-        let mut told = Judged::default();
-        judged.iter().for_each(|end| told.note(at(*end)));
+        let mut schedule = WindowSchedule::default();
+        judged.iter().for_each(|end| schedule.note(at(*end)));
         let config = DetectorConfig::for_demo();
-        let ends = told.to_judge(at(latest), &config);
+        let ends = schedule.to_judge(at(latest), &config);
         let expected: Vec<Timestamp> = expected.iter().map(|end| at(*end)).collect();
         assert_eq!(ends, expected);
     }
@@ -93,7 +93,7 @@ mod tests {
         check(&[10], 11, &[11]);
         check(&[10], 18, &[13, 16, 18]);
         check(&[10], 10, &[]);
-        let long = Judged::until(Some(at(10)));
+        let long = WindowSchedule::until(Some(at(10)));
         let config = DetectorConfig::for_demo();
         assert_eq!(long.to_judge(at(100_000), &config).len(), 200);
     }
