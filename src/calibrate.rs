@@ -3,9 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use epwatch_detector::replay;
 
-use crate::{output, replay as command};
+use crate::{
+    output::{self, No},
+    replay as command,
+};
 
 /// Learns how often healthy devices of a fleet look slow or misplaced, from a period without faults.
 ///
@@ -27,8 +31,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (source, options, is_whole) = args.over.prepared(false)?;
     let replayed = replay::replay(source, &options, &mut |_| Ok(())).await?;
     let Some(rates) = replayed.rates else {
-        output::line("fewer than seven windows: the built-in rates stay; give a longer period")?;
-        return Ok(ExitCode::from(output::NO));
+        let why = "fewer than seven windows: the built-in rates stay; give a longer period";
+        bail!(No(why.to_owned()));
     };
     rates.write(&args.out)?;
     if args.json {

@@ -65,12 +65,15 @@ pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
 }
 
 fn say(error: &anyhow::Error) {
-    let mut text = format!("epwatch: {error}");
-    for cause in error.chain().skip(1) {
-        text.push_str(&format!("\n  because: {cause}"));
-    }
     // A closed stderr leaves nothing to do.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "epwatch: {}", in_words(error));
+}
+
+/// Returns the error and its causes, without those that repeat the text before them.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut lines: Vec<String> = error.chain().map(ToString::to_string).collect();
+    lines.dedup();
+    lines.join("\n  because: ")
 }
 
 /// Standard output. Drops bytes whose reader is gone: they are of no use, and a server must not end.
@@ -110,4 +113,19 @@ pub(crate) fn notice(text: impl std::fmt::Display) {
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(document)?;
     Ok(line(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let error = anyhow::anyhow!("refused").context("tcp").context("tcp");
+        let error = error.context("failed to upload");
+        assert_eq!(
+            in_words(&error),
+            "failed to upload\n  because: tcp\n  because: refused"
+        );
+    }
 }

@@ -57,6 +57,24 @@ FROM directives
 ORDER BY published_at
 LIMIT 1 BY id;
 
+-- Devices that a collector process sent a directive to: totals since it started, replaced as they grow.
+CREATE TABLE IF NOT EXISTS directive_deliveries ${on_cluster} (
+    directive_id String,
+    collector_id UInt64,
+    started_at DateTime64(3, 'UTC'),
+    devices UInt64
+) ENGINE = ${replicated}ReplacingMergeTree(devices)
+ORDER BY (directive_id, collector_id, started_at)
+TTL toDateTime(started_at) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Devices that each directive was sent to. A device that reports to two collectors before it has the directive, or that
+-- refuses the directive and reports again after a collector's restart, counts twice.
+CREATE OR REPLACE VIEW directive_deliveries_v1 ${on_cluster} AS
+SELECT directive_id, sum(devices) AS devices_sent
+FROM directive_deliveries FINAL
+GROUP BY directive_id;
+
 -- MACs per node of model files. App and environment are those of the key, or `*` if the key proves none.
 CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
     app_id LowCardinality(String),

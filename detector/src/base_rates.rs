@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use epwatch_server::replace_file;
+use epwatch_server::replace_readable_file;
 use serde::{Deserialize, Serialize};
 
 use crate::signals::SignalId;
@@ -112,7 +112,8 @@ impl BaseRates {
     /// The file could not be written.
     pub fn write(&self, path: &Path) -> Result<(), BaseRatesError> {
         let text = serde_json::to_string_pretty(self).expect("rates have text keys only");
-        replace_file(path, (text + "\n").as_bytes()).map_err(|source| BaseRatesError::Io {
+        let bytes = (text + "\n").into_bytes();
+        replace_readable_file(path, &bytes).map_err(|source| BaseRatesError::Io {
             what: "write",
             path: path.to_owned(),
             source,

@@ -68,7 +68,9 @@ fn is_old(path: &Path) -> bool {
 /// Notes in a data folder that its backup was made. A failure only makes the metric older.
 pub(super) fn note(data_dir: &Path, taken_at_ms: u64) {
     let path = data_dir.join(LATEST);
-    let noted = epwatch_server::replace_file(&path, (taken_at_ms / 1_000).to_string().as_bytes());
+    let seconds = (taken_at_ms / 1_000).to_string();
+    // Root makes the backup, and the server of another user reads the time.
+    let noted = epwatch_server::replace_readable_file(&path, seconds.as_bytes());
     if let Err(error) = noted {
         tracing::warn!(%error, path = %path.display(), "failed to note the time of the backup for the metrics");
     }

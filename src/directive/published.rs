@@ -1,7 +1,11 @@
 //! `publish`, `list` and `revoke`, which work on the store. They need write access to it, which an app key does not
 //! give.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use anyhow::bail;
 use epwatch_collector::directives::store::{self, DirectiveError, PublishedDirective};
@@ -38,7 +42,11 @@ pub(super) struct PublishArgs {
     json: bool,
 }
 
-/// Lists published directives, the latest first, with the devices that each fits.
+/// Lists published directives, the latest first, with the devices that each fits and what became of it there.
+///
+/// Counts: devices of the last day that it fits; devices that collectors sent it to; devices of the last day that made a
+/// session by it; devices that refused directives since it was published, by reason. Devices do not report which
+/// directive they refused.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -96,8 +104,38 @@ struct ListedDocument {
     published_at: String,
     /// Devices of the last day with a session in its scope.
     devices: u64,
-    /// Those of them with a session that it changed; `null` for sampling and intervals, which change none.
+    /// Devices that a collector sent it to since it was published.
+    sent: u64,
+    /// Devices of the last day with a session that it changed; `null` for sampling and intervals, which change none.
     obeyed: Option<u64>,
+    /// Devices of its scope that refused directives, this one or another, since it was published and in the last day.
+    refused: BTreeMap<String, u64>,
+}
+
+impl ListedDocument {
+    fn line(&self) -> String {
+        let mut line = format!(
+            "{:8} {}; fits {} devices of the last day, sent to {}",
+            self.state,
+            self.document.line(),
+            self.devices,
+            self.sent
+        );
+        if let Some(obeyed) = self.obeyed {
+            line += &format!(", obeyed by {obeyed}");
+        }
+        if !self.refused.is_empty() {
+            let reasons = self.refused.iter();
+            let reasons: Vec<String> = reasons
+                .map(|(reason, devices)| format!("{devices} {reason}"))
+                .collect();
+            line += &format!(
+                "; devices there that refused directives since: {}",
+                reasons.join(", ")
+            );
+        }
+        line
+    }
 }
 
 fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
@@ -170,7 +208,8 @@ fn state(published: &PublishedDirective, now_ms: i64) -> &'static str {
 pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let client = client(&args.store)?;
     let now_ms = now_unix_ms();
-    let obeyed = reach::obeyed(&client).await?;
+    let counted = reach::Counted::fetch(&client).await?;
+    let of = |counts: &HashMap<String, u64>, id: &str| counts.get(id).copied().unwrap_or(0);
     let mut directives = Vec::new();
     for published in &store::list(&client).await? {
         let (directive, state) = (&published.directive, state(published, now_ms));
@@ -187,7 +226,10 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
             published_at: jiff::Timestamp::from_millisecond(published.published_at_unix_ms)
                 .map_or_else(|_| String::new(), |at| at.to_string()),
             devices: reach::fitting(&client, &directive.scope).await?,
-            obeyed: changes_sessions.then(|| obeyed.get(&directive.id).copied().unwrap_or(0)),
+            sent: of(&counted.sent, &directive.id),
+            obeyed: changes_sessions.then(|| of(&counted.obeyed, &directive.id)),
+            refused: reach::refused(&client, &directive.scope, published.published_at_unix_ms)
+                .await?,
         });
     }
     if args.json {
@@ -198,16 +240,7 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         output::line("no directive is live")?;
     }
     for listed in &directives {
-        let obeyed = listed
-            .obeyed
-            .map(|devices| format!(", obeyed by {devices}"));
-        output::line(format_args!(
-            "{:8} {}; fits {} devices of the last day{}",
-            listed.state,
-            listed.document.line(),
-            listed.devices,
-            obeyed.unwrap_or_default()
-        ))?;
+        output::line(listed.line())?;
     }
     Ok(ExitCode::SUCCESS)
 }

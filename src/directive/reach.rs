@@ -1,9 +1,10 @@
-//! Devices that a directive fits, and those that obeyed it, by their reports of the last day.
+//! Devices that a directive fits, and what became of it there: collectors count to how many it was sent, reports of the
+//! last day show which obeyed or refused.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Context;
-use clickhouse::Client;
+use clickhouse::{Client, query::Query};
 use epwatch_proto::DirectiveScope;
 
 /// An empty field of the scope matches everything.
@@ -21,22 +22,75 @@ SELECT toString(directive_id) AS id, toUInt64(uniq(installation)) AS devices FRO
 WHERE received_at >= now() - INTERVAL 1 DAY AND directive_id != ''
 GROUP BY directive_id";
 
-/// Returns how many devices of the last day have a session that the scope fits.
-pub(super) async fn fitting(client: &Client, scope: &DirectiveScope) -> anyhow::Result<u64> {
-    let query = client
-        .query(FITTING)
+const SENT: &str = "SELECT toString(directive_id) AS id, toUInt64(devices_sent) AS devices FROM directive_deliveries_v1";
+
+/// Reports name no directive that was refused, only how many and why.
+const REFUSED: &str = "
+SELECT toString(reason) AS reason, toUInt64(uniq(installation)) AS devices
+FROM counted_reports_v1
+ARRAY JOIN mapKeys(health_directives_refused) AS reason, mapValues(health_directives_refused) AS n_refused
+WHERE received_at >= now() - INTERVAL 1 DAY
+  AND received_at >= fromUnixTimestamp64Milli({since_ms: Int64}, 'UTC')
+  AND n_refused > 0
+  AND ({app: String} = '' OR app_id = {app: String})
+  AND ({chipset: String} = '' OR chipset = {chipset: String})
+  AND ({firmware: String} = '' OR firmware = {firmware: String})
+  AND arrayExists(
+        (model, version) -> ({model: String} = '' OR model = {model: String})
+            AND ({version: String} = '' OR version = {version: String}),
+        session_model_id, session_model_version)
+GROUP BY reason";
+
+/// What became of the published directives, by id.
+pub(super) struct Counted {
+    pub(super) sent: HashMap<String, u64>,
+    /// Devices of the last day with a session that the directive changed.
+    pub(super) obeyed: HashMap<String, u64>,
+}
+
+impl Counted {
+    pub(super) async fn fetch(client: &Client) -> anyhow::Result<Self> {
+        let sent = by_id(client, SENT).await;
+        let obeyed = by_id(client, OBEYED).await;
+        Ok(Self {
+            sent: sent.context("failed to count the devices that directives were sent to")?,
+            obeyed: obeyed.context("failed to count the devices that obeyed a directive")?,
+        })
+    }
+}
+
+async fn by_id(
+    client: &Client,
+    sql: &str,
+) -> Result<HashMap<String, u64>, clickhouse::error::Error> {
+    let rows = client.query(sql).fetch_all::<(String, u64)>().await?;
+    Ok(rows.into_iter().collect())
+}
+
+fn scoped(client: &Client, sql: &str, scope: &DirectiveScope) -> Query {
+    client
+        .query(sql)
         .param("app", &scope.app_id)
         .param("model", &scope.model_id)
         .param("version", &scope.model_version)
         .param("chipset", &scope.chipset)
-        .param("firmware", &scope.vendor_fingerprint_hash);
-    let devices = query.fetch_one().await;
+        .param("firmware", &scope.vendor_fingerprint_hash)
+}
+
+/// Returns how many devices of the last day have a session that the scope fits.
+pub(super) async fn fitting(client: &Client, scope: &DirectiveScope) -> anyhow::Result<u64> {
+    let devices = scoped(client, FITTING, scope).fetch_one().await;
     devices.context("failed to count the devices that the directive fits")
 }
 
-/// Returns how many devices of the last day had a session that a directive changed, by the directive's id.
-pub(super) async fn obeyed(client: &Client) -> anyhow::Result<HashMap<String, u64>> {
-    let rows = client.query(OBEYED).fetch_all::<(String, u64)>().await;
-    let rows = rows.context("failed to count the devices that obeyed a directive")?;
+/// Returns how many devices of the scope refused directives since then, at most for a day, by reason.
+pub(super) async fn refused(
+    client: &Client,
+    scope: &DirectiveScope,
+    since_unix_ms: i64,
+) -> anyhow::Result<BTreeMap<String, u64>> {
+    let query = scoped(client, REFUSED, scope).param("since_ms", since_unix_ms);
+    let rows = query.fetch_all::<(String, u64)>().await;
+    let rows = rows.context("failed to count the devices that refused directives")?;
     Ok(rows.into_iter().collect())
 }

@@ -136,6 +136,7 @@ impl OnChipset {
         let share =
             |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{:.1} %", 100.0 * s));
         let npu = self.placed.eps.get(QNN_EP);
+        let cpu = self.placed.eps.get(CPU_EP);
         let on_cpu = self.placed.cpu_nodes.len();
         let edges = self
             .placed
@@ -148,7 +149,8 @@ impl OnChipset {
             npu.and_then(|npu| npu.partitions).unwrap_or(0).to_string(),
             match npu {
                 Some(npu) => share(npu.macs_share),
-                None => "-".to_owned(),
+                // An EP without a node has no entry.
+                None => share(cpu.and_then(|cpu| cpu.macs_share).map(|_| 0.0)),
             },
             match edges {
                 0 => on_cpu.to_string(),

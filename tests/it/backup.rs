@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashSet,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     time::SystemTime,
@@ -277,6 +278,9 @@ async fn backups_of_a_timer_replace_each_other_and_their_age_is_watched() {
     assert_eq!(left, [Path::new(second["backup"].as_str().unwrap())]);
     let taken_at = second["taken_at_ms"].as_u64().unwrap() / 1_000;
     assert_eq!(latest().await, taken_at);
+    // With the units root makes backups, and the server runs as another user.
+    let noted = std::fs::metadata(data.join("last-backup")).unwrap();
+    assert_eq!(noted.permissions().mode() & 0o777, 0o644);
 
     let wrong = dir.path().join("wrong");
     std::fs::write(&wrong, "no deletions").unwrap();

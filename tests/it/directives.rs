@@ -1,20 +1,35 @@
 //! `epwatch directive` and `epwatch collector key`, as an operator runs them, up to the device that receives the
 //! directive.
 
+use std::time::Duration;
+
 use epwatch_collector::{Collector, config::AppKeyConfig};
-use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
+use epwatch_engines::{Engine, ensure};
+use epwatch_proto::{
+    Placement, ReasonCode, SessionOptions,
+    placement::QNN_EP,
+    unhex,
+    v1::{self, collector_service_client::CollectorServiceClient},
+};
+use epwatch_sdk::{ModelInfo, SdkConfig, SimulatedSession, Watch, runtime, simulated_device};
 use epwatch_server::Period;
+use ort::session::Session;
 use prost::Message;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Store, check_fails, epwatch, json, until};
+use crate::support::{Running, Store, check_fails, check_succeeds, epwatch, json, server, until};
 
 const APP: &str = "com.example.camera";
 
 /// A directive for the model on one chipset.
 const MAKE: &str =
     "directive make --npu-off --for 7d --app com.example.camera --model detector --chipset SM8650";
+
+const MODEL_FILE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/fixtures/models/mlp.fp32.onnx"
+);
 
 /// Returns an upload of a report of the model. The report is malformed, but has a directive's scope.
 fn upload(held: &[&str]) -> v1::UploadRequest {
@@ -211,5 +226,106 @@ async fn publish_and_list_count_the_devices() {
         (&listed[0]["devices"], &listed[0]["obeyed"]),
         (&1.into(), &1.into())
     );
+    assert_eq!(listed[0]["sent"], 0, "no collector runs");
     store.engine.stop().await;
+}
+
+/// A device with the SDK, whose model runs on an SM8650.
+struct Device {
+    watch: Watch,
+    session: SimulatedSession,
+    _dir: tempfile::TempDir,
+}
+
+impl Device {
+    fn start(endpoint: &str, key_id: &str, public_key: [u8; 32]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = SdkConfig::builder(APP, endpoint, "demo-key", dir.path())
+            .with_device(simulated_device("SM8650"))
+            .with_directive_key(key_id, public_key);
+        let watch = Watch::start(config.build().unwrap()).unwrap();
+        let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
+        let session = watch.simulated_session(model(), placement, SessionOptions::default());
+        Self {
+            watch,
+            session,
+            _dir: dir,
+        }
+    }
+
+    /// Sends a report.
+    fn report(&self) {
+        self.session.run(|| ());
+        self.watch.flush(PATIENCE).unwrap();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn model() -> ModelInfo {
+    ModelInfo::new("detector", "7").unwrap()
+}
+
+/// The order to leave the NPU is sent once to each device, one obeys, the other has another operator's key.
+#[tokio::test(flavor = "multi_thread")]
+async fn list_counts_to_whom_a_directive_was_sent_and_what_they_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut command = server("serve", &data);
+    command
+        .env("EPWATCH_COLLECTOR__REFRESH", "50ms")
+        .env("EPWATCH_COLLECTOR__BATCH__PERIOD", "50ms");
+    let (_serve, started) = Running::start(&mut command);
+    let endpoint = started["endpoint"].as_str().unwrap();
+    let run = |words: &str| {
+        let mut command = epwatch(words);
+        command.current_dir(dir.path());
+        command
+    };
+    let at = format!("--data-dir {}", data.display());
+    let made = json(&mut run("directive keygen --out ops.pem"));
+    let public_key = unhex(made["public_key"].as_str().unwrap()).unwrap();
+    let public_key: [u8; 32] = public_key.try_into().unwrap();
+    let key_id = made["key_id"].as_str().unwrap();
+    json(&mut run(&format!(
+        "{MAKE} --id off --key ops.pem --out off.signed"
+    )));
+    json(&mut run(&format!(
+        "directive publish off.signed --anyway {at}"
+    )));
+
+    let obeying = Device::start(endpoint, key_id, public_key);
+    let refusing = Device::start(endpoint, "another", [7; 32]);
+    let listed = || json(&mut run(&format!("directive list {at}")))["directives"][0].clone();
+    until("it is sent to both", async || {
+        obeying.report();
+        refusing.report();
+        listed()["sent"] == 2
+    })
+    .await;
+    let plan = obeying.watch.plan_within(&model(), PATIENCE);
+    assert_eq!(plan.directive_id(), Some("off"));
+    assert_eq!(listed()["obeyed"], 0, "no session was made since");
+
+    let library = ensure(Engine::OnnxRuntime).unwrap().ort_library();
+    let environment = runtime::load(library).unwrap().build().unwrap();
+    let made = obeying
+        .watch
+        .session(model(), Session::builder(&environment).unwrap())
+        .requesting([QNN_EP])
+        .with_plan(&plan)
+        .commit_from_file(MODEL_FILE)
+        .unwrap();
+    until("obeyed and refused are in the store", async || {
+        obeying.report();
+        refusing.report();
+        let listed = listed();
+        listed["obeyed"] == 1 && listed["refused"] == serde_json::json!({"unknown_key": 1})
+    })
+    .await;
+    drop(made);
+    let line = check_succeeds(&mut run(&format!("directive list {at}")));
+    let expected = "fits 2 devices of the last day, sent to 2, obeyed by 1; devices there that refused directives since: \
+                    1 unknown_key";
+    assert!(line.contains(expected), "{line}");
 }

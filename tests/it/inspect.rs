@@ -163,6 +163,9 @@ fn macs_are_counted_from_the_model() {
         &chipsets("e_mixed.q8head32", "SM8635")[0]["eps"]["CPUExecutionProvider"]["macs_share"];
     assert!((share.as_f64().unwrap() - 0.2743).abs() < 1e-4, "{share}");
 
+    let none_on_npu = check_succeeds(&mut inspect("d_mlp.fp32", "--soc SM8635"));
+    assert!(none_on_npu.contains(" 0.0 % "), "{none_on_npu}");
+
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.json");
     let words = format!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     examples::service,
-    support::{Running, check_fails, check_succeeds, docs, epwatch, json, server, tls},
+    support::{Running, check_ends, check_fails, check_succeeds, docs, epwatch, json, server, tls},
 };
 
 #[test]
@@ -227,4 +227,8 @@ fn a_detector_says_that_it_leads_and_replay_finds_its_store() {
     assert!(lines.any(|line| line.contains(leads)), "{leads}");
     let replayed = check_succeeds(&mut replay());
     assert!(replayed.contains("0 cohort windows"), "{replayed}");
+    let mut calibrate = epwatch("detector calibrate --json");
+    let (stdout, stderr) = check_ends(calibrate.current_dir(dir.path()), 1);
+    assert_eq!(stdout, "", "a document that is no rates");
+    assert!(stderr.contains("fewer than seven windows"), "{stderr}");
 }

@@ -14,14 +14,19 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
-/// Logs a warning if other users of the machine can read the secret in the file of a config key.
+/// Logs a warning if every user of the machine can read the secret in the file of a config key, or its group can change
+/// it. A group that reads it is the way to give it to a service whose user is made at each start.
 pub fn warn_of_readers(path: &Path, key: &str) {
     let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode());
-    if mode & 0o077 != 0 {
+    if is_open_to_others(mode) {
         let mode = format!("{:04o}", mode & 0o7777);
         let path = path.display();
-        tracing::warn!(%path, mode, key, "others can use the secret in this file: chmod 600 it");
+        tracing::warn!(%path, mode, key, "others can use the secret in this file: chmod 640 or 600 it");
     }
+}
+
+fn is_open_to_others(mode: u32) -> bool {
+    mode & 0o027 != 0
 }
 
 /// Replaces a file, with mode 0600: readers see the old content or the new one, also after a power cut.
@@ -31,10 +36,24 @@ pub fn warn_of_readers(path: &Path, key: &str) {
 /// # Errors
 /// The folder cannot be written; the old content is still there.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_with_mode(path, content, 0o600)
+}
+
+/// Replaces a file without secrets as [`replace_file`] does, with mode 0644 whatever the umask: root writes it for a server
+/// that runs as another user.
+///
+/// # Errors
+/// The folder cannot be written; the old content is still there.
+pub fn replace_readable_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_with_mode(path, content, 0o644)
+}
+
+fn replace_with_mode(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let temporary = path.with_added_extension("tmp");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&temporary)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
@@ -46,6 +65,20 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_may_be_read_by_its_group_alone() {
+        for (mode, expected) in [
+            (0o600, false),
+            // The key of the certificate in docs/operations.md.
+            (0o640, false),
+            (0o644, true),
+            (0o660, true),
+            (0o604, true),
+        ] {
+            assert_eq!(is_open_to_others(0o100_000 | mode), expected, "{mode:o}");
+        }
+    }
 
     #[test]
     fn content_is_replaced_and_nothing_is_left_over() {

@@ -9,6 +9,8 @@ use crate::ingest::auth::Scope;
 /// The fields of a report that scopes name; prost skips all others, above all series and placements.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ReportHead {
+    #[prost(message, optional, tag = "1")]
+    key: Option<KeyHead>,
     #[prost(message, optional, tag = "8")]
     app: Option<v1::App>,
     #[prost(message, optional, tag = "9")]
@@ -17,6 +19,12 @@ struct ReportHead {
     sessions: Vec<SessionHead>,
     #[prost(message, repeated, tag = "15")]
     start_failures: Vec<v1::StartFailure>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct KeyHead {
+    #[prost(bytes = "bytes", tag = "1")]
+    installation: Bytes,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -36,14 +44,19 @@ struct ReporterFacts {
     models: Vec<(String, String)>,
 }
 
-/// The distinct facts of a call's reports, mostly one.
+pub(super) type InstallationBytes = [u8; 16];
+
+/// The distinct facts and installations of a call's reports, mostly one of each.
 #[derive(Debug, Default)]
-pub(super) struct Reporter(Vec<ReporterFacts>);
+pub(super) struct Reporter {
+    facts: Vec<ReporterFacts>,
+    pub(super) installations: Vec<InstallationBytes>,
+}
 
 impl Reporter {
     /// Skips reports that are unreadable or beyond the key's scope.
     pub(super) fn read(scope: &Scope, reports: &[Bytes]) -> Self {
-        let mut known: Vec<ReporterFacts> = Vec::new();
+        let mut known = Self::default();
         for bytes in reports {
             let Ok(report) = ReportHead::decode(bytes.clone()) else {
                 continue;
@@ -69,23 +82,29 @@ impl Reporter {
                 firmware: device.vendor_fingerprint_hash,
                 models,
             };
-            if !known.contains(&facts) {
-                known.push(facts);
+            if !known.facts.contains(&facts) {
+                known.facts.push(facts);
+            }
+            let installation = report.key.unwrap_or_default().installation;
+            if let Ok(installation) = InstallationBytes::try_from(&*installation)
+                && !known.installations.contains(&installation)
+            {
+                known.installations.push(installation);
             }
         }
-        Self(known)
+        known
     }
 
     /// True if one report matches every field of the scope.
     pub(super) fn is_meant(&self, scope: &DirectiveScope) -> bool {
         let is_meant = |facts: &ReporterFacts| facts.is_on(scope) && facts.runs(scope);
-        self.0.iter().any(is_meant)
+        self.facts.iter().any(is_meant)
     }
 
     /// True if app and device match, without regard to models: a revocation must reach a device that has not loaded
     /// the model since.
     pub(super) fn may_hold(&self, scope: &DirectiveScope) -> bool {
-        self.0.iter().any(|facts| facts.is_on(scope))
+        self.facts.iter().any(|facts| facts.is_on(scope))
     }
 }
 

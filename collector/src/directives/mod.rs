@@ -2,9 +2,10 @@
 //! signing key, so it can neither make nor change one.
 //!
 //! [`store`] reads and writes the table, for the collector and the command. Every upload is matched against
-//! `DirectiveBook`.
+//! `DirectiveBook`, which counts the devices that each directive was sent to.
 
 mod matching;
+mod sent;
 pub mod store;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use self::matching::Reporter;
+use self::sent::{Counter, SentCounts};
 use self::store::PublishedDirective;
 use crate::ingest::auth::Scope;
 use crate::parts::Parts;
@@ -31,6 +33,7 @@ pub(crate) struct DirectiveBook {
     live: RwLock<Arc<Vec<PublishedDirective>>>,
     /// Saves the matching while there are none, which is nearly always.
     has_any: AtomicBool,
+    sent: SentCounts,
 }
 
 impl DirectiveBook {
@@ -66,7 +69,8 @@ impl DirectiveBook {
             )
         };
         let mut room = MAX_ANSWER_BYTES;
-        live.iter()
+        let chosen: Vec<&PublishedDirective> = live
+            .iter()
             .filter(|live| live.directive.expires_unix_ms > now_ms)
             .filter(is_meant)
             .filter(|live| !held.contains(&live.directive.id))
@@ -78,19 +82,38 @@ impl DirectiveBook {
                 fits
             })
             .take(MAX_DIRECTIVES)
-            .map(|live| v1::SignedDirective::from(&live.signed))
-            .collect()
+            .collect();
+        let ids = chosen.iter().map(|live| live.directive.id.as_str());
+        self.sent.note(&reporter.installations, ids);
+        let signed = chosen.iter().map(|live| &live.signed);
+        signed.map(v1::SignedDirective::from).collect()
+    }
+
+    async fn write_sent(&self, parts: &Parts, counter: Counter) {
+        match self.sent.write(&parts.sink, counter).await {
+            Ok(()) => {
+                let live = self.live.read().clone();
+                self.sent
+                    .keep(|id| live.iter().any(|live| live.directive.id == id));
+            }
+            Err(error) => note_failure(&parts.metrics, "directives", &error),
+        }
     }
 }
 
-/// Reloads published directives every `refresh` until `stop` is cancelled.
+/// Reloads published directives and writes how many devices they were sent to, every `refresh` until `stop` is cancelled
+/// and once after that.
 pub(crate) async fn keep_fresh(
     parts: Arc<Parts>,
     book: Arc<DirectiveBook>,
     stop: CancellationToken,
 ) {
     let metrics = &parts.metrics;
-    loop {
+    let counter = Counter {
+        collector_id: parts.collector_id(),
+        started_at_ms: parts.now_ms(),
+    };
+    while !stop.is_cancelled() {
         tokio::select! {
             loaded = store::live(&parts.sink, parts.now_ms()) => match loaded {
                 Ok(live) => {
@@ -99,13 +122,15 @@ pub(crate) async fn keep_fresh(
                 }
                 Err(error) => note_failure(metrics, "directives", &error),
             },
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => {}
         }
+        book.write_sent(&parts, counter).await;
         tokio::select! {
             () = tokio::time::sleep(parts.config.refresh.0) => {}
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => {}
         }
     }
+    book.write_sent(&parts, counter).await;
 }
 
 #[cfg(test)]
