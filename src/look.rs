@@ -9,6 +9,7 @@ use std::{
 use epwatch_page::{DevicesQuery, ShellAnswer, ShellError, ShellPage};
 
 use crate::{
+    incident_order::{self, Order},
     output::{self, No, WrongUse},
     store_args::StoreArgs,
 };
@@ -39,9 +40,12 @@ pub(crate) struct StatusArgs {
     environment: Option<String>,
 }
 
-/// Lists incidents, or prints one: what to do, why, which devices, since when.
+/// Lists incidents, prints one (what to do, why, which devices, since when), or orders something of one.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct IncidentArgs {
+    #[command(subcommand)]
+    order: Option<Order>,
     #[command(flatten)]
     shared: Shared,
     /// The incident's id; without it all open ones and those of the last 30 days are listed.
@@ -96,6 +100,9 @@ pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) async fn incident(args: IncidentArgs) -> anyhow::Result<ExitCode> {
+    if let Some(order) = args.order {
+        return incident_order::run(order).await;
+    }
     let question = match args.id {
         Some(id) => ShellPage::Incident { id },
         None => ShellPage::Incidents { app: args.app },

@@ -15,6 +15,7 @@ mod engines;
 mod environment;
 mod folder_lock;
 mod gate;
+mod incident_order;
 mod inspect;
 mod ledger;
 mod load;

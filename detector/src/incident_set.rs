@@ -1,12 +1,12 @@
-//! The incidents of a detector: open ones, closed ones with notifications outstanding, and which of them are
-//! not stored yet.
+//! The incidents of a detector: open ones, closed ones with notifications outstanding or a fault that an order holds
+//! quiet, and which of them are not stored yet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::incident::{Incident, IncidentKey, State, advance};
+use crate::incident::{Incident, IncidentKey, Order, State, advance, quieted};
 use crate::notify::Audience;
 use crate::verdict::CohortVerdict;
 
@@ -14,7 +14,7 @@ use crate::verdict::CohortVerdict;
 #[derive(Debug, Default)]
 pub(crate) struct IncidentSet {
     open: BTreeMap<IncidentKey, Incident>,
-    /// Over, but not delivered to every notifier.
+    /// Over, but not delivered to every notifier, or held by an order.
     closed: Vec<Incident>,
     /// Changed since they were stored, by id.
     unsaved: BTreeMap<String, Incident>,
@@ -35,7 +35,7 @@ impl IncidentSet {
                 set.closed.push(incident);
             }
         }
-        set.drop_delivered();
+        set.drop_done();
         set
     }
 
@@ -46,7 +46,12 @@ impl IncidentSet {
         forget_after: Duration,
         now: Timestamp,
     ) {
-        for changed in advance(&mut self.open, verdicts, forget_after, now) {
+        let held = self.closed.iter_mut().filter(|incident| incident.is_held());
+        let (verdicts, changed) = quieted(held, verdicts, forget_after);
+        for incident in changed {
+            self.unsaved.insert(incident.id.clone(), incident);
+        }
+        for changed in advance(&mut self.open, &verdicts, forget_after, now) {
             if !changed.state.is_open() {
                 self.open.remove(&changed.key);
                 if changed.state == State::Resolved {
@@ -55,6 +60,59 @@ impl IncidentSet {
             }
             self.unsaved.insert(changed.id.clone(), changed);
         }
+        self.drop_done();
+    }
+
+    /// Returns the ids of the incidents that orders may be about, each with the number of its last order.
+    pub(crate) fn to_be_ordered(&self) -> BTreeMap<String, u64> {
+        self.in_mind()
+            .map(|incident| (incident.id.clone(), incident.orders.last))
+            .collect()
+    }
+
+    /// Ends mutes whose time has come, and does what people ordered, by the numbers. Returns whether anything changed.
+    pub(crate) fn obey(&mut self, orders: &[(String, Order)], now: Timestamp) -> bool {
+        let mut changed = false;
+        for incident in self.open.values_mut() {
+            if incident.expire_mute(now) {
+                changed = true;
+                self.unsaved.insert(incident.id.clone(), incident.clone());
+            }
+        }
+        for (id, order) in orders {
+            let Some(mut incident) = self.take(id) else {
+                continue;
+            };
+            if incident.orders.last < order.n {
+                changed = true;
+                let is_succeeded = self.open.contains_key(&incident.key);
+                let done = incident.obey(order, is_succeeded, now);
+                let (order, n) = (order.kind.as_str(), order.n);
+                match done {
+                    Ok(()) => tracing::info!(incident = id, order, n, "an order is obeyed"),
+                    Err(why) => {
+                        tracing::warn!(incident = id, order, n, %why, "an order changes nothing");
+                    }
+                }
+                self.unsaved.insert(incident.id.clone(), incident.clone());
+            }
+            if incident.state.is_open() {
+                self.open.insert(incident.key.clone(), incident);
+            } else {
+                self.closed.push(incident);
+            }
+        }
+        self.drop_done();
+        changed
+    }
+
+    fn take(&mut self, id: &str) -> Option<Incident> {
+        let open = self.open.values().find(|incident| incident.id == id);
+        if let Some(key) = open.map(|incident| incident.key.clone()) {
+            return self.open.remove(&key);
+        }
+        let at = self.closed.iter().position(|incident| incident.id == id)?;
+        Some(self.closed.remove(at))
     }
 
     /// Records that a notifier delivered an incident up to `news`.
@@ -65,7 +123,7 @@ impl IncidentSet {
         };
         incident.delivered.insert(notifier.to_owned(), news);
         self.unsaved.insert(incident.id.clone(), incident.clone());
-        self.drop_delivered();
+        self.drop_done();
     }
 
     /// Sets the hash of the model's file of an open incident.
@@ -77,13 +135,15 @@ impl IncidentSet {
         self.unsaved.insert(incident.id.clone(), incident.clone());
     }
 
-    /// Returns the incidents that notifiers act on: open ones, and closed ones with news to deliver.
+    /// Returns the incidents that notifiers act on: open ones, closed ones with news to deliver, and held ones.
     pub(crate) fn snapshot(&self) -> Vec<Incident> {
         self.open.values().chain(&self.closed).cloned().collect()
     }
 
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Incident> {
-        self.open.values()
+    /// Returns open incidents and held ones.
+    pub(crate) fn in_mind(&self) -> impl Iterator<Item = &Incident> {
+        let held = self.closed.iter().filter(|incident| incident.is_held());
+        self.open.values().chain(held)
     }
 
     pub(crate) fn n_open(&self) -> usize {
@@ -104,12 +164,14 @@ impl IncidentSet {
         }
     }
 
-    fn drop_delivered(&mut self) {
+    /// Drops incidents that are over, delivered and not held.
+    fn drop_done(&mut self) {
         let notifiers = &self.notifiers;
         self.closed.retain(|incident| {
-            notifiers
-                .iter()
-                .any(|(name, audience)| audience.takes(incident) && incident.has_news_for(name))
+            let mut notifiers = notifiers.iter();
+            incident.is_held()
+                || notifiers
+                    .any(|(name, audience)| audience.takes(incident) && incident.has_news_for(name))
         });
     }
 
@@ -122,3 +184,6 @@ impl IncidentSet {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,13 +24,13 @@ pub struct PinnedReferences {
 }
 
 impl PinnedReferences {
-    /// Collects the references of the incidents that are open.
+    /// Collects the references of the incidents that are open, or that a person ended while their fault lasts.
     #[must_use]
     pub fn of<'a>(incidents: impl IntoIterator<Item = &'a Incident>) -> Self {
         let mut pinned = Self::default();
         let open = incidents.into_iter().filter(|incident| {
             let may_move = matches!(incident.key.cause, Cause::Slower | Cause::NpuStartFailure);
-            may_move && incident.state.is_open()
+            may_move && incident.pins_references()
         });
         for cohort in open.flat_map(|incident| &incident.cohorts) {
             let verdict = &cohort.verdict;

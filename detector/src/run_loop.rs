@@ -1,5 +1,5 @@
 //! The run loop of one detector: gain the lease, wait until a window is complete, judge it, store what was
-//! found, publish the incidents to the notifiers. Only the holder of the lease judges.
+//! found, publish the incidents to the notifiers. Only the holder of the lease judges, and obeys people's orders.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +36,9 @@ const MAX_JUDGE_RETRIES: u32 = 3;
 /// Pause before a window that could not be judged is tried again; shorter if the next one is due before.
 const JUDGE_RETRY_PAUSE: Duration = Duration::from_secs(30);
 
+/// How often people's orders are read.
+const ORDERS_PERIOD: Duration = Duration::from_secs(2);
+
 /// Pause between attempts to read the stored state.
 const READ_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,8 @@ pub(crate) struct Leader {
     schedule: WindowSchedule,
     /// How often the next window was judged in part.
     n_retries: u32,
+    /// Whether the last reading of orders failed.
+    orders_failed: bool,
     /// Time of the incident state stored last. It grows with each state, because the store orders them by it.
     changed_at: Timestamp,
     cancel: CancellationToken,
@@ -85,6 +90,7 @@ impl Leader {
             heartbeat: heartbeat.map(Arc::new),
             schedule: WindowSchedule::default(),
             n_retries: 0,
+            orders_failed: false,
             changed_at: Timestamp::UNIX_EPOCH,
             cancel,
         }
@@ -130,6 +136,8 @@ impl Leader {
         let mut ticks = interval(self.config.step.0);
         // A slow evaluation is followed by one, not by all it missed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut order_ticks = interval(ORDERS_PERIOD);
+        order_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.cancel.cancelled() => break,
@@ -150,6 +158,7 @@ impl Leader {
                         ticks.reset_after(JUDGE_RETRY_PAUSE.min(self.config.step.0));
                     }
                 }
+                _ = order_ticks.tick() => self.obey().await,
                 Some(done) = delivered.recv() => {
                     self.incident_set.delivered(&done.incident_id, &done.notifier, done.news);
                     // One write stores all deliveries that are queued.
@@ -235,7 +244,7 @@ impl Leader {
     /// Judges one window. Returns whether it is done, so that it need not be tried again.
     async fn judge(&mut self, end: Timestamp) -> bool {
         let began = Instant::now();
-        let pinned = PinnedReferences::of(self.incident_set.open());
+        let pinned = PinnedReferences::of(self.incident_set.in_mind());
         let evaluation = self.evaluator.evaluate_beside(end, pinned).await;
         let Evaluation { verdicts, failures } = match evaluation {
             Ok(evaluation) => evaluation,
@@ -295,6 +304,31 @@ impl Leader {
             self.beat();
         }
         is_done
+    }
+
+    /// Does what people ordered of the incidents at hand.
+    async fn obey(&mut self) {
+        if self.lease.state() != LeaseState::Leads {
+            return;
+        }
+        let orders = self.store.orders(&self.incident_set.to_be_ordered()).await;
+        let orders = match orders {
+            Ok(orders) => {
+                self.orders_failed = false;
+                orders
+            }
+            Err(error) => {
+                // One line a failure: orders are read every other second.
+                if !std::mem::replace(&mut self.orders_failed, true) {
+                    warn("orders were not read", &error);
+                }
+                Vec::new()
+            }
+        };
+        if self.incident_set.obey(&orders, self.clock.now()) {
+            self.publish();
+            self.save().await;
+        }
     }
 
     /// Posts the heartbeat in the background: a slow service must not delay a window.

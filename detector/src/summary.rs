@@ -119,6 +119,15 @@ pub struct IncidentSummary {
     pub mitigated_at: Option<String>,
     /// RFC 3339; absent until it is over.
     pub resolved_at: Option<String>,
+    /// The person who works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acknowledged_by: Option<String>,
+    /// RFC 3339; end of a mute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub muted_until: Option<String>,
+    /// The person who ended it, by `resolve` or `accept`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
 }
 
 impl From<&Signal> for SignalSummary {
@@ -170,7 +179,7 @@ impl From<&Incident> for IncidentSummary {
         let lead = incident.lead();
         let statistics = lead.map(|lead| &lead.statistics);
         let (devices_hit, devices_seen) = incident.devices();
-        let model = &incident.key.model;
+        let (model, orders) = (&incident.key.model, &incident.orders);
         IncidentSummary {
             incident: incident.id.clone(),
             state: incident.state,
@@ -196,6 +205,9 @@ impl From<&Incident> for IncidentSummary {
             fired_at: incident.fired_at.map(|at| at.to_string()),
             mitigated_at: incident.mitigated_at.map(|at| at.to_string()),
             resolved_at: incident.resolved_at.map(|at| at.to_string()),
+            acknowledged_by: orders.ack.as_ref().map(|ack| ack.who.clone()),
+            muted_until: orders.muted_until().map(|until| until.to_string()),
+            ended_by: orders.end.as_ref().map(|end| end.who.clone()),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Tables that the detector writes: a row for each judged window, and one for every state of an incident. A
-//! restart reads the latter, so that no notification is repeated or lost.
+//! restart reads the latter, so that no notification is repeated or lost. People's orders are read here too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clickhouse::{Client, Row};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::WindowStatistics;
-use crate::incident::{Incident, IncidentKey, State};
+use crate::incident::{Incident, IncidentKey, Order, OrderKind, State};
 use crate::notify::summary;
 use crate::summary::{IncidentSummary, SignalSummary};
 use crate::verdict::{CohortVerdict, VerdictClass};
@@ -107,10 +107,58 @@ struct DocumentRow {
     document: String,
 }
 
+#[derive(Debug, Row, Deserialize)]
+struct OrderRow {
+    incident_id: String,
+    n: u64,
+    kind: String,
+    who: String,
+    at_ms: i64,
+    until_ms: i64,
+    why: String,
+}
+
+impl OrderRow {
+    /// Returns the order; `None` for one of a newer version.
+    fn order(self) -> Option<(String, Order)> {
+        let kind = OrderKind::ALL
+            .iter()
+            .find(|kind| kind.as_str() == self.kind);
+        let Some(kind) = kind else {
+            let (incident, kind) = (self.incident_id, self.kind);
+            tracing::error!(
+                incident,
+                kind,
+                "an order is of no kind that this detector knows"
+            );
+            return None;
+        };
+        let until = Timestamp::from_millisecond(self.until_ms).ok();
+        let order = Order {
+            n: self.n,
+            kind: *kind,
+            who: self.who,
+            at: Timestamp::from_millisecond(self.at_ms).ok()?,
+            until: until.filter(|_| self.until_ms > 0),
+            why: self.why,
+        };
+        Some((self.incident_id, order))
+    }
+}
+
+/// Orders of the last moment wait: one with the same number may become visible that came before. Authors of orders wait
+/// as long.
+const ORDERS: &str = "
+    SELECT incident_id, order_number AS n, toString(order_kind) AS kind, who, toInt64(toUnixTimestamp64Milli(ordered_at)) AS at_ms,
+        ifNull(toInt64(toUnixTimestamp64Milli(until)), 0) AS until_ms, why
+    FROM incident_orders_v1
+    WHERE has(?, incident_id) AND is_counted AND ordered_at < now64(3) - INTERVAL 300 MILLISECOND
+    ORDER BY incident_id, n LIMIT 10000";
+
 /// The state that a detector starts from.
 #[derive(Debug, Default)]
 pub struct StoredState {
-    /// Open incidents, and closed ones of the last 7 days, which may not be delivered yet.
+    /// Open incidents, closed ones of the last 7 days, which may not be delivered yet, and those that a person ended.
     pub incidents: Vec<Incident>,
     /// Latest change of an incident.
     pub changed_at: Option<Timestamp>,
@@ -181,6 +229,25 @@ impl VerdictStore {
         Ok(known.into_iter().collect())
     }
 
+    /// Returns the orders of these incidents after the given numbers, by number.
+    pub(crate) async fn orders(
+        &self,
+        after: &BTreeMap<String, u64>,
+    ) -> Result<Vec<(String, Order)>, StoreError> {
+        if after.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<&str> = after.keys().map(String::as_str).collect();
+        let rows = self.client.query(ORDERS).bind(ids).fetch_all::<OrderRow>();
+        let rows = rows.await.map_err(failed("read orders"))?.into_iter();
+        let rows = rows.filter(|row| {
+            after
+                .get(&row.incident_id)
+                .is_some_and(|last| row.n > *last)
+        });
+        Ok(rows.filter_map(OrderRow::order).collect())
+    }
+
     /// Returns the SHA-256 in hex of the file that most sessions of a model version loaded since `from`; `None` if
     /// no device sent it.
     pub(crate) async fn model_file(
@@ -217,6 +284,8 @@ impl VerdictStore {
              FROM incidents_v1 \
              WHERE state IN ('pending', 'firing', 'mitigated') \
                 OR (state = 'resolved' AND changed_at > now() - INTERVAL 7 DAY) \
+                OR (state = 'resolved' AND incident_id IN ( \
+                    SELECT incident_id FROM incident_orders_v1 WHERE order_kind IN ('resolve', 'accept'))) \
              ORDER BY incident_id",
         );
         let rows = query

@@ -23,19 +23,19 @@ use crate::{
     support::{Running, epwatch, get, send, until},
 };
 
-const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
+pub(crate) const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";
 
 /// A running Alertmanager.
 #[derive(Debug)]
-struct Alertmanager {
+pub(crate) struct Alertmanager {
     _running: Running,
-    url: String,
+    pub(crate) url: String,
     _dir: TempDir,
 }
 
 impl Alertmanager {
     /// Returns `None` if the user skips it.
-    async fn start(yaml: &str) -> Option<Self> {
+    pub(crate) async fn start(yaml: &str) -> Option<Self> {
         let package = epwatch_runtimes::alertmanager()?;
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
@@ -70,7 +70,7 @@ impl Alertmanager {
     }
 
     /// Waits for the page of the fleet's incident.
-    async fn page(&self) -> Value {
+    pub(crate) async fn page(&self) -> Value {
         until("a page is with Alertmanager", || async {
             self.has("SM8635").await
         })
@@ -105,7 +105,7 @@ impl Alertmanager {
     }
 
     /// Returns the alerts that it holds.
-    async fn alerts(&self) -> Vec<Value> {
+    pub(crate) async fn alerts(&self) -> Vec<Value> {
         let url = format!("{}/api/v2/alerts", self.url);
         serde_json::from_str(&get(&url).await.unwrap().text).unwrap()
     }
@@ -132,7 +132,7 @@ fn with_its_own_share(package: &Package) -> Command {
 }
 
 /// Returns the notifiers of a detector with these Alertmanagers.
-fn notifiers(alertmanager: Vec<AlertmanagerConfig>) -> Vec<Arc<dyn Notifier>> {
+pub(crate) fn notifiers(alertmanager: Vec<AlertmanagerConfig>) -> Vec<Arc<dyn Notifier>> {
     let config = DetectorConfig {
         alertmanager,
         stdout: false,

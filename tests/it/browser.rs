@@ -140,6 +140,13 @@ impl Browser {
         }
     }
 
+    /// Presents a cookie from now on.
+    pub(crate) fn set_cookie(&mut self, url: &str, cookie: &str) {
+        let (name, value) = cookie.split_once('=').unwrap();
+        let set = json!({"url": url, "name": name, "value": value});
+        self.call("Network.setCookie", &set);
+    }
+
     fn open(&mut self, url: &str) {
         self.events.clear();
         let opened = self.call("Page.navigate", &json!({"url": url}));

@@ -22,6 +22,7 @@ mod logs;
 mod metrics;
 mod migrate;
 mod oncall;
+mod orders;
 mod page;
 mod privacy;
 mod schema;

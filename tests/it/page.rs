@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Names that try to leave their place in HTML, a link, SQL or a path.
-const HOSTILE: [&str; 9] = [
+pub(crate) const HOSTILE: [&str; 9] = [
     "\"><script>alert(1)</script>",
     "javascript:alert(1)",
     "../../etc/passwd",
@@ -39,27 +39,27 @@ const HOSTILE: [&str; 9] = [
 ];
 
 /// An answer of the page.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     headers: HeaderMap,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Answer {
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
     }
 
-    fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name).map(|value| value.to_str().unwrap());
         value.unwrap_or_default()
     }
 }
 
 /// A page that a test asks.
-struct Served {
-    server: PageServer,
+pub(crate) struct Served {
+    pub(crate) server: PageServer,
     stop: CancellationToken,
 }
 
@@ -68,7 +68,7 @@ impl Served {
         Self::with(store, PageConfig::default()).await
     }
 
-    async fn with(store: Client, mut config: PageConfig) -> Self {
+    pub(crate) async fn with(store: Client, mut config: PageConfig) -> Self {
         config.listen.set_port(0);
         let stop = CancellationToken::new();
         let server = PageServer::start(&config, store, Box::new(Vec::new), stop.clone());
@@ -78,11 +78,11 @@ impl Served {
         }
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.ask(Method::GET, path, &[], "").await
     }
 
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -106,7 +106,7 @@ impl Served {
         }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.server.stopped().await;
     }
@@ -114,7 +114,7 @@ impl Served {
 
 /// What holds for every page, whatever it shows.
 #[track_caller]
-fn check_page(path: &str, answer: &Answer) {
+pub(crate) fn check_page(path: &str, answer: &Answer) {
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     let text = &answer.text;
     assert!(text.starts_with("<!doctype html>"), "{path}: {text}");
@@ -492,7 +492,7 @@ async fn hostile_names_go_round_through_link_page_and_json() {
     store.engine.stop().await;
 }
 
-fn percent(text: &str) -> String {
+pub(crate) fn percent(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 

@@ -32,6 +32,7 @@ pub const MIGRATIONS: Migrations<'_> = Migrations {
         migration!(7, "0007_ledger"),
         migration!(8, "0008_pages"),
         migration!(9, "0009_grafana"),
+        migration!(10, "0010_orders"),
     ],
 };
 

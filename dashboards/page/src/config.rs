@@ -1,4 +1,4 @@
-//! `[page]`: where the page listens, and who may read it.
+//! `[page]`: where the page listens, who may read it, and who may order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,6 +16,9 @@ pub struct PageConfig {
     pub listen: SocketAddr,
     /// A file with the token that readers present. It gives access to every app.
     pub token_file: Option<PathBuf>,
+    /// A file with the token of those who may also order: acknowledge, mute, resolve, accept, reopen. Without it nobody
+    /// may from the page.
+    pub orders_token_file: Option<PathBuf>,
     /// Names in addition to loopback that a request's `Host` may have.
     pub hosts: Vec<String>,
 }
@@ -25,6 +28,7 @@ impl Default for PageConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 4720)),
             token_file: None,
+            orders_token_file: None,
             hosts: Vec::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! The built-in page: what the store shows of a fleet, in a browser with nothing installed.
 //!
 //! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
-//! `serve`, `demo` and `epwatch page` run it. It never writes to the store, runs at most two queries at once, loads
+//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents. It runs at most two queries at once, loads
 //! nothing from elsewhere, and needs no script. Names of devices' own making reach HTML, links and SQL only by
 //! `text::name` and bound parameters.
 
@@ -9,6 +9,7 @@ mod config;
 mod devices;
 mod histogram;
 mod html;
+mod orders;
 mod plot;
 mod read;
 mod server;
@@ -17,6 +18,7 @@ mod text;
 
 pub use config::PageConfig;
 pub use devices::{DevicesQuery, devices};
+pub use orders::{BadField, NewOrder, OrderError, OrderKind, PlacedOrder, order};
 pub use read::health::{Fact, Facts};
 pub use server::access::TokenError;
 pub use server::{PageError, PageServer};

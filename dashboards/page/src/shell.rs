@@ -11,6 +11,7 @@ use crate::read::cohort::{CohortPage, CohortQuery};
 use crate::read::fleet::{FleetPage, FleetQuery, FleetRow};
 use crate::read::incident::IncidentPage;
 use crate::read::incidents::IncidentsPage;
+use crate::read::orders::OrderRow;
 use crate::read::store::ReadError;
 use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::name::{visible, visible_sentence};
@@ -120,7 +121,7 @@ pub async fn ask(store: Client, question: ShellPage) -> Result<ShellAnswer, Shel
         Page::Cohort(page) => cohort(page),
         Page::Incidents(page) => incidents(page, now),
         Page::Incident(page) => incident(page, now),
-        Page::Ledger(_) | Page::Health(_) => String::new(),
+        Page::Orders(_) | Page::Ledger(_) | Page::Health(_) => String::new(),
     };
     let judged = progress.judged_at.map_or_else(
         || "nothing is judged yet".to_owned(),
@@ -274,6 +275,8 @@ fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
 /// An incident as Markdown, for a terminal and a ticket.
 fn incident(page: &IncidentPage, now: Timestamp) -> String {
     let row = &page.row;
+    let states = [&*row.state].into_iter();
+    let states: Vec<&str> = states.chain(html::states(&page.document)).collect();
     let chipsets: Vec<String> = row.chipsets.iter().map(|name| marked(name)).collect();
     let mut text = format!(
         "# {} {} on {}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
@@ -282,7 +285,7 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
         chipsets.join(", "),
         words::verdict(&row.verdict),
         row.severity,
-        row.state,
+        states.join(", "),
         number::count(row.devices_hit),
         number::count(row.devices_seen),
         number::times(row.latency_ratio),
@@ -325,6 +328,16 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
             number::count(of.numbers.devices_seen)
         );
     }
+    if !page.orders.is_empty() {
+        text.push_str("\n## Orders\n\n");
+        for order in &page.orders {
+            _ = writeln!(
+                text,
+                "- {}",
+                order_line(order, page.document.orders.last, now)
+            );
+        }
+    }
     text.push_str("\n## History\n\n");
     let document = &page.document;
     let times = [
@@ -339,6 +352,21 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
         }
     }
     text
+}
+
+/// An order: when, what, who, why.
+fn order_line(order: &OrderRow, last: u64, now: Timestamp) -> String {
+    let at = order.ordered_at.map_or_else(String::new, |at| ago(at, now));
+    let until = order
+        .until
+        .map_or_else(String::new, |at| format!(" until {at:.0}"));
+    let note = match (order.is_counted, order.n > last) {
+        (false, _) => "; it came second and counts for nothing",
+        (true, true) => "; it waits for the detector",
+        (true, false) => "",
+    };
+    let (who, why) = (marked(&order.who), marked_sentence(&order.why));
+    format!("{at}: {}{until} by {who}: {why}{note}", marked(&order.kind))
 }
 
 /// A name in Markdown: it opens no link, image or element of its own.

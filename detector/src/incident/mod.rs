@@ -3,17 +3,23 @@
 //!
 //! Pure: takes the incidents so far, the verdicts of one window and the time; returns the incidents that
 //! changed. One incident covers a model version and a cause, with its cohorts (chipsets, firmwares) inside.
-//! Each cohort is confirmed and cleared on its own. Two windows count as two only if they share no data.
+//! Each cohort is confirmed and cleared on its own. Two windows count as two only if they share no data. People's orders
+//! change an incident too: [`Incident::obey`].
 
 mod advance;
 mod cohort;
+mod hold;
 mod mitigation;
 mod model;
+mod obey;
+mod order;
 
 pub(crate) use advance::advance;
 pub(crate) use cohort::{CLEAN_WINDOWS, IncidentCohort};
+pub(crate) use hold::quieted;
 pub use model::State;
 pub(crate) use model::{Cause, Headline, Incident, IncidentKey};
+pub(crate) use order::{Order, OrderKind};
 
 #[cfg(test)]
 mod tests;

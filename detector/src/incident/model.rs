@@ -11,6 +11,7 @@ use crate::names::named;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 
 use super::cohort::IncidentCohort;
+use super::order::Orders;
 
 /// The cause of an incident. Classes that may turn into each other have the same cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -168,6 +169,9 @@ pub struct Incident {
     pub news: u64,
     /// The last news that each notifier delivered, by name.
     pub delivered: BTreeMap<String, u64>,
+    /// What people ordered.
+    #[serde(default)]
+    pub orders: Orders,
 }
 
 /// The labels of an incident in notifications.
@@ -224,6 +228,7 @@ impl Incident {
             superseded: None,
             news: 0,
             delivered: BTreeMap::new(),
+            orders: Orders::default(),
         }
     }
 

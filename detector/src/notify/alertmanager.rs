@@ -3,7 +3,8 @@
 //! One alert for each incident, identified by its labels. It is sent again while it fires, with an end `hold_for`
 //! ahead: a detector that is away for hours must not look like a repair. So the detector ends its alerts itself,
 //! those of an earlier run too. When labels change (another severity, more chipsets), the old alert is ended
-//! together with the new one. The watchdog is an alert that fires as long as a detector runs.
+//! together with the new one. The watchdog is an alert that fires as long as a detector runs. A muted incident's alert
+//! goes on under a silence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,9 +24,10 @@ use super::error::NotifyError;
 use super::http::HttpChannel;
 use super::links::Links;
 use super::notifier::{Notification, Notifier};
+use super::silences::Silences;
 use super::standing::{HeldAlert, Labels, StandingAlerts};
 use super::test_page;
-use super::text::{description, summary};
+use super::text::{by, description, summary};
 
 /// The alert that always fires.
 const WATCHDOG: &str = "EpwatchWatchdog";
@@ -41,6 +43,7 @@ const OF_INCIDENTS: &str = r#"incident=~".+""#;
 pub(crate) struct Alertmanager {
     alerts: HttpChannel,
     held: HttpChannel,
+    silences: Silences,
     audience: Audience,
     repeat_every: Duration,
     hold_for: SignedDuration,
@@ -69,6 +72,7 @@ impl Alertmanager {
         let filter: String = form_urlencoded::byte_serialize(OF_INCIDENTS.as_bytes()).collect();
         Ok(Self {
             alerts: HttpChannel::new(name, &endpoint)?,
+            silences: Silences::new(name, &config.url)?,
             held: HttpChannel::new(name, &format!("{endpoint}?filter={filter}"))?,
             audience: config.audience(),
             repeat_every: config.repeat_every.0,
@@ -116,12 +120,16 @@ impl Alertmanager {
         incident: &Incident,
         headline: &Headline,
     ) -> BTreeMap<&'static str, String> {
-        BTreeMap::from([
+        let orders = &incident.orders;
+        let ack = orders.ack.as_ref().map(|ack| ("acknowledged", by(ack)));
+        let mute = orders.mute.as_ref().map(|mute| ("muted", by(mute)));
+        let always = [
             ("summary", summary(incident)),
             ("description", description(incident)),
             ("verdict", headline.class.to_string()),
             ("runbook_url", self.links.runbook_of(incident)),
-        ])
+        ];
+        always.into_iter().chain(ack).chain(mute).collect()
     }
 }
 
@@ -197,7 +205,15 @@ impl Notifier for Alertmanager {
         notification: &'a Notification,
         now: Timestamp,
     ) -> BoxFuture<'a, Result<(), NotifyError>> {
-        async move { self.send(&self.alerts(&notification.incident, now)).await }.boxed()
+        async move {
+            let incident = &notification.incident;
+            self.send(&self.alerts(incident, now)).await?;
+            if incident.orders.was_muted {
+                self.silences.keep(incident, now).await?;
+            }
+            Ok(())
+        }
+        .boxed()
     }
 }
 
@@ -230,6 +246,6 @@ fn later(now: Timestamp, by: SignedDuration) -> Timestamp {
     now.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
-fn rfc3339(time: Timestamp) -> String {
+pub(super) fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }

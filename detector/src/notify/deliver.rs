@@ -95,9 +95,14 @@ impl Round {
         self.done.retain(|id, _| open.contains_key(id.as_str()));
         self.repeats.retain(|id, _| open.contains_key(id.as_str()));
         let audience = self.notifier.audience();
-        let mine = incidents
-            .iter()
-            .filter(|incident| incident.news > 0 && audience.takes(incident));
+        // Alerts that the channel holds go on under a silence; other channels are told when the mute is over.
+        let holds_alerts = self.notifier.standing_alerts().is_some();
+        let is_silent = |incident: &Incident| {
+            !holds_alerts && incident.state.is_open() && incident.orders.is_muted(now)
+        };
+        let mine = incidents.iter().filter(|incident| {
+            incident.news > 0 && audience.takes(incident) && !is_silent(incident)
+        });
         for incident in mine {
             let name = self.notifier.name();
             let stored = incident.delivered.get(name).copied().unwrap_or(0);
@@ -191,7 +196,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::incident::advance;
+    use crate::incident::{Order, OrderKind, State, advance};
     use crate::notify::{NotifyError, Occasion};
     use crate::testing::{Fleet, at, judged, reference};
     use crate::verdict::CohortVerdict;
@@ -231,6 +236,20 @@ mod tests {
         }
     }
 
+    fn round(pager: &Arc<DownForAnHour>) -> (Round, mpsc::Receiver<Delivered>) {
+        let (deliveries, delivered) = mpsc::channel(8);
+        let round = Round {
+            notifier: pager.clone(),
+            deliveries,
+            metrics: Arc::new(Metrics::default()),
+            done: HashMap::new(),
+            repeats: HashMap::new(),
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            pause: None,
+        };
+        (round, delivered)
+    }
+
     /// Time advances only by the pauses that the round returns.
     #[tokio::test]
     async fn a_channel_that_is_down_for_an_hour_gets_the_latest_state_once() {
@@ -250,16 +269,7 @@ mod tests {
         assert_eq!((first[0].news, grown[0].news), (1, 2));
 
         let pager = Arc::new(DownForAnHour::default());
-        let (deliveries, mut delivered) = mpsc::channel(8);
-        let mut round = Round {
-            notifier: pager.clone(),
-            deliveries,
-            metrics: Arc::new(Metrics::default()),
-            done: HashMap::new(),
-            repeats: HashMap::new(),
-            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
-            pause: None,
-        };
+        let (mut round, mut delivered) = round(&pager);
         let mut now = at(0);
         while now < at(2 * 3_600) {
             let current = if now < at(1_800) { &first } else { &grown };
@@ -277,5 +287,46 @@ mod tests {
         let done = delivered.recv().await.unwrap();
         assert_eq!((&done.incident_id, done.news), (&grown[0].id, 2));
         assert!(delivered.try_recv().is_err());
+    }
+
+    /// A channel without alerts of its own hears nothing of a muted incident but its end.
+    #[tokio::test]
+    async fn a_muted_incident_is_silent_until_it_or_the_mute_ends() {
+        let window = Fleet::with_fallback(0.5).window();
+        let sick = judged(&window, None, &reference());
+        let mut incidents = BTreeMap::new();
+        let forget = Duration::from_secs(86_400);
+        let changed = advance(&mut incidents, &[sick], forget, at(0));
+        let mut incident = changed[0].clone();
+        let order = Order {
+            n: 1,
+            kind: OrderKind::Mute,
+            who: "Ada".into(),
+            at: at(4_000),
+            until: Some(at(8_000)),
+            why: "known".into(),
+        };
+        incident.obey(&order, false, at(4_000)).unwrap();
+        let pager = Arc::new(DownForAnHour::default());
+        let (mut round, _delivered) = round(&pager);
+        let occasions = || {
+            let received = pager.received.lock();
+            received
+                .iter()
+                .map(|(occasion, _)| *occasion)
+                .collect::<Vec<_>>()
+        };
+        round.run(std::slice::from_ref(&incident), at(4_000)).await;
+        round.run(std::slice::from_ref(&incident), at(7_999)).await;
+        assert_eq!(occasions(), []);
+        let mut over = incident.clone();
+        assert!(over.expire_mute(at(8_000)));
+        round.run(&[over], at(8_000)).await;
+        assert_eq!(occasions(), [Occasion::Reopened]);
+
+        incident.state = State::Resolved;
+        incident.news += 2;
+        round.run(&[incident], at(5_000)).await;
+        assert_eq!(occasions(), [Occasion::Reopened, Occasion::Resolved]);
     }
 }

@@ -159,6 +159,14 @@ impl HttpChannel {
         Ok(read.to_bytes())
     }
 
+    /// Deletes what is at the address; it may be gone already.
+    pub(super) async fn delete(&self) -> Result<(), NotifyError> {
+        let request = self.request(Method::DELETE, Vec::new());
+        let deadline = Instant::now() + self.timeout;
+        let is_gone = |status| matches!(status, StatusCode::OK | StatusCode::NOT_FOUND);
+        self.answer(request, deadline, is_gone).await.map(drop)
+    }
+
     fn request(&self, method: Method, body: Vec<u8>) -> Request<Full<Bytes>> {
         let request = Request::builder().method(method).uri(self.target.clone());
         let request = request.body(Full::from(body));

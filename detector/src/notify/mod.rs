@@ -17,6 +17,7 @@ mod links;
 mod notifier;
 mod pagerduty;
 mod secret;
+mod silences;
 mod slack;
 mod standing;
 mod stdout;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::incident::{Incident, State};
+use crate::incident::{Incident, OrderKind, State};
 use crate::names::named;
 
 use super::audience::Audience;
@@ -44,6 +44,15 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), NotifyError>>;
 }
 
+/// Returns the occasion of an order that leaves the incident open.
+fn of_order(kind: OrderKind) -> Occasion {
+    match kind {
+        OrderKind::Ack => Occasion::Acknowledged,
+        OrderKind::Mute => Occasion::Muted,
+        OrderKind::Reopen | OrderKind::Resolve | OrderKind::Accept => Occasion::Reopened,
+    }
+}
+
 /// The state of an incident, and the reason to send it now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notification {
@@ -64,6 +73,12 @@ named! {
         Mitigated = "mitigated",
         /// The fault is back after a mitigation.
         Returned = "returned",
+        /// A person works on it.
+        Acknowledged = "acknowledged",
+        /// A person muted it: only a channel that holds alerts by itself receives this.
+        Muted = "muted",
+        /// An order that kept it quiet was taken back, or a mute is over.
+        Reopened = "reopened",
         /// No news; the channel keeps no state.
         Repeated = "repeated",
         /// The incident is over.
@@ -77,9 +92,12 @@ impl Notification {
     /// The news of a changed incident.
     #[must_use]
     pub fn news(incident: Incident) -> Self {
-        let occasion = match incident.state {
-            State::Resolved => Occasion::Resolved,
-            State::Mitigated => Occasion::Mitigated,
+        let by_order = incident.orders.news;
+        let by_order = by_order.filter(|order| order.news == incident.news);
+        let occasion = match (incident.state, by_order) {
+            (State::Resolved, _) => Occasion::Resolved,
+            (_, Some(order)) => of_order(order.kind),
+            (State::Mitigated, _) => Occasion::Mitigated,
             _ if incident.superseded.is_some() => Occasion::Grown,
             _ if incident.returned_at.is_some() => Occasion::Returned,
             _ => Occasion::Firing,

@@ -1,5 +1,5 @@
 //! PagerDuty, Events API v2. One alert for each incident: `dedup_key` is the incident's id, so news update the
-//! alert and its end resolves it.
+//! alert, an ack acknowledges it, and its end resolves it.
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
@@ -56,8 +56,13 @@ impl Events {
             "dedup_key": incident.id,
         });
         let mut event = base;
-        if notification.occasion == Occasion::Resolved {
-            event["event_action"] = json!("resolve");
+        let without_payload = match notification.occasion {
+            Occasion::Resolved => Some("resolve"),
+            Occasion::Acknowledged => Some("acknowledge"),
+            _ => None,
+        };
+        if let Some(action) = without_payload {
+            event["event_action"] = json!(action);
             return event;
         }
         let link = self.links.dashboard(incident);

@@ -8,7 +8,7 @@ use epwatch_server::Period;
 use jiff::Timestamp;
 
 use crate::describe::Mixture;
-use crate::incident::{CLEAN_WINDOWS, Incident, IncidentCohort, State};
+use crate::incident::{CLEAN_WINDOWS, Incident, IncidentCohort, Order, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
@@ -66,9 +66,13 @@ pub(super) fn title(notification: &Notification) -> &'static str {
     match (notification.occasion, is_page) {
         (Occasion::Test, _) => "TEST",
         (Occasion::Resolved, _) => "RESOLVED",
+        (Occasion::Acknowledged, _) => "ACKNOWLEDGED",
+        (Occasion::Muted, _) => "MUTED",
         (_, _) if state == State::Mitigated => "MITIGATED",
         (Occasion::Returned, true) => "PAGE (back again)",
         (Occasion::Returned, false) => "TICKET (back again)",
+        (Occasion::Reopened, true) => "PAGE (reopened)",
+        (Occasion::Reopened, false) => "TICKET (reopened)",
         (Occasion::Grown, true) => "PAGE (grown)",
         (Occasion::Grown, false) => "TICKET (grown)",
         (_, true) => "PAGE",
@@ -89,8 +93,22 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         facts.push(("model", file));
     }
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
-        let why = "no cohort shows it any more";
+        let why = match &incident.orders.end {
+            Some(order) => format!("{}; {}", order.kind.effect(), by(order)),
+            None => "no cohort shows it any more".to_owned(),
+        };
         facts.push(("resolved", format!("{}; {why}", at(resolved_at))));
+    }
+    if let Some(ack) = &incident.orders.ack {
+        facts.push(("taken", format!("{}, {}", at(ack.at), by(ack))));
+    }
+    if let Some((mute, until)) = incident
+        .orders
+        .mute
+        .as_ref()
+        .zip(incident.orders.muted_until())
+    {
+        facts.push(("muted", format!("until {}, {}", at(until), by(mute))));
     }
     if let (State::Mitigated, Some(since)) = (incident.state, incident.mitigated_at) {
         let why = format!(
@@ -134,6 +152,11 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         *fact = visible(fact);
     }
     facts
+}
+
+/// Returns who gave an order, and why.
+pub(super) fn by(order: &Order) -> String {
+    visible(&format!("by {}: {}", order.who, order.why))
 }
 
 /// Returns when and how a firing incident ends.

@@ -9,6 +9,7 @@
 mod census;
 mod incidents;
 mod look_back;
+mod orders;
 mod outages;
 mod replay;
 mod schema;

@@ -14,6 +14,7 @@ const GRACE_SECONDS: i64 = 30;
 pub(crate) enum Nav {
     Fleet,
     Incidents,
+    Orders,
     Ledger,
     Health,
 }
@@ -23,6 +24,18 @@ pub(crate) enum Nav {
 pub(crate) struct Stale {
     pub(crate) read_at: Timestamp,
     pub(crate) said: String,
+}
+
+/// Whether the reader of a page may order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum OrderRight {
+    /// No token of this page has the right.
+    #[default]
+    Nobody,
+    /// The reader has not presented the token.
+    SignIn,
+    /// With the token of its forms.
+    May { form: String },
 }
 
 /// Head, navigation and refresh, which are the same around every page's content.
@@ -35,6 +48,7 @@ pub(crate) struct Frame {
     pub(crate) json: Option<String>,
     pub(crate) progress: Option<Progress>,
     pub(crate) stale: Option<Stale>,
+    pub(crate) orders: OrderRight,
 }
 
 /// An entry of the navigation.
@@ -53,10 +67,11 @@ impl Frame {
             json: None,
             progress: None,
             stale: None,
+            orders: OrderRight::Nobody,
         }
     }
 
-    pub(crate) fn nav_items(&self) -> [NavItem; 4] {
+    pub(crate) fn nav_items(&self) -> [NavItem; 5] {
         let item = |nav, href, label| NavItem {
             href,
             label,
@@ -65,6 +80,7 @@ impl Frame {
         [
             item(Nav::Fleet, "/fleet", "Fleet"),
             item(Nav::Incidents, "/incidents", "Incidents"),
+            item(Nav::Orders, "/orders", "Orders"),
             item(Nav::Ledger, "/ledger", "Loss ledger"),
             item(Nav::Health, "/health", "Health"),
         ]

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use askama::Template;
 
-use super::frame::Frame;
+use super::frame::{Frame, OrderRight};
+use super::orders::{OrderForm, form, states};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
@@ -67,7 +68,10 @@ impl<'a> IncidentHtml<'a> {
             "mitigated" => "held by a directive",
             state => state,
         };
-        format!("{severity}, {state}")
+        let states = [severity, state]
+            .into_iter()
+            .chain(states(&self.page.document));
+        states.collect::<Vec<&str>>().join(", ")
     }
 
     fn effect(&self) -> String {
@@ -232,6 +236,22 @@ impl<'a> IncidentHtml<'a> {
             (true, _) => format!("All {n} firmwares show it alike, so none of them is the cause."),
             (false, _) => format!("The {n} firmwares differ."),
         })
+    }
+
+    /// Returns the number of the last order that the detector has done.
+    fn last(&self) -> Option<u64> {
+        Some(self.page.document.orders.last)
+    }
+
+    fn form(&self) -> Option<OrderForm<'_>> {
+        form(self.frame, self.page)
+    }
+
+    /// Returns the page of the token, which leads back here.
+    fn sign_in(&self) -> Option<Link> {
+        let here = format!("/incident?id={}", self.page.row.incident);
+        let is_known = self.frame.orders == OrderRight::SignIn;
+        is_known.then(|| Link::to("/token").with("to", &here))
     }
 
     /// Returns each notified channel, with how often it was notified and how many notifications wait.

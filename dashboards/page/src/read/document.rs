@@ -17,6 +17,37 @@ pub(crate) struct IncidentDocument {
     pub(crate) news: u64,
     /// The last news that each notifier delivered.
     pub(crate) delivered: BTreeMap<String, u64>,
+    pub(crate) orders: DocumentOrders,
+}
+
+/// The orders of people that the detector has done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentOrders {
+    /// Number of the last one.
+    pub(crate) last: u64,
+    pub(crate) ack: Option<DocumentOrder>,
+    pub(crate) mute: Option<DocumentOrder>,
+    /// The resolve or accept that ended it.
+    pub(crate) end: Option<DocumentOrder>,
+    /// While the fault that was ended lasts.
+    pub(crate) hold: Option<DocumentHold>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentOrder {
+    pub(crate) kind: String,
+    pub(crate) who: String,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) why: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentHold {
+    pub(crate) devices_hit: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::IncidentDocument;
 use super::incidents::{IncidentRow, IncidentSelect, select};
+use super::orders::{self, OrderRow};
 use super::period::Period;
 use super::progress::Progress;
 use super::store::{LeftOut, ReadError, StoreReader};
@@ -27,6 +28,8 @@ pub(crate) struct IncidentPage {
     pub(crate) slots: Vec<Slot>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
+    /// Orders of people, the first first.
+    pub(crate) orders: Vec<OrderRow>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -44,19 +47,29 @@ WHERE w.app_id = ? AND w.environment = ? AND w.model_id = ? AND w.model_version 
   AND w.firmware = ? AND w.window_end = fromUnixTimestamp64Milli(?)
 LIMIT 1";
 
+/// Returns an incident and its document; `None` for an unknown id.
+pub(crate) async fn one(
+    store: &StoreReader,
+    id: &str,
+) -> Result<Option<(IncidentRow, IncidentDocument)>, ReadError> {
+    let rows: Vec<IncidentSelect> = store.rows(ONE, |query| query.bind(id)).await?;
+    Ok(rows.into_iter().next().map(|row| {
+        let document = IncidentDocument::read(&row.document);
+        (IncidentRow::from(row), document)
+    }))
+}
+
 /// Returns the page; `None` for an unknown id.
 pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     id: &str,
 ) -> Result<Option<IncidentPage>, ReadError> {
-    let rows: Vec<IncidentSelect> = store.rows(ONE, |query| query.bind(id)).await?;
-    let Some(row) = rows.into_iter().next() else {
+    let Some((row, document)) = one(store, id).await? else {
         return Ok(None);
     };
-    let document = IncidentDocument::read(&row.document);
-    let row = IncidentRow::from(row);
     let mut left_out = LeftOut::default();
+    let orders = left_out.part("orders", orders::of_incident(store, id).await);
     let of = (&*row.app, &*row.environment);
     let model = Some(&*row.model);
     let lead = document
@@ -115,6 +128,7 @@ pub(crate) async fn read(
         period,
         slots,
         fine,
+        orders,
         left_out,
     }))
 }

@@ -13,6 +13,7 @@ pub(crate) mod incident;
 pub(crate) mod incidents;
 pub(crate) mod installations;
 pub(crate) mod ledger;
+pub(crate) mod orders;
 pub(crate) mod period;
 pub(crate) mod progress;
 pub(crate) mod store;

@@ -15,6 +15,8 @@ pub(crate) struct Progress {
     pub(crate) judged_at: Option<Timestamp>,
     /// End of the last window that was judged.
     pub(crate) judged_until: Option<Timestamp>,
+    /// When an incident changed last, or a person ordered something.
+    pub(crate) handled_at: Option<Timestamp>,
     /// Seconds from one judged window to the next, as far as they can be seen.
     pub(crate) step_seconds: Option<i64>,
 }
@@ -25,6 +27,7 @@ struct ProgressRow {
     judged_at: i64,
     judged_until: i64,
     judged_before: i64,
+    handled_at: i64,
 }
 
 const SQL: &str = "
@@ -32,7 +35,8 @@ SELECT
     toInt64(toUnixTimestamp(p.closed_until)) * 1000 AS closed_until,
     toInt64(toUnixTimestamp64Milli(p.judged_at)) AS judged_at,
     toInt64(toUnixTimestamp64Milli(p.judged_until)) AS judged_until,
-    toInt64(toUnixTimestamp64Milli(p.judged_before)) AS judged_before
+    toInt64(toUnixTimestamp64Milli(p.judged_before)) AS judged_before,
+    toInt64(toUnixTimestamp64Milli(p.handled_at)) AS handled_at
 FROM store_progress_v1 AS p";
 
 /// Returns a time in milliseconds; the store's zero means none.
@@ -53,6 +57,7 @@ impl Progress {
             closed_until: time(row.closed_until),
             judged_at: time(row.judged_at),
             judged_until: time(row.judged_until),
+            handled_at: time(row.handled_at),
             step_seconds: step.filter(|seconds| *seconds > 0),
         })
     }

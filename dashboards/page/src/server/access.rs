@@ -1,12 +1,12 @@
-//! Who may read the page: a request must name this machine, and hold the token if there is one.
+//! Who may read the page, and who may order: a request must name this machine, and hold the token if there is one.
 //!
 //! A page in a browser reaches loopback too, so `Host` is checked (DNS rebinding). The token comes by a form of the
 //! same origin, and is kept as a random id in a cookie; programs send it as `Authorization: Bearer`. It is never in an
-//! address.
+//! address. An order needs the other token, and by a cookie also the same origin and the token of the session's forms.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::tries::Tries;
 use crate::config::{MIN_TOKEN_BYTES, PageConfig};
-use crate::html;
+use crate::html::{self, OrderRight};
 
 /// Name of the cookie.
 const COOKIE: &str = "epwatch_page";
@@ -35,6 +35,9 @@ const MAX_FORM_BYTES: usize = 4_096;
 /// Address of the form.
 const FORM: &str = "/token";
 
+/// Addresses of orders, for forms and for programs.
+const ORDER: [&str; 2] = ["/order", "/order.json"];
+
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -43,8 +46,10 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img
 #[non_exhaustive]
 pub enum TokenError {
     /// Its file cannot be read.
-    #[error("failed to read page.token_file {path}")]
+    #[error("failed to read {key} {path}")]
     Read {
+        /// Its key in the config.
+        key: &'static str,
         /// As the config names it.
         path: PathBuf,
         /// What the system said.
@@ -52,23 +57,36 @@ pub enum TokenError {
         source: std::io::Error,
     },
     /// It can be guessed.
-    #[error(
-        "page.token_file {path} must hold {MIN_TOKEN_BYTES} bytes or more; make them at random"
-    )]
+    #[error("{key} {path} must hold {MIN_TOKEN_BYTES} bytes or more; make them at random")]
     Short {
+        /// Its key in the config.
+        key: &'static str,
         /// As the config names it.
         path: PathBuf,
     },
+    /// Whoever may read could order.
+    #[error("page.orders_token_file must hold another token than page.token_file")]
+    Same,
 }
 
 /// The rules of access.
 #[derive(Debug)]
 pub(crate) struct Access {
+    /// Of readers.
     token: Option<[u8; 32]>,
+    /// Of those who may order too.
+    orders_token: Option<[u8; 32]>,
     hosts: Vec<String>,
-    /// Digests of cookies, with the begin of their session.
-    sessions: Mutex<HashMap<[u8; 32], Instant>>,
+    /// By the digests of their cookies.
+    sessions: Mutex<HashMap<[u8; 32], Session>>,
     tries: Mutex<Tries>,
+}
+
+/// A browser that presented a token.
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    began: Instant,
+    may_order: bool,
 }
 
 /// A refusal is boxed, because it is larger than what it refuses.
@@ -76,19 +94,18 @@ type Refusal = Box<Response>;
 
 impl Access {
     pub(crate) fn of(config: &PageConfig) -> Result<Self, TokenError> {
-        let token = config.token_file.as_ref().map(|path| {
-            let text = std::fs::read_to_string(path).map_err(|source| TokenError::Read {
-                path: path.clone(),
-                source,
-            })?;
-            let token = text.trim();
-            match token.len() < MIN_TOKEN_BYTES {
-                true => Err(TokenError::Short { path: path.clone() }),
-                false => Ok(digest(token)),
-            }
-        });
+        let token = config.token_file.as_deref();
+        let token = token.map(|path| read_token("page.token_file", path));
+        let token = token.transpose()?;
+        let orders_token = config.orders_token_file.as_deref();
+        let orders_token = orders_token.map(|path| read_token("page.orders_token_file", path));
+        let orders_token = orders_token.transpose()?;
+        if token.is_some() && token == orders_token {
+            return Err(TokenError::Same);
+        }
         Ok(Self {
-            token: token.transpose()?,
+            token,
+            orders_token,
             hosts: config
                 .hosts
                 .iter()
@@ -99,12 +116,23 @@ impl Access {
         })
     }
 
-    /// Returns a request that may be answered, or the answer to one that may not.
-    pub(crate) async fn admit(&self, peer: IpAddr, request: Request) -> Result<Request, Refusal> {
+    /// Returns a request that may be answered with its reader's right to order, or the answer to one that may not.
+    pub(crate) async fn admit(
+        &self,
+        peer: IpAddr,
+        request: Request,
+    ) -> Result<(Request, OrderRight), Refusal> {
         self.check_host(request.headers())?;
-        let is_form = request.uri().path() == FORM && self.token.is_some();
-        match *request.method() {
-            Method::POST if is_form => return Err(Box::new(self.sign_in(peer, request).await)),
+        let has_tokens = self.token.is_some() || self.orders_token.is_some();
+        let (method, path) = (request.method(), request.uri().path());
+        match *method {
+            Method::POST if path == FORM && has_tokens => {
+                return Err(Box::new(self.sign_in(peer, request).await));
+            }
+            Method::POST if ORDER.contains(&path) => {
+                let right = self.check_order(peer, request.headers())?;
+                return Ok((request, right));
+            }
             Method::GET | Method::HEAD => {}
             _ => {
                 let text = "this page only answers GET and HEAD\n";
@@ -116,15 +144,27 @@ impl Access {
                 return Err(Box::new(answer.into_response()));
             }
         }
-        // The form needs its style.
-        if self.token.is_none() || request.uri().path() == "/style.css" {
-            return Ok(request);
+        if path == FORM && has_tokens {
+            let query = request.uri().query().unwrap_or_default().as_bytes();
+            let mut fields = url::form_urlencoded::parse(query);
+            let to = fields.find(|(key, _)| key == "to");
+            let to = to.map_or_else(String::new, |(_, to)| to.into_owned());
+            return Err(Box::new(form(StatusCode::OK, &to, "")));
         }
-        if self.has_session(request.headers()) {
-            return Ok(request);
+        let session = self.session(request.headers());
+        let right = match (self.orders_token, &session) {
+            (None, _) => OrderRight::Nobody,
+            (Some(_), Some((id, session))) if session.may_order => OrderRight::May {
+                form: form_token(id),
+            },
+            (Some(_), _) => OrderRight::SignIn,
+        };
+        // The form needs its style.
+        if self.token.is_none() || path == "/style.css" || session.is_some() {
+            return Ok((request, right));
         }
         match bearer(request.headers()) {
-            Some(token) => self.check_token(peer, token).map(|()| request),
+            Some(token) => self.check_token(peer, token).map(|_| (request, right)),
             None => {
                 let asked = request
                     .uri()
@@ -132,6 +172,37 @@ impl Access {
                     .map_or("/", |asked| asked.as_str());
                 Err(Box::new(form(StatusCode::UNAUTHORIZED, asked, "")))
             }
+        }
+    }
+
+    /// Returns the right of an order's sender: by a bearer token, or by a session that the request's own page holds.
+    fn check_order(&self, peer: IpAddr, headers: &HeaderMap) -> Result<OrderRight, Refusal> {
+        let forbidden =
+            |text: &'static str| Box::new((StatusCode::FORBIDDEN, text).into_response());
+        if self.orders_token.is_none() {
+            return Err(forbidden(
+                "nobody may order here: page.orders_token_file of the config names no token; \
+                 `epwatch incident ack` orders at a shell\n",
+            ));
+        }
+        if let Some(token) = bearer(headers) {
+            // A browser sends no such header by itself, so there is no form to check.
+            return match self.check_token(peer, token)? {
+                true => Ok(OrderRight::May {
+                    form: String::new(),
+                }),
+                false => Err(forbidden("this token may read, not order\n")),
+            };
+        }
+        if !is_same_origin(headers) {
+            return Err(forbidden("the form must come from this page\n"));
+        }
+        match self.session(headers) {
+            Some((id, session)) if session.may_order => Ok(OrderRight::May {
+                form: form_token(&id),
+            }),
+            Some(_) => Err(forbidden("this session may read, not order\n")),
+            None => Err(Box::new(form(StatusCode::UNAUTHORIZED, "/incidents", ""))),
         }
     }
 
@@ -164,7 +235,8 @@ impl Access {
         ))
     }
 
-    fn check_token(&self, peer: IpAddr, presented: &str) -> Result<(), Refusal> {
+    /// Returns whether a token may order; refuses one that is none.
+    fn check_token(&self, peer: IpAddr, presented: &str) -> Result<bool, Refusal> {
         let now = Instant::now();
         let mut tries = self.tries.lock();
         if !tries.may_try(peer, now) {
@@ -177,8 +249,12 @@ impl Access {
             return Err(Box::new(answer.into_response()));
         }
         // Digests are compared, so that the time of the comparison does not depend on the token.
-        if Some(digest(presented)) == self.token {
-            return Ok(());
+        let presented = Some(digest(presented));
+        if presented == self.orders_token {
+            return Ok(true);
+        }
+        if presented == self.token {
+            return Ok(false);
         }
         tries.failed(peer, now);
         Err(Box::new(form(
@@ -191,16 +267,7 @@ impl Access {
     /// Answers the form: a cookie and the page that was asked for, or the form again.
     async fn sign_in(&self, peer: IpAddr, request: Request) -> Response {
         let (head, body) = request.into_parts();
-        let site = head
-            .headers
-            .get("sec-fetch-site")
-            .and_then(|site| site.to_str().ok());
-        // Browsers that do not send the header send Origin with a POST.
-        let is_same_origin = match site {
-            Some(site) => site == "same-origin",
-            None => has_own_origin(&head.headers),
-        };
-        if !is_same_origin {
+        if !is_same_origin(&head.headers) {
             return (StatusCode::FORBIDDEN, "the form must come from this page\n").into_response();
         }
         let Ok(body) = to_bytes(body, MAX_FORM_BYTES).await else {
@@ -213,10 +280,11 @@ impl Access {
                 .map(|(_, value)| value.into_owned())
         };
         let token = field("token").unwrap_or_default();
-        if let Err(refusal) = self.check_token(peer, token.trim()) {
-            return *refusal;
-        }
-        let Some(id) = self.begin_session() else {
+        let may_order = match self.check_token(peer, token.trim()) {
+            Ok(may_order) => may_order,
+            Err(refusal) => return *refusal,
+        };
+        let Some(id) = self.begin_session(may_order) else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let is_tls = head
@@ -232,36 +300,72 @@ impl Access {
         (StatusCode::SEE_OTHER, headers).into_response()
     }
 
-    fn begin_session(&self) -> Option<String> {
+    fn begin_session(&self, may_order: bool) -> Option<String> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).ok()?;
         let id = epwatch_proto::hex(&bytes);
         let now = Instant::now();
         let mut sessions = self.sessions.lock();
-        sessions.retain(|_, since| now.duration_since(*since) < SESSION);
+        sessions.retain(|_, session| now.duration_since(session.began) < SESSION);
         if sessions.len() >= MAX_SESSIONS {
             let oldest = sessions
                 .iter()
-                .min_by_key(|(_, since)| **since)
+                .min_by_key(|(_, session)| session.began)
                 .map(|(id, _)| *id);
             oldest.and_then(|id| sessions.remove(&id));
         }
-        sessions.insert(digest(&id), now);
+        let session = Session {
+            began: now,
+            may_order,
+        };
+        sessions.insert(digest(&id), session);
         Some(id)
     }
 
-    fn has_session(&self, headers: &HeaderMap) -> bool {
+    /// Returns the session of a request with the id in its cookie.
+    fn session(&self, headers: &HeaderMap) -> Option<(String, Session)> {
         let sessions = self.sessions.lock();
         let cookies = headers.get_all(header::COOKIE).iter();
         let cookies = cookies.filter_map(|value| value.to_str().ok());
         let mut ids = cookies
             .flat_map(|cookies| cookies.split(';'))
             .filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));
-        ids.any(|id| {
-            sessions
-                .get(&digest(id))
-                .is_some_and(|since| since.elapsed() < SESSION)
+        ids.find_map(|id| {
+            let session = sessions.get(&digest(id))?;
+            let is_open = session.began.elapsed() < SESSION;
+            is_open.then(|| (id.to_owned(), *session))
         })
+    }
+}
+
+fn read_token(key: &'static str, path: &Path) -> Result<[u8; 32], TokenError> {
+    let text = std::fs::read_to_string(path).map_err(|source| TokenError::Read {
+        key,
+        path: path.to_owned(),
+        source,
+    })?;
+    let token = text.trim();
+    match token.len() < MIN_TOKEN_BYTES {
+        true => Err(TokenError::Short {
+            key,
+            path: path.to_owned(),
+        }),
+        false => Ok(digest(token)),
+    }
+}
+
+/// Returns the token of a session's forms, which a page elsewhere cannot know.
+fn form_token(session: &str) -> String {
+    epwatch_proto::hex(&digest(&format!("form of {session}"))[..16])
+}
+
+/// Whether a request comes from a page of this server.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site");
+    // Browsers that do not send the header send Origin with a POST.
+    match site.and_then(|site| site.to_str().ok()) {
+        Some(site) => site == "same-origin",
+        None => has_own_origin(headers),
     }
 }
 

@@ -14,13 +14,14 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use super::cache::{Cache, Cached, Reading};
-use crate::html::{self, Frame, Nav, Trouble};
+use crate::html::{self, Frame, Nav, OrderRight, Trouble};
 use crate::read::cohort::{self, CohortPage, CohortQuery};
 use crate::read::fleet::{self, FleetPage, FleetQuery};
 use crate::read::health::{self, Facts, HealthPage};
 use crate::read::incident::{self, IncidentPage};
 use crate::read::incidents::{self, IncidentsPage};
 use crate::read::ledger::{self, LedgerPage, LedgerQuery};
+use crate::read::orders::{self, OrdersPage};
 use crate::read::progress::Progress;
 use crate::read::store::{LeftOut, ReadError, StoreReader};
 
@@ -42,6 +43,7 @@ pub(crate) enum Target {
     Cohort(CohortQuery),
     Incidents { app: Option<String> },
     Incident { id: String },
+    Orders { app: Option<String> },
     Ledger(LedgerQuery),
     Health,
 }
@@ -54,6 +56,7 @@ pub(crate) enum Page {
     Cohort(Box<CohortPage>),
     Incidents(IncidentsPage),
     Incident(Box<IncidentPage>),
+    Orders(OrdersPage),
     Ledger(LedgerPage),
     Health(HealthPage),
 }
@@ -63,7 +66,7 @@ impl Page {
         match self {
             Self::Fleet(page) => Some(&page.left_out),
             Self::Cohort(page) => Some(&page.left_out),
-            Self::Incidents(_) => None,
+            Self::Incidents(_) | Self::Orders(_) => None,
             Self::Incident(page) => Some(&page.left_out),
             Self::Ledger(page) => Some(&page.left_out),
             Self::Health(page) => Some(&page.left_out),
@@ -160,6 +163,9 @@ impl Target {
                 app: parameters.filled("app"),
             },
             "/incident" => Self::Incident { id: name("id")? },
+            "/orders" => Self::Orders {
+                app: parameters.filled("app"),
+            },
             "/ledger" => Self::Ledger(LedgerQuery {
                 app: parameters.filled("app"),
                 environment: parameters.filled("environment"),
@@ -178,6 +184,7 @@ impl Target {
         match self {
             Self::Fleet(_) | Self::Cohort(_) => Nav::Fleet,
             Self::Incidents { .. } | Self::Incident { .. } => Nav::Incidents,
+            Self::Orders { .. } => Nav::Orders,
             Self::Ledger(_) => Nav::Ledger,
             Self::Health => Nav::Health,
         }
@@ -196,7 +203,12 @@ impl Pages {
     }
 
     /// Answers a request that may be answered.
-    pub(crate) async fn answer(&self, uri: &Uri, headers: &HeaderMap) -> Response {
+    pub(crate) async fn answer(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        right: OrderRight,
+    ) -> Response {
         let path = uri.path();
         if path == "/style.css" {
             let style = ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE);
@@ -213,6 +225,7 @@ impl Pages {
         let refresh = refresh.filter(|seconds| REFRESH.contains(seconds));
         let now = Timestamp::now();
         let mut frame = Frame::new(now, refresh);
+        frame.orders = right;
         let Some(target) = Target::of(path, &parameters) else {
             return troubled(&frame, is_json, Trouble::Unknown("page"));
         };
@@ -267,6 +280,11 @@ impl Pages {
         answer
     }
 
+    /// Returns what pages read with, for an order.
+    pub(crate) fn store(&self) -> &StoreReader {
+        &self.store
+    }
+
     /// Returns the store's progress, read at most once a second.
     pub(crate) async fn progress(&self) -> Result<Progress, ReadError> {
         let mut held = self.progress.lock().await;
@@ -302,6 +320,7 @@ impl Pages {
                 let page = incident::read(store, progress, &id).await?;
                 Page::Incident(Box::new(page.ok_or(Missing::Unknown)?))
             }
+            Target::Orders { app } => Page::Orders(orders::read(store, app.as_deref()).await?),
             Target::Ledger(query) => Page::Ledger(ledger::read(store, query).await?),
             Target::Health => Page::Health(health::read(store, progress, (self.facts)()).await?),
         };
@@ -341,6 +360,7 @@ impl Pages {
             Page::Cohort(page) => html::cohort(frame, page),
             Page::Incidents(page) => html::incidents(frame, page),
             Page::Incident(page) => html::incident(frame, page),
+            Page::Orders(page) => html::orders(frame, page),
             Page::Ledger(page) => html::ledger(frame, page),
             Page::Health(page) => html::health(frame, page),
         };
@@ -357,7 +377,7 @@ impl Pages {
     }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
 
 /// Adds an `ETag`, or answers that nothing changed.
 fn with_etag(asked: &HeaderMap, mut answer: Response, body: &[u8]) -> Response {

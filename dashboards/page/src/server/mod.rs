@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod answer;
 pub(crate) mod cache;
+mod order;
 pub(crate) mod tries;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
+use axum::http::Method;
 use axum::response::Response;
 use clickhouse::Client;
 use epwatch_server::{BindError, bind, serve_few_clients};
@@ -44,6 +46,8 @@ pub struct PageServer {
 struct Shared {
     access: Access,
     pages: Pages,
+    /// Orders are written with it.
+    store: Client,
 }
 
 impl fmt::Debug for Shared {
@@ -67,7 +71,8 @@ impl PageServer {
         let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
             access,
-            pages: Pages::new(store, facts),
+            pages: Pages::new(store.clone(), facts),
+            store,
         });
         let router = Router::new().fallback(answer).with_state(shared);
         let task = tokio::spawn(serve_few_clients(listener, router, stop));
@@ -94,11 +99,15 @@ async fn answer(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
-    let request = match shared.access.admit(peer.ip(), request).await {
-        Ok(request) => request,
+    let (request, right) = match shared.access.admit(peer.ip(), request).await {
+        Ok(admitted) => admitted,
         Err(refusal) => return access::secured(*refusal),
     };
-    // A body is not `Sync`, and no answer needs it.
-    let (head, _body) = request.into_parts();
-    access::secured(shared.pages.answer(&head.uri, &head.headers).await)
+    // A body is not `Sync`, so it is read before anything else is awaited.
+    let (head, body) = request.into_parts();
+    if head.method == Method::POST {
+        let answer = order::answer(&shared.store, &shared.pages, &head, body, right).await;
+        return access::secured(answer);
+    }
+    access::secured(shared.pages.answer(&head.uri, &head.headers, right).await)
 }

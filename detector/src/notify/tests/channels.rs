@@ -8,13 +8,13 @@ use super::super::{slack, webhook};
 use super::*;
 
 /// A file that holds a secret.
-fn secret(dir: &tempfile::TempDir, text: &str) -> PathBuf {
+pub(super) fn secret(dir: &tempfile::TempDir, text: &str) -> PathBuf {
     let path = dir.path().join("secret");
     std::fs::write(&path, format!("{text}\n")).unwrap();
     path
 }
 
-fn pagerduty(url: &str, routing_key_file: PathBuf, links: Links) -> HttpNotifier {
+pub(super) fn pagerduty(url: &str, routing_key_file: PathBuf, links: Links) -> HttpNotifier {
     let config = PagerDutyConfig {
         routing_key_file,
         url: format!("{url}/v2/enqueue"),

@@ -1,4 +1,5 @@
 mod channels;
+mod orders;
 mod proxies;
 
 use std::collections::{BTreeMap, VecDeque};

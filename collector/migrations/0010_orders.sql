@@ -1,0 +1,47 @@
+-- Orders of people to incidents: ack, mute, resolve, accept, reopen. `epwatch incident` and the built-in page append here;
+-- the detector that leads reads them. Rows are never changed, so the table is the audit trail.
+CREATE TABLE IF NOT EXISTS incident_orders ${on_cluster} (
+    -- Random, so that a retried insert is one order.
+    order_id String,
+    incident_id String,
+    -- One more than the number of the last order that the person saw. Of two with the same number the first counts.
+    order_number UInt64,
+    order_kind LowCardinality(String),
+    -- As the person wrote it; nobody proves a name.
+    who String,
+    -- End of a mute.
+    until Nullable(DateTime64(3, 'UTC')),
+    why String,
+    -- `command` or `page`.
+    source LowCardinality(String),
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    -- The store's clock, so that the clocks of two people need not agree.
+    ordered_at DateTime64(3, 'UTC') DEFAULT now64(3)
+) ENGINE = ${replicated}MergeTree
+ORDER BY (incident_id, order_number, order_id)
+TTL toDateTime(ordered_at) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Orders of people to incidents. Of two with the same number only the first counts: the other person did not see it.
+CREATE OR REPLACE VIEW incident_orders_v1 ${on_cluster} AS
+SELECT
+    order_id, incident_id, order_number, order_kind, who, ordered_at, until, why, source, app_id, environment, model_id,
+    model_version, row_number() OVER (PARTITION BY incident_id, order_number ORDER BY ordered_at, order_id) = 1 AS is_counted
+FROM (SELECT * FROM incident_orders ORDER BY ordered_at LIMIT 1 BY order_id);
+
+-- The store's progress, in one row: pages are read again when it moves. `judged_before` is the end of the window before
+-- the last one, `handled_at` the last change of an incident or order. A time that does not exist yet is 1970.
+CREATE OR REPLACE VIEW store_progress_v1 ${on_cluster} AS
+SELECT
+    assumeNotNull((SELECT max(rollup_watermark.closed_until) FROM rollup_watermark)) AS closed_until,
+    max(cohort_windows.judged_at) AS judged_at,
+    max(cohort_windows.window_end) AS judged_until,
+    maxIf(cohort_windows.window_end,
+        cohort_windows.window_end < (SELECT max(window_end) FROM cohort_windows)) AS judged_before,
+    greatest(
+        assumeNotNull((SELECT max(incidents.changed_at) FROM incidents)),
+        assumeNotNull((SELECT max(incident_orders.ordered_at) FROM incident_orders))) AS handled_at
+FROM cohort_windows;

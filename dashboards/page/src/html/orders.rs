@@ -1,0 +1,135 @@
+//! Orders: the section of an incident with its form, the audit page, and an order that was not taken.
+
+use askama::Template;
+
+use super::frame::{Frame, OrderRight};
+use crate::orders::{MAX_WHO, MAX_WHY, OrderKind};
+use crate::read::document::IncidentDocument;
+use crate::read::incident::IncidentPage;
+use crate::read::orders::{OrderRow, OrdersPage, last_number};
+use crate::text::name::{Link, Name, Sentence, visible};
+
+/// Lengths of a mute that the form has.
+const LENGTHS: [(&str, &str); 6] = [
+    ("1h", "1 hour"),
+    ("8h", "8 hours"),
+    ("1d", "1 day"),
+    ("3d", "3 days"),
+    ("7d", "7 days"),
+    ("30d", "30 days"),
+];
+
+/// The form below an incident.
+pub(super) struct OrderForm<'a> {
+    pub(super) form: &'a str,
+    pub(super) seen: u64,
+    /// Kind and label of each button.
+    pub(super) buttons: Vec<(OrderKind, &'static str)>,
+    pub(super) lengths: [(&'static str, &'static str); 6],
+    pub(super) max_who: usize,
+    pub(super) max_why: usize,
+}
+
+/// Returns the form, if the reader may order something.
+pub(super) fn form<'a>(frame: &'a Frame, page: &IncidentPage) -> Option<OrderForm<'a>> {
+    let OrderRight::May { form } = &frame.orders else {
+        return None;
+    };
+    let buttons = buttons(page);
+    (!buttons.is_empty()).then(|| OrderForm {
+        form,
+        seen: last_number(&page.orders),
+        buttons,
+        lengths: LENGTHS,
+        max_who: MAX_WHO,
+        max_why: MAX_WHY,
+    })
+}
+
+fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
+    let orders = &page.document.orders;
+    let mut buttons = Vec::new();
+    if page.row.is_open() {
+        if orders.ack.is_none() {
+            buttons.push((OrderKind::Ack, "Acknowledge"));
+        }
+        buttons.push((OrderKind::Mute, "Mute"));
+        buttons.push((OrderKind::Resolve, "Resolve"));
+        if page.row.verdict != "wrong_outputs" {
+            buttons.push((OrderKind::Accept, "Accept: meant so"));
+        }
+    }
+    if orders.ack.is_some() || orders.mute.is_some() || orders.hold.is_some() {
+        buttons.push((OrderKind::Reopen, "Reopen"));
+    }
+    buttons
+}
+
+/// Returns the states that orders gave an incident, in words.
+pub(crate) fn states(document: &IncidentDocument) -> Vec<&'static str> {
+    let orders = &document.orders;
+    let ended = orders.end.as_ref().map(|end| match &*end.kind {
+        "accept" => "accepted",
+        _ => "by a person",
+    });
+    let states = [
+        orders.ack.as_ref().map(|_| "acknowledged"),
+        orders.mute.as_ref().map(|_| "muted"),
+        ended,
+    ];
+    states.into_iter().flatten().collect()
+}
+
+impl OrderRow {
+    /// Returns the kind in words, with the end of a mute.
+    pub(super) fn words(&self, frame: &Frame) -> String {
+        let until = self.until.map(|at| format!(" until {}", frame.clock(&at)));
+        let until = until.unwrap_or_default();
+        format!("{}{until}", visible(&self.kind))
+    }
+
+    /// Returns what became of it, if something did not.
+    pub(super) fn note(&self, last: Option<u64>) -> &'static str {
+        match (self.is_counted, last) {
+            (false, _) => "came second, counts for nothing",
+            (true, Some(last)) if self.n > last => {
+                "waits for the detector, which reads orders every other second"
+            }
+            (true, _) => "",
+        }
+    }
+
+    pub(super) fn link(&self) -> Link {
+        Link::to("/incident").with("id", &self.incident)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "orders.html")]
+struct OrdersHtml<'a> {
+    frame: &'a Frame,
+    page: &'a OrdersPage,
+}
+
+pub(crate) fn orders(frame: &Frame, page: &OrdersPage) -> askama::Result<String> {
+    OrdersHtml { frame, page }.render()
+}
+
+#[derive(Template)]
+#[template(path = "refused.html")]
+struct RefusedHtml<'a> {
+    frame: &'a Frame,
+    problem: &'a str,
+    back: Link,
+}
+
+/// Returns the page of an order that was not taken.
+pub(crate) fn refused(frame: &Frame, incident: &str, problem: &str) -> askama::Result<String> {
+    let back = Link::to("/incident").with("id", incident);
+    RefusedHtml {
+        frame,
+        problem,
+        back,
+    }
+    .render()
+}

@@ -1,0 +1,279 @@
+//! An order's way into the store.
+
+use std::time::Duration;
+
+use clickhouse::{Client, Row};
+use epwatch_proto::visible;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::kind::{BadField, NewOrder, OrderKind};
+use crate::read::document::IncidentDocument;
+use crate::read::incident::one;
+use crate::read::incidents::IncidentRow;
+use crate::read::orders::{self, OrderRow};
+use crate::read::store::{ReadError, StoreReader};
+use crate::text::time::ago;
+
+/// Time from an insert until every earlier one must be visible: longer than an insert takes. The detector waits as long.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Time limit of the insert.
+const INSERT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An order that counts.
+#[derive(Debug, Serialize)]
+pub struct PlacedOrder {
+    #[serde(flatten)]
+    order: OrderRow,
+}
+
+/// Why an order does not count.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// A field cannot be used.
+    #[error(transparent)]
+    Field(#[from] BadField),
+    /// Nothing has this id.
+    #[error("no incident has the id {0}; `epwatch incident` lists ids")]
+    Unknown(String),
+    /// The incident's state does not allow it.
+    #[error("{0}")]
+    State(String),
+    /// Somebody else was first.
+    #[error(
+        "{who} was first: {kind} {ago}, because: {why}; look at the incident again before you order anything"
+    )]
+    CameSecond {
+        /// The other person.
+        who: String,
+        /// The other order.
+        kind: String,
+        /// When.
+        ago: String,
+        /// The other's reason.
+        why: String,
+    },
+    /// The store is away, slow, or refuses.
+    #[error("failed to store the order: {0}")]
+    Store(String),
+}
+
+impl From<ReadError> for OrderError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+#[derive(Debug, Row, Serialize)]
+struct OrderInsert<'a> {
+    order_id: &'a str,
+    incident_id: &'a str,
+    order_number: u64,
+    order_kind: &'a str,
+    who: &'a str,
+    until: Option<i64>,
+    why: &'a str,
+    source: &'a str,
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+}
+
+/// Checks an order, stores it, and returns it once it is certain that it counts.
+///
+/// # Errors
+/// A field, the incident's state or an earlier order forbids it, or the store does not take it.
+pub async fn order(client: Client, new: NewOrder) -> Result<PlacedOrder, OrderError> {
+    let store = StoreReader::new(client.clone());
+    place(&client, &store, new).await
+}
+
+/// Checks and stores an order with the places of pages that read the store.
+pub(crate) async fn place(
+    client: &Client,
+    store: &StoreReader,
+    new: NewOrder,
+) -> Result<PlacedOrder, OrderError> {
+    let new = new.checked()?;
+    let Some((row, document)) = one(store, &new.incident).await? else {
+        return Err(OrderError::Unknown(visible(&new.incident)));
+    };
+    let now = Timestamp::now();
+    let trail = orders::of_incident(store, &new.incident).await?;
+    let last = orders::last_number(&trail);
+    if let Some(seen) = new.seen.filter(|seen| *seen != last) {
+        return Err(came_second(&trail, seen + 1, now));
+    }
+    Standing::of(&row, &document, &trail, now)
+        .allows(new.kind, &row, now)
+        .map_err(OrderError::State)?;
+    let id = random_id().ok_or_else(|| OrderError::Store("no random bytes".to_owned()))?;
+    let until = new.mute_for.and_then(|length| {
+        let length = SignedDuration::try_from(length).ok()?;
+        now.checked_add(length).ok()
+    });
+    let n = last + 1;
+    let insert = OrderInsert {
+        order_id: &id,
+        incident_id: &new.incident,
+        order_number: n,
+        order_kind: new.kind.as_str(),
+        who: &new.who,
+        until: until.map(Timestamp::as_millisecond),
+        why: &new.why,
+        source: new.source,
+        app_id: &row.app,
+        environment: &row.environment,
+        model_id: &row.model,
+        model_version: &row.version,
+    };
+    tokio::time::timeout(INSERT_TIMEOUT, append(client, &insert))
+        .await
+        .map_err(|_| OrderError::from(ReadError::Slow))?
+        .map_err(|error| OrderError::from(ReadError::from(error)))?;
+    tokio::time::sleep(SETTLE).await;
+    let trail = orders::of_incident(store, &new.incident).await?;
+    let mine = trail.iter().find(|order| order.order == id);
+    match mine.filter(|order| order.is_counted) {
+        Some(order) => Ok(PlacedOrder {
+            order: order.clone(),
+        }),
+        None => Err(came_second(&trail, n, now)),
+    }
+}
+
+async fn append(client: &Client, row: &OrderInsert<'_>) -> clickhouse::error::Result<()> {
+    let mut insert = client.insert::<OrderInsert<'_>>("incident_orders").await?;
+    insert.write(row).await?;
+    insert.end().await
+}
+
+/// Returns who gave the order with a number that another one wanted.
+fn came_second(trail: &[OrderRow], n: u64, now: Timestamp) -> OrderError {
+    let first = trail.iter().find(|order| order.is_counted && order.n >= n);
+    match first {
+        Some(order) => OrderError::CameSecond {
+            who: visible(&order.who),
+            kind: order.kind.clone(),
+            ago: order.ordered_at.map_or_else(String::new, |at| ago(at, now)),
+            why: visible(&order.why),
+        },
+        None => OrderError::State(
+            "the form names orders that are not there; open the incident again".to_owned(),
+        ),
+    }
+}
+
+fn random_id() -> Option<String> {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(epwatch_proto::hex(&bytes))
+}
+
+impl PlacedOrder {
+    /// Returns two lines for a person: the order, and what happens now.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let order = &self.order;
+        let until = order
+            .until
+            .map_or_else(String::new, |at| format!(" until {at:.0}"));
+        format!(
+            "{} of incident {}{until} by {}: {}\nThe detector that runs obeys within seconds; `epwatch incident {}` shows it",
+            order.kind,
+            visible(&order.incident),
+            visible(&order.who),
+            visible(&order.why),
+            visible(&order.incident)
+        )
+    }
+}
+
+/// An incident's standing: as the detector stored it, and after the orders that it has not done yet.
+struct Standing {
+    is_open: bool,
+    /// Ended by an order while the fault lasts.
+    is_held: bool,
+    acked: Option<String>,
+    is_muted: bool,
+}
+
+impl Standing {
+    fn of(
+        row: &IncidentRow,
+        document: &IncidentDocument,
+        trail: &[OrderRow],
+        now: Timestamp,
+    ) -> Self {
+        let done = &document.orders;
+        let by = |order: &OrderRow| {
+            let at = order.ordered_at.map(|at| ago(at, now));
+            format!("{} {}", visible(&order.who), at.unwrap_or_default())
+        };
+        let acked = done.ack.as_ref().map(|ack| visible(&ack.who));
+        let mut standing = Self {
+            is_open: row.is_open(),
+            is_held: done.hold.is_some(),
+            acked,
+            is_muted: done.mute.is_some(),
+        };
+        for order in trail
+            .iter()
+            .filter(|order| order.is_counted && order.n > done.last)
+        {
+            match OrderKind::named(&order.kind) {
+                Some(OrderKind::Ack) => standing.acked = Some(by(order)),
+                Some(OrderKind::Mute) => standing.is_muted = true,
+                Some(OrderKind::Resolve | OrderKind::Accept) => {
+                    (standing.is_open, standing.is_held) = (false, true);
+                }
+                Some(OrderKind::Reopen) => {
+                    standing.is_open |= standing.is_held;
+                    standing.is_held = false;
+                    (standing.acked, standing.is_muted) = (None, false);
+                }
+                None => {}
+            }
+        }
+        standing
+    }
+
+    /// Checks that an order changes something; the error is a line for the person.
+    fn allows(&self, kind: OrderKind, row: &IncidentRow, now: Timestamp) -> Result<(), String> {
+        let id = visible(&row.incident);
+        if row.state == "pending" {
+            return Err(format!(
+                "incident {id} is pending: nobody was notified of it, so there is nothing to {kind}"
+            ));
+        }
+        if kind == OrderKind::Reopen {
+            let is_any = self.is_held || self.acked.is_some() || self.is_muted;
+            return match is_any {
+                true => Ok(()),
+                false => Err(format!(
+                    "no order of incident {id} is in force to take back"
+                )),
+            };
+        }
+        if !self.is_open {
+            let since = row.changed_at.map(|at| ago(at, now)).unwrap_or_default();
+            let reopen = match self.is_held {
+                true => "; reopen takes that order back",
+                false => "",
+            };
+            return Err(format!("incident {id} is over, {since}{reopen}"));
+        }
+        if let (OrderKind::Ack, Some(who)) = (kind, &self.acked) {
+            return Err(format!("incident {id} is acknowledged already, by {who}"));
+        }
+        if kind == OrderKind::Accept && row.verdict == "wrong_outputs" {
+            return Err(format!(
+                "incident {id} is of wrong outputs, which are never accepted; resolve ends it"
+            ));
+        }
+        Ok(())
+    }
+}

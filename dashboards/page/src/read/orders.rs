@@ -1,0 +1,124 @@
+//! Orders of people to incidents: those of one, and the audit page.
+
+use clickhouse::Row;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::progress::time;
+use super::store::{ReadError, StoreReader};
+
+/// An order in the audit trail.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct OrderRow {
+    pub(crate) order: String,
+    pub(crate) incident: String,
+    pub(crate) n: u64,
+    pub(crate) kind: String,
+    pub(crate) who: String,
+    pub(crate) ordered_at: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) why: String,
+    pub(crate) source: String,
+    pub(crate) app: String,
+    pub(crate) environment: String,
+    pub(crate) model: String,
+    pub(crate) version: String,
+    /// Whether it came first with its number.
+    pub(crate) is_counted: bool,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct OrderSelect {
+    id: String,
+    incident: String,
+    n: u64,
+    kind: String,
+    who: String,
+    ordered: i64,
+    until: i64,
+    why: String,
+    source: String,
+    app: String,
+    environment: String,
+    model: String,
+    version: String,
+    counted: u8,
+}
+
+impl From<OrderSelect> for OrderRow {
+    fn from(row: OrderSelect) -> Self {
+        Self {
+            order: row.id,
+            incident: row.incident,
+            n: row.n,
+            kind: row.kind,
+            who: row.who,
+            ordered_at: time(row.ordered),
+            until: time(row.until),
+            why: row.why,
+            source: row.source,
+            app: row.app,
+            environment: row.environment,
+            model: row.model,
+            version: row.version,
+            is_counted: row.counted != 0,
+        }
+    }
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT o.order_id AS id, o.incident_id AS incident, o.order_number AS n, toString(o.order_kind) AS kind, o.who AS who,
+                toInt64(toUnixTimestamp64Milli(o.ordered_at)) AS ordered,
+                ifNull(toInt64(toUnixTimestamp64Milli(o.until)), 0) AS until, o.why AS why,
+                toString(o.source) AS source, toString(o.app_id) AS app, toString(o.environment) AS environment,
+                toString(o.model_id) AS model, toString(o.model_version) AS version, toUInt8(o.is_counted) AS counted
+             FROM incident_orders_v1 AS o ",
+            $rest
+        )
+    };
+}
+
+const OF_INCIDENT: &str =
+    select!("WHERE o.incident_id = ? ORDER BY o.order_number, o.ordered_at, o.order_id LIMIT 1000");
+
+const LATEST: &str =
+    select!("WHERE (? = 0 OR o.app_id = ?) ORDER BY o.ordered_at DESC, o.order_id LIMIT 500");
+
+/// The audit page.
+#[derive(Debug, Serialize)]
+pub(crate) struct OrdersPage {
+    pub(crate) app: Option<String>,
+    pub(crate) orders: Vec<OrderRow>,
+}
+
+/// Returns the orders of an incident, the first first.
+pub(crate) async fn of_incident(
+    store: &StoreReader,
+    incident: &str,
+) -> Result<Vec<OrderRow>, ReadError> {
+    let rows: Vec<OrderSelect> = store
+        .rows(OF_INCIDENT, |query| query.bind(incident))
+        .await?;
+    Ok(rows.into_iter().map(OrderRow::from).collect())
+}
+
+/// Returns the number of the last order; 0 without one.
+pub(crate) fn last_number(trail: &[OrderRow]) -> u64 {
+    trail.iter().map(|order| order.n).max().unwrap_or(0)
+}
+
+pub(crate) async fn read(store: &StoreReader, app: Option<&str>) -> Result<OrdersPage, ReadError> {
+    let rows: Vec<OrderSelect> = store
+        .rows(LATEST, |query| {
+            query
+                .bind(u8::from(app.is_some()))
+                .bind(app.unwrap_or_default())
+        })
+        .await?;
+    Ok(OrdersPage {
+        app: app.map(str::to_owned),
+        orders: rows.into_iter().map(OrderRow::from).collect(),
+    })
+}

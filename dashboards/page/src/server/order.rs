@@ -1,0 +1,129 @@
+//! The form of orders: from a POST to an order in the store, or a page that says why not.
+
+use std::collections::HashMap;
+
+use axum::body::{Body, to_bytes};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use clickhouse::Client;
+use epwatch_server::Period;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::answer::{HTML, Pages};
+use crate::html::{self, Frame, OrderRight};
+use crate::orders::{BadField, NewOrder, OrderError, OrderKind, place};
+use crate::text::name::Link;
+
+/// Largest form.
+const MAX_FORM_BYTES: usize = 16 << 10;
+
+/// The JSON of an order that was not taken.
+#[derive(Serialize)]
+struct Refused {
+    error: String,
+}
+
+/// Answers a POST that may be answered: places the order, and leads back to the incident.
+pub(super) async fn answer(
+    client: &Client,
+    pages: &Pages,
+    head: &Parts,
+    body: Body,
+    right: OrderRight,
+) -> Response {
+    let is_json = head.uri.path().ends_with(".json");
+    let Ok(body) = to_bytes(body, MAX_FORM_BYTES).await else {
+        return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
+    };
+    let mut fields: HashMap<String, String> = HashMap::new();
+    for (name, value) in url::form_urlencoded::parse(&body) {
+        fields
+            .entry(name.into_owned())
+            .or_insert_with(|| value.into_owned());
+    }
+    let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
+    let incident = field("incident");
+    if let OrderRight::May { form } = &right
+        && !form.is_empty()
+        && field("form") != *form
+    {
+        let problem = "The form is of another session. Open the incident again.";
+        return refused(StatusCode::FORBIDDEN, &incident, problem, is_json);
+    }
+    let placed = match new_order(&fields) {
+        Ok(new) => place(client, pages.store(), new).await,
+        Err(error) => Err(error.into()),
+    };
+    let error = match placed {
+        Ok(placed) if is_json => {
+            let json = serde_json::to_vec(&placed).unwrap_or_default();
+            return ([(header::CONTENT_TYPE, "application/json")], json).into_response();
+        }
+        Ok(_) => {
+            let to = Link::to("/incident").with("id", &incident);
+            let to = format!("{to}#orders");
+            return (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response();
+        }
+        Err(error) => error,
+    };
+    let status = match &error {
+        OrderError::Field(_) => StatusCode::BAD_REQUEST,
+        OrderError::Unknown(_) => StatusCode::NOT_FOUND,
+        OrderError::State(_) | OrderError::CameSecond { .. } => StatusCode::CONFLICT,
+        OrderError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    refused(status, &incident, &error.to_string(), is_json)
+}
+
+fn new_order(fields: &HashMap<String, String>) -> Result<NewOrder, BadField> {
+    let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
+    let bad = |field, problem| BadField { field, problem };
+    let kind = field("kind");
+    let kind = OrderKind::named(&kind).ok_or_else(|| {
+        let names = OrderKind::ALL.map(OrderKind::as_str).join(", ");
+        bad("kind", format!("must be one of {names}"))
+    })?;
+    // The form sends the length with every button.
+    let mute_for = match kind {
+        OrderKind::Mute => {
+            let length = field("for").parse::<Period>();
+            Some(length.map_err(|error| bad("for", error.to_string()))?.0)
+        }
+        _ => None,
+    };
+    let seen = match fields.get("seen") {
+        None => None,
+        Some(seen) => Some(
+            seen.parse()
+                .map_err(|_| bad("seen", "must be the number of an order".to_owned()))?,
+        ),
+    };
+    Ok(NewOrder {
+        incident: field("incident"),
+        kind,
+        who: field("who"),
+        why: field("why"),
+        mute_for,
+        seen,
+        source: "page",
+    })
+}
+
+fn refused(status: StatusCode, incident: &str, problem: &str, is_json: bool) -> Response {
+    if is_json {
+        let refused = Refused {
+            error: problem.to_owned(),
+        };
+        let json = serde_json::to_vec(&refused).unwrap_or_default();
+        return (status, [(header::CONTENT_TYPE, "application/json")], json).into_response();
+    }
+    match html::refused(&Frame::new(Timestamp::now(), None), incident, problem) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, HTML)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "a page cannot be rendered");
+            status.into_response()
+        }
+    }
+}

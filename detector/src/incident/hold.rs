@@ -1,0 +1,201 @@
+//! Faults that a person ended by an order while they last: their verdicts stay quiet until they grow, or are gone once.
+//!
+//! A held incident is over for everybody. Each window's verdicts pass here before they reach [`advance`](super::advance):
+//! those of a held fault lose their severity, so they open nothing. A new cause is no held fault and always speaks.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::cohort::CohortKey;
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+use super::cohort::signed;
+use super::model::{Cause, Incident};
+use super::order::{HeldEffect, Hold, OrderKind};
+
+/// Growth of devices hit, slow-down or share on the CPU from which a fault that was resolved speaks again.
+const GROWN: f64 = 1.5;
+
+/// How often the time that a held version was seen moves in the time after which it is forgotten.
+const SEEN_MOVES: i32 = 14;
+
+/// Slow-down against the accepted latency from which a version speaks again. Medians of some tens of devices differ by a
+/// few percent from window to window.
+const SLOWER_THAN_ACCEPTED: f64 = 1.25;
+
+/// Share of the work on the CPU beyond the accepted one from which a version speaks again.
+const MOVED_SINCE_ACCEPTED: f64 = 0.1;
+
+impl HeldEffect {
+    fn of(verdict: &CohortVerdict) -> Self {
+        let numbers = &verdict.numbers;
+        Self {
+            latency_ratio: numbers.latency_ratio,
+            cpu_share: numbers.npu_share.map(|npu| 1.0 - npu),
+        }
+    }
+
+    fn worst(self, other: Self) -> Self {
+        let worst = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            latency_ratio: worst(self.latency_ratio, other.latency_ratio),
+            cpu_share: worst(self.cpu_share, other.cpu_share),
+        }
+    }
+
+    /// Whether a later effect is larger by half. What was unknown then is not compared.
+    fn has_grown_to(self, now: Self) -> bool {
+        let grew = |then: Option<f64>, now: Option<f64>| {
+            then.zip(now)
+                .is_some_and(|(then, now)| then > 0.0 && now >= GROWN * then)
+        };
+        grew(self.latency_ratio, now.latency_ratio) || grew(self.cpu_share, now.cpu_share)
+    }
+
+    /// Whether a later effect is worse than this accepted one.
+    fn is_exceeded_by(self, now: Self) -> bool {
+        let slower = self.latency_ratio.zip(now.latency_ratio);
+        let moved = self.cpu_share.zip(now.cpu_share);
+        slower.is_some_and(|(then, now)| now >= SLOWER_THAN_ACCEPTED * then)
+            || moved.is_some_and(|(then, now)| now >= then + MOVED_SINCE_ACCEPTED)
+    }
+}
+
+/// Returns the size of an incident as it is now.
+pub(super) fn hold_of(incident: &Incident) -> Hold {
+    let mut chipsets: BTreeMap<String, HeldEffect> = BTreeMap::new();
+    for cohort in &incident.cohorts {
+        let chipset = cohort.verdict.key.chipset.clone();
+        let effect = chipsets.entry(chipset).or_default();
+        *effect = effect.worst(HeldEffect::of(&cohort.verdict));
+    }
+    let ends = incident.cohorts.iter().map(|cohort| cohort.counted_until);
+    Hold {
+        devices_hit: incident.devices().0,
+        chipsets,
+        cleared: BTreeSet::new(),
+        seen_until: ends.max().unwrap_or(incident.started_at),
+    }
+}
+
+/// Takes the severity from verdicts of held faults, and ends the holds that are over. Returns the verdicts, and the
+/// incidents whose hold changed.
+pub(crate) fn quieted<'a, 'b>(
+    held: impl Iterator<Item = &'b mut Incident>,
+    verdicts: &'a [CohortVerdict],
+    forget_after: Duration,
+) -> (Cow<'a, [CohortVerdict]>, Vec<Incident>) {
+    let mut verdicts = Cow::Borrowed(verdicts);
+    let mut changed = Vec::new();
+    for incident in held {
+        let before = incident.orders.hold.clone();
+        let quiet = hold_back(incident, &verdicts, forget_after);
+        for at in quiet {
+            verdicts.to_mut()[at].severity = Severity::Info;
+        }
+        if incident.orders.hold != before {
+            changed.push(incident.clone());
+        }
+    }
+    (verdicts, changed)
+}
+
+/// Returns the positions of the verdicts that stay quiet.
+fn hold_back(
+    incident: &mut Incident,
+    verdicts: &[CohortVerdict],
+    forget_after: Duration,
+) -> Vec<usize> {
+    let is_accepted = incident.orders.end.as_ref().map(|end| end.kind) == Some(OrderKind::Accept);
+    let Some(mut hold) = incident.orders.hold.take() else {
+        return Vec::new();
+    };
+    let (model, version) = (&incident.key.model, &incident.key.model_version);
+    let is_of_version = |key: &CohortKey| key.model == *model && key.model_version == *version;
+    let of_version: Vec<(usize, &CohortVerdict)> = verdicts
+        .iter()
+        .enumerate()
+        .filter(|(_, verdict)| is_of_version(&verdict.key))
+        .collect();
+    let is_fault = |verdict: &CohortVerdict| {
+        verdict.severity >= Severity::Ticket && Cause::of(verdict.class) == Some(incident.key.cause)
+    };
+    let faults: Vec<(usize, &CohortVerdict)> = of_version
+        .iter()
+        .copied()
+        .filter(|(_, verdict)| is_fault(verdict))
+        .collect();
+    if let Some(end) = verdicts.iter().map(|verdict| verdict.window_end).max() {
+        let unseen = end.duration_since(hold.seen_until);
+        let is_seen = !of_version.is_empty();
+        // Each change is stored, so it moves seldom.
+        if is_seen && unseen >= signed(forget_after) / SEEN_MOVES {
+            hold.seen_until = end;
+        } else if !is_seen && unseen >= signed(forget_after) {
+            return Vec::new();
+        }
+    }
+    let effect_of = |verdict: &CohortVerdict| {
+        let then = hold.chipsets.get(&verdict.key.chipset).copied();
+        then.map(|then| (then, HeldEffect::of(verdict)))
+    };
+    if is_accepted {
+        let exceeded: BTreeSet<String> = faults
+            .iter()
+            .filter(|(_, verdict)| {
+                effect_of(verdict).is_some_and(|(then, now)| then.is_exceeded_by(now))
+            })
+            .map(|(_, verdict)| verdict.key.chipset.clone())
+            .collect();
+        hold.chipsets
+            .retain(|chipset, _| !exceeded.contains(chipset));
+        let is_held = |verdict: &CohortVerdict| hold.chipsets.contains_key(&verdict.key.chipset);
+        let quiet = faults.iter().filter(|(_, verdict)| is_held(verdict));
+        let quiet = quiet.map(|(at, _)| *at).collect();
+        incident.orders.hold = Some(hold).filter(|hold| !hold.chipsets.is_empty());
+        return quiet;
+    }
+    let has_grown = faults
+        .iter()
+        .any(|(_, verdict)| effect_of(verdict).is_some_and(|(then, now)| then.has_grown_to(now)));
+    let hit = devices_hit(faults.iter().map(|(_, verdict)| *verdict));
+    if has_grown || hit as f64 >= GROWN * hold.devices_hit.max(1) as f64 {
+        return Vec::new();
+    }
+    let at_fault: BTreeSet<&str> = faults
+        .iter()
+        .map(|(_, verdict)| &*verdict.key.chipset)
+        .collect();
+    for (_, verdict) in &of_version {
+        let is_clean = verdict.key.firmware.is_none() && verdict.class == VerdictClass::Healthy;
+        if is_clean && !at_fault.contains(&*verdict.key.chipset) {
+            hold.chipsets.remove(&verdict.key.chipset);
+            hold.cleared.insert(verdict.key.chipset.clone());
+        }
+    }
+    if hold.chipsets.is_empty() {
+        return Vec::new();
+    }
+    let is_quiet = |verdict: &CohortVerdict| !hold.cleared.contains(&verdict.key.chipset);
+    let quiet = faults.iter().filter(|(_, verdict)| is_quiet(verdict));
+    let quiet = quiet.map(|(at, _)| *at).collect();
+    incident.orders.hold = Some(hold);
+    quiet
+}
+
+/// Returns the devices hit over chipsets. Firmwares count where their chipset as a whole does not show the fault.
+fn devices_hit<'a>(verdicts: impl Iterator<Item = &'a CohortVerdict>) -> u64 {
+    let verdicts: Vec<&CohortVerdict> = verdicts.collect();
+    let whole = verdicts
+        .iter()
+        .filter(|verdict| verdict.key.firmware.is_none());
+    let whole: BTreeSet<&str> = whole.map(|verdict| &*verdict.key.chipset).collect();
+    let counted = verdicts
+        .iter()
+        .filter(|verdict| verdict.key.firmware.is_none() || !whole.contains(&*verdict.key.chipset));
+    counted.map(|verdict| verdict.numbers.devices_hit).sum()
+}

@@ -1,0 +1,111 @@
+//! Orders of people as the store and an incident's document have them, and the size of a fault that one of them ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::names::named;
+
+named! {
+    /// What a person orders.
+    pub enum OrderKind {
+        /// Somebody works on it.
+        Ack = "ack",
+        /// Channels are silent until a time.
+        Mute = "mute",
+        /// It is over; the same fault speaks again if it grows by half, or after a clean window.
+        Resolve = "resolve",
+        /// It is meant so; this version's state becomes its reference.
+        Accept = "accept",
+        /// Takes back what is in force.
+        Reopen = "reopen",
+    }
+}
+
+impl OrderKind {
+    /// Returns what an order that ends an incident means from then on, as a part of a sentence.
+    pub(crate) fn effect(self) -> &'static str {
+        match self {
+            OrderKind::Accept => {
+                "accepted: this version is quiet until it gets worse, and the next one is compared with it"
+            }
+            _ => {
+                "the same fault is quiet until it grows by half, or comes back after a clean window"
+            }
+        }
+    }
+}
+
+/// One order, as the store has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Its number among the orders of its incident.
+    pub n: u64,
+    pub kind: OrderKind,
+    pub who: String,
+    pub at: Timestamp,
+    /// End of a mute.
+    pub until: Option<Timestamp>,
+    pub why: String,
+}
+
+/// The orders of an incident that are in force.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Orders {
+    /// Number of the last order that was handed in.
+    pub last: u64,
+    pub ack: Option<Order>,
+    pub mute: Option<Order>,
+    /// Whether it was ever muted, so that an Alertmanager may hold a silence of it.
+    pub was_muted: bool,
+    /// The resolve or accept that ended it.
+    pub end: Option<Order>,
+    /// While the fault that was ended stays quiet.
+    pub hold: Option<Hold>,
+    /// The news that the last order made.
+    pub news: Option<OrderNews>,
+}
+
+/// News of an incident that an order made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderNews {
+    /// The incident's count of news then.
+    pub news: u64,
+    /// A mute that ended by itself is a reopen.
+    pub kind: OrderKind,
+}
+
+/// The size of a fault when a person ended it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Devices hit, over its chipsets.
+    pub devices_hit: u64,
+    /// Its effect by chipset. A chipset leaves with its first clean window, or when it got worse than accepted.
+    pub chipsets: BTreeMap<String, HeldEffect>,
+    /// Chipsets that left with a clean window.
+    pub cleared: BTreeSet<String>,
+    /// End of a window in which the version was judged, moved about once a day.
+    pub seen_until: Timestamp,
+}
+
+/// The effect of a fault on a chipset: the worst of its firmwares.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct HeldEffect {
+    /// Ratio of median latency to its reference.
+    pub latency_ratio: Option<f64>,
+    /// Share of the work on the CPU, in [0, 1].
+    pub cpu_share: Option<f64>,
+}
+
+impl Orders {
+    /// Whether channels are silent at this time.
+    pub(crate) fn is_muted(&self, now: Timestamp) -> bool {
+        self.muted_until().is_some_and(|until| until > now)
+    }
+
+    pub(crate) fn muted_until(&self) -> Option<Timestamp> {
+        self.mute.as_ref()?.until
+    }
+}

@@ -1,0 +1,367 @@
+use std::time::Duration;
+
+use super::*;
+use crate::incident::OrderKind::{self, *};
+use crate::notify::{Notification, Occasion};
+use crate::placement::tests::placed;
+use crate::testing::{Fleet, at, judged, reference, tested};
+use crate::verdict::Severity;
+use crate::window::CohortWindow;
+
+const WINDOW: i64 = 3600;
+const DAY: i64 = 86_400;
+const FORGET: Duration = Duration::from_secs(14 * 86_400);
+
+fn verdict(fleet: &Fleet, second: i64) -> CohortVerdict {
+    let window = CohortWindow {
+        end: at(second),
+        ..fleet.window()
+    };
+    judged(&window, None, &reference())
+}
+
+fn sick(second: i64) -> CohortVerdict {
+    verdict(&Fleet::with_fallback(1.0), second)
+}
+
+fn sick_devices(devices: u32, second: i64) -> CohortVerdict {
+    let fleet = Fleet {
+        devices,
+        ..Fleet::with_fallback(1.0)
+    };
+    verdict(&fleet, second)
+}
+
+fn slower(slow_factor: f64, second: i64) -> CohortVerdict {
+    let fleet = Fleet {
+        slow_factor,
+        ..Fleet::with_fallback(1.0)
+    };
+    verdict(&fleet, second)
+}
+
+fn healthy(second: i64) -> CohortVerdict {
+    verdict(&Fleet::default(), second)
+}
+
+fn on(chipset: &str, mut verdict: CohortVerdict) -> CohortVerdict {
+    verdict.key.chipset = chipset.into();
+    verdict
+}
+
+fn of_version(version: &str, mut verdict: CohortVerdict) -> CohortVerdict {
+    verdict.key.model_version = version.into();
+    verdict
+}
+
+/// Incidents with one channel that is delivered to at once.
+struct Course {
+    set: IncidentSet,
+    n: u64,
+}
+
+impl Course {
+    fn new(stored: Vec<Incident>) -> Self {
+        let pager = ("pager".to_owned(), Audience::default());
+        Self {
+            set: IncidentSet::new(BTreeMap::from([pager]), stored),
+            n: 0,
+        }
+    }
+
+    /// An incident that fires.
+    fn firing() -> Self {
+        let mut course = Self::new(Vec::new());
+        assert_eq!(course.window(&[sick(0)]), [Occasion::Firing]);
+        course
+    }
+
+    /// Returns the occasions of the news of a window.
+    fn window(&mut self, verdicts: &[CohortVerdict]) -> Vec<Occasion> {
+        self.set.advance(verdicts, FORGET, verdicts[0].window_end);
+        self.deliver()
+    }
+
+    fn deliver(&mut self) -> Vec<Occasion> {
+        let news = self.set.snapshot().into_iter();
+        let news: Vec<Incident> = news
+            .filter(|incident| incident.news > 0 && incident.has_news_for("pager"))
+            .collect();
+        let occasions = news.into_iter().map(|incident| {
+            self.set.delivered(&incident.id, "pager", incident.news);
+            Notification::news(incident).occasion
+        });
+        occasions.collect()
+    }
+
+    fn only(&self) -> Incident {
+        let all = self.set.snapshot();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.into_iter().next().unwrap()
+    }
+
+    fn order(&mut self, kind: OrderKind, now: i64) -> Vec<Occasion> {
+        let id = self.set.in_mind().next().unwrap().id.clone();
+        self.order_of(&id, kind, now)
+    }
+
+    fn order_of(&mut self, id: &str, kind: OrderKind, now: i64) -> Vec<Occasion> {
+        self.n += 1;
+        let order = Order {
+            n: self.n,
+            kind,
+            who: "Ada".into(),
+            at: at(now),
+            until: (kind == Mute).then(|| at(now + DAY)),
+            why: "on it".into(),
+        };
+        assert!(self.set.obey(&[(id.to_owned(), order)], at(now)));
+        self.deliver()
+    }
+}
+
+#[test]
+fn an_ack_is_news_once_and_says_who() {
+    let mut course = Course::firing();
+    assert_eq!(course.order(Ack, 10), [Occasion::Acknowledged]);
+    assert_eq!(course.only().orders.ack.unwrap().who, "Ada");
+    assert_eq!(course.only().state, State::Firing);
+    assert_eq!(course.order(Ack, 20), [], "it changes nothing");
+    assert_eq!(course.window(&[sick(WINDOW)]), []);
+    let grown = [sick(2 * WINDOW), on("SM7550", sick(2 * WINDOW))];
+    assert_eq!(course.window(&grown), [Occasion::Grown]);
+    assert_eq!(course.order(Reopen, 30), [Occasion::Reopened]);
+    assert!(course.only().orders.ack.is_none());
+    assert_eq!(course.order(Reopen, 40), []);
+}
+
+#[test]
+fn an_order_is_handed_in_once() {
+    let mut course = Course::firing();
+    let id = course.only().id;
+    course.order(Ack, 10);
+    let again = Order {
+        n: 1,
+        ..course.only().orders.ack.unwrap()
+    };
+    assert!(!course.set.obey(&[(id, again.clone())], at(20)));
+    assert!(!course.set.obey(&[("unknown".into(), again)], at(20)));
+}
+
+#[test]
+fn a_mute_ends_by_itself_and_is_news_then() {
+    let mut course = Course::firing();
+    assert_eq!(course.order(Mute, 10), [Occasion::Muted]);
+    let muted = |course: &Course, second| course.only().orders.is_muted(at(second));
+    assert!(muted(&course, 10 + DAY - 1) && !muted(&course, 10 + DAY));
+    assert!(!course.set.obey(&[], at(DAY)));
+    assert!(course.set.obey(&[], at(10 + DAY)));
+    assert_eq!(course.deliver(), [Occasion::Reopened]);
+    assert!(course.only().orders.mute.is_none() && course.only().orders.was_muted);
+    // One that was late is over before it begins.
+    let order = Order {
+        n: 9,
+        kind: Mute,
+        who: "Ada".into(),
+        at: at(0),
+        until: Some(at(10)),
+        why: "late".into(),
+    };
+    course.set.obey(&[(course.only().id, order)], at(3 * DAY));
+    assert_eq!(course.deliver(), []);
+}
+
+#[test]
+fn a_fault_that_was_resolved_is_quiet_until_half_as_many_devices_more_are_hit() {
+    let mut course = Course::firing();
+    assert_eq!(course.order(Resolve, 10), [Occasion::Resolved]);
+    let ended = course.only();
+    assert_eq!(
+        (ended.state, ended.resolved_at),
+        (State::Resolved, Some(at(10)))
+    );
+    assert_eq!(course.window(&[sick(WINDOW)]), []);
+    assert_eq!(course.window(&[sick_devices(89, 2 * WINDOW)]), []);
+    // A new chipset with a few devices is no growth by half.
+    let few = on("SM7550", sick_devices(20, 3 * WINDOW));
+    assert_eq!(course.window(&[sick(3 * WINDOW), few]), []);
+    assert_eq!(course.set.n_open(), 0);
+    assert_eq!(
+        course.window(&[sick_devices(90, 4 * WINDOW)]),
+        [Occasion::Firing]
+    );
+    assert_ne!(course.only().id, ended.id);
+}
+
+#[test]
+fn a_fault_that_was_resolved_speaks_when_its_effect_grows_by_half() {
+    let mut course = Course::firing();
+    course.order(Resolve, 10);
+    assert_eq!(course.window(&[slower(4.0, WINDOW)]), []);
+    assert_eq!(
+        course.window(&[slower(4.6, 2 * WINDOW)]),
+        [Occasion::Firing]
+    );
+}
+
+#[test]
+fn a_fault_that_was_resolved_speaks_after_a_clean_window() {
+    let mut course = Course::firing();
+    course.order(Resolve, 10);
+    assert_eq!(course.window(&[healthy(WINDOW)]), []);
+    assert!(course.set.snapshot().is_empty(), "nothing is held any more");
+    assert_eq!(course.window(&[sick(2 * WINDOW)]), [Occasion::Firing]);
+}
+
+#[test]
+fn of_two_chipsets_that_were_resolved_the_one_that_was_clean_speaks() {
+    let mut course = Course::new(Vec::new());
+    assert_eq!(
+        course.window(&[sick(0), on("SM7550", sick(0))]),
+        [Occasion::Firing]
+    );
+    course.order(Resolve, 10);
+    let clean = on("SM7550", healthy(WINDOW));
+    assert_eq!(course.window(&[sick(WINDOW), clean]), []);
+    let back = on("SM7550", sick(2 * WINDOW));
+    assert_eq!(course.window(&[sick(2 * WINDOW), back]), [Occasion::Firing]);
+    assert_eq!(course.set.n_open(), 1);
+}
+
+/// The references of before the fault stay, else it would be what the version is used to.
+#[test]
+fn what_was_resolved_pins_references_and_what_was_accepted_does_not() {
+    let mut course = Course::firing();
+    assert!(course.only().pins_references());
+    course.order(Resolve, 10);
+    assert!(course.only().pins_references());
+    let mut course = Course::firing();
+    course.order(Accept, 10);
+    assert!(!course.only().pins_references());
+}
+
+#[test]
+fn a_new_cause_and_another_version_always_speak() {
+    for kind in [Resolve, Accept] {
+        let mut course = Course::firing();
+        course.order(kind, 10);
+        let next = of_version("3.0.0", sick(WINDOW));
+        assert_eq!(course.window(&[sick(WINDOW), next]), [Occasion::Firing]);
+        let wrong = tested(Fleet::default().window(), 0..25, "bb", "f1", 0.4);
+        let window = CohortWindow {
+            end: at(2 * WINDOW),
+            ..wrong
+        };
+        let wrong = judged(&window, None, &reference());
+        assert_eq!(course.window(&[wrong]), [Occasion::Firing], "{kind}");
+    }
+}
+
+#[test]
+fn what_was_accepted_is_quiet_until_it_gets_worse() {
+    let mut course = Course::firing();
+    assert_eq!(course.order(Accept, 10), [Occasion::Resolved]);
+    // The version reaches more devices, and has a clean window: neither ends it.
+    assert_eq!(course.window(&[sick_devices(200, WINDOW)]), []);
+    assert_eq!(course.window(&[healthy(2 * WINDOW)]), []);
+    assert_eq!(course.window(&[slower(3.2, 3 * WINDOW)]), []);
+    assert_eq!(
+        course.window(&[slower(4.0, 4 * WINDOW)]),
+        [Occasion::Firing]
+    );
+
+    let mut course = Course::firing();
+    course.order(Accept, 10);
+    let more_on_cpu = Fleet {
+        hit_placement: placed(22, 10, 15, Some(0.4)),
+        ..Fleet::with_fallback(1.0)
+    };
+    let moved = verdict(&more_on_cpu, WINDOW);
+    assert_eq!(course.window(&[moved]), [Occasion::Firing]);
+
+    let mut course = Course::firing();
+    course.order(Accept, 10);
+    let other = on("SM7550", sick(WINDOW));
+    assert_eq!(course.window(&[other]), [Occasion::Firing], "a new chipset");
+}
+
+#[test]
+fn wrong_outputs_are_never_accepted() {
+    let wrong = tested(Fleet::default().window(), 0..25, "bb", "f1", 0.4);
+    let wrong = judged(&wrong, None, &reference());
+    let mut course = Course::new(Vec::new());
+    assert_eq!(
+        course.window(std::slice::from_ref(&wrong)),
+        [Occasion::Firing]
+    );
+    assert_eq!(course.order(Accept, 10), []);
+    assert_eq!(course.only().state, State::Firing);
+    assert_eq!(course.order(Resolve, 20), [Occasion::Resolved]);
+}
+
+#[test]
+fn reopen_takes_a_resolve_back_unless_the_fault_speaks_again() {
+    let mut course = Course::firing();
+    let id = course.only().id;
+    course.order(Resolve, 10);
+    assert_eq!(course.order(Reopen, 20), [Occasion::Reopened]);
+    let incident = course.only();
+    assert_eq!((&incident.id, incident.state), (&id, State::Firing));
+    assert!(incident.resolved_at.is_none() && incident.orders.end.is_none());
+    assert_eq!(course.window(&[sick(WINDOW)]), []);
+
+    course.order(Resolve, 30);
+    assert_eq!(
+        course.window(&[sick_devices(120, 2 * WINDOW)]),
+        [Occasion::Firing]
+    );
+    assert_eq!(course.set.n_open(), 1);
+    let again = course.only().id;
+    assert_ne!(again, id);
+    // The first is over and not held, so an order of it finds nothing.
+    assert!(!course.set.to_be_ordered().contains_key(&id));
+}
+
+#[test]
+fn orders_of_what_is_over_or_pending_change_nothing() {
+    let mut course = Course::new(Vec::new());
+    let few = sick_devices(6, 0);
+    assert_eq!(few.severity, Severity::Page);
+    assert_eq!(course.window(&[few]), []);
+    assert_eq!(course.only().state, State::Pending);
+    for kind in OrderKind::ALL {
+        assert_eq!(course.order(*kind, 10), [], "{kind}");
+    }
+    let mut course = Course::firing();
+    course.order(Resolve, 10);
+    for kind in [Ack, Mute, Resolve, Accept] {
+        assert_eq!(course.order(kind, 20), [], "{kind}");
+    }
+    assert_eq!(course.order(Reopen, 30), [Occasion::Reopened]);
+}
+
+/// A restart reads the document, and the fault stays quiet.
+#[test]
+fn a_hold_outlives_the_detector() {
+    let mut course = Course::firing();
+    course.order(Resolve, 10);
+    course.window(&[sick(WINDOW)]);
+    let stored = serde_json::to_string(&course.only()).unwrap();
+    let mut course = Course::new(vec![serde_json::from_str(&stored).unwrap()]);
+    assert_eq!(course.window(&[sick(2 * WINDOW)]), []);
+    assert_eq!(
+        course.window(&[sick_devices(120, 3 * WINDOW)]),
+        [Occasion::Firing]
+    );
+}
+
+/// A version that nobody runs any more is forgotten.
+#[test]
+fn a_hold_ends_when_its_version_is_gone() {
+    let mut course = Course::firing();
+    course.order(Accept, 10);
+    course.window(&[of_version("3.0.0", healthy(13 * DAY))]);
+    assert_eq!(course.set.to_be_ordered().len(), 1);
+    course.window(&[of_version("3.0.0", healthy(14 * DAY))]);
+    assert_eq!(course.set.to_be_ordered().len(), 0);
+}

@@ -1,0 +1,137 @@
+//! Silences that a muted incident has at an Alertmanager: its alert goes on, and nobody hears it.
+//!
+//! epwatch makes and ends only silences of its own. They are found by the incident and their author, so none is forgotten
+//! over a restart.
+
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::incident::Incident;
+
+use super::error::NotifyError;
+use super::http::HttpChannel;
+use super::text::by;
+
+/// The author of silences.
+const AUTHOR: &str = "epwatch";
+
+/// The label that silences match.
+const LABEL: &str = "incident";
+
+/// Silences with a matcher on the label `incident`.
+const FILTER: &str = "filter=incident%3D~%22.%2B%22";
+
+/// The silences of one Alertmanager.
+#[derive(Debug)]
+pub(super) struct Silences {
+    name: String,
+    base: String,
+    all: HttpChannel,
+    make: HttpChannel,
+}
+
+/// A silence that the Alertmanager holds.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Silence {
+    id: String,
+    created_by: String,
+    ends_at: Timestamp,
+    status: Status,
+    matchers: Vec<Matcher>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    state: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Matcher {
+    name: String,
+    value: String,
+}
+
+impl Silence {
+    fn is_of(&self, incident: &str) -> bool {
+        let is_ours = self.created_by == AUTHOR && self.status.state != "expired";
+        let mut matchers = self.matchers.iter();
+        is_ours && matchers.any(|one| one.name == LABEL && one.value == incident)
+    }
+}
+
+impl Silences {
+    pub(super) fn new(name: &str, url: &str) -> Result<Self, NotifyError> {
+        let base = format!("{}/api/v2", url.trim_end_matches('/'));
+        Ok(Self {
+            name: name.to_owned(),
+            all: HttpChannel::new(name, &format!("{base}/silences?{FILTER}"))?,
+            make: HttpChannel::new(name, &format!("{base}/silences"))?,
+            base,
+        })
+    }
+
+    /// Makes the silence of an incident that is muted, and ends those that are left of one that is not.
+    pub(super) async fn keep(
+        &self,
+        incident: &Incident,
+        now: Timestamp,
+    ) -> Result<(), NotifyError> {
+        let is_silent = incident.state.is_open() && incident.orders.is_muted(now);
+        let until = incident.orders.muted_until().filter(|_| is_silent);
+        let held: Vec<Silence> =
+            serde_json::from_slice(&self.all.get().await?).map_err(|source| {
+                NotifyError::Unreachable {
+                    channel: self.name.clone(),
+                    source: source.into(),
+                }
+            })?;
+        // Alertmanager may round an end.
+        let is_until = |silence: &Silence| {
+            until.is_some_and(|until| until.duration_since(silence.ends_at).abs().as_secs() < 1)
+        };
+        let held = held.iter().filter(|silence| silence.is_of(&incident.id));
+        let (kept, old): (Vec<&Silence>, Vec<&Silence>) = held.partition(|one| is_until(one));
+        // The new one first, so that nobody is woken in between.
+        if let Some(until) = until.filter(|_| kept.is_empty()) {
+            self.make(incident, now, until).await?;
+        }
+        for silence in old {
+            self.end(&silence.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn make(
+        &self,
+        incident: &Incident,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<(), NotifyError> {
+        let mute = incident.orders.mute.as_ref();
+        let silence = json!({
+            "matchers": [{"name": LABEL, "value": incident.id, "isRegex": false, "isEqual": true}],
+            "startsAt": now.to_string(),
+            "endsAt": until.to_string(),
+            "createdBy": AUTHOR,
+            "comment": mute.map_or_else(String::new, by),
+        });
+        let is_taken = |status| status == StatusCode::OK;
+        let json = silence.to_string().into_bytes();
+        self.make.post(HeaderMap::new(), json, is_taken).await
+    }
+
+    async fn end(&self, id: &str) -> Result<(), NotifyError> {
+        // It is a part of an address.
+        if !id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
+            return Ok(());
+        }
+        let address = format!("{}/silence/{id}", self.base);
+        HttpChannel::new(&self.name, &address)?.delete().await
+    }
+}

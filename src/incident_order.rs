@@ -1,0 +1,85 @@
+//! `epwatch incident ack|mute|resolve|accept|reopen`: orders of people to incidents.
+
+use std::process::ExitCode;
+
+use epwatch_page::{NewOrder, OrderError, OrderKind};
+use epwatch_server::Period;
+
+use crate::{
+    output::{self, No, WrongUse},
+    store_args::StoreArgs,
+};
+
+/// An order to an incident; the detector that runs obeys it.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Order {
+    /// Somebody works on it: PagerDuty is told, and the alert names who.
+    Ack(OrderArgs),
+    /// Nothing more of it for a time: Alertmanager gets a silence, other channels nothing.
+    Mute(MuteArgs),
+    /// It is over: alerts end, and the same fault stays quiet until it is gone once, or grows by half.
+    Resolve(OrderArgs),
+    /// It is meant so: what this version does now becomes its reference until the next version.
+    Accept(OrderArgs),
+    /// Takes back the orders that are in force.
+    Reopen(OrderArgs),
+}
+
+/// Options of each order.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OrderArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    /// The incident's id.
+    id: String,
+    /// The reason, for whoever is on call next.
+    #[arg(long, value_name = "TEXT")]
+    why: String,
+    /// Your name.
+    #[arg(long, value_name = "NAME", env = "USER")]
+    who: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MuteArgs {
+    #[command(flatten)]
+    order: OrderArgs,
+    /// How long, for example 8h or 7d; 30d at most.
+    #[arg(long = "for", value_name = "LENGTH")]
+    length: Period,
+}
+
+pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
+    let (kind, args, mute_for) = match order {
+        Order::Ack(args) => (OrderKind::Ack, args, None),
+        Order::Mute(args) => (OrderKind::Mute, args.order, Some(args.length.0)),
+        Order::Resolve(args) => (OrderKind::Resolve, args, None),
+        Order::Accept(args) => (OrderKind::Accept, args, None),
+        Order::Reopen(args) => (OrderKind::Reopen, args, None),
+    };
+    let new = NewOrder {
+        incident: args.id,
+        kind,
+        who: args.who,
+        why: args.why,
+        mute_for,
+        seen: None,
+        source: "command",
+    };
+    let client = epwatch_store::client(&args.store.target()?);
+    let placed = match epwatch_page::order(client, new).await {
+        Ok(placed) => placed,
+        Err(error @ OrderError::Field(_)) => return Err(WrongUse(format!("--{error}")).into()),
+        Err(error @ OrderError::Store(_)) => return Err(error.into()),
+        Err(error) => return Err(No(error.to_string()).into()),
+    };
+    if args.json {
+        output::json(&placed)?;
+    } else {
+        output::line(placed.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
