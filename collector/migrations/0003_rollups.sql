@@ -96,9 +96,16 @@ CREATE TABLE IF NOT EXISTS cohort_sessions ${on_cluster} (
     n_nodes UInt32,
     npu_nodes UInt32,
     cpu_nodes UInt32,
+    cpu_benign_nodes UInt32,
     npu_partitions UInt32,
     npu_macs_share Nullable(Float32),
-    macs_attributed Nullable(Float32)
+    macs_attributed Nullable(Float32),
+    -- Of one of the sessions; in effect, without the CPU.
+    requested_eps Array(LowCardinality(String)),
+    -- Sessions whose request a directive changed.
+    directed_sessions UInt64,
+    -- Of any of the sessions.
+    reasons Array(LowCardinality(String))
 ) ENGINE = ${replicated}MergeTree
 PARTITION BY toYYYYMM(bucket)
 ORDER BY (app_id, environment, model_id, bucket, model_version, chipset)

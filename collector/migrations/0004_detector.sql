@@ -40,6 +40,62 @@ ORDER BY (app_id, environment, model_id, window_end, model_version, chipset, fir
 TTL toDateTime(window_end) + INTERVAL ${rollup_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
+-- The shape behind a verdict on a chipset, without ids: about 1 KB before compression. Bins are equally wide on a
+-- logarithmic axis, so a plot is drawn without raw reports, which are gone after days.
+CREATE TABLE IF NOT EXISTS cohort_evidence ${on_cluster} (
+    -- The end of a window with a finding; 1970 for all others, of which each cohort's latest replaces the ones before.
+    place DateTime64(3, 'UTC'),
+    window_end DateTime64(3, 'UTC'),
+    window_seconds Float64,
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    chipset LowCardinality(String),
+    algo LowCardinality(String),
+    verdict LowCardinality(String),
+    severity LowCardinality(String),
+    -- The input shape that most devices ran; the rest is about it.
+    shape_key LowCardinality(String),
+    -- Clean runs and their quantiles.
+    runs UInt64,
+    p10_us Nullable(Float64),
+    p50_us Nullable(Float64),
+    p90_us Nullable(Float64),
+    -- Clean runs in bins of a sixteenth of an octave. The first begins at 2 to the power of a sixteenth of `hist_first` us.
+    hist_first Int32,
+    hist_runs Array(UInt64) CODEC(T64, ZSTD(1)),
+    -- The version before this one on the chipset, and its runs in this window; empty if it had none.
+    reference_version LowCardinality(String),
+    reference_runs UInt64,
+    reference_p50_us Nullable(Float64),
+    reference_hist_first Int32,
+    reference_hist_runs Array(UInt64) CODEC(T64, ZSTD(1)),
+    -- Devices by the ratio of their p10 to their own earlier one, in bins of an eighth of an octave: the first begins at 2
+    -- to the power of an eighth of `ratio_first`. Apart are those with over 2 % of the work on the CPU.
+    ratio_first Int32,
+    ratio_npu_devices Array(UInt32) CODEC(T64, ZSTD(1)),
+    ratio_cpu_devices Array(UInt32) CODEC(T64, ZSTD(1)),
+    -- Devices whose earlier p10 is not known.
+    devices_without_past UInt64,
+    -- Two groups of runs, if two fit better than one.
+    mixture_slow_share Nullable(Float64),
+    mixture_fast_us Nullable(Float64),
+    mixture_slow_us Nullable(Float64),
+    mixture_separation Nullable(Float64),
+    -- Two modes with a valley in between.
+    mode_fast_us Nullable(Float64),
+    mode_slow_us Nullable(Float64),
+    valley_depth Nullable(Float64),
+    npu_share Nullable(Float64),
+    reference_npu_share Nullable(Float64),
+    judged_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(judged_at)
+PARTITION BY toYYYYMM(place)
+ORDER BY (app_id, environment, model_id, chipset, model_version, window_seconds, place)
+TTL toDateTime(window_end) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
 -- Every state of an incident. The latest by `changed_at` is its current state.
 CREATE TABLE IF NOT EXISTS incidents ${on_cluster} (
     incident_id String,

@@ -158,6 +158,7 @@ SELECT
     any(device_sessions_v1.npu_partitions) AS npu_partitions,
     any(device_sessions_v1.npu_macs_share) AS npu_macs_share,
     any(device_sessions_v1.macs_attributed) AS macs_attributed,
+    any(device_sessions_v1.requested_eps) AS requested_eps,
     groupUniqArrayArray(device_sessions_v1.reasons) AS reasons,
     uniqExact(session_uid) AS sessions
 FROM device_sessions_v1
@@ -204,16 +205,20 @@ SELECT
     any(device_placements_v1.n_nodes) AS n_nodes,
     any(device_placements_v1.npu_nodes) AS npu_nodes,
     any(device_placements_v1.cpu_nodes) AS cpu_nodes,
+    any(device_placements_v1.cpu_benign_nodes) AS cpu_benign_nodes,
     any(device_placements_v1.npu_partitions) AS npu_partitions,
     any(device_placements_v1.npu_macs_share) AS npu_macs_share,
-    any(device_placements_v1.macs_attributed) AS macs_attributed
+    any(device_placements_v1.macs_attributed) AS macs_attributed,
+    any(device_placements_v1.requested_eps) AS requested_eps,
+    sumIf(device_placements_v1.sessions, directive_id != '') AS directed_sessions,
+    groupUniqArrayArray(device_placements_v1.reasons) AS reasons
 FROM device_placements_v1
 GROUP BY
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised;
 
--- A cohort's latency in a bucket, closed or open.
-CREATE OR REPLACE VIEW cohort_buckets_v1 ${on_cluster} AS
+-- A cohort's latency in a closed bucket: never read from raw, so quick. The detector judges closed buckets too.
+CREATE OR REPLACE VIEW cohort_buckets_closed_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     shape_key, fingerprint_normalised, context, hist_scheme, algo,
@@ -222,7 +227,28 @@ FROM cohort_buckets
 WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
   AND (app_id, environment, bucket, slice, revision) IN (
     SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
-    GROUP BY app_id, environment, bucket, slice)
+    GROUP BY app_id, environment, bucket, slice);
+
+-- A cohort's sessions and placements in a closed bucket.
+CREATE OR REPLACE VIEW cohort_sessions_closed_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
+    sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
+    requested_eps, directed_sessions, reasons
+FROM cohort_sessions
+WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
+  AND (app_id, environment, bucket, slice, revision) IN (
+    SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
+    GROUP BY app_id, environment, bucket, slice);
+
+-- A cohort's latency in a bucket, closed or open.
+CREATE OR REPLACE VIEW cohort_buckets_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
+    shape_key, fingerprint_normalised, context, hist_scheme, algo,
+    devices, n, sum_us, m2_us2, device_square, min_us, max_us, hist
+FROM cohort_buckets_closed_v1
 UNION ALL
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
@@ -236,17 +262,15 @@ CREATE OR REPLACE VIEW cohort_sessions_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
-    sessions, devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed
-FROM cohort_sessions
-WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
-  AND (app_id, environment, bucket, slice, revision) IN (
-    SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
-    GROUP BY app_id, environment, bucket, slice)
+    sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
+    requested_eps, directed_sessions, reasons
+FROM cohort_sessions_closed_v1
 UNION ALL
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
-    sessions, devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed
+    sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
+    requested_eps, directed_sessions, reasons
 FROM cohort_sessions_fresh_v1
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 
@@ -261,6 +285,62 @@ CREATE OR REPLACE VIEW incidents_v1 ${on_cluster} AS
 SELECT * FROM incidents
 ORDER BY changed_at DESC
 LIMIT 1 BY incident_id;
+
+-- What an incident became, a row for each change of state, severity, verdict, cause or devices hit.
+CREATE OR REPLACE VIEW incident_changes_v1 ${on_cluster} AS
+SELECT * EXCEPT (before, told)
+FROM (
+    SELECT *,
+        (toString(state), toString(severity), toString(verdict), devices_hit, devices_seen) AS told,
+        any(told) OVER (PARTITION BY incident_id ORDER BY changed_at ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING) AS before
+    FROM incidents
+)
+WHERE before != told;
+
+-- What a verdict was made from, of each window with a finding, and of the latest window of each cohort.
+CREATE OR REPLACE VIEW cohort_evidence_v1 ${on_cluster} AS
+SELECT * FROM cohort_evidence
+ORDER BY judged_at DESC
+LIMIT 1 BY app_id, environment, model_id, model_version, chipset, window_seconds, place;
+
+-- Sessions that could not be created, an entry of a report in each row.
+CREATE OR REPLACE VIEW start_failures_v1 ${on_cluster} AS
+SELECT
+    bucket, received_at, app_id, environment, app_version, installation, chipset, firmware, device_model,
+    concat(ort_version, '/', ep_version) AS runtime,
+    failed_model AS model_id, failed_version AS model_version, asked AS requested_eps, at_phase AS start_phase,
+    why AS start_reason, status AS ort_status, said AS start_text, times AS failures
+FROM counted_reports_v1
+ARRAY JOIN
+    start_failure_model_id AS failed_model, start_failure_model_version AS failed_version,
+    start_failure_requested_eps AS asked, start_failure_phase AS at_phase, start_failure_reason AS why,
+    start_failure_ort_status AS status, start_failure_text AS said, start_failure_count AS times;
+
+-- Golden self-tests, one in each row.
+CREATE OR REPLACE VIEW self_tests_v1 ${on_cluster} AS
+SELECT
+    bucket, received_at, app_id, environment, app_version, installation, chipset, firmware, device_model,
+    concat(ort_version, '/', ep_version) AS runtime,
+    session_model_id[indexOf(session_uid, uid)] AS model_id,
+    session_model_version[indexOf(session_uid, uid)] AS model_version,
+    input AS input_id, npu AS npu_hash, cpu AS cpu_hash, distance AS max_abs, similarity AS cosine, same AS top1_equal,
+    code AS error_code
+FROM counted_reports_v1
+ARRAY JOIN
+    self_test_session AS uid, self_test_input_id AS input, self_test_npu_hash AS npu, self_test_cpu_hash AS cpu,
+    self_test_max_abs AS distance, self_test_cosine AS similarity, self_test_top1_equal AS same,
+    self_test_error_code AS code;
+
+-- Runs that ONNX Runtime ended with an error, an entry of a report in each row.
+CREATE OR REPLACE VIEW run_errors_v1 ${on_cluster} AS
+SELECT
+    bucket, received_at, app_id, environment, app_version, installation, chipset, firmware, device_model,
+    concat(ort_version, '/', ep_version) AS runtime,
+    session_model_id[indexOf(session_uid, uid)] AS model_id,
+    session_model_version[indexOf(session_uid, uid)] AS model_version,
+    status AS ort_status, times AS errors
+FROM counted_reports_v1
+ARRAY JOIN run_error_session AS uid, run_error_ort_status AS status, run_error_count AS times;
 
 -- Copies beyond the counted one: answered as duplicate at once, or found as surplus in the store.
 CREATE OR REPLACE VIEW duplicates_v1 ${on_cluster} AS

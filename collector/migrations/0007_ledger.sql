@@ -177,3 +177,76 @@ SELECT
     countIf(is_unproven) AS unproven_reports
 FROM counted_reports_v1
 GROUP BY app_id, environment, day;
+
+-- The ledger's entries as a collector read them last, since the views above read all of raw. Each collector reads them
+-- every minute, and inserts those that changed. A day that raw no longer holds whole keeps its last reading.
+CREATE TABLE IF NOT EXISTS loss_ledger_readings ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    day Date,
+    kind LowCardinality(String),
+    reason LowCardinality(String),
+    reports Int64,
+    runs Int64,
+    read_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(read_at)
+ORDER BY (app_id, environment, day, kind, reason)
+TTL day + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Counts of a day's reports and installations by name, read as `loss_ledger_readings` are, of today and yesterday.
+CREATE TABLE IF NOT EXISTS daily_counts ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    day Date,
+    name LowCardinality(String),
+    total UInt64,
+    read_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(read_at)
+ORDER BY (app_id, environment, day, name)
+TTL day + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- The entries of `loss_ledger_entries_v1` as read last: a minute old at most, and quick to read.
+CREATE OR REPLACE VIEW loss_ledger_read_v1 ${on_cluster} AS
+SELECT * FROM loss_ledger_readings
+ORDER BY read_at DESC
+LIMIT 1 BY app_id, environment, day, kind, reason;
+
+-- `loss_ledger_daily_v1` as read last.
+CREATE OR REPLACE VIEW loss_ledger_read_daily_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, day,
+    sumIf(reports, kind = 'recorded') AS recorded,
+    sumIf(reports, kind = 'stored') AS stored,
+    sumIf(reports, kind = 'dropped') AS dropped,
+    sumIf(reports, kind = 'refused') AS refused,
+    recorded - stored - dropped - refused AS missing,
+    sumIf(reports, kind = 'duplicate') AS duplicate,
+    sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
+    -- Answers of collectors by outcome; not part of the sum.
+    sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome,
+    max(loss_ledger_read_v1.read_at) AS read_at
+FROM loss_ledger_read_v1
+GROUP BY app_id, environment, day;
+
+-- `loss_ledger_runs_daily_v1` as read last.
+CREATE OR REPLACE VIEW loss_ledger_runs_read_daily_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, day,
+    sumIf(runs, kind = 'recorded') AS recorded,
+    sumIf(runs, kind = 'stored') AS stored,
+    sumIf(runs, kind = 'dropped') AS dropped,
+    sumIf(runs, kind = 'refused') AS refused,
+    recorded - stored - dropped - refused AS missing,
+    sumIf(runs, kind = 'duplicate') AS duplicate,
+    sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
+FROM loss_ledger_read_v1
+WHERE kind != 'answered'
+GROUP BY app_id, environment, day;
+
+-- `daily_counts` as read last: `installation_standing_daily_v1` and `cardinality_limited_daily_v1`, a row for each number.
+CREATE OR REPLACE VIEW daily_counts_v1 ${on_cluster} AS
+SELECT * FROM daily_counts
+ORDER BY read_at DESC
+LIMIT 1 BY app_id, environment, day, name;

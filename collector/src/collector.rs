@@ -501,7 +501,7 @@ impl BackgroundServices {
         });
         if config.rollup.enabled {
             let period = config.refresh.0 * REFRESHES_A_LEDGER;
-            let keeping = loss_ledger_gauges::keep_fresh(parts.clone(), period, stop.clone());
+            let keeping = loss_ledger_gauges::keep_fresh(roll_up(parts), period, stop.clone());
             tokio::spawn(keeping);
         }
         let directives = Arc::<DirectiveBook>::default();

@@ -26,6 +26,7 @@ mod encode;
 pub mod fuzz;
 mod ingest;
 mod joined;
+mod ledger_readings;
 mod loss_ledger_gauges;
 mod metrics;
 mod parts;

@@ -1,9 +1,8 @@
-//! Gauges of the loss ledger: `loss_ledger_daily_v1` and `loss_ledger_runs_daily_v1` for today and yesterday (UTC), read
-//! from the store every minute. Every collector shows the whole store, so queries take the maximum over collectors, not
-//! the sum.
+//! Gauges of the loss ledger for today and yesterday (UTC), from a reading of the ledger that is made every minute
+//! ([`ledger_readings`]). Every collector shows the whole store, so queries take the maximum over collectors, not the
+//! sum.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::Row;
@@ -11,8 +10,10 @@ use epwatch_proto::{DropReason, Outcome};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger_readings;
 use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges};
 use crate::parts::Parts;
+use crate::rollup::RollUp;
 use crate::store::{SinkError, note_failure};
 use crate::store_size;
 
@@ -40,11 +41,16 @@ struct Line {
 }
 
 /// Reads the ledger every `period` until `stop` is cancelled.
-pub(crate) async fn keep_fresh(parts: Arc<Parts>, period: Duration, stop: CancellationToken) {
+pub(crate) async fn keep_fresh(rollup: RollUp, period: Duration, stop: CancellationToken) {
+    let parts = rollup.parts.clone();
     let mut shown = Shown::default();
     loop {
+        let read = async {
+            ledger_readings::refresh(&parts, &rollup).await?;
+            refresh(&parts, &mut shown).await
+        };
         tokio::select! {
-            read = refresh(&parts, &mut shown) => if let Err(error) = read {
+            read = read => if let Err(error) = read {
                 note_failure(&parts.metrics, "loss_ledger", &error);
             },
             () = stop.cancelled() => return,
@@ -71,11 +77,11 @@ async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
     let none = "CAST(map(), 'Map(String, Int64)')";
     let both = [
         (
-            "loss_ledger_daily_v1",
+            "loss_ledger_read_daily_v1",
             "answered_by_outcome",
             &metrics.ledger_reports,
         ),
-        ("loss_ledger_runs_daily_v1", none, &metrics.ledger_runs),
+        ("loss_ledger_runs_read_daily_v1", none, &metrics.ledger_runs),
     ];
     for (view, answered, gauges) in both {
         let sql = format!(

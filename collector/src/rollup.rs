@@ -108,7 +108,7 @@ impl RollUp {
     /// Buckets that start before this time (seconds since 1970) may have lost reports, and keep their summary. It is a day
     /// less than the retention, because whole days expire at once. A shorter retention of the store counts, and so does
     /// an earlier TTL that may have removed reports ([`crate::schema::retention`]).
-    async fn raw_since(&self) -> Result<u64, SinkError> {
+    pub(crate) async fn raw_since(&self) -> Result<u64, SinkError> {
         const DAY: Duration = Duration::from_secs(86_400);
         let sql = "SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days, \
                    toUInt32(max(raw_retention.whole_since)) AS whole_since \
@@ -427,7 +427,8 @@ const SUMMARIES: [(&str, &str); 2] = [
         "app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, \
          app_version, runtime, requests_npu, graph_kind, placement_source, \
          fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo, sessions, \
-         devices, n_nodes, npu_nodes, cpu_nodes, npu_partitions, npu_macs_share, macs_attributed",
+         devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, \
+         macs_attributed, requested_eps, directed_sessions, reasons",
     ),
 ];
 

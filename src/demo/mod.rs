@@ -283,6 +283,8 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.wal.dir = dir.join("wal");
     // Segments of 4 MiB.
     config.collector.wal.max_bytes = ByteSize(512 << 20);
+    // The ledger is read every six seconds.
+    config.collector.refresh = Period(Duration::from_secs(1));
     config.collector.batch.period = Period(Duration::from_millis(200));
     config.collector.rollup.bucket = Period(Duration::from_secs(1));
     config.collector.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));

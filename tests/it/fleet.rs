@@ -8,7 +8,7 @@ use epwatch_detector::{Detector, DetectorConfig, notify::Notifier};
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, Placements, RecordedModel, Rollout, Scenario,
 };
-use epwatch_server::SystemClock;
+use epwatch_server::{Period, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::Store;
@@ -78,6 +78,8 @@ impl WatchedFleet {
             upload_only,
             ..AppKeyConfig::default()
         };
+        // The ledger is read every six of these.
+        config.refresh = Period(Duration::from_millis(500));
         config.keys = vec![key(APP_KEY_SHA256, true), key(PIPELINE_KEY_SHA256, false)];
         let collector = Collector::start(config, store.client(), CancellationToken::new())
             .await
