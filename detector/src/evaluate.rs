@@ -13,6 +13,7 @@ use crate::baseline::{
     Baseline, BaselineLatency, Certificate, Origin, placement_references, previous_version,
 };
 use crate::cohort::{CohortKey, ModelKey, VersionOnChipset};
+use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::describe::describe;
@@ -40,6 +41,8 @@ const BATCHES_AT_ONCE: usize = 2;
 pub struct Evaluation {
     /// One for each cohort of the window.
     pub verdicts: Vec<CohortVerdict>,
+    /// One for each chipset of the window.
+    pub evidence: Vec<CohortEvidence>,
     /// Models that could not be judged; the others were.
     pub failures: Vec<(ModelKey, SourceError)>,
 }
@@ -136,6 +139,7 @@ impl Judging {
         while let Some(part) = parts.next().await {
             let part = part.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()));
             evaluation.verdicts.extend(part.verdicts);
+            evaluation.evidence.extend(part.evidence);
             evaluation.failures.extend(part.failures);
         }
         evaluation
@@ -185,7 +189,10 @@ impl Judging {
         }
         for read in &windows {
             match self.judge_model(read, &peers).await {
-                Ok(verdicts) => evaluation.verdicts.extend(verdicts),
+                Ok((verdicts, evidence)) => {
+                    evaluation.verdicts.extend(verdicts);
+                    evaluation.evidence.extend(evidence);
+                }
                 Err(error) => evaluation.failures.push((read.model.clone(), error)),
             }
         }
@@ -195,8 +202,9 @@ impl Judging {
         &self,
         read: &ModelWindows,
         peers: &PeerRatios,
-    ) -> Result<Vec<CohortVerdict>, SourceError> {
+    ) -> Result<(Vec<CohortVerdict>, Vec<CohortEvidence>), SourceError> {
         let mut verdicts = Vec::new();
+        let mut evidence = Vec::new();
         for window in &read.cohorts {
             let mut baseline = baseline_of(window, read, &self.span);
             baseline.rates.clone_from(&self.rates);
@@ -241,6 +249,11 @@ impl Judging {
             let is_about_newcomers =
                 |reason: &Reason| matches!(reason, Reason::NewcomersOnly { .. });
             let is_doubted = whole.reasons.iter().any(is_about_newcomers);
+            let shape = CohortEvidence::of(window, previous, &whole);
+            evidence.push(shape.map_err(|source| SourceError::Histogram {
+                model: read.model.model_id.clone(),
+                source,
+            })?);
             verdicts.push(whole);
             let firmwares = window.firmwares();
             if firmwares.len() < 2 {
@@ -265,7 +278,7 @@ impl Judging {
                 verdicts.push(judged);
             }
         }
-        Ok(verdicts)
+        Ok((verdicts, evidence))
     }
 
     /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.

@@ -9,6 +9,7 @@
 mod base_rates;
 mod baseline;
 mod cohort;
+mod cohort_evidence;
 mod cohort_metrics;
 mod config;
 mod cv_rules;
@@ -46,6 +47,7 @@ mod window_schedule;
 pub use base_rates::BaseRates;
 pub use baseline::{Baseline, Origin, PlacementReference};
 pub use cohort::{CohortKey, Installation, ModelKey};
+pub use cohort_evidence::CohortEvidence;
 pub use config::{DetectorConfig, ExpectsNpu};
 pub use cv_rules::CvRule;
 pub use describe::describe;

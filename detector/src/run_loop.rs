@@ -246,7 +246,11 @@ impl Leader {
         let began = Instant::now();
         let pinned = PinnedReferences::of(self.incident_set.in_mind());
         let evaluation = self.evaluator.evaluate_beside(end, pinned).await;
-        let Evaluation { verdicts, failures } = match evaluation {
+        let Evaluation {
+            verdicts,
+            evidence,
+            failures,
+        } = match evaluation {
             Ok(evaluation) => evaluation,
             Err(error) => {
                 self.published.metrics.failed(1);
@@ -289,11 +293,14 @@ impl Leader {
         self.save().await;
         // A stored window means that all of it was judged and that its incidents are stored: after a
         // restart, judging goes on behind the last stored window.
-        if is_done
-            && self.incident_set.unsaved().is_empty()
-            && let Err(error) = self.store.add_windows(&verdicts, now).await
-        {
-            warn("verdicts were not stored", &error);
+        if is_done && self.incident_set.unsaved().is_empty() {
+            // Pages are read again when a window is stored, so its evidence is there before.
+            if let Err(error) = self.store.add_evidence(&evidence, now).await {
+                warn("the evidence of a window was not stored", &error);
+            }
+            if let Err(error) = self.store.add_windows(&verdicts, now).await {
+                warn("verdicts were not stored", &error);
+            }
         }
         self.published.verdicts.send_replace(Arc::new(verdicts));
         self.published

@@ -7,6 +7,7 @@ use clickhouse::{Client, Row};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::cohort_evidence::CohortEvidence;
 use crate::describe::WindowStatistics;
 use crate::incident::{Incident, IncidentKey, Order, OrderKind, State};
 use crate::notify::summary;
@@ -72,6 +73,47 @@ struct WindowRow<'a> {
     verdict: &'a str,
     severity: &'a str,
     reasons: Vec<String>,
+    judged_at: i64,
+}
+
+#[derive(Debug, Row, Serialize)]
+struct EvidenceRow<'a> {
+    place: i64,
+    window_end: i64,
+    window_seconds: f64,
+    app_id: &'a str,
+    environment: &'a str,
+    model_id: &'a str,
+    model_version: &'a str,
+    chipset: &'a str,
+    algo: &'a str,
+    verdict: &'a str,
+    severity: &'a str,
+    shape_key: &'a str,
+    runs: u64,
+    p10_us: Option<f64>,
+    p50_us: Option<f64>,
+    p90_us: Option<f64>,
+    hist_first: i32,
+    hist_runs: &'a [u64],
+    reference_version: &'a str,
+    reference_runs: u64,
+    reference_p50_us: Option<f64>,
+    reference_hist_first: i32,
+    reference_hist_runs: &'a [u64],
+    ratio_first: i32,
+    ratio_npu_devices: &'a [u32],
+    ratio_cpu_devices: &'a [u32],
+    devices_without_past: u64,
+    mixture_slow_share: Option<f64>,
+    mixture_fast_us: Option<f64>,
+    mixture_slow_us: Option<f64>,
+    mixture_separation: Option<f64>,
+    mode_fast_us: Option<f64>,
+    mode_slow_us: Option<f64>,
+    valley_depth: Option<f64>,
+    npu_share: Option<f64>,
+    reference_npu_share: Option<f64>,
     judged_at: i64,
 }
 
@@ -194,6 +236,29 @@ impl VerdictStore {
             insert.end().await
         };
         written.await.map_err(failed("store judged windows"))
+    }
+
+    /// Stores what verdicts were made from. That of a window with a finding stays; of others, each cohort's latest does.
+    ///
+    /// # Errors
+    /// The store did not take it.
+    pub async fn add_evidence(
+        &self,
+        evidence: &[CohortEvidence],
+        judged_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        if evidence.is_empty() {
+            return Ok(());
+        }
+        let written = async {
+            let insert = self.client.insert::<EvidenceRow<'_>>("cohort_evidence");
+            let mut insert = insert.await?;
+            for one in evidence {
+                insert.write(&evidence_row(one, judged_at)).await?;
+            }
+            insert.end().await
+        };
+        written.await.map_err(failed("store evidence"))
     }
 
     /// Stores the state of incidents. `changed_at` must grow from call to call.
@@ -357,6 +422,53 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         verdict: verdict.class.as_str(),
         severity: verdict.severity.as_str(),
         reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+        judged_at: judged_at.as_millisecond(),
+    }
+}
+
+fn evidence_row(evidence: &CohortEvidence, judged_at: Timestamp) -> EvidenceRow<'_> {
+    let (key, runs, ratios) = (&evidence.key, &evidence.runs, &evidence.ratios);
+    let window_end = evidence.window_end.as_millisecond();
+    let (groups, modes) = (evidence.statistics.mixture, evidence.statistics.modes);
+    let reference = evidence.reference.as_ref();
+    let reference_runs: &[u64] = reference.map_or(&[], |(_, bins)| &bins.runs);
+    EvidenceRow {
+        place: if evidence.is_kept() { window_end } else { 0 },
+        window_end,
+        window_seconds: evidence.window.as_secs_f64(),
+        app_id: &key.model.app_id,
+        environment: &key.model.environment,
+        model_id: &key.model.model_id,
+        model_version: &key.model_version,
+        chipset: &key.chipset,
+        algo: ALGO,
+        verdict: evidence.class.as_str(),
+        severity: evidence.severity.as_str(),
+        shape_key: &evidence.statistics.shape_key,
+        runs: runs.runs.iter().sum(),
+        p10_us: runs.p10_us,
+        p50_us: runs.p50_us,
+        p90_us: runs.p90_us,
+        hist_first: runs.first,
+        hist_runs: &runs.runs,
+        reference_version: reference.map_or("", |(version, _)| version),
+        reference_runs: reference_runs.iter().sum(),
+        reference_p50_us: reference.and_then(|(_, bins)| bins.p50_us),
+        reference_hist_first: reference.map_or(0, |(_, bins)| bins.first),
+        reference_hist_runs: reference_runs,
+        ratio_first: ratios.first,
+        ratio_npu_devices: &ratios.on_npu,
+        ratio_cpu_devices: &ratios.on_cpu,
+        devices_without_past: ratios.without_past,
+        mixture_slow_share: groups.map(|groups| groups.slow_share),
+        mixture_fast_us: groups.map(|groups| groups.fast_us),
+        mixture_slow_us: groups.map(|groups| groups.slow_us),
+        mixture_separation: groups.map(|groups| groups.separation),
+        mode_fast_us: modes.map(|modes| modes.fast_us),
+        mode_slow_us: modes.map(|modes| modes.slow_us),
+        valley_depth: modes.map(|modes| modes.depth),
+        npu_share: evidence.numbers.npu_share,
+        reference_npu_share: evidence.numbers.reference_npu_share,
         judged_at: judged_at.as_millisecond(),
     }
 }

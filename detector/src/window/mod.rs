@@ -400,16 +400,27 @@ impl CohortWindow {
         else {
             return Ok(None);
         };
-        let buckets = self
-            .histograms
-            .iter()
-            .filter(|((_, shape), _)| &**shape == shape_key)
-            .flat_map(|(_, histogram)| histogram.buckets().iter().copied());
         Ok(Some(MainShape {
             shape_key,
             votes,
-            histogram: SparseHistogram::from_buckets(buckets)?,
+            histogram: self.histogram_of_shape(shape_key)?,
         }))
+    }
+
+    /// Returns the runs of an input shape, merged over firmwares.
+    ///
+    /// # Errors
+    /// Histograms that do not add up.
+    pub(crate) fn histogram_of_shape(
+        &self,
+        shape_key: &str,
+    ) -> Result<SparseHistogram, HistogramError> {
+        let of_shape = self
+            .histograms
+            .iter()
+            .filter(|((_, shape), _)| &**shape == shape_key);
+        let buckets = of_shape.flat_map(|(_, histogram)| histogram.buckets().iter().copied());
+        SparseHistogram::from_buckets(buckets)
     }
 }
 
