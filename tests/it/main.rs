@@ -24,6 +24,8 @@ mod migrate;
 mod oncall;
 mod orders;
 mod page;
+mod page_scope;
+
 mod privacy;
 mod schema;
 mod secrets;

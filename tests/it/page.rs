@@ -173,6 +173,19 @@ async fn json_when(page: &Served, path: &str, condition: impl Fn(&Value) -> bool
     read.into_inner().unwrap()
 }
 
+/// Returns a page once it has a part and leaves none out, as [`json_when`] does.
+async fn page_when(page: &Served, path: &str, part: &str) -> Answer {
+    let read = Mutex::new(None);
+    until(path, async || {
+        let answer = page.get(path).await;
+        let is_it = answer.text.contains(part) && !answer.text.contains("ot read in time");
+        *read.lock().unwrap() = Some(answer);
+        is_it
+    })
+    .await;
+    read.into_inner().unwrap().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let watched = WatchedFleet::start(Vec::new()).await;
@@ -202,14 +215,13 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!(cohorts.len(), 2, "{cohorts:?}");
     for link in &cohorts {
         let document = json_when(&page, &json_of(link), |document| {
-            document["latencies"].is_object()
+            document["evidence"]["latencies"].is_object()
         })
         .await;
         assert_eq!(document["query"]["model"], MODEL);
-        let cohort = page.get(link).await;
+        let cohort = page_when(&page, link, "Latency of clean runs, now and before").await;
         check_page(link, &cohort);
-        let title = "Latency of clean runs, now and before";
-        assert!(cohort.text.contains(title), "{link}: {}", cohort.text);
+        check_drawings(&page, &cohort.text).await;
     }
     let fallen = json_when(&page, &json_of(&cohorts[0]), |document| {
         document["placement"].is_object() && document["cpu_nodes"] != serde_json::json!([])
@@ -222,16 +234,28 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         "{fallen:#}"
     );
 
+    // Devices that moved to the CPU are slower than their own past; those of the other chipset are the control.
+    let is_shown = |document: &Value| {
+        let slow = devices_beyond(&document["evidence"]["ratios"], 2.0);
+        slow > [5, 0] && document["controls"]["SM8650"].is_object()
+    };
+    let fallen = json_when(&page, &json_of(&cohorts[0]), is_shown).await;
+    let control = &fallen["controls"]["SM8650"]["ratios"];
+    assert_eq!(devices_beyond(control, 2.0), [0, 0], "{control}");
+    assert!(fallen["latencies_before"]["runs"].is_u64(), "{fallen:#}");
+
     let incidents = page.get("/incidents").await;
     check_page("/incidents", &incidents);
     let link = &links(&incidents.text, "/incident?")[0];
     json_when(&page, &json_of(link), |document| {
         let verdict = document["verdict"].as_str().unwrap_or_default();
-        verdict.ends_with("fallback") && document["reasons"] != serde_json::json!([])
+        let is_kept = document["evidence"]["latencies"].is_object();
+        verdict.ends_with("fallback") && document["reasons"] != serde_json::json!([]) && is_kept
     })
     .await;
-    let incident = page.get(link).await;
+    let incident = page_when(&page, link, "Devices against their own past").await;
     check_page(link, &incident);
+    check_drawings(&page, &incident.text).await;
     // The next step stands there once, with its commands apart.
     let command = "<pre class=\"cmd\" tabindex=\"0\">epwatch inspect MODEL --soc SM8635</pre>";
     assert_eq!(
@@ -256,7 +280,13 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         let known = n("stored") + n("dropped") + n("refused") + n("missing");
         assert_eq!(n("recorded"), known, "{entry}");
     }
-    check_page("/ledger", &page.get("/ledger").await);
+    let shown = page_when(&page, "/ledger", "Where the reports went").await;
+    check_page("/ledger", &shown);
+    check_drawings(&page, &shown.text).await;
+    let fleet = page_when(&page, "/fleet", "Latency by chipset, now and before").await;
+    check_drawings(&page, &fleet.text).await;
+    assert_eq!(page.get("/cohort/latency.svg").await.status, 404);
+    assert_eq!(page.get("/health/latency.svg").await.status, 404);
     check_page("/health", &page.get("/health").await);
 
     let mut browser = Browser::start();
@@ -309,7 +339,9 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         environment,
     ];
     let text = check_succeeds(&mut at_shell(&model));
-    assert!(text.contains("P90") && text.contains("Gemm"), "{text}");
+    for part in ["P90", "Gemm", "TIMES ITS OWN PAST", "CC"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
     check_devices(&at_shell, document["environment"].as_str().unwrap());
     check_watch(&mut at_shell(&["status", "--watch"]), "ne page");
@@ -322,6 +354,51 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!((again.status, &*again.text), (304, ""));
     page.stop().await;
     watched.stop().await;
+}
+
+/// Returns the devices on the CPU and on the NPU from this ratio on.
+fn devices_beyond(ratios: &Value, ratio: f64) -> [u64; 2] {
+    let first = ratios["first"].as_f64().unwrap_or_default();
+    let begin = |at: usize| ((first + at as f64) / 8.0).exp2();
+    ["on_cpu", "on_npu"].map(|place| {
+        let devices = ratios[place].as_array().into_iter().flatten().enumerate();
+        let beyond = devices.filter(|(at, _)| begin(*at) >= ratio);
+        beyond.filter_map(|(_, n)| n.as_u64()).sum()
+    })
+}
+
+/// Each drawing that a page links stands alone: its own style, and nothing from elsewhere.
+async fn check_drawings(page: &Served, text: &str) {
+    let linked: Vec<String> = links(text, "/")
+        .into_iter()
+        .filter(|link| link.contains(".svg"))
+        .collect();
+    assert!(!linked.is_empty(), "{text}");
+    for link in linked {
+        // A reading may lack the part.
+        let drawing = page_when(page, &link, "</svg>").await;
+        let text = &drawing.text;
+        assert_eq!(drawing.status, 200, "{link}: {text}");
+        assert_eq!(drawing.header("content-type"), "image/svg+xml", "{link}");
+        let begin = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"";
+        assert!(
+            text.starts_with(begin) && text.ends_with("</svg>"),
+            "{link}: {text}"
+        );
+        assert_eq!(text.matches("<style>").count(), 1, "{link}");
+        for wrong in [
+            "var(",
+            "<script",
+            " style=",
+            "NaN",
+            "href",
+            "class=\"narrow",
+        ] {
+            assert!(!text.contains(wrong), "{link} has {wrong}: {text}");
+        }
+        let policy = drawing.header("content-security-policy");
+        assert!(policy.contains("style-src 'sha256-"), "{link}: {policy}");
+    }
 }
 
 /// A command that prints again, until Ctrl-C.

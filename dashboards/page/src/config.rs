@@ -14,7 +14,7 @@ pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 pub struct PageConfig {
     /// Address of its own. One beyond loopback needs `token_file`.
     pub listen: SocketAddr,
-    /// A file with the token that readers present. It gives access to every app.
+    /// A file with the tokens that readers present, a line each; a token may be limited to apps.
     pub token_file: Option<PathBuf>,
     /// A file with the token of those who may also order: acknowledge, mute, resolve, accept, reopen. Without it nobody
     /// may from the page.

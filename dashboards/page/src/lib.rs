@@ -20,6 +20,6 @@ pub use config::PageConfig;
 pub use devices::{DevicesQuery, devices};
 pub use orders::{BadField, NewOrder, OrderError, OrderKind, PlacedOrder, order};
 pub use read::health::{Fact, Facts};
-pub use server::access::TokenError;
+pub use server::tokens::TokenError;
 pub use server::{PageError, PageServer};
 pub use shell::{ShellAnswer, ShellError, ShellPage, ask};

@@ -8,10 +8,12 @@ use jiff::Timestamp;
 
 use crate::html;
 use crate::read::cohort::{CohortPage, CohortQuery};
+use crate::read::evidence::Evidence;
 use crate::read::fleet::{FleetPage, FleetQuery, FleetRow};
 use crate::read::incident::IncidentPage;
 use crate::read::incidents::IncidentsPage;
 use crate::read::orders::OrderRow;
+use crate::read::scope::Scope;
 use crate::read::store::ReadError;
 use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::name::{visible, visible_sentence};
@@ -114,7 +116,10 @@ impl From<ReadError> for ShellError {
 pub async fn ask(store: Client, question: ShellPage) -> Result<ShellAnswer, ShellError> {
     let pages = Pages::new(store, Box::new(Vec::new));
     let progress = pages.progress().await?;
-    let read = pages.read(&target(question), progress).await?.page;
+    let read = pages
+        .read(&target(question), progress, &Scope::all())
+        .await?
+        .page;
     let now = Timestamp::now();
     let mut text = match &read.page {
         Page::Fleet(page) => fleet(page),
@@ -307,6 +312,9 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
             _ = writeln!(text, "- {}", marked_sentence(reason));
         }
     }
+    if let Some(evidence) = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0) {
+        _ = writeln!(text, "- {}", evidence.ratios.words());
+    }
     if !row.cpu_ops.is_empty() {
         let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| marked(op)).collect();
         _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
@@ -401,9 +409,14 @@ fn cohort(page: &CohortPage) -> String {
         _ = writeln!(text, "- {}", visible_sentence(reason));
     }
     let before = page.before.as_ref().map(|row| &*row.version);
+    let own = page.evidence.as_ref().and_then(|of| of.latencies.as_ref());
     let sides = [
-        (Some(&*query.version), &page.latencies, &page.placement),
-        (before, &page.latencies_before, &page.placement_before),
+        (Some(&*query.version), own, &page.placement),
+        (
+            before,
+            page.latencies_before.as_ref(),
+            &page.placement_before,
+        ),
     ];
     let mut rows = vec![head(&[
         "VERSION",
@@ -416,15 +429,13 @@ fn cohort(page: &CohortPage) -> String {
     ])];
     for (version, latencies, placement) in sides {
         let Some(version) = version else { continue };
-        let quantiles = latencies.as_ref().map(|latencies| latencies.quantiles);
+        let quantiles = latencies.map(|latencies| latencies.quantiles);
         rows.push(vec![
             visible(version),
             number::ms(quantiles.map(|q| q.p10_us)),
             number::ms(quantiles.map(|q| q.p50_us)),
             number::ms(quantiles.map(|q| q.p90_us)),
-            latencies
-                .as_ref()
-                .map_or_else(String::new, |of| number::count(of.runs)),
+            latencies.map_or_else(String::new, |of| number::count(of.runs)),
             placement.as_ref().map_or_else(String::new, |of| {
                 format!("{} of {}", of.npu_nodes, of.n_nodes)
             }),
@@ -433,6 +444,9 @@ fn cohort(page: &CohortPage) -> String {
     }
     text.push('\n');
     text.push_str(&table(&rows));
+    if let Some(evidence) = &page.evidence {
+        text.push_str(&evidence_lines(evidence));
+    }
     let nodes: Vec<_> = page.cpu_nodes.iter().filter(|node| !node.benign).collect();
     if !nodes.is_empty() {
         let mut rows = vec![head(&["ON THE CPU", "OP", "REASON"])];
@@ -448,6 +462,40 @@ fn cohort(page: &CohortPage) -> String {
     }
     if let Some(incident) = &page.incident {
         _ = write!(text, "\nepwatch incident {}\n", visible(&incident.incident));
+    }
+    text
+}
+
+/// Returns the devices by ratio to their own past, a line of marks for each bin, and the two modes.
+fn evidence_lines(evidence: &Evidence) -> String {
+    const WIDTH: u32 = 40;
+    let mut text = String::new();
+    let mut rows = vec![head(&["TIMES ITS OWN PAST", "DEVICES", ""])];
+    let most = evidence.ratios.bins().map(|(_, npu, cpu)| npu + cpu).max();
+    for (ratio, npu, cpu) in evidence.ratios.bins().filter(|(_, npu, cpu)| npu + cpu > 0) {
+        // A device is never less than a mark.
+        let width = |n: u32| match n {
+            0 => 0,
+            n => (n * WIDTH / most.unwrap_or(1).max(1)).max(1) as usize,
+        };
+        rows.push(vec![
+            format!("{ratio:.2}"),
+            number::count(npu + cpu),
+            "N".repeat(width(npu)) + &"C".repeat(width(cpu)),
+        ]);
+    }
+    if rows.len() > 1 {
+        text.push('\n');
+        text.push_str(&table(&rows));
+        text.push_str("N: wholly on the NPU; C: with work on the CPU\n");
+    }
+    if let Some(modes) = &evidence.modes {
+        _ = writeln!(
+            text,
+            "two modes: {} and {}",
+            number::ms(Some(modes.fast_us)),
+            number::ms(Some(modes.slow_us))
+        );
     }
     text
 }

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use askama::Template;
 
+use super::distribution::{distribution, short};
 use super::frame::Frame;
 use crate::histogram::Latencies;
 use crate::plot::bars::{self, Placed};
-use crate::plot::density::{self, Comparison, Side};
+use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline::{self, Lane, Mark, Moment};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
@@ -20,6 +21,9 @@ use crate::text::words::{self, Icon, Tone};
 
 /// The detector's counts of devices beyond a ratio to their own past, kept with each window.
 const BEYOND: [&str; 5] = ["1.6", "2.0", "2.5", "3.2", "4.0"];
+
+/// Other chipsets in the drawing of devices by ratio.
+const MAX_CONTROLS: usize = 3;
 
 #[derive(Template)]
 #[template(path = "cohort.html")]
@@ -154,53 +158,26 @@ impl<'a> CohortHtml<'a> {
         &self.page.cohort.reasons
     }
 
-    /// Returns what is drawn now and before, with both labels.
-    fn distribution(&self) -> Option<[Drawing; 2]> {
-        let now = self.page.latencies.as_ref()?;
-        let label = format!("version {}, now", short(&self.page.query.version));
-        let before = self
-            .page
-            .latencies_before
-            .as_ref()
-            .zip(self.page.before.as_ref());
-        let before_label =
-            before.map(|(_, row)| format!("version {}, before", short(&row.version)));
-        let mut words = format!("{label}: {}.", sentence(now));
-        if let (Some((latencies, _)), Some(label)) = (before, &before_label) {
-            words += &format!(" {label}: {}.", sentence(latencies));
-        }
-        let side = |latencies: &'a Latencies| (&latencies.density, latencies.quantiles.p50_us);
-        let (density, median_us) = side(now);
-        let comparison = Comparison {
-            now: Side {
-                density,
-                label: &label,
-                median_us,
-            },
-            before: before
-                .zip(before_label.as_ref())
-                .map(|((latencies, _), label)| {
-                    let (density, median_us) = side(latencies);
-                    Side {
-                        density,
-                        label,
-                        median_us,
-                    }
-                }),
-            is_bad: self.is_page(),
-            ratio: number::finite(self.cohort().latency_ratio),
-            words: &words,
-        };
-        density::comparison("dist", &comparison)
+    fn latencies(&self) -> Option<&'a Latencies> {
+        self.page.evidence.as_ref()?.latencies.as_ref()
     }
 
-    /// Returns the period and the runs of the distribution.
+    fn distribution(&self) -> Option<[Drawing; 2]> {
+        let before = self.page.latencies_before.as_ref();
+        let before = self.page.before.as_ref().zip(before);
+        distribution(
+            (&self.page.query.version, self.latencies()?),
+            before.map(|(row, latencies)| (&*row.version, latencies)),
+            self.is_page(),
+            self.cohort().latency_ratio,
+        )
+    }
+
+    /// Returns the window and the runs of the distribution.
     fn of_runs(&self) -> String {
-        let now = self
-            .page
-            .latencies
-            .as_ref()
-            .map_or(0, |latencies| latencies.runs);
+        let now = self.latencies().map_or(0, |latencies| latencies.runs);
+        let end = self.page.evidence.as_ref().and_then(|of| of.window_end);
+        let end = end.map_or_else(String::new, |end| self.frame.clock(&end));
         let before = self
             .page
             .latencies_before
@@ -210,8 +187,7 @@ impl<'a> CohortHtml<'a> {
             format!(" and {} before", number::count(runs))
         });
         format!(
-            "Share of clean runs since {} UTC on a log axis: {} now{before}.",
-            self.frame.clock(&self.page.period.from),
+            "Share of the clean runs that were judged, in the window that ended at {end} UTC, on a log axis: {} now{before}.",
             number::of_them(now, "run")
         )
     }
@@ -226,8 +202,10 @@ impl<'a> CohortHtml<'a> {
             parts.push(format!("CV {} between devices", number::share(Some(cv))));
         }
         if let Some(mixture) = self
-            .sent()
-            .and_then(|sent| sent.statistics.mixture.as_ref())
+            .page
+            .evidence
+            .as_ref()
+            .and_then(|of| of.mixture.as_ref())
             && mixture.are_two()
         {
             parts.push(format!(
@@ -241,6 +219,34 @@ impl<'a> CohortHtml<'a> {
             true => String::new(),
             false => format!("Of the last window: {}.", parts.join("; ")),
         }
+    }
+
+    /// Returns the devices by ratio to their own past: this chipset, and the other chipsets as its controls.
+    fn ratios(&self) -> Option<Drawing> {
+        let query = &self.page.query;
+        let own = self.page.evidence.as_ref().map(|of| (&*query.chipset, of));
+        let others = self
+            .page
+            .controls
+            .iter()
+            .map(|(chipset, of)| (&**chipset, of));
+        let all: Vec<_> = own.into_iter().chain(others.take(MAX_CONTROLS)).collect();
+        let titles: Vec<String> = all.iter().map(|(chipset, _)| short(chipset)).collect();
+        let rows = all
+            .iter()
+            .zip(&titles)
+            .map(|((chipset, of), title)| RatioRow {
+                title,
+                subtitle: words::chipset_name(chipset),
+                ratios: &of.ratios,
+            });
+        let rows: Vec<RatioRow<'_>> = rows.collect();
+        let words = self
+            .page
+            .evidence
+            .as_ref()
+            .map_or_else(String::new, |of| of.ratios.words());
+        ratios::devices("ratios", &rows, &words)
     }
 
     /// Returns the devices beyond ratios to their own past: this chipset and, as controls, the others.
@@ -287,6 +293,17 @@ impl<'a> CohortHtml<'a> {
             .with("model", &row.model)
             .with("version", &row.version)
             .with("chipset", &row.chipset)
+    }
+
+    /// Returns the address of a drawing of its own.
+    fn alone(&self, path: &'static str) -> Link {
+        let query = &self.page.query;
+        Link::to(path)
+            .with("app", &query.app)
+            .with("environment", &query.environment)
+            .with("model", &query.model)
+            .with("version", &query.version)
+            .with("chipset", &query.chipset)
     }
 
     fn fleet(&self) -> Link {
@@ -478,25 +495,6 @@ impl Beyond<'_> {
     }
 }
 
-/// A version in a drawing, where there is little room.
-fn short(version: &str) -> String {
-    let shown = visible(version);
-    match shown.chars().count() > 16 {
-        true => shown.chars().take(15).chain(['\u{2026}']).collect(),
-        false => shown,
-    }
-}
-
-fn sentence(latencies: &Latencies) -> String {
-    let q = latencies.quantiles;
-    format!(
-        "median {}, 80 % of runs between {} and {}",
-        number::ms(Some(q.p50_us)),
-        number::ms(Some(q.p10_us)),
-        number::ms(Some(q.p90_us))
-    )
-}
-
 /// Returns the share on the NPU: of MACs if they are known, else of nodes.
 fn share_of(placement: &PlacementRow) -> Option<f64> {
     let of_nodes = (placement.n_nodes > 0)
@@ -514,4 +512,17 @@ fn on_cpu(nodes: &[CpuNodeRow]) -> String {
 
 pub(crate) fn cohort(frame: &Frame, page: &CohortPage) -> askama::Result<String> {
     CohortHtml { frame, page }.render()
+}
+
+/// Returns a drawing of the page by its name.
+pub(crate) fn drawing(frame: &Frame, page: &CohortPage, name: &str) -> Option<Drawing> {
+    let page = CohortHtml { frame, page };
+    let wide = |both: [Drawing; 2]| both.into_iter().next();
+    match name {
+        "latency" => page.distribution().and_then(wide),
+        "devices" => page.ratios(),
+        "placement" => page.placements().and_then(wide),
+        "windows" => page.timeline(),
+        _ => None,
+    }
 }

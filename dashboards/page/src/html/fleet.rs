@@ -39,7 +39,17 @@ struct Choosable {
 struct Multiples<'a> {
     model: &'a str,
     drawing: Drawing,
+    /// Address of the drawing alone.
+    alone: Link,
 }
+
+/// Addresses of the drawings over chipsets.
+const ALONE: [&str; 4] = [
+    "/fleet/latency-1.svg",
+    "/fleet/latency-2.svg",
+    "/fleet/latency-3.svg",
+    "/fleet/latency-4.svg",
+];
 
 /// Returns the answer in a sentence, made from the verdicts.
 pub(crate) fn headline(page: &FleetPage) -> String {
@@ -167,12 +177,17 @@ impl<'a> FleetHtml<'a> {
 
     /// Returns the models whose chipsets are drawn on one axis, with their drawings.
     fn multiples(&self) -> Vec<Multiples<'a>> {
-        let groups = self.page.models.iter().take(4).enumerate();
-        let drawn = groups.filter_map(|(at, group)| {
+        let groups = self.page.models.iter().zip(ALONE).enumerate();
+        let drawn = groups.filter_map(|(at, (group, path))| {
             let drawing = multiples(at, group)?;
+            let alone = Link::to(path)
+                .with("app", self.app)
+                .with("environment", self.environment)
+                .with("q", &self.page.query.search);
             Some(Multiples {
                 model: &group.model,
                 drawing,
+                alone,
             })
         });
         drawn.collect()
@@ -420,4 +435,11 @@ pub(crate) fn fleet(frame: &Frame, page: &FleetPage) -> askama::Result<String> {
         axis,
     }
     .render()
+}
+
+/// Returns the drawing of a model over its chipsets: `latency-1` is that of the first.
+pub(crate) fn drawing(page: &FleetPage, name: &str) -> Option<Drawing> {
+    let number: usize = name.strip_prefix("latency-")?.parse().ok()?;
+    let at = number.checked_sub(1)?;
+    multiples(at, page.models.get(at)?)
 }

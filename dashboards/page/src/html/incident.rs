@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use askama::Template;
 
+use super::distribution::{distribution, short};
 use super::frame::{Frame, OrderRight};
 use super::orders::{OrderForm, form, states};
+use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
@@ -194,6 +196,11 @@ impl<'a> IncidentHtml<'a> {
             .with("chipset", chipset)
     }
 
+    /// Returns the address of a drawing of its own.
+    fn alone(&self, path: &'static str) -> Link {
+        Link::to(path).with("id", &self.page.row.incident)
+    }
+
     fn charts(&self) -> Option<Link> {
         Some(self.cohort(&self.lead?.key.chipset))
     }
@@ -208,6 +215,33 @@ impl<'a> IncidentHtml<'a> {
         let labels = self.page.period?.labels(self.frame.now);
         let words = format!("At most {} hit.", number::of_them(most, "device"));
         timeline::devices_hit("growth", &points, &labels, &words)
+    }
+
+    /// Returns the devices of the worst cohort by ratio to their own past.
+    fn ratios(&self) -> Option<Drawing> {
+        let (lead, evidence) = (self.lead?, self.page.evidence.as_ref()?);
+        let title = short(&lead.key.chipset);
+        let row = RatioRow {
+            title: &title,
+            subtitle: words::chipset_name(&lead.key.chipset),
+            ratios: &evidence.ratios,
+        };
+        ratios::devices("ratios", &[row], &evidence.ratios.words())
+    }
+
+    /// Returns what the last verdict of the worst cohort was made from, now and before.
+    fn distribution(&self) -> Option<[Drawing; 2]> {
+        let evidence = self.page.evidence.as_ref()?;
+        let reference = evidence.reference.as_ref();
+        let before = reference.map(|of| (&*of.version, &of.latencies));
+        let now = (&*self.page.row.version, evidence.latencies.as_ref()?);
+        distribution(now, before, self.is_page(), self.page.row.latency_ratio)
+    }
+
+    /// Returns the end of the window that the charts show.
+    fn judged(&self) -> String {
+        let end = self.page.evidence.as_ref().and_then(|of| of.window_end);
+        end.map_or_else(String::new, |end| self.frame.clock(&end))
     }
 
     /// Returns the cohorts, whole chipsets first.
@@ -316,10 +350,25 @@ impl DocumentCohort {
     }
 }
 
-pub(crate) fn incident(frame: &Frame, page: &IncidentPage) -> askama::Result<String> {
+fn html<'a>(frame: &'a Frame, page: &'a IncidentPage) -> IncidentHtml<'a> {
     let lead = page
         .document
         .lead(&page.row.verdict)
         .map(|cohort| &cohort.verdict);
-    IncidentHtml { frame, page, lead }.render()
+    IncidentHtml { frame, page, lead }
+}
+
+pub(crate) fn incident(frame: &Frame, page: &IncidentPage) -> askama::Result<String> {
+    html(frame, page).render()
+}
+
+/// Returns a drawing of the page by its name.
+pub(crate) fn drawing(frame: &Frame, page: &IncidentPage, name: &str) -> Option<Drawing> {
+    let page = html(frame, page);
+    match name {
+        "growth" => page.growth(),
+        "devices" => page.ratios(),
+        "latency" => page.distribution().and_then(|both| both.into_iter().next()),
+        _ => None,
+    }
 }

@@ -51,6 +51,17 @@ impl LedgerHtml<'_> {
         }
     }
 
+    /// Returns how fresh the figures are.
+    fn read(&self) -> String {
+        match &self.page.changed_at {
+            Some(at) => format!(
+                "A collector reads it every minute; it last changed {}.",
+                self.frame.ago(at)
+            ),
+            None => "A collector reads it every minute; none has yet.".to_owned(),
+        }
+    }
+
     fn closes(&self) -> String {
         let open = self.sums.iter().filter(|sum| !sum.closes()).count();
         match (open, self.sums.len()) {
@@ -103,6 +114,18 @@ impl LedgerHtml<'_> {
             1 => format!("{app}, today"),
             days => format!("{app}, {days} days"),
         }
+    }
+
+    /// Returns the address of the bar alone.
+    fn alone(&self) -> Link {
+        let query = &self.page.query;
+        Link::to("/ledger/reports.svg")
+            .with("app", query.app.as_deref().unwrap_or_default())
+            .with(
+                "environment",
+                query.environment.as_deref().unwrap_or_default(),
+            )
+            .with("days", &query.days.to_string())
     }
 
     fn app_value(&self) -> &str {
@@ -179,12 +202,23 @@ impl StandingRow {
     }
 }
 
-pub(crate) fn ledger(frame: &Frame, page: &LedgerPage) -> askama::Result<String> {
+fn html<'a>(frame: &'a Frame, page: &'a LedgerPage) -> LedgerHtml<'a> {
     LedgerHtml {
         frame,
         page,
         sums: page.by_app(),
         total: page.total(),
     }
-    .render()
+}
+
+pub(crate) fn ledger(frame: &Frame, page: &LedgerPage) -> askama::Result<String> {
+    html(frame, page).render()
+}
+
+/// Returns a drawing of the page by its name.
+pub(crate) fn drawing(frame: &Frame, page: &LedgerPage, name: &str) -> Option<Drawing> {
+    match name {
+        "reports" => html(frame, page).bar(),
+        _ => None,
+    }
 }

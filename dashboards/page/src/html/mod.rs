@@ -4,6 +4,7 @@
 //! of them escapes what it holds; no template says `safe`.
 
 mod cohort;
+mod distribution;
 mod empty;
 mod fleet;
 mod frame;
@@ -14,13 +15,13 @@ mod ledger;
 mod orders;
 mod trouble;
 
-pub(crate) use cohort::cohort;
+pub(crate) use cohort::{cohort, drawing as cohort_drawing};
 pub(crate) use empty::empty;
-pub(crate) use fleet::{fleet, headline};
+pub(crate) use fleet::{drawing as fleet_drawing, fleet, headline};
 pub(crate) use frame::{Frame, Nav, OrderRight, Stale};
 pub(crate) use health::health;
-pub(crate) use incident::incident;
+pub(crate) use incident::{drawing as incident_drawing, incident};
 pub(crate) use incidents::incidents;
-pub(crate) use ledger::ledger;
+pub(crate) use ledger::{drawing as ledger_drawing, ledger};
 pub(crate) use orders::{orders, refused, states};
 pub(crate) use trouble::{Trouble, sign_in, trouble};

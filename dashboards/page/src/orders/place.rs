@@ -12,6 +12,7 @@ use crate::read::document::IncidentDocument;
 use crate::read::incident::one;
 use crate::read::incidents::IncidentRow;
 use crate::read::orders::{self, OrderRow};
+use crate::read::scope::Scope;
 use crate::read::store::{ReadError, StoreReader};
 use crate::text::time::ago;
 
@@ -88,17 +89,19 @@ struct OrderInsert<'a> {
 /// A field, the incident's state or an earlier order forbids it, or the store does not take it.
 pub async fn order(client: Client, new: NewOrder) -> Result<PlacedOrder, OrderError> {
     let store = StoreReader::new(client.clone());
-    place(&client, &store, new).await
+    place(&client, &store, &Scope::all(), new).await
 }
 
-/// Checks and stores an order with the places of pages that read the store.
+/// Checks and stores an order with the places of pages that read the store. An incident out of scope is unknown.
 pub(crate) async fn place(
     client: &Client,
     store: &StoreReader,
+    scope: &Scope,
     new: NewOrder,
 ) -> Result<PlacedOrder, OrderError> {
     let new = new.checked()?;
-    let Some((row, document)) = one(store, &new.incident).await? else {
+    let found = one(store, &new.incident).await?;
+    let Some((row, document)) = found.filter(|(row, _)| scope.has(&row.app)) else {
         return Err(OrderError::Unknown(visible(&new.incident)));
     };
     let now = Timestamp::now();

@@ -3,9 +3,11 @@
 
 pub(crate) mod bars;
 pub(crate) mod density;
+pub(crate) mod ratios;
 pub(crate) mod scale;
 pub(crate) mod spark;
 pub(crate) mod strip;
+pub(crate) mod style;
 pub(crate) mod svg;
 pub(crate) mod timeline;
 

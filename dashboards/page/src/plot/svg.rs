@@ -4,18 +4,39 @@ use std::fmt::{self, Write as _};
 
 use askama::filters::HtmlSafe;
 
+use super::style::OF_DRAWING;
 use crate::text::name::escape;
 
 /// Largest coordinate; a drawing is never larger.
 const MAX: f64 = 100_000.0;
 
 /// A finished drawing, which needs no escape.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Drawing(String);
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Drawing {
+    text: String,
+    width: f64,
+    height: f64,
+}
+
+impl Drawing {
+    /// Returns the drawing as a document of its own, for another one to show.
+    pub(crate) fn standalone(&self) -> String {
+        let (width, height) = (self.width, self.height);
+        let head = format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" "#
+        );
+        let text = self.text.replacen("<svg ", &head, 1);
+        let style = format!(
+            r#"</desc><style>{}</style><rect class="paper" width="{width:.0}" height="{height:.0}"/>"#,
+            *OF_DRAWING
+        );
+        text.replacen("</desc>", &style, 1)
+    }
+}
 
 impl fmt::Display for Drawing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -132,7 +153,11 @@ impl Svg {
         _ = write!(out, r#"</title><desc id="{id}-d">"#);
         _ = escape(&mut out, words);
         _ = write!(out, "</desc>{}</svg>", self.body);
-        Drawing(out)
+        Drawing {
+            text: out,
+            width: w,
+            height: h,
+        }
     }
 
     /// Ends a small drawing in a table, which a label replaces for those who do not see it.
@@ -143,14 +168,23 @@ impl Svg {
         );
         _ = escape(&mut out, label);
         _ = write!(out, r#"">{}</svg>"#, self.body);
-        Drawing(out)
+        Drawing {
+            text: out,
+            width: w,
+            height: h,
+        }
     }
 
     /// Ends a drawing that repeats what stands in words next to it.
     pub(crate) fn decoration(self) -> Drawing {
         let (w, h, body) = (self.width, self.height, self.body);
-        Drawing(format!(
+        let text = format!(
             r#"<svg width="{w:.0}" height="{h:.0}" viewBox="0 0 {w:.0} {h:.0}" aria-hidden="true">{body}</svg>"#
-        ))
+        );
+        Drawing {
+            text,
+            width: w,
+            height: h,
+        }
     }
 }

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use super::bars::{self, Part, Placed};
 use super::density::{self, Comparison, Row, Side};
+use super::ratios::{self, RatioRow};
 use super::scale::LogScale;
 use super::svg::{Drawing, Svg};
 use super::timeline::{self, Lane, Mark, Moment};
 use super::{spark, strip};
 use crate::histogram::{Density, Quantiles};
+use crate::read::evidence::Ratios;
 use crate::text::words::Tone;
 
 #[track_caller]
@@ -192,4 +194,32 @@ fn ticks_are_round_and_few() {
     assert!(axis.ticks(14).len() <= 14);
     assert_eq!(super::scale::linear_ticks(134.0, 4), [0.0, 50.0, 100.0]);
     assert_eq!(super::scale::linear_ticks(f64::NAN, 4), [0.0]);
+}
+
+#[test]
+fn devices_by_ratio() {
+    let ratios = |first, on_npu: &[u32], on_cpu: &[u32]| Ratios {
+        bins_per_octave: 8.0,
+        first,
+        on_npu: on_npu.to_vec(),
+        on_cpu: on_cpu.to_vec(),
+        without_past: 3,
+    };
+    let (hit, fine) = (
+        ratios(0, &[4, 1, 0, 2], &[0, 0, 0, 30]),
+        ratios(-1, &[12, 20], &[0, 0]),
+    );
+    let nobody = ratios(0, &[], &[]);
+    let row = |title, ratios| RatioRow {
+        title,
+        subtitle: "8 Gen 3",
+        ratios,
+    };
+    let rows = [row("SM<1>", &hit), row("SM2", &fine), row("SM3", &nobody)];
+    check("ratios", &ratios::devices("r", &rows, "Slower.").unwrap());
+    assert_eq!(ratios::devices("r", &rows[2..], ""), None);
+    assert_eq!(
+        ratios(2, &[1, 1, 1], &[0, 2, 4]).words(),
+        "5 of 9 devices with a past run 1.4 times slower than it or more; the past of 3 devices is not known."
+    );
 }

@@ -4,6 +4,7 @@ use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
+use super::scope::Scope;
 use super::store::{ReadError, StoreReader};
 
 /// An app in an environment, with its devices.
@@ -22,13 +23,13 @@ SELECT app, environment, max(n) AS devices, sum(open) AS pages
 FROM (
     SELECT toString(app_id) AS app, toString(w.environment) AS environment, max(w.devices) AS n, toUInt64(0) AS open
     FROM cohort_windows_v1 AS w
-    WHERE w.firmware = '' AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 1 DAY
+    WHERE (? = 1 OR has(?, w.app_id)) AND w.firmware = '' AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 1 DAY
     GROUP BY app, environment
     UNION ALL
     SELECT toString(app_id) AS app, toString(i.environment) AS environment, toUInt64(0) AS n,
         countIf(i.severity = 'page') AS open
     FROM incidents_v1 AS i
-    WHERE i.state IN ('firing', 'mitigated')
+    WHERE (? = 1 OR has(?, i.app_id)) AND i.state IN ('firing', 'mitigated')
     GROUP BY app, environment
 )
 GROUP BY app, environment
@@ -39,9 +40,12 @@ LIMIT 500";
 pub(crate) async fn choices(
     store: &StoreReader,
     progress: &Progress,
+    scope: &Scope,
 ) -> Result<Vec<Choice>, ReadError> {
     let until = progress.judged_until.map_or(0, |at| at.as_millisecond());
-    store.rows(SQL, |query| query.bind(until)).await
+    store
+        .rows(SQL, |query| scope.bind(scope.bind(query).bind(until)))
+        .await
 }
 
 /// Returns the choice that was asked for; without one, or with an app alone, the first that fits.

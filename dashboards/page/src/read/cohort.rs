@@ -1,11 +1,12 @@
 //! The cohort page: one model's version on one chipset, against the version before.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
 use super::document::IncidentDocument;
+use super::evidence::{self, Evidence};
 use super::incidents::{self, IncidentRow};
 use super::period::Period;
 use super::progress::Progress;
@@ -38,8 +39,11 @@ pub(crate) struct CohortPage {
     pub(crate) incident: Option<IncidentRow>,
     /// The incident's document, whose numbers stand in words.
     pub(crate) document: IncidentDocument,
-    pub(crate) latencies: Option<Latencies>,
+    /// What the latest verdict was made from.
+    pub(crate) evidence: Option<Evidence>,
     pub(crate) latencies_before: Option<Latencies>,
+    /// The evidence of `others`, by chipset.
+    pub(crate) controls: BTreeMap<String, Evidence>,
     pub(crate) placement: Option<PlacementRow>,
     pub(crate) placement_before: Option<PlacementRow>,
     pub(crate) cpu_nodes: Vec<CpuNodeRow>,
@@ -83,7 +87,7 @@ FROM (
         any(p.npu_nodes) AS npu_nodes, any(p.npu_macs_share) AS npu_macs_share,
         any(p.macs_attributed) AS macs_attributed, p.fingerprint_exact AS fingerprint,
         p.fingerprint_algorithm AS algorithm
-    FROM cohort_sessions_v1 AS p
+    FROM cohort_sessions_closed_v1 AS p
     WHERE p.app_id = ? AND p.environment = ? AND p.model_id = ? AND p.chipset = ? AND p.model_version IN (?, ?)
       AND p.requests_npu AND p.n_nodes > 0
       AND p.bucket >= fromUnixTimestamp64Milli(?) AND p.bucket < fromUnixTimestamp64Milli(?)
@@ -160,8 +164,8 @@ pub(crate) async fn read(
     let period = Period::of(began, until, SLOTS);
     let slots = windows::slots(store, of, model, chipset, period).await;
     let mut slots = left_out.part("medians", slots);
-    let latencies = windows::latencies(store, of, model, chipset, period).await;
-    let mut latencies = left_out.part("latency", latencies);
+    let evidence = evidence::latest(store, of, model, until).await;
+    let mut evidence = left_out.part("latency", evidence);
     let name = |version: &str| {
         (
             query.model.clone(),
@@ -178,13 +182,29 @@ pub(crate) async fn read(
         None => Vec::new(),
     };
     let before_name = version_before.as_deref().map(name);
+    let its_own = evidence.remove(&name(&query.version));
+    let reference = its_own.as_ref().and_then(|own| own.reference.as_ref());
+    let in_window =
+        reference.filter(|reference| Some(&reference.version) == version_before.as_ref());
+    // Where no device ran the version before in the window, its own last one stands for it.
+    let latencies_before = match (in_window, &before_name) {
+        (Some(reference), _) => Some(reference.latencies.clone()),
+        (None, Some(name)) => evidence.remove(name).and_then(|last| last.latencies),
+        (None, None) => None,
+    };
+    let controls = others.iter().filter_map(|row| {
+        let name = (row.model.clone(), row.chipset.clone(), row.version.clone());
+        Some((row.chipset.clone(), evidence.remove(&name)?))
+    });
+    let controls = controls.collect();
     Ok(Some(CohortPage {
         period,
         others,
         incident,
         document,
-        latencies: latencies.remove(&name(&query.version)),
-        latencies_before: before_name.as_ref().and_then(|name| latencies.remove(name)),
+        evidence: its_own,
+        latencies_before,
+        controls,
         placement,
         placement_before: version_before.and_then(|version| placements.remove(&version)),
         cpu_nodes,

@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::choices::{self, Choice};
 use super::document::IncidentDocument;
+use super::evidence::{self, Evidence};
 use super::health::{self, Arrivals, Fact};
 use super::incidents::{self, IncidentRow};
 use super::period::Period;
 use super::progress::Progress;
+use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortName, CohortRow, Slot, by_age};
 use crate::histogram::Latencies;
@@ -83,7 +85,7 @@ pub(crate) struct FleetRow {
     pub(crate) cohort: CohortRow,
     /// The version before it on this chipset.
     pub(crate) before: Option<String>,
-    /// Clean runs of the period.
+    /// Clean runs of the last window with any.
     pub(crate) latencies: Option<Latencies>,
     pub(crate) latencies_before: Option<Latencies>,
     pub(crate) slots: Vec<Slot>,
@@ -100,15 +102,16 @@ pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     query: FleetQuery,
+    scope: &Scope,
     facts: Vec<Fact>,
 ) -> Result<FleetPage, ReadError> {
-    let choices = choices::choices(store, progress).await?;
+    let choices = choices::choices(store, progress, scope).await?;
     let chosen = choices::chosen(&choices, query.app.as_deref(), query.environment.as_deref());
     let (Some((app, environment)), Some(until)) = (chosen, progress.judged_until) else {
         return Ok(FleetPage {
             query,
             choices,
-            arrivals: Some(health::arrivals(store).await?),
+            arrivals: Some(health::arrivals(store, scope).await?),
             facts,
             ..FleetPage::default()
         });
@@ -129,10 +132,7 @@ pub(crate) async fn read(
     let series = Series {
         first,
         slots: left_out.part("medians", slots),
-        latencies: left_out.part(
-            "latency",
-            windows::latencies(store, of, None, None, period).await,
-        ),
+        evidence: left_out.part("latency", evidence::latest(store, of, None, until).await),
     };
     let (models, rows_left_out) = groups(cohorts, &series, &query);
     let open = open.into_iter().map(|row| OpenIncident {
@@ -158,7 +158,7 @@ pub(crate) async fn read(
 struct Series {
     first: HashMap<CohortName, Timestamp>,
     slots: HashMap<CohortName, Vec<Slot>>,
-    latencies: HashMap<CohortName, Latencies>,
+    evidence: HashMap<CohortName, Evidence>,
 }
 
 /// Groups cohorts by model. A chipset has a row for its newest version, and for each older one that is at fault.
@@ -281,9 +281,10 @@ fn row(cohort: CohortRow, before: Option<String>, series: &Series) -> FleetRow {
     let now_name = name(&cohort.version);
     let before_name = before.as_deref().map(name);
     let before_of = before_name.as_ref();
+    let latencies = |name: Option<&CohortName>| series.evidence.get(name?)?.latencies.clone();
     FleetRow {
-        latencies: series.latencies.get(&now_name).cloned(),
-        latencies_before: before_of.and_then(|name| series.latencies.get(name).cloned()),
+        latencies: latencies(Some(&now_name)),
+        latencies_before: latencies(before_of),
         slots: series.slots.get(&now_name).cloned().unwrap_or_default(),
         slots_before: before_of
             .and_then(|name| series.slots.get(name).cloned())

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::progress::{Progress, time};
+use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 
 /// Whether data arrives and is judged: the store's progress, arrivals, and the facts of this process.
@@ -44,7 +45,7 @@ pub(crate) struct OutcomeCount {
 const OUTCOMES: &str = "
 SELECT toString(o.outcome) AS outcome, toUInt64(sum(o.reports)) AS reports
 FROM report_outcomes_v1 AS o
-WHERE o.bucket > now('UTC') - INTERVAL 1 DAY
+WHERE (? = 1 OR has(?, o.app_id)) AND o.bucket > now('UTC') - INTERVAL 1 DAY
 GROUP BY o.outcome
 ORDER BY reports DESC, outcome
 LIMIT 50";
@@ -65,12 +66,12 @@ struct ArrivalsRow {
 const ARRIVALS: &str = "
 SELECT count() AS in_last_hour, toInt64(toUnixTimestamp64Milli(max(r.received_at))) AS last
 FROM settled_reports_v1 AS r
-WHERE r.received_at > now64(3, 'UTC') - INTERVAL 1 HOUR
+WHERE (? = 1 OR has(?, r.app_id)) AND r.received_at > now64(3, 'UTC') - INTERVAL 1 HOUR
 LIMIT 1";
 
 /// Returns the reports of the last hour.
-pub(crate) async fn arrivals(store: &StoreReader) -> Result<Arrivals, ReadError> {
-    let rows: Vec<ArrivalsRow> = store.rows(ARRIVALS, |sql| sql).await?;
+pub(crate) async fn arrivals(store: &StoreReader, scope: &Scope) -> Result<Arrivals, ReadError> {
+    let rows: Vec<ArrivalsRow> = store.rows(ARRIVALS, |sql| scope.bind(sql)).await?;
     let read = |row: &ArrivalsRow| Arrivals {
         in_last_hour: row.in_last_hour,
         last: time(row.last),
@@ -90,7 +91,7 @@ pub(crate) struct VerdictCount {
 const VERDICTS: &str = "
 SELECT toString(w.verdict) AS verdict, toString(w.severity) AS severity, count() AS cohorts, sum(w.devices) AS devices
 FROM cohort_windows_v1 AS w
-WHERE w.firmware = '' AND w.window_end = fromUnixTimestamp64Milli(?)
+WHERE (? = 1 OR has(?, w.app_id)) AND w.firmware = '' AND w.window_end = fromUnixTimestamp64Milli(?)
 GROUP BY w.verdict, w.severity
 ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), cohorts DESC, verdict
 LIMIT 50";
@@ -105,13 +106,16 @@ pub(crate) struct LastWindow {
 pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
+    scope: &Scope,
     facts: Vec<Fact>,
 ) -> Result<HealthPage, ReadError> {
     let mut left_out = LeftOut::default();
     let until = progress.judged_until.map_or(0, |at| at.as_millisecond());
-    let verdicts = store.rows(VERDICTS, |sql| sql.bind(until)).await?;
-    let arrivals = left_out.part("arrivals", arrivals(store).await.map(Some));
-    let outcomes = left_out.part("answers", store.rows(OUTCOMES, |sql| sql).await);
+    let verdicts = store
+        .rows(VERDICTS, |sql| scope.bind(sql).bind(until))
+        .await?;
+    let arrivals = left_out.part("arrivals", arrivals(store, scope).await.map(Some));
+    let outcomes = left_out.part("answers", store.rows(OUTCOMES, |sql| scope.bind(sql)).await);
     let judged = progress.judged_until.zip(progress.judged_at);
     Ok(HealthPage {
         progress: *progress,

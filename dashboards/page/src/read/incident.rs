@@ -5,10 +5,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::document::IncidentDocument;
+use super::evidence::{self, Evidence};
 use super::incidents::{IncidentRow, IncidentSelect, select};
 use super::orders::{self, OrderRow};
 use super::period::Period;
 use super::progress::Progress;
+use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, Slot};
 
@@ -26,6 +28,8 @@ pub(crate) struct IncidentPage {
     pub(crate) period: Option<Period>,
     /// The worst cohort's windows.
     pub(crate) slots: Vec<Slot>,
+    /// What the worst cohort's verdict was made from.
+    pub(crate) evidence: Option<Evidence>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
     /// Orders of people, the first first.
@@ -59,15 +63,19 @@ pub(crate) async fn one(
     }))
 }
 
-/// Returns the page; `None` for an unknown id.
+/// Returns the page; `None` for an unknown id, or one of an app out of scope.
 pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     id: &str,
+    scope: &Scope,
 ) -> Result<Option<IncidentPage>, ReadError> {
     let Some((row, document)) = one(store, id).await? else {
         return Ok(None);
     };
+    if !scope.has(&row.app) {
+        return Ok(None);
+    }
     let mut left_out = LeftOut::default();
     let orders = left_out.part("orders", orders::of_incident(store, id).await);
     let of = (&*row.app, &*row.environment);
@@ -107,6 +115,14 @@ pub(crate) async fn read(
             .remove(&name)
             .unwrap_or_default();
     }
+    let judged = match lead.window_end {
+        Some(end) => {
+            let cohort = (&*row.model, &*lead.key.chipset, &*row.version);
+            evidence::of_window(store, of, cohort, end).await
+        }
+        None => Ok(None),
+    };
+    let evidence = left_out.part("evidence", judged);
     let mut fine = Vec::new();
     if let (true, Some(until)) = (row.is_open(), progress.judged_until) {
         let all = left_out.part(
@@ -127,6 +143,7 @@ pub(crate) async fn read(
         reasons,
         period,
         slots,
+        evidence,
         fine,
         orders,
         left_out,

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::progress::time;
-use super::store::{ReadError, StoreReader};
+use super::scope::Scope;
+use super::store::{ReadError, StoreReader, filtered};
 
 /// An incident in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,7 +95,7 @@ pub(super) use select;
 /// Open ones are shown whatever their age.
 const LIST: &str = select!(
     "''",
-    "WHERE (? = 0 OR i.app_id = ?)
+    "WHERE (? = 1 OR has(?, i.app_id)) AND (? = 0 OR i.app_id = ?)
        AND (i.state IN ('firing', 'mitigated', 'pending')
             OR i.state = 'resolved' AND i.changed_at > now64(3) - INTERVAL ? DAY)
      ORDER BY i.state IN ('firing', 'mitigated') DESC, i.severity = 'page' DESC, i.started_at DESC, i.incident_id
@@ -128,14 +129,10 @@ impl IncidentRow {
 pub(crate) async fn read(
     store: &StoreReader,
     app: Option<&str>,
+    scope: &Scope,
 ) -> Result<IncidentsPage, ReadError> {
     let rows: Vec<IncidentSelect> = store
-        .rows(LIST, |query| {
-            let query = query
-                .bind(u8::from(app.is_some()))
-                .bind(app.unwrap_or_default());
-            query.bind(DAYS)
-        })
+        .rows(LIST, |query| filtered(scope.bind(query), app).bind(DAYS))
         .await?;
     Ok(IncidentsPage {
         app: app.map(str::to_owned),

@@ -3,7 +3,7 @@
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
-use super::store::{LeftOut, ReadError, StoreReader};
+use super::store::{LeftOut, ReadError, StoreReader, filtered};
 
 /// Days in which an installation is looked for.
 pub(crate) const DAYS: u32 = 14;
@@ -75,10 +75,8 @@ pub(crate) async fn list(
     digits: &str,
     app: Option<&str>,
 ) -> Result<Vec<InstallationRow>, ReadError> {
-    let scope = |sql: clickhouse::query::Query| {
-        let sql = sql.bind(days).bind(digits).bind(u8::from(app.is_some()));
-        sql.bind(app.unwrap_or_default()).bind(MOST)
-    };
+    let scope =
+        |sql: clickhouse::query::Query| filtered(sql.bind(days).bind(digits), app).bind(MOST);
     store.rows(INSTALLATIONS, scope).await
 }
 

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use clickhouse::Row;
+use clickhouse::query::Query;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::store::{LeftOut, ReadError, StoreReader};
+use super::progress::time;
+use super::scope::Scope;
+use super::store::{LeftOut, ReadError, StoreReader, filtered};
 
 /// Days that can be asked for.
 pub(crate) const MAX_DAYS: u32 = 14;
@@ -25,6 +29,8 @@ pub(crate) struct LedgerPage {
     /// By app, environment and day, the newest first.
     pub(crate) entries: Vec<LedgerDay>,
     pub(crate) answers: Vec<AnswerRow>,
+    /// When an entry last changed; a collector reads the ledger every minute.
+    pub(crate) changed_at: Option<Timestamp>,
     /// Installations of today.
     pub(crate) standing: Option<StandingRow>,
     pub(crate) deletions: Option<DeletionsRow>,
@@ -49,8 +55,8 @@ const DAYS: &str = "
 SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, toString(l.day) AS day,
     toInt64(l.recorded) AS recorded, toInt64(l.stored) AS stored, toInt64(l.dropped) AS dropped,
     toInt64(l.refused) AS refused, toInt64(l.missing) AS missing, toInt64(l.duplicate) AS duplicate
-FROM loss_ledger_daily_v1 AS l
-WHERE l.app_id != '' AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.environment = ?)
+FROM loss_ledger_read_daily_v1 AS l
+WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.environment = ?)
   AND l.day > toDate(now('UTC')) - ?
 ORDER BY day DESC, recorded DESC, app, environment
 LIMIT 2000";
@@ -62,10 +68,19 @@ pub(crate) struct AnswerRow {
     pub(crate) reports: u64,
 }
 
+#[derive(Debug, Row, Deserialize)]
+struct ChangedRow {
+    changed_at: i64,
+}
+
+const CHANGED: &str = "
+SELECT toInt64(toUnixTimestamp64Milli(max(l.read_at))) AS changed_at FROM loss_ledger_read_v1 AS l
+WHERE l.day > toDate(now('UTC')) - ? LIMIT 1";
+
 const ANSWERS: &str = "
 SELECT toString(o.outcome) AS outcome, toUInt64(sum(o.reports)) AS reports
 FROM report_outcomes_v1 AS o
-WHERE o.bucket >= toDateTime(toDate(now('UTC')) - ? + 1, 'UTC') AND (? = 0 OR o.app_id = ?)
+WHERE o.bucket >= toDateTime(toDate(now('UTC')) - ? + 1, 'UTC') AND (? = 1 OR has(?, o.app_id)) AND (? = 0 OR o.app_id = ?)
   AND (? = 0 OR o.environment = ?)
 GROUP BY o.outcome
 ORDER BY reports DESC, outcome
@@ -79,9 +94,9 @@ pub(crate) struct StandingRow {
 }
 
 const STANDING: &str = "
-SELECT sum(s.installations) AS installations, sum(s.unproven) AS unproven
-FROM installation_standing_daily_v1 AS s
-WHERE s.day = toDate(now('UTC')) AND (? = 0 OR s.app_id = ?) AND (? = 0 OR s.environment = ?)
+SELECT sumIf(s.total, s.name = 'installations') AS installations, sumIf(s.total, s.name = 'unproven') AS unproven
+FROM daily_counts_v1 AS s
+WHERE s.day = toDate(now('UTC')) AND (? = 1 OR has(?, s.app_id)) AND (? = 0 OR s.app_id = ?) AND (? = 0 OR s.environment = ?)
 LIMIT 1";
 
 /// Deletions that devices asked for, of all apps.
@@ -94,26 +109,28 @@ pub(crate) struct DeletionsRow {
 const DELETIONS: &str = "
 SELECT count() AS requested, countIf(toUnixTimestamp64Milli(d.erased_at) > 0) AS erased FROM deletions_v1 AS d LIMIT 1";
 
-pub(crate) async fn read(store: &StoreReader, query: LedgerQuery) -> Result<LedgerPage, ReadError> {
+pub(crate) async fn read(
+    store: &StoreReader,
+    query: LedgerQuery,
+    allowed: &Scope,
+) -> Result<LedgerPage, ReadError> {
     let (app, environment) = (query.app.as_deref(), query.environment.as_deref());
-    let scope = |sql: clickhouse::query::Query| {
-        let sql = sql
-            .bind(u8::from(app.is_some()))
-            .bind(app.unwrap_or_default());
-        sql.bind(u8::from(environment.is_some()))
-            .bind(environment.unwrap_or_default())
-    };
+    let scope = |sql: Query| filtered(filtered(allowed.bind(sql), app), environment);
     let mut left_out = LeftOut::default();
-    // A store that is away is an error; a ledger that is long to read is left out.
+    // A store that is away is an error; a part that is long to read is left out.
     let deletions: Vec<DeletionsRow> = store.rows(DELETIONS, |sql| sql).await?;
     let entries = store.rows(DAYS, |sql| scope(sql).bind(query.days)).await;
     let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
+    let changed: Result<Vec<ChangedRow>, _> = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
+    let changed = left_out.part("changed", changed).pop();
     let standing: Result<Vec<StandingRow>, _> = store.rows(STANDING, scope).await;
     Ok(LedgerPage {
         entries: left_out.part("ledger", entries),
         answers: left_out.part("answers", answers),
+        changed_at: changed.and_then(|row| time(row.changed_at)),
         standing: left_out.part("standing", standing).pop(),
-        deletions: deletions.into_iter().next(),
+        // They are of all apps.
+        deletions: deletions.into_iter().next().filter(|_| allowed.is_all()),
         left_out,
         query,
     })

@@ -7,6 +7,7 @@
 pub(crate) mod choices;
 pub(crate) mod cohort;
 pub(crate) mod document;
+pub(crate) mod evidence;
 pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod incident;
@@ -16,5 +17,6 @@ pub(crate) mod ledger;
 pub(crate) mod orders;
 pub(crate) mod period;
 pub(crate) mod progress;
+pub(crate) mod scope;
 pub(crate) mod store;
 pub(crate) mod windows;

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::progress::time;
-use super::store::{ReadError, StoreReader};
+use super::scope::Scope;
+use super::store::{ReadError, StoreReader, filtered};
 
 /// An order in the audit trail.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -83,8 +84,9 @@ macro_rules! select {
 const OF_INCIDENT: &str =
     select!("WHERE o.incident_id = ? ORDER BY o.order_number, o.ordered_at, o.order_id LIMIT 1000");
 
-const LATEST: &str =
-    select!("WHERE (? = 0 OR o.app_id = ?) ORDER BY o.ordered_at DESC, o.order_id LIMIT 500");
+const LATEST: &str = select!(
+    "WHERE (? = 1 OR has(?, o.app_id)) AND (? = 0 OR o.app_id = ?) ORDER BY o.ordered_at DESC, o.order_id LIMIT 500"
+);
 
 /// The audit page.
 #[derive(Debug, Serialize)]
@@ -109,13 +111,13 @@ pub(crate) fn last_number(trail: &[OrderRow]) -> u64 {
     trail.iter().map(|order| order.n).max().unwrap_or(0)
 }
 
-pub(crate) async fn read(store: &StoreReader, app: Option<&str>) -> Result<OrdersPage, ReadError> {
+pub(crate) async fn read(
+    store: &StoreReader,
+    app: Option<&str>,
+    scope: &Scope,
+) -> Result<OrdersPage, ReadError> {
     let rows: Vec<OrderSelect> = store
-        .rows(LATEST, |query| {
-            query
-                .bind(u8::from(app.is_some()))
-                .bind(app.unwrap_or_default())
-        })
+        .rows(LATEST, |query| filtered(scope.bind(query), app))
         .await?;
     Ok(OrdersPage {
         app: app.map(str::to_owned),

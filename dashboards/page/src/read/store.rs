@@ -138,6 +138,13 @@ impl StoreReader {
     }
 }
 
+/// Binds the two parameters of `(? = 0 OR column = ?)`: without a value the condition always holds.
+pub(crate) fn filtered(query: Query, value: Option<&str>) -> Query {
+    query
+        .bind(u8::from(value.is_some()))
+        .bind(value.unwrap_or_default())
+}
+
 /// Parts of a page that were not read, by name.
 #[derive(Debug, Default, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(transparent)]

@@ -4,14 +4,12 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use clickhouse::Row;
-use epwatch_proto::HistScheme;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::period::Period;
 use super::progress::time;
-use super::store::{ReadError, StoreReader};
-use crate::histogram::Latencies;
+use super::store::{ReadError, StoreReader, filtered};
 use crate::text::words::Tone;
 
 /// The latest judgement of a cohort.
@@ -159,9 +157,7 @@ pub(crate) async fn latest(
     let rows: Vec<LatestRow> = store
         .rows(LATEST, |query| {
             let query = query.bind(app).bind(environment);
-            let query = query
-                .bind(u8::from(model.is_some()))
-                .bind(model.unwrap_or_default());
+            let query = filtered(query, model);
             query.bind(ms).bind(ms)
         })
         .await?;
@@ -198,9 +194,7 @@ pub(crate) async fn first_judged(
     let rows: Vec<FirstRow> = store
         .rows(FIRST, |query| {
             let query = query.bind(app).bind(environment);
-            let query = query
-                .bind(u8::from(model.is_some()))
-                .bind(model.unwrap_or_default());
+            let query = filtered(query, model);
             query.bind(until.as_millisecond())
         })
         .await?;
@@ -268,12 +262,8 @@ pub(crate) async fn slots(
     let rows: Vec<SlotRow> = store
         .rows(SLOTS, |query| {
             let query = query.bind(app).bind(environment);
-            let query = query
-                .bind(u8::from(model.is_some()))
-                .bind(model.unwrap_or_default());
-            let query = query
-                .bind(u8::from(chipset.is_some()))
-                .bind(chipset.unwrap_or_default());
+            let query = filtered(query, model);
+            let query = filtered(query, chipset);
             query
                 .bind(from)
                 .bind(to)
@@ -299,58 +289,6 @@ pub(crate) async fn slots(
         });
     }
     Ok(all)
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct HistogramRow {
-    model: String,
-    chipset: String,
-    version: String,
-    buckets: Vec<(u16, u64)>,
-}
-
-const HISTOGRAMS: &str = "
-SELECT model, chipset, version, arrayZip(summed.1, summed.2) AS buckets
-FROM (
-    SELECT
-        toString(b.model_id) AS model, toString(b.chipset) AS chipset, toString(b.model_version) AS version,
-        sumMap(mapKeys(b.hist), mapValues(b.hist)) AS summed
-    FROM cohort_buckets_v1 AS b
-    WHERE b.app_id = ? AND b.environment = ? AND b.context = 'clean' AND b.hist_scheme = ?
-      AND (? = 0 OR b.model_id = ?) AND (? = 0 OR b.chipset = ?)
-      AND b.bucket >= fromUnixTimestamp64Milli(?) AND b.bucket < fromUnixTimestamp64Milli(?)
-    GROUP BY b.model_id, b.chipset, b.model_version
-)
-LIMIT 2000";
-
-/// Returns the latencies of clean runs of each cohort over a period.
-pub(crate) async fn latencies(
-    store: &StoreReader,
-    (app, environment): (&str, &str),
-    model: Option<&str>,
-    chipset: Option<&str>,
-    period: Period,
-) -> Result<HashMap<CohortName, Latencies>, ReadError> {
-    let scheme = HistScheme::HdrUs2sd160s.as_str();
-    let rows: Vec<HistogramRow> = store
-        .rows(HISTOGRAMS, |query| {
-            let query = query.bind(app).bind(environment).bind(scheme);
-            let query = query
-                .bind(u8::from(model.is_some()))
-                .bind(model.unwrap_or_default());
-            let query = query
-                .bind(u8::from(chipset.is_some()))
-                .bind(chipset.unwrap_or_default());
-            query
-                .bind(period.from.as_millisecond())
-                .bind(period.to.as_millisecond())
-        })
-        .await?;
-    let named = |row: HistogramRow| {
-        let latencies = Latencies::of(row.buckets)?;
-        Some(((row.model, row.chipset, row.version), latencies))
-    };
-    Ok(rows.into_iter().filter_map(named).collect())
 }
 
 #[cfg(test)]

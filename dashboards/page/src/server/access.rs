@@ -1,4 +1,4 @@
-//! Who may read the page, and who may order: a request must name this machine, and hold the token if there is one.
+//! Who may read the page, and who may order: a request must name this machine, and hold a token if there are any.
 //!
 //! A page in a browser reaches loopback too, so `Host` is checked (DNS rebinding). The token comes by a form of the
 //! same origin, and is kept as a random id in a cookie; programs send it as `Authorization: Bearer`. It is never in an
@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
@@ -14,11 +14,12 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
+use super::tokens::{TokenError, Tokens, digest};
 use super::tries::Tries;
-use crate::config::{MIN_TOKEN_BYTES, PageConfig};
+use crate::config::PageConfig;
 use crate::html::{self, OrderRight};
+use crate::read::scope::Scope;
 
 /// Name of the cookie.
 const COOKIE: &str = "epwatch_page";
@@ -41,52 +42,38 @@ const ORDER: [&str; 2] = ["/order", "/order.json"];
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Why the token cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenError {
-    /// Its file cannot be read.
-    #[error("failed to read {key} {path}")]
-    Read {
-        /// Its key in the config.
-        key: &'static str,
-        /// As the config names it.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// It can be guessed.
-    #[error("{key} {path} must hold {MIN_TOKEN_BYTES} bytes or more; make them at random")]
-    Short {
-        /// Its key in the config.
-        key: &'static str,
-        /// As the config names it.
-        path: PathBuf,
-    },
-    /// Whoever may read could order.
-    #[error("page.orders_token_file must hold another token than page.token_file")]
-    Same,
-}
-
 /// The rules of access.
 #[derive(Debug)]
 pub(crate) struct Access {
     /// Of readers.
-    token: Option<[u8; 32]>,
+    tokens: Option<Tokens>,
     /// Of those who may order too.
-    orders_token: Option<[u8; 32]>,
+    orders_tokens: Option<Tokens>,
     hosts: Vec<String>,
     /// By the digests of their cookies.
     sessions: Mutex<HashMap<[u8; 32], Session>>,
     tries: Mutex<Tries>,
 }
 
+/// What the holder of a token may see and do.
+#[derive(Debug, Clone)]
+struct Holder {
+    scope: Scope,
+    may_order: bool,
+}
+
+/// What the sender of a request may see and do.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) scope: Scope,
+    pub(crate) right: OrderRight,
+}
+
 /// A browser that presented a token.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Session {
     began: Instant,
-    may_order: bool,
+    holder: Holder,
 }
 
 /// A refusal is boxed, because it is larger than what it refuses.
@@ -94,18 +81,20 @@ type Refusal = Box<Response>;
 
 impl Access {
     pub(crate) fn of(config: &PageConfig) -> Result<Self, TokenError> {
-        let token = config.token_file.as_deref();
-        let token = token.map(|path| read_token("page.token_file", path));
-        let token = token.transpose()?;
-        let orders_token = config.orders_token_file.as_deref();
-        let orders_token = orders_token.map(|path| read_token("page.orders_token_file", path));
-        let orders_token = orders_token.transpose()?;
-        if token.is_some() && token == orders_token {
+        let read = |key, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| Tokens::read(key, path)).transpose()
+        };
+        let tokens = read("page.token_file", &config.token_file)?;
+        let orders_tokens = read("page.orders_token_file", &config.orders_token_file)?;
+        if let (Some(tokens), Some(orders)) = (&tokens, &orders_tokens)
+            && tokens.shares_one_with(orders)
+        {
             return Err(TokenError::Same);
         }
         Ok(Self {
-            token,
-            orders_token,
+            tokens,
+            orders_tokens,
             hosts: config
                 .hosts
                 .iter()
@@ -116,22 +105,22 @@ impl Access {
         })
     }
 
-    /// Returns a request that may be answered with its reader's right to order, or the answer to one that may not.
+    /// Returns a request that may be answered with what its sender may see and do, or the answer to one that may not.
     pub(crate) async fn admit(
         &self,
         peer: IpAddr,
         request: Request,
-    ) -> Result<(Request, OrderRight), Refusal> {
+    ) -> Result<(Request, Admitted), Refusal> {
         self.check_host(request.headers())?;
-        let has_tokens = self.token.is_some() || self.orders_token.is_some();
+        let has_tokens = self.tokens.is_some() || self.orders_tokens.is_some();
         let (method, path) = (request.method(), request.uri().path());
         match *method {
             Method::POST if path == FORM && has_tokens => {
                 return Err(Box::new(self.sign_in(peer, request).await));
             }
             Method::POST if ORDER.contains(&path) => {
-                let right = self.check_order(peer, request.headers())?;
-                return Ok((request, right));
+                let admitted = self.check_order(peer, request.headers())?;
+                return Ok((request, admitted));
             }
             Method::GET | Method::HEAD => {}
             _ => {
@@ -152,19 +141,27 @@ impl Access {
             return Err(Box::new(form(StatusCode::OK, &to, "")));
         }
         let session = self.session(request.headers());
-        let right = match (self.orders_token, &session) {
+        let right = match (&self.orders_tokens, &session) {
             (None, _) => OrderRight::Nobody,
-            (Some(_), Some((id, session))) if session.may_order => OrderRight::May {
+            (Some(_), Some((id, session))) if session.holder.may_order => OrderRight::May {
                 form: form_token(id),
             },
             (Some(_), _) => OrderRight::SignIn,
         };
+        if let Some((_, Session { holder, .. })) = session {
+            let scope = holder.scope;
+            return Ok((request, Admitted { scope, right }));
+        }
         // The form needs its style.
-        if self.token.is_none() || path == "/style.css" || session.is_some() {
-            return Ok((request, right));
+        if self.tokens.is_none() || path == "/style.css" {
+            let scope = Scope::all();
+            return Ok((request, Admitted { scope, right }));
         }
         match bearer(request.headers()) {
-            Some(token) => self.check_token(peer, token).map(|_| (request, right)),
+            Some(token) => {
+                let scope = self.check_token(peer, token)?.scope;
+                Ok((request, Admitted { scope, right }))
+            }
             None => {
                 let asked = request
                     .uri()
@@ -176,10 +173,10 @@ impl Access {
     }
 
     /// Returns the right of an order's sender: by a bearer token, or by a session that the request's own page holds.
-    fn check_order(&self, peer: IpAddr, headers: &HeaderMap) -> Result<OrderRight, Refusal> {
+    fn check_order(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Admitted, Refusal> {
         let forbidden =
             |text: &'static str| Box::new((StatusCode::FORBIDDEN, text).into_response());
-        if self.orders_token.is_none() {
+        if self.orders_tokens.is_none() {
             return Err(forbidden(
                 "nobody may order here: page.orders_token_file of the config names no token; \
                  `epwatch incident ack` orders at a shell\n",
@@ -187,9 +184,12 @@ impl Access {
         }
         if let Some(token) = bearer(headers) {
             // A browser sends no such header by itself, so there is no form to check.
-            return match self.check_token(peer, token)? {
-                true => Ok(OrderRight::May {
-                    form: String::new(),
+            let holder = self.check_token(peer, token)?;
+            let form = String::new();
+            return match holder.may_order {
+                true => Ok(Admitted {
+                    scope: holder.scope,
+                    right: OrderRight::May { form },
                 }),
                 false => Err(forbidden("this token may read, not order\n")),
             };
@@ -198,8 +198,11 @@ impl Access {
             return Err(forbidden("the form must come from this page\n"));
         }
         match self.session(headers) {
-            Some((id, session)) if session.may_order => Ok(OrderRight::May {
-                form: form_token(&id),
+            Some((id, session)) if session.holder.may_order => Ok(Admitted {
+                scope: session.holder.scope,
+                right: OrderRight::May {
+                    form: form_token(&id),
+                },
             }),
             Some(_) => Err(forbidden("this session may read, not order\n")),
             None => Err(Box::new(form(StatusCode::UNAUTHORIZED, "/incidents", ""))),
@@ -235,8 +238,8 @@ impl Access {
         ))
     }
 
-    /// Returns whether a token may order; refuses one that is none.
-    fn check_token(&self, peer: IpAddr, presented: &str) -> Result<bool, Refusal> {
+    /// Returns what the holder of a token may see and do; refuses one that is none.
+    fn check_token(&self, peer: IpAddr, presented: &str) -> Result<Holder, Refusal> {
         let now = Instant::now();
         let mut tries = self.tries.lock();
         if !tries.may_try(peer, now) {
@@ -248,13 +251,12 @@ impl Access {
             );
             return Err(Box::new(answer.into_response()));
         }
-        // Digests are compared, so that the time of the comparison does not depend on the token.
-        let presented = Some(digest(presented));
-        if presented == self.orders_token {
-            return Ok(true);
-        }
-        if presented == self.token {
-            return Ok(false);
+        for (tokens, may_order) in [(&self.orders_tokens, true), (&self.tokens, false)] {
+            let tokens = tokens.as_ref();
+            if let Some(scope) = tokens.and_then(|tokens| tokens.scope_of(presented)) {
+                let scope = scope.clone();
+                return Ok(Holder { scope, may_order });
+            }
         }
         tries.failed(peer, now);
         Err(Box::new(form(
@@ -280,11 +282,11 @@ impl Access {
                 .map(|(_, value)| value.into_owned())
         };
         let token = field("token").unwrap_or_default();
-        let may_order = match self.check_token(peer, token.trim()) {
-            Ok(may_order) => may_order,
+        let holder = match self.check_token(peer, token.trim()) {
+            Ok(holder) => holder,
             Err(refusal) => return *refusal,
         };
-        let Some(id) = self.begin_session(may_order) else {
+        let Some(id) = self.begin_session(holder) else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let is_tls = head
@@ -300,7 +302,7 @@ impl Access {
         (StatusCode::SEE_OTHER, headers).into_response()
     }
 
-    fn begin_session(&self, may_order: bool) -> Option<String> {
+    fn begin_session(&self, holder: Holder) -> Option<String> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).ok()?;
         let id = epwatch_proto::hex(&bytes);
@@ -314,11 +316,7 @@ impl Access {
                 .map(|(id, _)| *id);
             oldest.and_then(|id| sessions.remove(&id));
         }
-        let session = Session {
-            began: now,
-            may_order,
-        };
-        sessions.insert(digest(&id), session);
+        sessions.insert(digest(&id), Session { began: now, holder });
         Some(id)
     }
 
@@ -333,24 +331,8 @@ impl Access {
         ids.find_map(|id| {
             let session = sessions.get(&digest(id))?;
             let is_open = session.began.elapsed() < SESSION;
-            is_open.then(|| (id.to_owned(), *session))
+            is_open.then(|| (id.to_owned(), session.clone()))
         })
-    }
-}
-
-fn read_token(key: &'static str, path: &Path) -> Result<[u8; 32], TokenError> {
-    let text = std::fs::read_to_string(path).map_err(|source| TokenError::Read {
-        key,
-        path: path.to_owned(),
-        source,
-    })?;
-    let token = text.trim();
-    match token.len() < MIN_TOKEN_BYTES {
-        true => Err(TokenError::Short {
-            key,
-            path: path.to_owned(),
-        }),
-        false => Ok(digest(token)),
     }
 }
 
@@ -367,10 +349,6 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
         Some(site) => site == "same-origin",
         None => has_own_origin(headers),
     }
-}
-
-fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text).into()
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -414,7 +392,6 @@ fn form(status: StatusCode, path: &str, problem: &str) -> Response {
 pub(crate) fn secured(mut answer: Response<Body>) -> Response {
     let headers = answer.headers_mut();
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "same-origin"),
         (
@@ -427,6 +404,11 @@ pub(crate) fn secured(mut answer: Response<Body>) -> Response {
         ),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    // A drawing has a stricter one.
+    if !headers.contains_key(header::CONTENT_SECURITY_POLICY) {
+        let policy = HeaderValue::from_static(CONTENT_SECURITY_POLICY);
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -13,8 +13,11 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
+use super::access::Admitted;
 use super::cache::{Cache, Cached, Reading};
-use crate::html::{self, Frame, Nav, OrderRight, Trouble};
+use crate::html::{self, Frame, Nav, Trouble};
+use crate::plot::style::{DRAWING_POLICY, SHEET};
+use crate::plot::svg::Drawing;
 use crate::read::cohort::{self, CohortPage, CohortQuery};
 use crate::read::fleet::{self, FleetPage, FleetQuery};
 use crate::read::health::{self, Facts, HealthPage};
@@ -23,6 +26,7 @@ use crate::read::incidents::{self, IncidentsPage};
 use crate::read::ledger::{self, LedgerPage, LedgerQuery};
 use crate::read::orders::{self, OrdersPage};
 use crate::read::progress::Progress;
+use crate::read::scope::Scope;
 use crate::read::store::{LeftOut, ReadError, StoreReader};
 
 /// How long the store's progress is taken as read.
@@ -34,8 +38,6 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Seconds that `refresh` may be.
 const REFRESH: std::ops::RangeInclusive<u32> = 5..=3_600;
 
-const STYLE: &str = include_str!("../../assets/style.css");
-
 /// An address that has a page, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -46,6 +48,29 @@ pub(crate) enum Target {
     Orders { app: Option<String> },
     Ledger(LedgerQuery),
     Health,
+}
+
+/// The form of an answer, by the end of the address.
+#[derive(Debug, Clone, Copy)]
+enum Form<'a> {
+    Html,
+    Json,
+    /// One drawing of the page: `/cohort/latency.svg`.
+    Drawing(&'a str),
+}
+
+impl<'a> Form<'a> {
+    /// Splits a path into that of a page and the form.
+    fn of(path: &'a str) -> (&'a str, Self) {
+        if let Some(path) = path.strip_suffix(".json") {
+            return (path, Self::Json);
+        }
+        let drawing = path.strip_suffix(".svg");
+        match drawing.and_then(|path| path.rsplit_once('/')) {
+            Some((page, name)) => (page, Self::Drawing(name)),
+            None => (path, Self::Html),
+        }
+    }
 }
 
 /// A page that was read.
@@ -70,6 +95,20 @@ impl Page {
             Self::Incident(page) => Some(&page.left_out),
             Self::Ledger(page) => Some(&page.left_out),
             Self::Health(page) => Some(&page.left_out),
+        }
+    }
+}
+
+impl Page {
+    /// Returns one of its drawings, for wide screens, by name; `None` without such a drawing or its data. The page links
+    /// each of them.
+    fn drawing(&self, frame: &Frame, name: &str) -> Option<Drawing> {
+        match self {
+            Self::Fleet(page) => html::fleet_drawing(page, name),
+            Self::Cohort(page) => html::cohort_drawing(frame, page, name),
+            Self::Incident(page) => html::incident_drawing(frame, page, name),
+            Self::Ledger(page) => html::ledger_drawing(frame, page, name),
+            Self::Incidents(_) | Self::Orders(_) | Self::Health(_) => None,
         }
     }
 }
@@ -180,6 +219,17 @@ impl Target {
         })
     }
 
+    /// Returns the app that a page is about, if its address names one.
+    fn app(&self) -> Option<&str> {
+        match self {
+            Self::Fleet(query) => query.app.as_deref(),
+            Self::Cohort(query) => Some(&query.app),
+            Self::Incidents { app } | Self::Orders { app } => app.as_deref(),
+            Self::Ledger(query) => query.app.as_deref(),
+            Self::Incident { .. } | Self::Health => None,
+        }
+    }
+
     fn nav(&self) -> Nav {
         match self {
             Self::Fleet(_) | Self::Cohort(_) => Nav::Fleet,
@@ -207,17 +257,17 @@ impl Pages {
         &self,
         uri: &Uri,
         headers: &HeaderMap,
-        right: OrderRight,
+        admitted: Admitted,
     ) -> Response {
+        let scope = &admitted.scope;
         let path = uri.path();
         if path == "/style.css" {
-            let style = ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE);
-            return with_etag(headers, style.into_response(), STYLE.as_bytes());
+            let head = [(header::CONTENT_TYPE, "text/css; charset=utf-8")];
+            let style = (head, SHEET.as_str());
+            return with_etag(headers, style.into_response(), SHEET.as_bytes());
         }
-        let (path, is_json) = match path.strip_suffix(".json") {
-            Some(path) => (path, true),
-            None => (path, false),
-        };
+        let (path, form) = Form::of(path);
+        let is_json = matches!(form, Form::Json);
         let parameters = Parameters::of(uri);
         let refresh = parameters
             .get("refresh")
@@ -225,22 +275,26 @@ impl Pages {
         let refresh = refresh.filter(|seconds| REFRESH.contains(seconds));
         let now = Timestamp::now();
         let mut frame = Frame::new(now, refresh);
-        frame.orders = right;
+        frame.orders = admitted.right;
         let Some(target) = Target::of(path, &parameters) else {
             return troubled(&frame, is_json, Trouble::Unknown("page"));
         };
+        // An app out of scope answers like one that does not exist.
+        if target.app().is_some_and(|app| !scope.has(app)) {
+            return troubled(&frame, is_json, Trouble::Unknown("app"));
+        }
         frame.nav = Some(target.nav());
         let path = if path == "/" { "/fleet" } else { path };
         let query = uri
             .query()
             .map_or_else(String::new, |query| format!("?{query}"));
         frame.json = Some(format!("{path}.json{query}"));
-        let address = format!("{target:?}");
+        let address = format!("{scope:?} {target:?}");
         let read = match self.progress().await {
             Ok(progress) => {
                 frame.progress = Some(progress);
                 let read = async {
-                    let read = timeout(PAGE_TIMEOUT, self.read(&target, progress)).await;
+                    let read = timeout(PAGE_TIMEOUT, self.read(&target, progress, scope)).await;
                     read.unwrap_or(Err(Missing::Store(ReadError::Slow)))
                 };
                 self.cache.page(&address, progress, read).await
@@ -248,7 +302,7 @@ impl Pages {
             Err(error) => Err((Missing::Store(error), self.cache.last(&address).await)),
         };
         let mut answer = match read {
-            Ok(cached) => self.shown(&frame, &cached, is_json, headers),
+            Ok(cached) => self.shown(&frame, &cached, form, headers),
             Err((Missing::Unknown, _)) => {
                 let what = match target {
                     Target::Cohort(_) => "cohort",
@@ -264,7 +318,7 @@ impl Pages {
                     read_at: cached.read_at,
                     said: error.to_string(),
                 });
-                self.shown(&frame, &cached, false, headers)
+                self.shown(&frame, &cached, form, headers)
             }
             Err((Missing::Store(error), _)) => {
                 let since = *self.answered.lock();
@@ -303,26 +357,31 @@ impl Pages {
         &self,
         target: &Target,
         progress: Progress,
+        scope: &Scope,
     ) -> Result<Reading<Read>, Missing> {
         let (store, progress) = (&self.store, &progress);
         let page = match target.clone() {
             Target::Fleet(query) => {
-                Page::Fleet(fleet::read(store, progress, query, (self.facts)()).await?)
+                Page::Fleet(fleet::read(store, progress, query, scope, (self.facts)()).await?)
             }
             Target::Cohort(query) => {
                 let page = cohort::read(store, progress, query).await?;
                 Page::Cohort(Box::new(page.ok_or(Missing::Unknown)?))
             }
             Target::Incidents { app } => {
-                Page::Incidents(incidents::read(store, app.as_deref()).await?)
+                Page::Incidents(incidents::read(store, app.as_deref(), scope).await?)
             }
             Target::Incident { id } => {
-                let page = incident::read(store, progress, &id).await?;
+                let page = incident::read(store, progress, &id, scope).await?;
                 Page::Incident(Box::new(page.ok_or(Missing::Unknown)?))
             }
-            Target::Orders { app } => Page::Orders(orders::read(store, app.as_deref()).await?),
-            Target::Ledger(query) => Page::Ledger(ledger::read(store, query).await?),
-            Target::Health => Page::Health(health::read(store, progress, (self.facts)()).await?),
+            Target::Orders { app } => {
+                Page::Orders(orders::read(store, app.as_deref(), scope).await?)
+            }
+            Target::Ledger(query) => Page::Ledger(ledger::read(store, query, scope).await?),
+            Target::Health => {
+                Page::Health(health::read(store, progress, scope, (self.facts)()).await?)
+            }
         };
         let document = Document {
             read_at: Timestamp::now(),
@@ -346,13 +405,28 @@ impl Pages {
         &self,
         frame: &Frame,
         cached: &Cached<Read>,
-        is_json: bool,
+        form: Form<'_>,
         headers: &HeaderMap,
     ) -> Response {
-        if is_json {
-            let json = cached.page.json.clone();
-            let answer = ([(header::CONTENT_TYPE, "application/json")], json.clone());
-            return with_etag(headers, answer.into_response(), &json);
+        match form {
+            Form::Html => {}
+            Form::Json => {
+                let json = cached.page.json.clone();
+                let answer = ([(header::CONTENT_TYPE, "application/json")], json.clone());
+                return with_etag(headers, answer.into_response(), &json);
+            }
+            Form::Drawing(name) => {
+                let drawing = cached.page.page.drawing(frame, name);
+                let Some(drawing) = drawing.map(|drawing| drawing.standalone()) else {
+                    return troubled(frame, false, Trouble::Unknown("chart"));
+                };
+                let head = [
+                    (header::CONTENT_TYPE, "image/svg+xml"),
+                    (header::CONTENT_SECURITY_POLICY, DRAWING_POLICY.as_str()),
+                ];
+                let answer = (head, drawing.clone()).into_response();
+                return with_etag(headers, answer, drawing.as_bytes());
+            }
         }
         let rendered = match &cached.page.page {
             Page::Fleet(page) if page.app.is_none() => html::empty(frame, page),

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod answer;
 pub(crate) mod cache;
 mod order;
+pub(crate) mod tokens;
 pub(crate) mod tries;
 
 use std::fmt;
@@ -21,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::PageConfig;
 use crate::read::health::Facts;
-use access::{Access, TokenError};
+use access::Access;
 use answer::Pages;
+use tokens::TokenError;
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -99,15 +101,16 @@ async fn answer(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
-    let (request, right) = match shared.access.admit(peer.ip(), request).await {
+    let (request, admitted) = match shared.access.admit(peer.ip(), request).await {
         Ok(admitted) => admitted,
         Err(refusal) => return access::secured(*refusal),
     };
     // A body is not `Sync`, so it is read before anything else is awaited.
     let (head, body) = request.into_parts();
     if head.method == Method::POST {
-        let answer = order::answer(&shared.store, &shared.pages, &head, body, right).await;
+        let answer = order::answer(&shared.store, &shared.pages, &head, body, admitted).await;
         return access::secured(answer);
     }
-    access::secured(shared.pages.answer(&head.uri, &head.headers, right).await)
+    let pages = &shared.pages;
+    access::secured(pages.answer(&head.uri, &head.headers, admitted).await)
 }

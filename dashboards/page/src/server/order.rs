@@ -11,6 +11,7 @@ use epwatch_server::Period;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::access::Admitted;
 use super::answer::{HTML, Pages};
 use crate::html::{self, Frame, OrderRight};
 use crate::orders::{BadField, NewOrder, OrderError, OrderKind, place};
@@ -31,7 +32,7 @@ pub(super) async fn answer(
     pages: &Pages,
     head: &Parts,
     body: Body,
-    right: OrderRight,
+    admitted: Admitted,
 ) -> Response {
     let is_json = head.uri.path().ends_with(".json");
     let Ok(body) = to_bytes(body, MAX_FORM_BYTES).await else {
@@ -45,7 +46,7 @@ pub(super) async fn answer(
     }
     let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let incident = field("incident");
-    if let OrderRight::May { form } = &right
+    if let OrderRight::May { form } = &admitted.right
         && !form.is_empty()
         && field("form") != *form
     {
@@ -53,7 +54,7 @@ pub(super) async fn answer(
         return refused(StatusCode::FORBIDDEN, &incident, problem, is_json);
     }
     let placed = match new_order(&fields) {
-        Ok(new) => place(client, pages.store(), new).await,
+        Ok(new) => place(client, pages.store(), &admitted.scope, new).await,
         Err(error) => Err(error.into()),
     };
     let error = match placed {

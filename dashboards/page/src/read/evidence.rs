@@ -1,0 +1,255 @@
+//! The evidence behind verdicts, as the detector kept it: what a plot draws and what was judged are the same.
+
+use std::collections::HashMap;
+
+use clickhouse::Row;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::document::DocumentMixture;
+use super::progress::time;
+use super::store::{ReadError, StoreReader, filtered};
+use super::windows::CohortName;
+use crate::histogram::{Latencies, Quantiles};
+use crate::text::number;
+
+/// Bins of an octave of a ratio.
+const RATIO_BINS: f64 = 8.0;
+
+/// Days after which a version that is gone from a chipset is no longer shown.
+const DAYS: u32 = 30;
+
+/// What one window's verdict was made from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Evidence {
+    pub(crate) window_end: Option<Timestamp>,
+    pub(crate) latencies: Option<Latencies>,
+    /// The version before in the same window.
+    pub(crate) reference: Option<Reference>,
+    pub(crate) ratios: Ratios,
+    /// Two groups of runs, if two fit better than one.
+    pub(crate) mixture: Option<DocumentMixture>,
+    /// Two modes and the depth of the valley between them.
+    pub(crate) modes: Option<Modes>,
+}
+
+/// The version before on the same chipset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Reference {
+    pub(crate) version: String,
+    pub(crate) latencies: Latencies,
+}
+
+/// Devices by the ratio of their p10 to their own earlier one. Bins are equally wide on a logarithmic axis.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Ratios {
+    pub(crate) bins_per_octave: f64,
+    /// The first bin begins at 2 to the power of this over `bins_per_octave`.
+    pub(crate) first: i32,
+    pub(crate) on_npu: Vec<u32>,
+    pub(crate) on_cpu: Vec<u32>,
+    pub(crate) without_past: u64,
+}
+
+/// Two modes of latency.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Modes {
+    pub(crate) fast_us: f64,
+    pub(crate) slow_us: f64,
+    pub(crate) valley_depth: f64,
+}
+
+impl Ratios {
+    /// Returns the middle of each bin with the devices on the NPU and on the CPU.
+    pub(crate) fn bins(&self) -> impl Iterator<Item = (f64, u32, u32)> {
+        let both = self.on_npu.iter().zip(&self.on_cpu).enumerate();
+        both.map(|(at, (on_npu, on_cpu))| {
+            let bin = f64::from(self.first) + at as f64 + 0.5;
+            ((bin / self.bins_per_octave).exp2(), *on_npu, *on_cpu)
+        })
+    }
+
+    /// Returns a sentence on the devices from 1.4 times their own past on.
+    pub(crate) fn words(&self) -> String {
+        // Half an octave: the bin that begins at 1.41 times.
+        let slow = |at: &usize| i64::from(self.first) + *at as i64 >= 4;
+        let both = self.on_npu.iter().zip(&self.on_cpu).enumerate();
+        let slow = both.filter(|(at, _)| slow(at));
+        let slow: u64 = slow
+            .map(|(_, (npu, cpu))| u64::from(*npu) + u64::from(*cpu))
+            .sum();
+        let without = match self.without_past {
+            0 => String::new(),
+            n => format!(
+                "; the past of {} is not known",
+                number::of_them(n, "device")
+            ),
+        };
+        format!(
+            "{} of {} with a past run 1.4 times slower than it or more{without}.",
+            number::count(slow),
+            number::of_them(self.devices(), "device")
+        )
+    }
+
+    pub(crate) fn devices(&self) -> u64 {
+        let all = self.on_npu.iter().chain(&self.on_cpu);
+        all.map(|devices| u64::from(*devices)).sum()
+    }
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct EvidenceRow {
+    model: String,
+    version: String,
+    chipset: String,
+    window_end: i64,
+    p10_us: Option<f64>,
+    p50_us: Option<f64>,
+    p90_us: Option<f64>,
+    hist_first: i32,
+    hist_runs: Vec<u64>,
+    reference_version: String,
+    reference_p50_us: Option<f64>,
+    reference_hist_first: i32,
+    reference_hist_runs: Vec<u64>,
+    ratio_first: i32,
+    ratio_npu_devices: Vec<u32>,
+    ratio_cpu_devices: Vec<u32>,
+    devices_without_past: u64,
+    mixture_slow_share: Option<f64>,
+    mixture_fast_us: Option<f64>,
+    mixture_slow_us: Option<f64>,
+    mixture_separation: Option<f64>,
+    mode_fast_us: Option<f64>,
+    mode_slow_us: Option<f64>,
+    valley_depth: Option<f64>,
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT toString(e.model_id) AS model, toString(e.model_version) AS version, toString(e.chipset) AS chipset,
+                toInt64(toUnixTimestamp64Milli(e.window_end)) AS window_end, e.p10_us AS p10_us, e.p50_us AS p50_us,
+                e.p90_us AS p90_us, e.hist_first AS hist_first, e.hist_runs AS hist_runs,
+                toString(e.reference_version) AS reference_version, e.reference_p50_us AS reference_p50_us,
+                e.reference_hist_first AS reference_hist_first, e.reference_hist_runs AS reference_hist_runs,
+                e.ratio_first AS ratio_first, e.ratio_npu_devices AS ratio_npu_devices,
+                e.ratio_cpu_devices AS ratio_cpu_devices, e.devices_without_past AS devices_without_past,
+                e.mixture_slow_share AS mixture_slow_share, e.mixture_fast_us AS mixture_fast_us,
+                e.mixture_slow_us AS mixture_slow_us, e.mixture_separation AS mixture_separation,
+                e.mode_fast_us AS mode_fast_us, e.mode_slow_us AS mode_slow_us, e.valley_depth AS valley_depth
+             FROM cohort_evidence_v1 AS e ",
+            $rest
+        )
+    };
+}
+
+const LATEST: &str = select!(
+    "WHERE e.app_id = ? AND e.environment = ? AND (? = 0 OR e.model_id = ?)
+       AND (e.model_id, e.chipset, e.model_version, e.place) IN (
+         SELECT l.model_id, l.chipset, l.model_version, argMax(l.place, l.window_end)
+         FROM cohort_evidence_v1 AS l
+         WHERE l.app_id = ? AND l.environment = ? AND (? = 0 OR l.model_id = ?)
+           AND l.window_end > fromUnixTimestamp64Milli(?) - INTERVAL ? DAY
+         GROUP BY l.model_id, l.chipset, l.model_version)
+     ORDER BY e.window_end DESC
+     LIMIT 1 BY model, chipset, version
+     LIMIT 2000"
+);
+
+const OF_WINDOW: &str = select!(
+    "WHERE e.app_id = ? AND e.environment = ? AND e.model_id = ? AND e.chipset = ? AND e.model_version = ?
+       AND e.place = fromUnixTimestamp64Milli(?)
+     LIMIT 1"
+);
+
+impl EvidenceRow {
+    fn split(self) -> (CohortName, Evidence) {
+        let quantiles = |p10_us: Option<f64>, p50_us: Option<f64>, p90_us: Option<f64>| {
+            Some(Quantiles {
+                p10_us: p10_us?,
+                p50_us: p50_us?,
+                p90_us: p90_us?,
+            })
+        };
+        let of = quantiles(self.p10_us, self.p50_us, self.p90_us);
+        let latencies = of.and_then(|of| Latencies::of(of, self.hist_first, &self.hist_runs));
+        // Only the median of the reference is kept; its other quantiles come from its bins.
+        let bins = Latencies::of_bins(self.reference_hist_first, &self.reference_hist_runs);
+        let reference = bins.map(|mut latencies| {
+            let p50_us = self.reference_p50_us;
+            latencies.quantiles.p50_us = p50_us.unwrap_or(latencies.quantiles.p50_us);
+            Reference {
+                version: self.reference_version,
+                latencies,
+            }
+        });
+        let modes = self
+            .mode_fast_us
+            .zip(self.mode_slow_us)
+            .zip(self.valley_depth);
+        let evidence = Evidence {
+            window_end: time(self.window_end),
+            latencies,
+            reference,
+            ratios: Ratios {
+                bins_per_octave: RATIO_BINS,
+                first: self.ratio_first,
+                on_npu: self.ratio_npu_devices,
+                on_cpu: self.ratio_cpu_devices,
+                without_past: self.devices_without_past,
+            },
+            mixture: self.mixture_slow_share.map(|slow_share| DocumentMixture {
+                slow_share: Some(slow_share),
+                fast_us: self.mixture_fast_us,
+                slow_us: self.mixture_slow_us,
+                separation: self.mixture_separation,
+            }),
+            modes: modes.map(|((fast_us, slow_us), valley_depth)| Modes {
+                fast_us,
+                slow_us,
+                valley_depth,
+            }),
+        };
+        ((self.model, self.chipset, self.version), evidence)
+    }
+}
+
+/// Returns the latest evidence of each cohort; of all models without `model`. A version that no device runs any more is
+/// there for 30 days.
+pub(crate) async fn latest(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    model: Option<&str>,
+    until: Timestamp,
+) -> Result<HashMap<CohortName, Evidence>, ReadError> {
+    let rows: Vec<EvidenceRow> = store
+        .rows(LATEST, |query| {
+            let both = (0..2).fold(query, |query, _| {
+                filtered(query.bind(app).bind(environment), model)
+            });
+            both.bind(until.as_millisecond()).bind(DAYS)
+        })
+        .await?;
+    Ok(rows.into_iter().map(EvidenceRow::split).collect())
+}
+
+/// Returns the evidence of one window, which has to have had a finding.
+pub(crate) async fn of_window(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    (model, chipset, version): (&str, &str, &str),
+    window_end: Timestamp,
+) -> Result<Option<Evidence>, ReadError> {
+    let rows: Vec<EvidenceRow> = store
+        .rows(OF_WINDOW, |query| {
+            let query = query.bind(app).bind(environment).bind(model);
+            query
+                .bind(chipset)
+                .bind(version)
+                .bind(window_end.as_millisecond())
+        })
+        .await?;
+    Ok(rows.into_iter().next().map(|row| row.split().1))
+}

@@ -1,0 +1,178 @@
+//! The tokens of `page.token_file` or `page.orders_token_file`, a line each: the token, then the apps that it is limited to, as `app=ID`. Without an
+//! app it gives access to all. Empty lines and those that begin with `#` are skipped.
+//!
+//! Only digests are kept. They are compared, so that the time of a comparison does not depend on the token.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+use sha2::{Digest as _, Sha256};
+
+use crate::config::MIN_TOKEN_BYTES;
+use crate::read::scope::Scope;
+
+/// Tokens of a file.
+const MAX_TOKENS: usize = 1_000;
+
+/// Why the tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The file cannot be read.
+    #[error("failed to read {key} {path}")]
+    Read {
+        /// Its key in the config.
+        key: &'static str,
+        /// As the config names it.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// One of them can be guessed, or there is none.
+    #[error(
+        "{key} {path} must hold tokens of {MIN_TOKEN_BYTES} bytes or more, one a line; make them at random"
+    )]
+    Short {
+        /// Its key in the config.
+        key: &'static str,
+        /// As the config names it.
+        path: PathBuf,
+    },
+    /// A line that is no token.
+    #[error("{key} {path}, line {line}: {problem}")]
+    Line {
+        /// Its key in the config.
+        key: &'static str,
+        /// As the config names it.
+        path: PathBuf,
+        /// Counted from one.
+        line: usize,
+        /// What is expected.
+        problem: &'static str,
+    },
+    /// Whoever may read could order.
+    #[error("page.orders_token_file must hold other tokens than page.token_file")]
+    Same,
+}
+
+/// The digest of a token.
+type TokenDigest = [u8; 32];
+
+/// Tokens with what their holders may see.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(Vec<(TokenDigest, Scope)>);
+
+pub(crate) fn digest(text: &str) -> TokenDigest {
+    Sha256::digest(text).into()
+}
+
+impl Tokens {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is no token.
+    pub(crate) fn read(key: &'static str, path: &Path) -> Result<Self, TokenError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TokenError::Read {
+            key,
+            path: path.to_owned(),
+            source,
+        })?;
+        let short = || TokenError::Short {
+            key,
+            path: path.to_owned(),
+        };
+        let mut tokens = Self::default();
+        for (at, line) in text.lines().enumerate() {
+            let problem = |problem| TokenError::Line {
+                key,
+                path: path.to_owned(),
+                line: at + 1,
+                problem,
+            };
+            let mut words = line.split_whitespace();
+            let Some(token) = words.next().filter(|token| !token.starts_with('#')) else {
+                continue;
+            };
+            if token.len() < MIN_TOKEN_BYTES {
+                return Err(short());
+            }
+            let mut apps = BTreeSet::new();
+            for word in words {
+                let app = word.strip_prefix("app=").filter(|app| !app.is_empty());
+                let app = app.and_then(|app| percent_decode_str(app).decode_utf8().ok());
+                let expected = "expected app=ID after the token, with a blank in an id as %20";
+                apps.insert(app.ok_or_else(|| problem(expected))?.into_owned());
+            }
+            let digest = digest(token);
+            if tokens.0.iter().any(|(other, _)| *other == digest) {
+                return Err(problem("this token stands in the file twice"));
+            }
+            if tokens.0.len() == MAX_TOKENS {
+                return Err(problem("a file has at most 1,000 tokens"));
+            }
+            let scope = match apps.is_empty() {
+                true => Scope::all(),
+                false => Scope::of(apps),
+            };
+            tokens.0.push((digest, scope));
+        }
+        match tokens.0.is_empty() {
+            true => Err(short()),
+            false => Ok(tokens),
+        }
+    }
+
+    /// Whether a token is among others too.
+    pub(crate) fn shares_one_with(&self, others: &Self) -> bool {
+        let mut digests = self.0.iter().map(|(digest, _)| digest);
+        digests.any(|digest| others.0.iter().any(|(other, _)| other == digest))
+    }
+
+    /// Returns what the holder of a token may see; `None` if it is no token.
+    pub(crate) fn scope_of(&self, presented: &str) -> Option<&Scope> {
+        let presented = digest(presented);
+        let found = self.0.iter().find(|(digest, _)| *digest == presented);
+        found.map(|(_, scope)| scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Tokens, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        std::fs::write(&path, text).unwrap();
+        Tokens::read("page.token_file", &path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_token_is_limited_to_the_apps_of_its_line() {
+        let text = "# on-call\nlong-enough-for-all\n\nlong-enough-for-some app=a app=b%20c\n";
+        let tokens = read(text).unwrap();
+        assert!(tokens.scope_of("long-enough-for-all").unwrap().is_all());
+        let some = tokens.scope_of("long-enough-for-some").unwrap();
+        assert!(some.has("a") && some.has("b c") && !some.has("b") && !some.is_all());
+        assert_eq!(tokens.scope_of("# on-call"), None);
+        assert_eq!(tokens.scope_of(""), None);
+    }
+
+    #[test]
+    fn a_line_that_is_no_token_is_named() {
+        let problem = |text: &str| read(text).unwrap_err();
+        for short in ["", "# nothing\n", "short\n"] {
+            assert!(problem(short).contains("16 bytes or more"), "{short}");
+        }
+        let wrong = problem("long-enough-for-all\nlong-enough-for-some apps=a\n");
+        assert!(wrong.contains("line 2: expected app=ID"), "{wrong}");
+        assert!(problem("long-enough-for-all app=").contains("line 1"));
+        let twice = problem("long-enough-for-all\nlong-enough-for-all app=a");
+        assert!(
+            twice.contains("line 2") && twice.contains("twice"),
+            "{twice}"
+        );
+    }
+}
