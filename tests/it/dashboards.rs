@@ -43,7 +43,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Names of each variable; `None` is All.
-type Names<'a> = BTreeMap<&'a str, Option<Vec<&'a str>>>;
+pub(crate) type Names<'a> = BTreeMap<&'a str, Option<Vec<&'a str>>>;
 
 fn names<'a>(version: &[&'a str], chipset: &[&'a str]) -> Names<'a> {
     let one = |name| Some(vec![name]);
@@ -68,14 +68,14 @@ fn all_named<'a>(of_variables: &[&'a str; 6]) -> Names<'a> {
 
 /// The time range of a query, in seconds since 1970.
 #[derive(Debug, Clone, Copy)]
-struct Range {
+pub(crate) struct Range {
     from: i64,
     to: i64,
 }
 
 impl Range {
     /// The last day, and the minute in which the fleet still reports.
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let now = jiff::Timestamp::now().as_second();
         Self {
             from: now - 86_400,
@@ -84,7 +84,7 @@ impl Range {
     }
 
     /// Replaces All, then variables, then macros. The minimum interval of the panels is an hour.
-    fn expanded(self, sql: &str, names: &Names<'_>) -> String {
+    pub(crate) fn expanded(self, sql: &str, names: &Names<'_>) -> String {
         let Self { from, to } = self;
         let mut sql = replace_calls(sql, "$__conditionalAll", |call| {
             let (condition, variable) =
@@ -145,7 +145,7 @@ fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String
 }
 
 /// Returns name and SQL of every panel, annotation and variable of the dashboards that read the store.
-fn queries() -> Vec<(String, String)> {
+pub(crate) fn queries() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(FOLDER).unwrap() {
         let path = entry.unwrap().path();
@@ -226,11 +226,12 @@ async fn put_the_rest(fleet: &WatchedFleet) {
                 health_dropped_runs, session_uid, session_model_id, session_model_version, session_reasons,
                 self_test_session, self_test_input_id, self_test_npu_hash, self_test_cpu_hash, self_test_max_abs,
                 self_test_cosine, self_test_top1_equal, self_test_error_code, start_failure_model_id,
-                start_failure_model_version, start_failure_phase, start_failure_reason, start_failure_count,
-                start_failure_text, run_error_session, run_error_ort_status, run_error_count)
+                start_failure_model_version, start_failure_requested_eps, start_failure_phase, start_failure_reason,
+                start_failure_ort_status, start_failure_count, start_failure_text, run_error_session, run_error_ort_status, run_error_count)
             SELECT {key}, true, '{APP}', 'production', 'SM8635', map('spool_full', 1), map('spool_full', 1), [7],
                 ['{MODEL}'], ['2'], [['unsupported_op']], [7], ['golden'], ['aa'], ['bb'], [1.0], [0.5], [false], [0],
-                ['{MODEL}'], ['2'], ['session_creation'], ['other'], [1], ['failed'], [7], [1], [1]"
+                ['{MODEL}'], ['2'], [['QNNExecutionProvider']], ['session_creation'], ['other'], [1], [1], ['failed'], [7], [1],
+                [1]"
         ),
         format!(
             "INSERT INTO report_outcomes SELECT now(), 1, '{APP}', 'production', 'refused_quota', 1"

@@ -72,7 +72,7 @@ LIMIT 20000
 -- none: No session asked for the NPU in this range
 SELECT $__timeInterval(bucket) AS time, chipset,
     sumIf(sessions, cpu_nodes = 0 OR abs(npu_macs_share) >= 0.999) / sum(sessions) AS share
-FROM cohort_sessions_v1
+FROM cohort_sessions_closed_v1
 WHERE {scope} AND requests_npu AND n_nodes > 0 AND $__timeFilter(bucket)
 GROUP BY time, chipset
 ORDER BY time, chipset

@@ -44,6 +44,18 @@ WHERE {scope} AND firmware = '' AND severity IN ('page', 'ticket') AND $__timeFi
 ORDER BY time, cohort
 LIMIT 20000
 
+-- panel: Changes
+-- as: table 24x8
+-- about: Each change of state, severity, verdict or devices hit, the newest first. One that swings between states is near
+--     its limit: look at its windows before you act.
+-- none: No incident changed in this range
+SELECT changed_at, model_id AS model, model_version AS version, arrayStringConcat(chipsets, ', ') AS on_chipsets, state, severity,
+    verdict, devices_hit AS hit, devices_seen AS devices, incident_id
+FROM incident_changes_v1
+WHERE {scope} AND $__timeFilter(changed_at)
+ORDER BY changed_at DESC
+LIMIT 500
+
 -- panel: Signals behind the latest finding
 -- as: table 24x10
 -- about: The signals of each cohort's latest window that was worth a page or a ticket. A small p with many hits is what

@@ -4,17 +4,17 @@
 -- variables: app environment
 -- range: now-14d
 
--- panel: Reports as far as raw goes: does it close?
+-- panel: Reports of two weeks: does it close?
 -- as: stat 24x4
 -- unit: short
--- about: Reports of all days that raw reports are kept, whatever the time range. Missing ones are on their way, or lost:
+-- about: Reports of the last 14 days, whatever the time range, as a collector read them a minute ago at most. Missing ones are on their way, or lost:
 --     if they stay, look at the days below. Not accounted is never other than 0.
 -- none: No report was stored yet
-SELECT sum(loss_ledger_daily_v1.recorded) AS recorded, sum(loss_ledger_daily_v1.stored) AS stored,
-    sum(loss_ledger_daily_v1.dropped) AS dropped, sum(loss_ledger_daily_v1.refused) AS refused,
-    sum(loss_ledger_daily_v1.missing) AS missing, recorded - stored - dropped - refused - missing AS not_accounted
-FROM loss_ledger_daily_v1
-WHERE {scope}
+SELECT sum(loss_ledger_read_daily_v1.recorded) AS recorded, sum(loss_ledger_read_daily_v1.stored) AS stored,
+    sum(loss_ledger_read_daily_v1.dropped) AS dropped, sum(loss_ledger_read_daily_v1.refused) AS refused,
+    sum(loss_ledger_read_daily_v1.missing) AS missing, recorded - stored - dropped - refused - missing AS not_accounted
+FROM loss_ledger_read_daily_v1
+WHERE {scope} AND day > today() - 14
 HAVING count() > 0
 
 -- panel: Reports by day
@@ -25,7 +25,7 @@ HAVING count() > 0
 --     refused it for good. A missing report may still come: devices keep theirs for 12 days.
 -- none: No report in this range
 SELECT toString(day) AS date, stored, dropped, refused, greatest(missing, 0) AS missing
-FROM loss_ledger_daily_v1
+FROM loss_ledger_read_daily_v1
 WHERE {scope} AND $__dateFilter(day)
 ORDER BY date
 
@@ -46,8 +46,8 @@ ORDER BY time, answer
 -- about: Reports and runs that devices gave up, by reason. `spool_full` and `expired` are devices without a way to the
 --     collector; the rest is in docs/views.md.
 -- none: No device gave up a report in this range
-SELECT day, toString(reason) AS why, sum(loss_ledger_entries_v1.reports) AS reports, sum(loss_ledger_entries_v1.runs) AS runs
-FROM loss_ledger_entries_v1
+SELECT day, toString(reason) AS why, sum(loss_ledger_read_v1.reports) AS reports, sum(loss_ledger_read_v1.runs) AS runs
+FROM loss_ledger_read_v1
 WHERE {scope} AND kind IN ('dropped', 'refused') AND $__dateFilter(day)
 GROUP BY day, reason
 ORDER BY day DESC, reports DESC
@@ -59,7 +59,7 @@ LIMIT 500
 --     gave them up.
 -- none: No report in this range
 SELECT day, recorded, stored, dropped, refused, missing, duplicate
-FROM loss_ledger_runs_daily_v1
+FROM loss_ledger_runs_read_daily_v1
 WHERE {scope} AND $__dateFilter(day)
 ORDER BY day DESC
 
@@ -68,9 +68,11 @@ ORDER BY day DESC
 -- about: Installations without a vote exceed the usual number of new ones of an app or a network: a launch, or made-up
 --     devices. `[collector.new_installations]` has the numbers.
 -- none: No report in this range
-SELECT day, installations, unproven, reports, unproven_reports
-FROM installation_standing_daily_v1
+SELECT day, sumIf(total, name = 'installations') AS installations, sumIf(total, name = 'unproven') AS unproven,
+    sumIf(total, name = 'reports') AS reports, sumIf(total, name = 'unproven_reports') AS unproven_reports
+FROM daily_counts_v1
 WHERE {scope} AND $__dateFilter(day)
+GROUP BY day
 ORDER BY day DESC
 
 -- panel: Names beyond the limit
@@ -78,9 +80,12 @@ ORDER BY day DESC
 -- about: Reports with a name stored as `__other__`, by dimension. An app that puts ids into names fills the limit: tell
 --     its team.
 -- none: No report in this range
-SELECT day, models, versions, chipsets, shape_keys, limited_reports, reports
-FROM cardinality_limited_daily_v1
+SELECT day, sumIf(total, name = 'models') AS models, sumIf(total, name = 'versions') AS versions,
+    sumIf(total, name = 'chipsets') AS chipsets, sumIf(total, name = 'shape_keys') AS shape_keys,
+    sumIf(total, name = 'limited_reports') AS limited_reports, sumIf(total, name = 'reports') AS reports
+FROM daily_counts_v1
 WHERE {scope} AND $__dateFilter(day)
+GROUP BY day
 ORDER BY day DESC
 
 -- panel: Deletions

@@ -51,7 +51,7 @@ SELECT $__timeInterval(bucket) AS time,
     toFloat64(sum(in_cell)) AS runs
 FROM (
     SELECT bucket, floor(log2(epwatch_bucket_mid_us(b)) * 8) AS step, c AS in_cell
-    FROM cohort_buckets_v1 ARRAY JOIN mapKeys(hist) AS b, mapValues(hist) AS c
+    FROM cohort_buckets_closed_v1 ARRAY JOIN mapKeys(hist) AS b, mapValues(hist) AS c
     WHERE {scope} AND {model} AND {version} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
 )
 GROUP BY time, step
@@ -65,7 +65,7 @@ ORDER BY time, step
 -- none: No clean run in this range
 SELECT $__timeInterval(bucket) AS time, concat(chipset, ' v', model_version) AS cohort,
     {quantile 0.1} AS p10, {quantile 0.5} AS p50, {quantile 0.95} AS p95
-FROM cohort_buckets_v1
+FROM cohort_buckets_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
 GROUP BY time, cohort
 ORDER BY time, cohort
@@ -81,7 +81,7 @@ SELECT toString(round(exp2(step / 8 + 1 / 16) / 1000, 2)) AS latency_ms,
     sumIf(runs, model_version = {baseline}) / greatest(sum(sumIf(runs, model_version = {baseline})) OVER (), 1) AS baseline_share
 FROM (
     SELECT model_version, floor(log2(epwatch_bucket_mid_us(b)) * 8) AS step, c AS runs
-    FROM cohort_buckets_v1 ARRAY JOIN mapKeys(hist) AS b, mapValues(hist) AS c
+    FROM cohort_buckets_closed_v1 ARRAY JOIN mapKeys(hist) AS b, mapValues(hist) AS c
     WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
 )
 GROUP BY step
@@ -99,6 +99,25 @@ SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort,
 FROM cohort_windows_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
+
+-- panel: Devices by ratio to their own past
+-- as: barchart 24x9
+-- unit: short
+-- stack: normal
+-- about: Devices of the last judged window by their p10 over their own earlier one. Columns right of 1.4 on the CPU are
+--     a fallback there; all of them on the NPU is a slower model, heat or load.
+-- none: No device of the last judged window has a past
+SELECT toString(round(exp2((bin + 0.5) / 8), 2)) AS times, sum(npu) AS on_npu, sum(cpu) AS on_cpu
+FROM (
+    SELECT ratio_first, ratio_npu_devices, ratio_cpu_devices
+    FROM cohort_evidence_v1
+    WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(window_end)
+    ORDER BY window_end DESC
+    LIMIT 1 BY model_version, chipset
+)
+ARRAY JOIN ratio_npu_devices AS npu, ratio_cpu_devices AS cpu, arrayEnumerate(ratio_npu_devices) AS number
+GROUP BY ratio_first + number - 1 AS bin
+ORDER BY bin
 
 -- panel: CV within and between devices
 -- as: timeseries 12x8
@@ -118,7 +137,7 @@ ORDER BY time, cohort
 -- about: Clean, cold and strained runs. Only clean ones vote: if they vanish, the verdict rests on few devices.
 -- none: No run in this range
 SELECT $__timeInterval(bucket) AS time, context, sum(n) AS runs
-FROM cohort_buckets_v1
+FROM cohort_buckets_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
 GROUP BY time, context
 ORDER BY time, context
@@ -128,7 +147,7 @@ ORDER BY time, context
 -- about: Latency of each stratum. A difference between shapes is a difference of work, not a fallback.
 -- none: No run in this range
 SELECT chipset, context, shape_key AS shape, sum(n) AS runs, {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
-FROM cohort_buckets_v1
+FROM cohort_buckets_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
 GROUP BY context, shape_key, chipset
 ORDER BY chipset, context, shape

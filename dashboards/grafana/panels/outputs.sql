@@ -12,13 +12,12 @@
 -- none: No self-test on the last day of the range: the app calls none
 SELECT chipset, version, input, devices, agree / devices AS agree_share, not_equal, errors, worst_abs, worst_cosine, hash AS commonest_hash
 FROM (
-    SELECT chipset, session_model_version[indexOf(session_uid, uid)] AS version, input, uniqExact(installation) AS devices,
-        topK(1)(npu_hash)[1] AS hash, uniqExactIf(installation, npu_hash = cpu_hash OR top1) AS agree,
-        uniqExactIf(installation, NOT top1) AS not_equal, uniqExactIf(installation, code != 0) AS errors, max(max_abs) AS worst_abs, min(cosine) AS worst_cosine
-    FROM counted_reports_v1
-    ARRAY JOIN self_test_session AS uid, self_test_input_id AS input, self_test_npu_hash AS npu_hash, self_test_cpu_hash AS cpu_hash,
-        self_test_max_abs AS max_abs, self_test_cosine AS cosine, self_test_top1_equal AS top1, self_test_error_code AS code
-    WHERE {scope} AND session_model_id[indexOf(session_uid, uid)] = {name model} AND {last_day}
+    SELECT chipset, model_version AS version, input_id AS input, uniqExact(installation) AS devices,
+        topK(1)(npu_hash)[1] AS hash, uniqExactIf(installation, npu_hash = cpu_hash OR top1_equal) AS agree,
+        uniqExactIf(installation, NOT top1_equal) AS not_equal, uniqExactIf(installation, error_code != 0) AS errors,
+        max(max_abs) AS worst_abs, min(cosine) AS worst_cosine
+    FROM self_tests_v1
+    WHERE {scope} AND {model} AND {last_day}
     GROUP BY chipset, version, input
 )
 ORDER BY agree_share, devices DESC
@@ -29,10 +28,9 @@ LIMIT 200
 -- about: Devices by the hash of the NPU's output. Several hashes on one chipset and version are devices that compute
 --     differently: compare their firmware.
 -- none: No self-test on the last day of the range: the app calls none
-SELECT chipset, session_model_version[indexOf(session_uid, uid)] AS version, substring(npu_hash, 1, 8) AS hash, uniqExact(installation) AS devices
-FROM counted_reports_v1
-ARRAY JOIN self_test_session AS uid, self_test_npu_hash AS npu_hash
-WHERE {scope} AND session_model_id[indexOf(session_uid, uid)] = {name model} AND {last_day}
+SELECT chipset, model_version AS version, substring(npu_hash, 1, 8) AS hash, uniqExact(installation) AS devices
+FROM self_tests_v1
+WHERE {scope} AND {model} AND {last_day}
 GROUP BY chipset, version, hash
 ORDER BY chipset, version, devices DESC
 LIMIT 200
@@ -43,9 +41,8 @@ LIMIT 200
 -- about: Runs that ONNX Runtime ended with an error, by status. A new one after a roll-out ends inferences in the app:
 --     see its crash reports too.
 -- none: No run failed on the last day of the range
-SELECT $__timeInterval(bucket) AS time, concat(chipset, ' status ', toString(status)) AS kind, toFloat64(sum(n)) AS errors
-FROM counted_reports_v1
-ARRAY JOIN run_error_ort_status AS status, run_error_count AS n, run_error_session AS uid
-WHERE {scope} AND session_model_id[indexOf(session_uid, uid)] = {name model} AND {last_day}
+SELECT $__timeInterval(bucket) AS time, concat(chipset, ' status ', toString(ort_status)) AS kind, toFloat64(sum(run_errors_v1.errors)) AS errors
+FROM run_errors_v1
+WHERE {scope} AND {model} AND {last_day}
 GROUP BY time, kind
 ORDER BY time, kind

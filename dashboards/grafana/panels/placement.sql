@@ -14,7 +14,7 @@
 SELECT concat(chipset, ' v', model_version) AS cohort,
     sum(if(isNull(npu_macs_share), npu_nodes / n_nodes, abs(npu_macs_share)) * sessions) / sum(sessions) AS npu_share,
     1 - npu_share AS cpu_share
-FROM cohort_sessions_v1
+FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND n_nodes > 0 AND $__timeFilter(bucket)
 GROUP BY chipset, model_version
 ORDER BY chipset, model_version
@@ -23,11 +23,11 @@ ORDER BY chipset, model_version
 -- as: table 12x9
 -- about: Sessions that asked for the NPU: their nodes on it, and those that got none of it.
 -- none: No session asked for the NPU in this range
-SELECT chipset, model_version AS version, sum(cohort_sessions_v1.sessions) AS sessions,
-    sum(npu_nodes * cohort_sessions_v1.sessions) / sum(n_nodes * cohort_sessions_v1.sessions) AS nodes_share,
-    sumIf(cohort_sessions_v1.sessions, npu_nodes = 0) / sum(cohort_sessions_v1.sessions) AS without_npu_share,
-    sum(npu_partitions * cohort_sessions_v1.sessions) / sum(cohort_sessions_v1.sessions) AS partitions
-FROM cohort_sessions_v1
+SELECT chipset, model_version AS version, sum(cohort_sessions_closed_v1.sessions) AS sessions,
+    sum(npu_nodes * cohort_sessions_closed_v1.sessions) / sum(n_nodes * cohort_sessions_closed_v1.sessions) AS nodes_share,
+    sumIf(cohort_sessions_closed_v1.sessions, npu_nodes = 0) / sum(cohort_sessions_closed_v1.sessions) AS without_npu_share,
+    sum(npu_partitions * cohort_sessions_closed_v1.sessions) / sum(cohort_sessions_closed_v1.sessions) AS partitions
+FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND n_nodes > 0 AND $__timeFilter(bucket)
 GROUP BY chipset, model_version
 ORDER BY chipset, version
@@ -41,8 +41,8 @@ ORDER BY chipset, version
 -- none: No session asked for the NPU in this range
 SELECT $__timeInterval(bucket) AS time,
     concat(lower(hex(toUInt32(bitShiftRight(fingerprint_normalised, 32)))), ' ', toString(any(npu_nodes)), '/', toString(any(n_nodes))) AS fingerprint,
-    toFloat64(sum(cohort_sessions_v1.sessions)) AS sessions
-FROM cohort_sessions_v1
+    toFloat64(sum(cohort_sessions_closed_v1.sessions)) AS sessions
+FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
 GROUP BY time, fingerprint_normalised
 ORDER BY time, fingerprint
@@ -55,7 +55,7 @@ LIMIT 20000
 -- none: No session asked for the NPU in this range
 SELECT $__timeInterval(bucket) AS time, concat(chipset, ' v', model_version) AS cohort,
     sum(npu_partitions * sessions) / sum(sessions) AS partitions
-FROM cohort_sessions_v1
+FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
 GROUP BY time, cohort
 ORDER BY time, cohort
@@ -76,7 +76,7 @@ FROM (
 ) AS p
 INNER JOIN (
     SELECT fingerprint_exact, fingerprint_algorithm, model_version, chipset, sum(sessions) AS s
-    FROM cohort_sessions_v1
+    FROM cohort_sessions_closed_v1
     WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
     GROUP BY fingerprint_exact, fingerprint_algorithm, model_version, chipset
 ) AS c USING (fingerprint_exact, fingerprint_algorithm, model_version)
@@ -84,37 +84,37 @@ GROUP BY op, reason, benign
 ORDER BY benign, macs_share DESC, sessions DESC
 LIMIT 100
 
--- row: Single reports, the last day of the range (collapsed: slow on large fleets)
-
 -- panel: Asked for and got
--- as: table 24x8
+-- as: table 16x8
 -- about: EPs that sessions asked for against those that ran. Asked for the NPU and got the CPU only is a total fallback;
 --     by a directive it is meant so.
--- none: No session on the last day of the range
-SELECT arrayStringConcat(requested_eps, ' + ') AS asked_for, directive_id != '' AS by_directive,
-    multiIf(npu_nodes = 0, 'CPU only', cpu_nodes = 0, 'NPU only', 'NPU and CPU') AS got, graph_kind, placement_source,
-    uniqExact(installation) AS devices, count() AS sessions
-FROM device_sessions_v1
-WHERE {scope} AND {model} AND {version} AND {chipset} AND {last_day}
-GROUP BY asked_for, by_directive, got, graph_kind, placement_source
+-- none: No session in this range
+SELECT arrayStringConcat(requested_eps, ' + ') AS asked_for,
+    multiIf(npu_nodes = 0, 'CPU only', cpu_nodes <= cpu_benign_nodes, 'NPU only', 'NPU and CPU') AS got, graph_kind,
+    placement_source, sum(cohort_sessions_closed_v1.sessions) AS sessions, sum(directed_sessions) AS by_directive
+FROM cohort_sessions_closed_v1
+WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
+GROUP BY asked_for, got, graph_kind, placement_source
 ORDER BY sessions DESC
 LIMIT 100
 
 -- panel: Reasons
--- as: barchart 12x8
+-- as: barchart 8x8
 -- unit: short
--- about: Devices by the reason that their sessions gave for nodes off the NPU. docs/oncall.md has the runbook of each
---     verdict.
--- none: No session gave a reason on the last day of the range
-SELECT toString(reason) AS why, uniqExact(installation) AS devices
-FROM device_sessions_v1 ARRAY JOIN reasons AS reason
-WHERE {scope} AND {model} AND {version} AND {chipset} AND {last_day}
-GROUP BY why
-ORDER BY devices DESC
+-- about: Sessions of the placements whose sessions gave a reason for nodes off the NPU, by reason. docs/oncall.md has the
+--     runbook of each verdict.
+-- none: No session gave a reason in this range
+SELECT toString(why) AS reason, sum(sessions) AS sessions
+FROM cohort_sessions_closed_v1 ARRAY JOIN reasons AS why
+WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
+GROUP BY reason
+ORDER BY sessions DESC
 LIMIT 50
 
+-- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+
 -- panel: Creation of sessions
--- as: barchart 12x8
+-- as: barchart 24x8
 -- unit: ms
 -- about: Time to create a session. A rise with a new version or runtime is a compilation on the device that a cached
 --     context saved before.

@@ -10,8 +10,8 @@
 -- stack: percent
 -- about: Sessions by version. Numbers of a version that few sessions run are not worth a decision yet.
 -- none: No session in this range
-SELECT $__timeInterval(bucket) AS time, concat('v', model_version) AS version, toFloat64(sum(cohort_sessions_v1.sessions)) AS sessions
-FROM cohort_sessions_v1
+SELECT $__timeInterval(bucket) AS time, concat('v', model_version) AS version, toFloat64(sum(cohort_sessions_closed_v1.sessions)) AS sessions
+FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {chipset} AND $__timeFilter(bucket)
 GROUP BY time, version
 ORDER BY time, version
@@ -37,7 +37,7 @@ SELECT chipset, model_version AS version, ms.1 AS p10_ms, ms.2 AS p50_ms, ms.3 A
 FROM (
     SELECT chipset, model_version, ({quantile 0.1}, {quantile 0.5}, {quantile 0.95}) AS ms, sum(n) AS runs,
         any(if(model_version = {baseline}, ms, NULL)) OVER (PARTITION BY chipset) AS b
-    FROM cohort_buckets_v1
+    FROM cohort_buckets_closed_v1
     WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
     GROUP BY chipset, model_version
 )
@@ -54,7 +54,7 @@ SELECT time, concat(chipset, ' v', version) AS cohort, p50 / base AS times
 FROM (
     SELECT $__timeInterval(bucket) AS time, chipset, model_version AS version, {quantile 0.5} AS p50,
         maxIf(p50, version = {baseline}) OVER (PARTITION BY time, chipset) AS base
-    FROM cohort_buckets_v1
+    FROM cohort_buckets_closed_v1
     WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
     GROUP BY time, chipset, version
 )
@@ -68,9 +68,9 @@ ORDER BY time, cohort
 -- about: Sessions that could not be created, by reason. A new version with many is not on these devices at all: stop the
 --     roll-out, see docs/oncall.md#npu_start_failure.
 -- none: No session failed to start on the last day of the range
-SELECT chipset, version, phase, reason, sum(n) AS failures, uniqExact(installation) AS devices, any(text) AS example
-FROM counted_reports_v1
-ARRAY JOIN start_failure_model_id AS model_id, start_failure_model_version AS version, start_failure_phase AS phase, start_failure_reason AS reason, start_failure_count AS n, start_failure_text AS text
+SELECT chipset, model_version AS version, start_phase AS phase, start_reason AS reason,
+    sum(start_failures_v1.failures) AS failures, uniqExact(installation) AS devices, any(start_text) AS example
+FROM start_failures_v1
 WHERE {scope} AND {model} AND {chipset} AND {last_day}
 GROUP BY chipset, version, phase, reason
 ORDER BY failures DESC
