@@ -25,8 +25,8 @@ const COMMANDS: [&str; 4] = [
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-sync \
     --disable-extensions --disable-background-networking --disable-component-update --disable-default-apps \
     --remote-debugging-pipe about:blank";
-/// A browser that hangs is ended.
-const MOST_TIME: Duration = Duration::from_secs(300);
+/// Longest time for one page at one width in one scheme; a browser that hangs is ended.
+const MOST_TIME: Duration = Duration::from_secs(120);
 /// A phone, and a wide screen.
 const WIDTHS: [u32; 2] = [390, 1_280];
 const SCHEMES: [&str; 2] = ["light", "dark"];
@@ -49,8 +49,8 @@ pub(crate) struct Browser {
     next_id: u64,
     session: Option<String>,
     events: Vec<Value>,
-    /// Ends the watchdog when it is dropped.
-    _alive: mpsc::Sender<()>,
+    /// Says to the watchdog whether a page is at work; it ends when this is dropped.
+    at_work: mpsc::Sender<bool>,
     _dir: TempDir,
 }
 
@@ -85,11 +85,23 @@ impl Browser {
             .spawn()
             .unwrap();
         let child = Arc::new(Mutex::new(child));
-        let (alive, ended) = mpsc::channel::<()>();
+        let (at_work, said) = mpsc::channel();
         let watched = Arc::clone(&child);
         thread::spawn(move || {
-            if ended.recv_timeout(MOST_TIME) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let _ = watched.lock().unwrap().kill();
+            let mut is_at_work = true;
+            loop {
+                let next = match is_at_work {
+                    true => said.recv_timeout(MOST_TIME),
+                    false => said.recv().map_err(Into::into),
+                };
+                match next {
+                    Ok(now) => is_at_work = now,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        let _ = watched.lock().unwrap().kill();
+                        return;
+                    }
+                }
             }
         });
         // Each open waits for the other side.
@@ -102,7 +114,7 @@ impl Browser {
             next_id: 0,
             session: None,
             events: Vec::new(),
-            _alive: alive,
+            at_work,
             _dir: dir,
         };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
@@ -112,6 +124,7 @@ impl Browser {
         for domain in ["Page", "Network", "Runtime", "Log"] {
             browser.call(&format!("{domain}.enable"), &json!({}));
         }
+        browser.at_work.send(false).unwrap();
         browser
     }
 
@@ -136,6 +149,7 @@ impl Browser {
                     }
                     _ => {}
                 }
+                self.at_work.send(false).unwrap();
             }
         }
     }
@@ -148,6 +162,7 @@ impl Browser {
     }
 
     fn open(&mut self, url: &str) {
+        self.at_work.send(true).unwrap();
         self.events.clear();
         let opened = self.call("Page.navigate", &json!({"url": url}));
         assert_eq!(opened["errorText"], Value::Null, "{url}");
@@ -226,6 +241,7 @@ impl Browser {
         self.set_screen(1_280, "light");
         self.open(url);
         self.picture(name, 1_280, &height.into());
+        self.at_work.send(false).unwrap();
     }
 
     fn set_screen(&mut self, width: u32, scheme: &str) {

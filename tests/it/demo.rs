@@ -1,18 +1,28 @@
 //! The happy path with all real parts: ONNX Runtime, QNN, the SDK, the engine, and the page.
 
-use std::sync::{Mutex, PoisonError};
+use std::process::Stdio;
 
 use epwatch_runtimes::is_nightly;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::sync::{Mutex, watch};
 
-use crate::support::{epwatch, json};
+use crate::browser::Browser;
+use crate::support::{epwatch, get, json, until};
 
 /// Demos run one after the other, since each needs the whole machine.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 fn demo(args: &str) -> Value {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.blocking_lock();
     let document = json(&mut epwatch(&format!("demo {args}")));
+    check_ledger(&document);
+    document
+}
+
+#[track_caller]
+fn check_ledger(document: &Value) {
     let ledger = &document["ledger"];
     let n = |name: &str| ledger[name].as_i64().unwrap();
     assert_eq!(n("missing"), 0, "{ledger}");
@@ -22,7 +32,97 @@ fn demo(args: &str) -> Value {
         "{ledger}"
     );
     assert!(n("stored") > 1_000, "{ledger}");
-    document
+}
+
+/// A demo that runs until it is interrupted.
+struct RunningDemo {
+    child: tokio::process::Child,
+    /// The address of its page, which it prints first.
+    base: String,
+}
+
+impl RunningDemo {
+    async fn start() -> Self {
+        let mut command = Command::from(epwatch("demo --json"));
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (said, mut base) = watch::channel(String::new());
+        tokio::spawn(async move {
+            // All of it is read, so that the demo never waits for its reader.
+            while let Ok(Some(line)) = lines.next_line().await {
+                let opened = line.split_once("open http://");
+                let address = opened.and_then(|(_, rest)| rest.split_once(" in a browser"));
+                if let Some((address, _)) = address {
+                    said.send_replace(format!("http://{}", address.trim_end_matches('/')));
+                }
+            }
+        });
+        let base = base
+            .wait_for(|base| !base.is_empty())
+            .await
+            .unwrap()
+            .clone();
+        Self { child, base }
+    }
+
+    async fn json(&self, path: &str) -> Value {
+        let page = get(&format!("{}{path}", self.base)).await.unwrap();
+        serde_json::from_str(&page.text).unwrap_or_default()
+    }
+
+    /// Returns the addresses of all its pages, once it has something to show on each.
+    async fn pages(&self) -> Vec<(&'static str, String)> {
+        // A busy machine needs long for each of these.
+        until("the demo judges", async || {
+            self.json("/fleet.json").await["app"].is_string()
+        })
+        .await;
+        until("the demo pages", async || {
+            let fleet = self.json("/fleet.json").await;
+            fleet["open"]
+                .as_array()
+                .is_some_and(|open| !open.is_empty())
+        })
+        .await;
+        until("its ledger is read", async || {
+            let ledger = self.json("/ledger.json").await;
+            ledger["entries"]
+                .as_array()
+                .is_some_and(|days| !days.is_empty())
+        })
+        .await;
+        let fleet = get(&format!("{}/fleet", self.base)).await.unwrap();
+        let cohort = fleet
+            .text
+            .split("href=\"")
+            .find(|part| part.starts_with("/cohort?"));
+        let cohort = cohort.and_then(|part| part.split('"').next()).unwrap();
+        let id = self.json("/incidents.json").await["incidents"][0]["incident"].clone();
+        vec![
+            ("demo-fleet", "/fleet".to_owned()),
+            ("demo-cohort", cohort.replace("&amp;", "&")),
+            ("demo-incidents", "/incidents".to_owned()),
+            (
+                "demo-incident",
+                format!("/incident?id={}", id.as_str().unwrap()),
+            ),
+            ("demo-ledger", "/ledger".to_owned()),
+            ("demo-health", "/health".to_owned()),
+        ]
+    }
+
+    /// Interrupts it and returns its document.
+    async fn end(self) -> Value {
+        let pid = self.child.id().unwrap().to_string();
+        let told = std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status();
+        assert!(told.unwrap().success());
+        let output = self.child.wait_with_output().await.unwrap();
+        assert!(output.status.success(), "{:?}", output.status);
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
 }
 
 /// SM8635 runs the float head of version 2 on the CPU.
@@ -62,10 +162,18 @@ fn check_one_page(document: &Value) {
     assert!(document["first_page_seconds"].is_f64());
 }
 
-#[test]
-fn a_silent_fallback_is_found_and_paged_with_its_cause() {
-    // A machine that runs other tests meanwhile takes longer than the 20 s of a quiet one.
-    let document = demo("--seconds 80");
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_fallback_is_found_paged_with_its_cause_and_shown() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let demo = RunningDemo::start().await;
+    let pages = demo.pages().await;
+    let mut browser = Browser::start();
+    for (name, path) in &pages {
+        browser.check(&demo.base, name, path);
+    }
+    drop(browser);
+    let document = demo.end().await;
+    check_ledger(&document);
     check_one_page(&document);
     let sessions = document["real_sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 4, "{sessions:#?}");
