@@ -23,6 +23,10 @@ screenshots:
 bench *ARGS:
     cargo bench -p epwatch-collector --bench ingest -- {{ARGS}}
 
+# Times of every page and of every query of Grafana, over 1,000,000 reports of `load`, buckets open and closed.
+look:
+    cargo test --release -p epwatch --test it page_times::table -- --ignored --nocapture
+
 # Cost of an evaluation, with the store's queries; fills its own stores first, which takes long.
 evaluate *ARGS:
     cargo bench -p epwatch-detector --bench evaluate -- {{ARGS}}

@@ -25,7 +25,8 @@ mod oncall;
 mod orders;
 mod page;
 mod page_scope;
-
+#[expect(clippy::print_stdout, reason = "a bench prints its table")]
+mod page_times;
 mod privacy;
 mod schema;
 mod secrets;

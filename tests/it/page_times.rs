@@ -1,0 +1,220 @@
+//! `just look`: times of every page and of every query of Grafana, over a store that `epwatch load` filled, in two states.
+//!
+//! Next to the time it prints the processor time of the engine, which a busy machine does not stretch. Most reports are in
+//! open buckets first: `serve` closes 400,000 of them in buckets of ten seconds, and takes the others
+//! with buckets of an hour. Then it runs with short buckets again, and all are closed. It is no test: it prints a table,
+//! takes a quarter of an hour, and says what misses its goal.
+
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    dashboards::{Names, Range, queries},
+    support::{Running, epwatch, get, json, server},
+};
+
+/// App and environment of `epwatch load`.
+const APP: &str = "epwatch.load";
+const ENVIRONMENT: &str = "load";
+
+/// Reports in closed and in open buckets, of the first state.
+const CLOSED: u64 = 400_000;
+const OPEN: u64 = 600_000;
+
+/// Goals in milliseconds: a page's first view, a page from the cache, a panel, a variable.
+const GOALS: [u128; 4] = [200, 10, 500, 100];
+
+/// Rounds; the best of a query's times counts, since a machine that does other things adds to the rest.
+const ROUNDS: usize = 3;
+
+struct Served {
+    server: Running,
+    addresses: Value,
+}
+
+impl Served {
+    fn start(dir: &Path, bucket: &str) -> Self {
+        let mut command = server("serve", dir);
+        let command = command
+            .env("EPWATCH_COLLECTOR__ROLLUP__BUCKET", bucket)
+            .env("EPWATCH_DETECTOR__WINDOW", "2h")
+            .env("EPWATCH_DETECTOR__STEP", "30s")
+            .env("EPWATCH_LOG", "warn");
+        let (server, addresses) = Running::start(command);
+        Self { server, addresses }
+    }
+
+    fn address(&self, name: &str) -> &str {
+        self.addresses[name].as_str().unwrap()
+    }
+
+    /// Returns the processor time of the engine so far, in milliseconds.
+    fn engine_cpu_ms(&self) -> u64 {
+        let tasks = format!("/proc/{}/task", self.server.0.id());
+        let tasks = std::fs::read_dir(tasks)
+            .unwrap()
+            .map(|task| task.unwrap().path());
+        let children = tasks.filter_map(|task| std::fs::read_to_string(task.join("children")).ok());
+        let all = children.collect::<Vec<_>>().join(" ");
+        let engine = all.split_whitespace().next().expect("an engine");
+        let stat = std::fs::read_to_string(format!("/proc/{engine}/stat")).unwrap();
+        // The name in brackets may hold blanks. User and system time are in hundredths of a second.
+        let fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
+        let ticks = fields
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>().unwrap());
+        10 * ticks.sum::<u64>()
+    }
+
+    /// Ends it after it wrote the rest of its WAL.
+    fn stop(mut self) {
+        let pid = self.server.0.id().to_string();
+        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        self.server.0.wait().unwrap();
+    }
+
+    fn load(&self, reports: u64) {
+        let seconds = 60;
+        let mut command =
+            epwatch("load --app epwatch.load --devices 20000 --batch 100 --drain 600s");
+        let command = command
+            .args(["--endpoint", self.address("endpoint")])
+            .arg(format!("--rate={}", reports / seconds))
+            .arg(format!("--duration={seconds}s"));
+        let document = json(command);
+        println!("acknowledged {} of {}", document["acked"], document["sent"]);
+    }
+
+    /// Returns the first value of a query, over the store's socket.
+    async fn number(&self, sql: &str) -> u64 {
+        let target = epwatch_store::StoreTarget::parse(self.address("store"), "epwatch").unwrap();
+        let client = epwatch_store::client(&target);
+        client.query(sql).fetch_one::<u64>().await.unwrap()
+    }
+
+    /// Waits until so many reports are in closed buckets.
+    async fn closed(&self, reports: u64) {
+        let sql = "SELECT count() FROM reports WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)";
+        let started = Instant::now();
+        while self.number(sql).await < reports {
+            assert!(
+                started.elapsed() < Duration::from_secs(1_800),
+                "buckets do not close"
+            );
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    }
+}
+
+/// Prints the times of one state.
+async fn measure(served: &Served, state: &str) {
+    println!("\n## {state}\n\n| what | ms | engine's CPU ms | goal |\n|---|---|---|---|");
+    let say = |what: &str, (ms, cpu_ms): (u128, u64), goal: u128| {
+        let missed = if ms > goal { " missed" } else { "" };
+        println!("| {what} | {ms} | {cpu_ms} | {goal}{missed} |");
+    };
+    let base = format!("http://{}", served.address("page"));
+    let fleet = get(&format!("{base}/fleet")).await.unwrap();
+    let link = |text: &str, begin: &str| {
+        let found = text.split("href=\"").find(|part| part.starts_with(begin));
+        let found = found.and_then(|part| part.split('"').next());
+        found.map(|link| link.replace("&amp;", "&"))
+    };
+    let mut paths: Vec<String> = ["/fleet", "/incidents", "/ledger", "/health"]
+        .map(str::to_owned)
+        .into();
+    paths.extend(link(&fleet.text, "/cohort?"));
+    let incidents = get(&format!("{base}/incidents")).await.unwrap();
+    paths.extend(link(&incidents.text, "/incident?"));
+    for path in paths {
+        let name = path.split('?').next().unwrap().to_owned();
+        let (mut first, mut cached) = ((u128::MAX, u64::MAX), (u128::MAX, u64::MAX));
+        for _ in 0..ROUNDS {
+            // The cache forgets at the next judgement, or after half a minute.
+            tokio::time::sleep(Duration::from_secs(31)).await;
+            let ask = async || {
+                let (started, cpu) = (Instant::now(), served.engine_cpu_ms());
+                let page = get(&format!("{base}{path}")).await.unwrap();
+                assert_eq!(page.status, 200, "{path}: {}", page.text);
+                if page.text.contains("ot read in time") {
+                    println!("{path} lacks a part");
+                }
+                (started.elapsed().as_millis(), served.engine_cpu_ms() - cpu)
+            };
+            first = first.min(ask().await);
+            cached = cached.min(ask().await);
+        }
+        say(&format!("page {name}, first view"), first, GOALS[0]);
+        say(&format!("page {name}, cached"), cached, GOALS[1]);
+    }
+    let names = names_of(served).await;
+    for (name, sql) in queries() {
+        let is_variable = sql.starts_with("SELECT encodeURLComponent");
+        let sql = Range::now().expanded(&sql, &names);
+        let mut best = (u128::MAX, u64::MAX);
+        for _ in 0..ROUNDS {
+            let socket = served.address("store").to_owned();
+            let (started, cpu) = (Instant::now(), served.engine_cpu_ms());
+            let target = epwatch_store::StoreTarget::parse(&socket, "epwatch").unwrap();
+            let client = epwatch_store::client(&target);
+            client
+                .query_raw(&sql)
+                .execute()
+                .await
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
+            best = best.min((started.elapsed().as_millis(), served.engine_cpu_ms() - cpu));
+        }
+        say(&name, best, if is_variable { GOALS[3] } else { GOALS[2] });
+    }
+}
+
+/// Returns names that the load sent.
+async fn names_of(served: &Served) -> Names<'static> {
+    let target = epwatch_store::StoreTarget::parse(served.address("store"), "epwatch").unwrap();
+    let client = epwatch_store::client(&target);
+    let sql = "SELECT toString(any(session_model_id[1])), toString(any(session_model_version[1])), toString(any(chipset)) \
+               FROM reports";
+    let (model, version, chipset): (String, String, String) =
+        client.query(sql).fetch_one().await.unwrap();
+    let [model, version, chipset]: [&'static str; 3] =
+        [model, version, chipset].map(|name| &*name.leak());
+    Names::from([
+        ("app", Some(vec![APP])),
+        ("environment", Some(vec![ENVIRONMENT])),
+        ("model", Some(vec![model])),
+        ("baseline", Some(vec![version])),
+        ("version", None),
+        ("chipset", Some(vec![chipset])),
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a bench: `just look`"]
+async fn table() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = Served::start(dir.path(), "10s");
+    short.load(CLOSED);
+    short.closed(CLOSED).await;
+    short.stop();
+    let long = Served::start(dir.path(), "1h");
+    long.load(OPEN);
+    // The ledger is read, and a window judged.
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    measure(&long, "600,000 reports in open buckets").await;
+    long.stop();
+    let short = Served::start(dir.path(), "10s");
+    short.closed(CLOSED + OPEN).await;
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    measure(&short, "all buckets closed").await;
+    let rows = short.number("SELECT count() FROM cohort_evidence").await;
+    let sql = "SELECT sum(data_compressed_bytes) FROM system.parts WHERE active AND table = 'cohort_evidence'";
+    let bytes = short.number(sql).await;
+    println!("\nevidence: {rows} rows, {bytes} bytes compressed");
+    short.stop();
+}
