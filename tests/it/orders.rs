@@ -281,6 +281,12 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
     check_page("/incident", &opened);
     let ack = session.press(&opened, "ack", "Ada", "on it").await;
     assert_eq!(ack.status, 303, "{}", ack.text);
+    let shown = session.open().await;
+    assert!(
+        shown.text.contains("waits for the detector"),
+        "{}",
+        shown.text
+    );
     let late = session.press(&opened, "resolve", "Bob", "gone").await;
     assert_eq!(late.status, 409, "{}", late.text);
     assert!(late.text.contains("Ada was first: ack"), "{}", late.text);
@@ -362,7 +368,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         check_page(&id, &shown);
         let mut command = order(&store.address(), &[&id]);
         let document = json(&mut command);
-        assert_eq!(document["orders"][0]["who"], *name);
+        assert_eq!(document["orders"][0]["who"], name.trim());
         let text = check_succeeds(&mut order(&store.address(), &[&id]));
         assert!(text.contains("## Orders"), "{text}");
         assert!(!text.contains(['\u{202e}', '\u{2066}']), "{text}");

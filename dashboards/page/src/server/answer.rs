@@ -339,6 +339,11 @@ impl Pages {
         &self.store
     }
 
+    /// Makes the next request read the store's progress again, so that an order's author sees it.
+    pub(crate) async fn forget_progress(&self) {
+        *self.progress.lock().await = None;
+    }
+
     /// Returns the store's progress, read at most once a second.
     pub(crate) async fn progress(&self) -> Result<Progress, ReadError> {
         let mut held = self.progress.lock().await;

@@ -57,6 +57,9 @@ pub(super) async fn answer(
         Ok(new) => place(client, pages.store(), &admitted.scope, new).await,
         Err(error) => Err(error.into()),
     };
+    if placed.is_ok() {
+        pages.forget_progress().await;
+    }
     let error = match placed {
         Ok(placed) if is_json => {
             let json = serde_json::to_vec(&placed).unwrap_or_default();
