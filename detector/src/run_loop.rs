@@ -228,6 +228,8 @@ impl Leader {
             return true;
         };
         for end in self.schedule.to_judge(end, &self.config) {
+            // A detector that catches up judges many windows in a row.
+            self.obey().await;
             let may_judge = self.lease.state() == LeaseState::Leads && !self.cancel.is_cancelled();
             if !may_judge || !self.judge(end).await {
                 return false;
