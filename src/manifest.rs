@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, manifest_of};
+use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, manifest_of, stamp_names};
 use tempfile::NamedTempFile;
 
 use crate::output::{self, WrongUse};
@@ -26,6 +26,10 @@ pub(crate) struct Args {
     /// The side-car to write [default: MODEL with the ending .macs.json].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write a copy of the model with a name for each node that has none, so that placements and profiles can be
+    /// attributed; the side-car is of the copy.
+    #[arg(long, value_name = "COPY")]
+    stamp_names: Option<PathBuf>,
     /// Shape of an input that the model leaves open, for example input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS")]
     shape: Vec<InputShape>,
@@ -35,19 +39,41 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let manifest =
-        manifest_of(&args.model, &args.shape).map_err(|error| refused(&args.model, error))?;
+    let stamped = stamped(args)?;
+    let model = args.stamp_names.as_ref().unwrap_or(&args.model);
+    let manifest = manifest_of(model, &args.shape).map_err(|error| refused(model, error))?;
     let out = match &args.out {
         Some(out) => out.clone(),
-        None => side_car_of(&args.model),
+        None => side_car_of(model),
     };
     write(&manifest, &out)?;
     if args.json {
         output::json(&manifest)?;
     } else {
+        if let Some((copy, nodes)) = stamped {
+            let copy = copy.display();
+            output::line(format_args!(
+                "{nodes} nodes named: {copy}; external data stays where it is, so keep the copy next to the model"
+            ))?;
+        }
         output::line(described(&manifest, &out))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the copy with names, and returns its path with the number of nodes that got one.
+fn stamped(args: &Args) -> anyhow::Result<Option<(&Path, usize)>> {
+    let Some(copy) = args.stamp_names.as_deref() else {
+        return Ok(None);
+    };
+    // The copy is written while the model is read.
+    let is_same = |copy: PathBuf| args.model.canonicalize().is_ok_and(|model| model == copy);
+    if copy.canonicalize().is_ok_and(is_same) {
+        let text = "--stamp-names writes a copy: give it another path than MODEL";
+        return Err(WrongUse(text.to_owned()).into());
+    }
+    let nodes = stamp_names(&args.model, copy).map_err(|error| refused(&args.model, error))?;
+    Ok(Some((copy, nodes)))
 }
 
 /// Writes the side-car into a file that ends with its handle.
@@ -96,7 +122,7 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
     if manifest.unnamed_macs > 0 {
         let share = share(manifest.unnamed_macs);
         text.push_str(&format!(
-            "\n{share:.1} % of the MACs are in nodes without a name, which no placement can attribute"
+            "\n{share:.1} % of the MACs are in nodes without a name, which no placement can attribute; --stamp-names COPY names them"
         ));
     }
     if !manifest.per_iteration.is_empty() {

@@ -29,7 +29,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct CertifyArgs {
     /// If the gate passes, store manifest and placements at this collector (http://host:4717): the detector
     /// compares the field with them.
-    #[arg(long, value_name = "URL", requires_all = ["model_id", "model_version"], conflicts_with = "runs")]
+    #[arg(long, value_name = "URL", requires_all = ["model_id", "model_version"])]
     pub(super) certify: Option<String>,
     /// The model's id, as the app gives it to the SDK.
     #[arg(long, value_name = "ID", requires = "certify")]
@@ -69,6 +69,7 @@ impl CertifyArgs {
         &self,
         url: &str,
         passed: Vec<Judged>,
+        latency: Option<v1::CertifiedLatency>,
         shapes: &[InputShape],
     ) -> anyhow::Result<Vec<String>> {
         let mut collector = Collector::new(url, &self.certify_key, self.ca.as_deref())?;
@@ -92,6 +93,7 @@ impl CertifyArgs {
                     runtime: Some(v1::Runtime::from(&runtime)),
                     placement: one.placement.into(),
                     certified_by: self.certified_by.clone(),
+                    latency,
                 })
                 .await?;
         }

@@ -5,7 +5,7 @@ pub(crate) mod dsse;
 mod runs;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -17,24 +17,25 @@ use certify::{CertifyArgs, Judged};
 use dsse::Envelope;
 use epwatch_gate::{
     evidence,
-    placement::Inspected,
+    placement::{Inspected, InspectedChipset, judge_crossings},
     policy::{PlacementLimits, Policy},
+    read::HdrUnit,
     report,
-    verdict::{GatedFile, NotChecked, Outcome, Target, Verdict},
+    verdict::{CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
-use epwatch_manifest::InputShape;
+use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
 use jiff::Timestamp;
 
 use crate::{
-    inspect::{self, SocModel},
+    inspect::{self, EpOption, SocModel},
     output::{self, No, WrongUse},
     signing_key::SigningKey,
 };
 
 /// Parts of a model's behaviour that an emulator does not have.
-const NOT_CHECKED: [NotChecked; 3] = [
+const NOT_CHECKED: [NotChecked; 2] = [
     NotChecked {
         id: "latency",
         why: "run times of an emulator mean nothing",
@@ -43,17 +44,14 @@ const NOT_CHECKED: [NotChecked; 3] = [
         id: "outputs",
         why: "nothing is run",
     },
-    NotChecked {
-        id: "crossings",
-        why: "bytes between NPU and CPU are not counted",
-    },
 ];
 
 /// Fails a pipeline if a model would leave the NPU on a chipset.
 ///
 /// With --soc it needs no phone: the placement comes from the real QNN EP and its op validator on this machine
 /// (Linux x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first.
-/// With --runs it judges launches of a phone against a baseline and limits, and looks at nothing else.
+/// With --runs it judges launches of a phone against a baseline and limits; with MODEL also the placement that
+/// their profiles show. With both, and one chipset, both are judged.
 /// docs/gate.md has the policy's keys and what a gate cannot see.
 ///
 /// Exit codes: 0 passed, with warnings too; 1 failed; 2 wrong use, no ONNX model, or a policy that
@@ -70,13 +68,16 @@ pub(crate) struct Args {
         required_unless_present = "runs"
     )]
     soc: Vec<SocModel>,
-    /// Run times of the model, a launch (a process with one session) a file: ONNX Runtime's
-    /// profile, a JSON array of microseconds, or a CSV with a column latency_us or latency_ms.
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "soc", "max_cpu_macs", "max_partitions", "shape"])]
+    /// What was measured of the model elsewhere, a launch (a process with one session) a file: ONNX Runtime's
+    /// profile, AI Hub's result, latencies as JSON array, CSV or HDR log, and more (docs/gate.md lists them).
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     runs: Vec<PathBuf>,
     /// The same of the model before, as many, measured in turn with --runs on one device.
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "runs")]
     baseline: Vec<PathBuf>,
+    /// Unit of the values of an HDR log: ns, us or ms.
+    #[arg(long, value_name = "UNIT", requires = "runs")]
+    hdr_unit: Option<HdrUnit>,
     /// The policy (TOML) [default: at least 98 % of the MACs on the NPU].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -89,6 +90,9 @@ pub(crate) struct Args {
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS")]
     shape: Vec<InputShape>,
+    /// Option of the QNN EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
+    #[arg(long, value_name = "KEY=VALUE", requires = "soc")]
+    ep_option: Vec<EpOption>,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
@@ -103,7 +107,7 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
     /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch directive keygen` makes it), into
     /// gate.dsse.json and test-result.dsse.json of --out. `epwatch verify` checks them.
-    #[arg(long, value_name = "KEY", requires = "out", conflicts_with = "runs")]
+    #[arg(long, value_name = "KEY", requires = "out")]
     attest: Option<PathBuf>,
     #[command(flatten)]
     certify: CertifyArgs,
@@ -135,15 +139,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(&args)?;
     let key = args.attest.as_deref().map(SigningKey::read).transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
+    check_use(&args)?;
     let mut judged = Vec::new();
-    let (not_checked, targets) = if args.runs.is_empty() {
-        (NOT_CHECKED, targets(&args, &policy, &mut judged).await?)
-    } else {
-        let target = runs::target(&args.runs, &args.baseline, &policy.latency)?;
-        (runs::NOT_CHECKED, vec![target])
-    };
+    let (mut not_checked, mut found) = (NOT_CHECKED.to_vec(), Vec::new());
+    if !args.soc.is_empty() {
+        found = targets(&args, &policy, &mut judged).await?;
+    }
+    let mut latency = None;
+    if !args.runs.is_empty() {
+        let measured = runs::launches(&args, &policy)?;
+        latency = runs::certified(&measured.launches);
+        not_checked = measured.not_checked;
+        if !args.soc.is_empty() {
+            not_checked.retain(|part| part.id != "placement");
+        }
+        found.extend(measured.targets);
+    }
     let version = env!("CARGO_PKG_VERSION");
-    let verdict = Verdict::new(version, policy_file, not_checked.to_vec(), targets);
+    let verdict = Verdict::new(version, policy_file, not_checked, found);
     write(&args, &verdict, key.as_ref())?;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
@@ -155,7 +168,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Outcome::Undecided => anyhow::bail!("{}", sentences(Outcome::Undecided)),
         _ => {
             if let Some(url) = &args.certify.certify {
-                let lines = args.certify.send(url, judged, &args.shape).await?;
+                let lines = args.certify.send(url, judged, latency, &args.shape).await?;
                 for line in lines.iter().filter(|_| !args.json) {
                     output::line(line)?;
                 }
@@ -163,6 +176,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Refuses arguments that do not belong together.
+fn check_use(args: &Args) -> Result<(), WrongUse> {
+    let wrong = |text: &str| Err(WrongUse(text.to_owned()));
+    let (measures, places) = (!args.runs.is_empty(), !args.soc.is_empty());
+    if measures && args.soc.len() > 1 {
+        return wrong("--runs are of one chipset: give one with --soc");
+    }
+    if args.certify.certify.is_some() && !places {
+        return wrong("--certify stores placements: give --soc, and --runs for their latency");
+    }
+    if args.attest.is_some() && !places && args.model.is_none() {
+        return wrong("--attest is about a model: give MODEL");
+    }
+    Ok(())
 }
 
 /// Reads the policy file, or makes one of the arguments.
@@ -235,6 +264,7 @@ async fn targets(
             soc: socs,
             manifest: None,
             shape: args.shape.clone(),
+            ep_option: args.ep_option.clone(),
             timeout: args.timeout,
             fail_on: Vec::new(),
             json: false,
@@ -251,22 +281,48 @@ async fn targets(
             sha256: epwatch_manifest::sha256_of_file(&model)
                 .with_context(|| format!("failed to read MODEL {}", model.display()))?,
         };
+        let facts = graph_facts(&model, &args.shape);
         for on in found.chipsets {
             let limits = policy.placement_on(&on.chipset);
+            let mut checks = on.judge(&limits, found.macs_error.as_deref());
+            let mut placement = on.numbers();
+            if let Some(placement) = &mut placement {
+                placement.crossings = facts.as_ref().ok().and_then(|facts| crossings(facts, &on));
+                checks.extend(judge_crossings(placement.crossings, &limits));
+            }
+            for node in checks.iter_mut().flat_map(|check| &mut check.nodes) {
+                let types = facts
+                    .as_ref()
+                    .map_or(&[][..], |facts| facts.types(&node.name));
+                node.types = types.iter().map(|name| (*name).to_owned()).collect();
+            }
             targets.push(Target {
                 chipset: on.shown(),
                 model: Some(file.clone()),
                 runs: Vec::new(),
                 source: "emulator",
-                placement: on.numbers(),
+                placement,
                 latency: None,
-                checks: on.judge(&limits, found.macs_error.as_deref()),
+                checks,
+                mistakes: Vec::new(),
             });
         }
     }
     let order = |target: &Target| args.soc.iter().position(|soc| shown(soc) == target.chipset);
     targets.sort_by_key(order);
     Ok(targets)
+}
+
+/// Tensors between the CPU's nodes and all others.
+fn crossings(facts: &GraphFacts, on: &InspectedChipset) -> Option<Crossings> {
+    let on_cpu: HashSet<&str> = on.cpu_nodes.iter().map(|node| node.name.as_str()).collect();
+    let [to_npu, to_cpu] = facts
+        .crossings(|name| on_cpu.contains(name))?
+        .map(|way| CrossingWay {
+            count: way.tensors,
+            bytes: (way.unsized_tensors == 0).then_some(way.bytes),
+        });
+    Some(Crossings { to_npu, to_cpu })
 }
 
 fn shown(soc: &SocModel) -> String {

@@ -34,6 +34,7 @@ pub(crate) use document::InspectDocument;
 use document::OnChipset;
 use fail_on::FailOn;
 pub(crate) use fail_on::share_of_percent;
+pub(crate) use session::EpOption;
 use session::{Runtimes, read_manifest};
 
 /// The default chipsets: one of each HTP generation in the field, with FP16 and without.
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS", conflicts_with = "manifest")]
     pub(crate) shape: Vec<InputShape>,
+    /// Option of the QNN EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) ep_option: Vec<EpOption>,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     pub(crate) timeout: Period,
@@ -205,10 +209,12 @@ async fn on_each(
     for (index, soc) in args.soc.iter().cloned().enumerate() {
         let (turns, runtimes) = (Arc::clone(&turns), Arc::clone(runtimes));
         let (model, manifest) = (inputs.model.clone(), inputs.manifest.clone());
+        let ep_options = args.ep_option.clone();
         let timeout: Duration = args.timeout.0;
         running.spawn(async move {
             let _turn = turns.acquire().await.expect("it is never closed");
-            let answer = session::ask(&runtimes, &soc, &model, manifest.as_deref(), timeout).await;
+            let inputs = (manifest.as_deref(), &*ep_options);
+            let answer = session::ask(&runtimes, &soc, &model, inputs, timeout).await;
             (index, soc, answer)
         });
     }

@@ -4,6 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{ExitCode, Stdio},
+    str::FromStr,
     time::Duration,
 };
 
@@ -60,10 +61,10 @@ pub(super) async fn ask(
     runtimes: &Runtimes,
     soc: &SocModel,
     model: &Path,
-    manifest: Option<&Path>,
+    (manifest, ep_options): (Option<&Path>, &[EpOption]),
     patience: Duration,
 ) -> Answer {
-    match timeout(patience, asked(runtimes, soc, model, manifest)).await {
+    match timeout(patience, asked(runtimes, soc, model, manifest, ep_options)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => Answer::without_reason(format!("{error:#}")),
         Err(_) => Answer::TimedOut(format!(
@@ -77,6 +78,7 @@ async fn asked(
     soc: &SocModel,
     model: &Path,
     manifest: Option<&Path>,
+    ep_options: &[EpOption],
 ) -> anyhow::Result<Answer> {
     // The libraries leave files in their working folder.
     let dir = tempfile::Builder::new()
@@ -95,6 +97,9 @@ async fn asked(
         .arg(&runtimes.qnn_backend);
     if let Some(manifest) = manifest {
         command.arg("--manifest").arg(manifest);
+    }
+    for EpOption { key, value } in ep_options {
+        command.arg(format!("--ep-option={key}={value}"));
     }
     let mut child = command
         .current_dir(dir.path())
@@ -152,6 +157,41 @@ pub(crate) struct Args {
     /// MACs per node.
     #[arg(long)]
     manifest: Option<PathBuf>,
+    /// Options of the EP.
+    #[arg(long)]
+    ep_option: Vec<EpOption>,
+}
+
+/// An option of the EP, as the app gives it to QNN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EpOption {
+    key: String,
+    value: String,
+}
+
+/// Options that the command sets itself.
+const OWN_OPTIONS: [&str; 3] = ["backend_path", "backend_type", "soc_model"];
+
+impl FromStr for EpOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected KEY=VALUE, for example enable_htp_fp16_precision=0";
+        let (key, value) = text.split_once('=').ok_or(expected)?;
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if key.is_empty() || !key.chars().all(is_name) || value.contains('\0') {
+            return Err(expected.to_owned());
+        }
+        if OWN_OPTIONS.contains(&key) {
+            return Err(format!(
+                "{key} comes from --soc; expected another option of the QNN EP"
+            ));
+        }
+        Ok(Self {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
+    }
 }
 
 /// Makes the session and writes the answer.
@@ -172,6 +212,11 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         soc_model: Some(args.soc_model.clone()),
         performance_mode: None,
     })?;
+    let mut builder = htp.builder;
+    for EpOption { key, value } in &args.ep_option {
+        let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
+        builder = builder.with_config_entry(key, value)?;
+    }
     let requested = [QNN_EP.to_owned()];
     let input = PlacementInput {
         requested_eps: &requested,
@@ -179,7 +224,7 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         manifest: manifest.as_ref(),
         known_reasons: &htp.reasons,
     };
-    Ok(match inspect_file(htp.builder, &args.model, input) {
+    Ok(match inspect_file(builder, &args.model, input) {
         Inspection::Placed(placement) => Answer::Placed {
             placed: Placed::of(&placement),
             encoded: STANDARD.encode(v1::Placement::from(&*placement).encode_to_vec()),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the fuzz targets' seeds from the golden messages of tests/fixtures/wire."""
 
+import base64
 import gzip
 import os
 import struct
@@ -121,6 +122,45 @@ def main():
     block += text(b"m") + text(b"Array(UInt16)") + struct.pack("<QQ", 1, 3) + struct.pack("<HHH", 1, 2, 3)
     block += text(b"n") + text(b"Nullable(Float64)") + bytes([0, 1]) + struct.pack("<dd", 0.5, 0)
     seed("engine_native_blocks", "nested", bytes([255, 0]) + block)
+
+    gate()
+
+
+def gate():
+    root = os.path.join(HERE, "..", "..")
+    fixtures = os.path.join(root, "detector", "gate", "tests", "fixtures")
+
+    def copy(target, name, *path):
+        with open(os.path.join(*path), "rb") as file:
+            seed(target, name, file.read())
+
+    read = lambda name, text: seed("gate_read", name, text.encode())
+    copy("gate_read", "ort_profile", fixtures, "profiles", "d_mlp.fp32.SM8650.json")
+    copy("gate_read", "qnn_csv", fixtures, "profiles", "e_mixed.q8head32.SM8635.csv")
+    copy("gate_read", "aihub_result", fixtures, "aihub", "result.pb")
+    copy("gate_read", "aihub_profile", fixtures, "aihub", "profile.json")
+    read("latencies", str([8_210 + at for at in range(30)]))
+    read("latencies_csv", "run,latency_ms\n" + "".join(f"{at},8.21\n" for at in range(30)))
+    read("perf_yaml", "precisions:\n  float:\n    components:\n      M:\n        performance_metrics:\n          QCS8550 (Proxy):\n"
+         "            onnx:\n              inference_time_milliseconds: 0.8\n              layer_counts:\n                npu: 9\n")
+    read("litert", "STARTING!\nGraph: [/m.tflite]\nReplacing 69 out of 71 node(s) with delegate (TfLiteQnnDelegate) node, "
+         "yielding 2 partitions\ncount=50 avg=2.95034e+06 std=1 p5=1 median=2 p95=3\n")
+    read("coreml", "\n=== m.mlpackage ===\n  ANE:   118 /   130 ( 90.8%)\n  CPU:    12 /   130 (  9.2%)\n")
+    read("trtexec", '[ { "count" : 30 }, { "name" : "a", "timeMs" : 3.0, "averageMs" : 1.0 } ]')
+    read("winml", '{"benchmark_info": {"device": "npu", "ep": "QNNExecutionProvider"}, "latency_ms": {}, "raw_samples_ms": [5.1, 5.4]}')
+    read("run", '{"schema": "epwatch.run/1", "runs_us": ' + str([8_210] * 30) + ', "target": {"device": "a"}, "thermal_after": 1}')
+    read("inspect", '{"macs_error": null, "chipsets": [{"chipset": "SM8635", "soc_model": "68", "session": "ok", "error": null, "eps": '
+         '{"QNNExecutionProvider": {"nodes": 3, "partitions": 1, "macs_share": 0.7}}, "cpu_nodes": [{"name": "a", "op_type": "Gemm", '
+         '"reason": "unknown", "reason_text": null, "macs_share": 0.3, "benign": false}], "fingerprint_normalised": null, "reasons": []}]}')
+    # A V2 histogram of 3 digits: a thousand zeros, then one value of 1,000.
+    counts = bytes([0xCF, 0x0F, 2])
+    histogram = struct.pack(">IIIIQQd", 0x1C849313, len(counts), 0, 3, 1, 60_000_000, 1.0) + counts
+    encoded = base64.b64encode(histogram).decode()
+    read("hdr_log", f'#[Histogram log format version 1.3]\n"StartTimestamp","Interval_Length"\n0.0,1.0,8.2,{encoded}\n')
+    seed("gate_policy", "whole", b"[placement]\nmin_npu_macs = 0.98\nmax_partitions = 1\nallowed_cpu_ops = ['TopK']\n"
+         b"[chipset.SM8635.placement]\nmin_npu_macs = 0.7\n[latency]\nmedian_ms = 10.0\n[variants]\ndefault = 'a.onnx'\n")
+    for model in ("rnn", "unet"):
+        copy("onnx_model", model, root, "src", "manifest", "tests", "fixtures", f"{model}.onnx")
 
 
 if __name__ == "__main__":

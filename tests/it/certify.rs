@@ -1,6 +1,6 @@
 //! `epwatch gate --certify`: what passed is in the store, and nothing else.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use epwatch_collector::schema;
 use epwatch_fleet::{Chipset, Placed, PlacementFault, Placements, RecordedModel};
@@ -149,5 +149,71 @@ async fn the_field_is_held_against_the_certificate() {
     let id = listed["incidents"][0]["incident"].as_str().unwrap();
     let text = check_succeeds(&mut at_shell(&format!("incident {id}")));
     assert!(text.contains("the certified placement"), "{text}");
+    watched.stop().await;
+}
+
+/// The version before has the same fault, so that only the certificate shows it, and only its launches what it costs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_that_was_always_there_pages_by_the_certificate() {
+    let mut scenario = scenario();
+    scenario
+        .faults
+        .extend(["1", "2"].map(|version| PlacementFault {
+            chipset: Chipset::Sm8635,
+            version: version.to_owned(),
+            share: 1.0,
+            placed: Placed::OnCpu,
+        }));
+    let placements =
+        Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::INT8)]);
+    let watched = WatchedFleet::of(scenario, placements, Vec::new()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut runs = String::new();
+    for launch in 0..6 {
+        let path = dir.path().join(format!("{launch}.json"));
+        let times: Vec<u64> = (0..30).map(|run| 2_000 + run % 7 + launch).collect();
+        fs::write(&path, serde_json::to_string(&times).unwrap()).unwrap();
+        runs.push_str(&format!(" {}", path.display()));
+    }
+    let policy = dir.path().join("gate.toml");
+    fs::write(&policy, "[latency]\nmedian_ms = 10").unwrap();
+    let mut gate = epwatch(&format!(
+        "gate {MODELS}/mixed_v1.int8.onnx --soc SM8635 --policy {} --certify {} --model-id {MODEL} --model-version 2 \
+         --runs{runs}",
+        policy.display(),
+        watched.collector()
+    ));
+    gate.args(["--certified-by", "CI run 812"]);
+    check_succeeds(gate.env("EPWATCH_CERTIFY_KEY", PIPELINE_KEY));
+    let timed = "SELECT count() FROM certified_placements_v1 WHERE latency_launches = 6 AND latency_runs = 162 \
+                 AND latency_p50_us BETWEEN 2000 AND 2020";
+    assert_eq!(watched.store.count(timed).await, 1);
+
+    let paging =
+        "incidents WHERE severity = 'page' AND model_version = '2' AND chipsets = ['SM8635']";
+    until(
+        "a page about the version with the certificate",
+        async || {
+            watched
+                .store
+                .count(&format!("SELECT count() FROM {paging}"))
+                .await
+                > 0
+        },
+    )
+    .await;
+    let sql = format!("SELECT incident_id FROM {paging} LIMIT 1");
+    let id: String = watched
+        .store
+        .client()
+        .query(&sql)
+        .fetch_one()
+        .await
+        .unwrap();
+    let store = watched.store.address();
+    let text = check_succeeds(&mut epwatch(&format!("incident {id} --clickhouse {store}")));
+    let says = "certified by CI run 812 with 100 % of the MACs on the NPU of this chipset";
+    assert!(text.contains(says), "{text}");
+    assert!(text.contains("the launches of its certificate"), "{text}");
     watched.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use epwatch_runtimes::securesystemslib;
+use epwatch_runtimes::{in_toto_attestation, is_nightly, securesystemslib};
 use serde_json::Value;
 
 use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds};
@@ -179,4 +179,74 @@ sys.exit("a changed payload was accepted")
         let mut command = Command::new("openssl");
         check_succeeds(command.current_dir(dir).args(openssl.split_whitespace()));
     }
+}
+
+/// PyPI's in-toto-attestation parses and validates the statements, and its test result.
+#[test]
+fn statements_are_those_of_in_toto() {
+    const PYTHON: &str = r#"
+import base64, json, sys
+sys.path.insert(0, sys.argv[1])
+from google.protobuf.json_format import ParseDict
+from in_toto_attestation.predicates.test_result.v0.test_result_pb2 import TestResult
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement
+payload = json.loads(base64.b64decode(json.load(open(sys.argv[2]))["payload"]))
+parsed = ParseDict(payload, statement_pb2.Statement())
+statement = Statement.copy_from_pb(parsed)
+statement.validate()
+print(statement.pb.subject[0].name, end=" ")
+if statement.pb.predicate_type.endswith("/test-result/v0.1"):
+    result = ParseDict(payload["predicate"], TestResult())
+    print(result.result, len(result.passed_tests), result.configuration[0].name)
+parsed.subject[0].digest.clear()
+parsed.subject[0].name = ""
+try:
+    Statement.copy_from_pb(parsed).validate()
+except ValueError:
+    sys.exit(0)
+sys.exit("a subject without a name was accepted")
+"#;
+    let folder = attested();
+    let dir = folder.path();
+    for (evidence, says) in [
+        ("test-result", "good.onnx PASSED 8 gate.toml"),
+        ("gate", "good.onnx"),
+    ] {
+        let mut python = Command::new("python3");
+        python.current_dir(dir).args(["-c", PYTHON]);
+        python.arg(in_toto_attestation());
+        let said = check_succeeds(python.arg(format!("out/{evidence}.dsse.json")));
+        assert_eq!(said.trim(), says);
+    }
+}
+
+/// Go's dsse, which cosign uses.
+#[test]
+fn go_verifies_it() {
+    if !is_nightly("evidence verified by Go's dsse (needs Go)") {
+        return;
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/verify_dsse");
+    let folder = attested();
+    let dir = folder.path();
+    let program = dir.join("verify");
+    let mut build = Command::new("go");
+    build
+        .current_dir(source)
+        .args(["build", "-mod=readonly", "-o"]);
+    check_succeeds(build.arg(&program));
+    let verify = |envelope: &str| {
+        let mut verify = Command::new(&program);
+        verify.current_dir(dir).args(["ops.pem.pub", envelope]);
+        verify
+    };
+    for evidence in ["out/test-result.dsse.json", "out/gate.dsse.json"] {
+        let said = check_succeeds(&mut verify(evidence));
+        assert!(said.contains("application/vnd.in-toto+json"), "{said}");
+    }
+    let text = fs::read_to_string(dir.join("out/gate.dsse.json")).unwrap();
+    let changed = text.replacen("payload\":\"ey", "payload\":\"ez", 1);
+    fs::write(dir.join("changed"), changed).unwrap();
+    check_ends(&mut verify("changed"), 1);
 }

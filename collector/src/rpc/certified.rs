@@ -15,6 +15,8 @@ use crate::ingest::auth::Scope;
 
 const MAX_CHIPSET_BYTES: usize = 64;
 const MAX_CERTIFIED_BY_BYTES: usize = 128;
+/// Longest run time: an hour.
+const MAX_LATENCY_US: u64 = 3_600_000_000;
 /// A placement with all fields at their bounds has some 310 KB. A longer one is not decoded, because an empty node takes
 /// two bytes encoded and over a hundred in memory.
 const MAX_PLACEMENT_BYTES: usize = 512 << 10;
@@ -29,6 +31,7 @@ pub(super) struct PlacementCall {
     runtime: Runtime,
     placement: Placement,
     certified_by: String,
+    latency: v1::CertifiedLatency,
 }
 
 fn text(field: &str, value: String, min: usize, max: usize) -> Result<String, ParseError> {
@@ -64,6 +67,31 @@ fn read_placement(bytes: &[u8]) -> Result<Placement, ParseError> {
     Placement::try_from(message).map_err(|e| e.inside("placement"))
 }
 
+/// Zeros without measured launches.
+fn read_latency(latency: Option<v1::CertifiedLatency>) -> Result<v1::CertifiedLatency, ParseError> {
+    let Some(latency) = latency else {
+        return Ok(v1::CertifiedLatency::default());
+    };
+    let v1::CertifiedLatency {
+        launches,
+        runs,
+        p10_us,
+        p50_us,
+        p95_us,
+    } = latency;
+    let malformed = |field, expected, got| Err(ParseError::malformed(field, expected, got));
+    if runs < u64::from(launches.max(1)) || launches == 0 {
+        let got = format!("{launches} launches, {runs} runs");
+        return malformed("latency.launches", "at least 1, each with a run", got);
+    }
+    if !(1 <= p10_us && p10_us <= p50_us && p50_us <= p95_us && p95_us <= MAX_LATENCY_US) {
+        let expected = "p10, p50 and p95 from 1 us to an hour, in ascending order";
+        let got = format!("{p10_us}, {p50_us}, {p95_us}");
+        return malformed("latency.p10_us", expected, got);
+    }
+    Ok(latency)
+}
+
 impl PlacementCall {
     pub(super) fn read(
         request: v1::PutCertifiedPlacementRequest,
@@ -88,6 +116,7 @@ impl PlacementCall {
             runtime: Runtime::try_from(required("runtime", request.runtime)?)
                 .map_err(|e| e.inside("runtime"))?,
             placement,
+            latency: read_latency(request.latency)?,
             certified_by: text(
                 "certified_by",
                 request.certified_by,
@@ -104,7 +133,7 @@ fn hash(hash: Option<ModelHash>) -> String {
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static CERTIFIED: [ColumnDef<Fill<PlacementCall>>; 40] = [
+pub(super) static CERTIFIED: [ColumnDef<Fill<PlacementCall>>; 45] = [
     column("app_id", WORD, |c, p| c.word(p.scope.app())),
     column("environment", WORD, |c, p| c.word(p.scope.environment())),
     column("model_id", WORD, |c, p| c.word(&p.model.id)),
@@ -145,4 +174,9 @@ pub(super) static CERTIFIED: [ColumnDef<Fill<PlacementCall>>; 40] = [
     column("cpu_node_reason", WORDS, |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.word(node.reason.as_str()))),
     column("cpu_node_macs_share", "Array(Nullable(Float32))", |c, p| c.list(&p.placement.cpu_nodes, |c, node| c.maybe(node.macs_share.map(stored_share)))),
     column("cpu_nodes_truncated", "Bool", |c, p| c.put(p.placement.cpu_nodes_truncated)),
+    column("latency_launches", "UInt32", |c, p| c.put(p.latency.launches)),
+    column("latency_runs", "UInt64", |c, p| c.put(p.latency.runs)),
+    column("latency_p10_us", "UInt64", |c, p| c.put(p.latency.p10_us)),
+    column("latency_p50_us", "UInt64", |c, p| c.put(p.latency.p50_us)),
+    column("latency_p95_us", "UInt64", |c, p| c.put(p.latency.p95_us)),
 ];

@@ -261,6 +261,13 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
         runtime: Some((&samples::runtime()).into()),
         placement: placement.encode_to_vec().into(),
         certified_by: "ci run 7".into(),
+        latency: Some(v1::CertifiedLatency {
+            launches: 6,
+            runs: 162,
+            p10_us: 8_000,
+            p50_us: 8_200,
+            p95_us: 9_500,
+        }),
     };
     let answer = post(
         collector.listen(),
@@ -273,7 +280,8 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     assert!(answer.stored_at_unix_ms > 0);
     let stored = "SELECT toUInt64(sum(npu_nodes * 100 + cpu_nodes * 10 + cpu_benign_nodes)) AS n \
                   FROM certified_placements_v1 WHERE chipset = 'SM8650' \
-                  AND fingerprint_normalised = 12 AND certified_by = 'ci run 7'";
+                  AND fingerprint_normalised = 12 AND certified_by = 'ci run 7' AND latency_launches = 6 \
+                  AND latency_runs = 162 AND latency_p10_us = 8000 AND latency_p50_us = 8200 AND latency_p95_us = 9500";
     assert_eq!(store.number(stored).await, 3_022);
 
     let mut wrong = put.clone();
@@ -281,6 +289,10 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("chipset") && status.message().contains("SM8650"));
+    let mut wrong = put.clone();
+    wrong.latency.as_mut().unwrap().p95_us = 8_100;
+    let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
+    assert!(status.message().contains("latency.p10_us"), "{status}");
     let mut wrong = put;
     let mut too_few = placement;
     too_few.n_nodes = 7;

@@ -77,7 +77,14 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
         each.map(|(on, check)| format!("{}/{}", on.chipset, check.id))
             .collect()
     };
-    let configuration: Vec<Subject> = verdict.policy.iter().map(Subject::from).collect();
+    // A file with several rows is in several targets.
+    let mut configuration: Vec<Subject> = verdict.policy.iter().map(Subject::from).collect();
+    for file in verdict.targets.iter().flat_map(|on| &on.runs) {
+        let file = Subject::from(file);
+        if !configuration.contains(&file) {
+            configuration.push(file);
+        }
+    }
     let test_result = json!({
         "result": result,
         "configuration": configuration,

@@ -22,6 +22,11 @@ impl Layers {
         self.off_npu() > before.off_npu()
     }
 
+    /// Layers of all units.
+    pub fn all(&self) -> u32 {
+        self.npu.saturating_add(self.gpu).saturating_add(self.cpu)
+    }
+
     fn off_npu(&self) -> u64 {
         u64::from(self.gpu) + u64::from(self.cpu)
     }

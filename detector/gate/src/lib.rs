@@ -7,7 +7,8 @@
 //! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics.
 //! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers;
 //!   [`evidence`]: the same as in-toto statements.
-//! - [`latencies`] and [`ort_profile`]: read run times; [`measured`]: judges launches by the rules below.
+//! - [`read`]: files of other tools, each as a [`run`]; [`launches`]: judges them by the rules below, and [`macs`] the
+//!   placement of a profile; [`mistakes`]: misreadings that are named instead of computed.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
@@ -16,18 +17,23 @@
 mod bounds;
 pub mod comparison;
 pub mod evidence;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod intermittent;
 mod judged;
-pub mod latencies;
 pub mod launch;
+pub mod launches;
 pub mod layers;
 pub mod limits;
+pub mod macs;
 pub mod measured;
+pub mod mistakes;
 mod ops;
-pub mod ort_profile;
 pub mod placement;
 pub mod policy;
+pub mod read;
 pub mod report;
+pub mod run;
 pub mod unpaired;
 pub mod verdict;
 

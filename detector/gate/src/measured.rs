@@ -29,6 +29,23 @@ pub fn numbers(launches: &[Launch]) -> LatencyNumbers {
     }
 }
 
+/// Quantiles 0.1, 0.5 and 0.95 in microseconds, each the median over launches; `None` without launches.
+pub fn quantiles_us(launches: &[Launch]) -> Option<[u64; 3]> {
+    let over = |q: f64| {
+        let of_each: Vec<f64> = launches
+            .iter()
+            .map(|launch| launch.quantile_us(q))
+            .collect();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "microseconds of at most an hour"
+        )]
+        #[expect(clippy::cast_sign_loss, reason = "microseconds of at most an hour")]
+        median(&of_each).map(|us| us.round() as u64)
+    };
+    Some([over(0.1)?, over(0.5)?, over(0.95)?])
+}
+
 /// Fails if no node of a profile ran on an NPU's EP. The sets have the EPs of each profile; `None` without profiles.
 pub fn judge_eps<'a>(
     of_profiles: impl IntoIterator<Item = &'a BTreeSet<String>>,
@@ -95,6 +112,13 @@ pub fn judge(baseline: &[Launch], candidate: &[Launch], limits: &LatencyLimits) 
         ));
     }
     checks
+}
+
+/// Judges numbers of launches without single runs by the limit of the median.
+pub(crate) fn median_of(medians_ms: &[f64], limits: &LatencyLimits) -> Option<Check> {
+    let limit = limits.median_ms?;
+    let judged = judge_limit(medians_ms, limit);
+    Some(limited("median", medians_ms, limit, " ms", judged))
 }
 
 fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, judged: Judged) -> Check {

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use crate::{
     ops,
     policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
-    verdict::{Check, FailingNode, Outcome, PlacementNumbers},
+    verdict::{Check, Crossings, FailingNode, Outcome, PlacementNumbers},
 };
 
-const NPU: &str = "QNNExecutionProvider";
+pub(crate) const NPU: &str = "QNNExecutionProvider";
 
 /// The document of `inspect --json`, as far as it is judged.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct Inspected {
     pub macs_error: Option<String>,
@@ -22,7 +22,7 @@ pub struct Inspected {
 }
 
 /// A chipset of `inspect --json`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct InspectedChipset {
     pub chipset: String,
@@ -36,7 +36,7 @@ pub struct InspectedChipset {
 }
 
 /// An EP of `inspect --json`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct InspectedEp {
     pub nodes: u32,
@@ -45,7 +45,7 @@ pub struct InspectedEp {
 }
 
 /// A CPU node of `inspect --json`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct InspectedNode {
     pub name: String,
@@ -57,11 +57,40 @@ pub struct InspectedNode {
 }
 
 /// A reason of `inspect --json`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct InspectedReason {
     pub code: String,
     pub fix: String,
+}
+
+/// Judges the bytes between NPU and CPU; `None` if there is no limit.
+pub fn judge_crossings(crossings: Option<Crossings>, limits: &PlacementLimits) -> Option<Check> {
+    let most = limits.max_crossing_bytes?;
+    let mut check = Check::new("crossings");
+    check.limit = Some(most as f64);
+    let ways = crossings.map(|found| [found.to_npu, found.to_cpu]);
+    let bytes = ways.and_then(|[a, b]| Some(a.bytes?.saturating_add(b.bytes?)));
+    check.value = bytes.map(|bytes| bytes as f64);
+    (check.result, check.why) = match (bytes, ways) {
+        (Some(bytes), Some([to_npu, to_cpu])) => (
+            match bytes <= most {
+                true => Outcome::Pass,
+                false => Outcome::Fail,
+            },
+            format!(
+                "{bytes} bytes a run: {} tensors to the NPU, {} to the CPU; at most {most}",
+                to_npu.count, to_cpu.count
+            ),
+        ),
+        _ => (
+            Outcome::Undecided,
+            "a tensor between NPU and CPU has no fixed size, or a node has no name; give --shape, or name the nodes \
+             (epwatch manifest --stamp-names)"
+                .to_owned(),
+        ),
+    };
+    Some(check)
 }
 
 impl InspectedChipset {
@@ -83,6 +112,7 @@ impl InspectedChipset {
             npu_nodes: npu.map_or(0, |npu| npu.nodes),
             partitions: npu.and_then(|npu| npu.partitions).unwrap_or(0),
             cpu_nodes: self.computing().count(),
+            crossings: None,
             fingerprint_normalised: self.fingerprint_normalised.clone(),
         })
     }
@@ -258,6 +288,7 @@ impl InspectedChipset {
             .map(|node| FailingNode {
                 name: node.name.clone(),
                 op_type: node.op_type.clone(),
+                types: Vec::new(),
                 reason: node.reason.clone(),
                 reason_text: node.reason_text.clone(),
                 macs_share: node.macs_share,

@@ -85,6 +85,8 @@ pub struct PlacementLimits {
     pub max_partitions: Option<u32>,
     /// Ops that may compute on the CPU; any other one there fails.
     pub allowed_cpu_ops: Option<Vec<String>>,
+    /// Most bytes of tensors that go between NPU and CPU, both ways together.
+    pub max_crossing_bytes: Option<u64>,
     /// Ops that may not be on the CPU.
     pub forbidden_cpu_ops: Option<Vec<String>>,
 }
@@ -118,6 +120,7 @@ impl Policy {
         PlacementLimits {
             min_npu_macs: own.min_npu_macs.or(all.min_npu_macs),
             max_partitions: own.max_partitions.or(all.max_partitions),
+            max_crossing_bytes: own.max_crossing_bytes.or(all.max_crossing_bytes),
             allowed_cpu_ops: own.allowed_cpu_ops.or_else(|| all.allowed_cpu_ops.clone()),
             forbidden_cpu_ops: own
                 .forbidden_cpu_ops

@@ -2,10 +2,14 @@
 
 use epwatch_stats::order_stat::median;
 
-use crate::Judged;
+use crate::{
+    Judged,
+    layers::Layers,
+    verdict::{Check, Outcome},
+};
 
 /// Ratio that fails. Jobs of two releases at equal layer counts differ by 1.47 at the 95th percentile.
-const RED: f64 = 1.5;
+pub(crate) const RED: f64 = 1.5;
 /// Ratio below which one job a side passes.
 const GREEN: f64 = 1.2;
 /// Most jobs a side.
@@ -25,6 +29,39 @@ pub fn judge_jobs(baseline_us: &[f64], candidate_us: &[f64]) -> Judged {
         ..GREEN => Judged::Pass,
         _ => Judged::Undecided((jobs < MOST_JOBS).then_some(MOST_JOBS)),
     }
+}
+
+/// Ratio from which layers that left the NPU cost something: of 3,676 harmless changes of a farm none goes beyond both.
+const SLOWER: f64 = 1.25;
+
+/// Judges layers by unit, against those of the baseline if there is one; `ratio` is that of the latencies.
+pub(crate) fn judge_layers(now: Layers, before: Option<Layers>, ratio: Option<f64>) -> Check {
+    let mut check = Check::new("layers");
+    check.value = now.npu_share();
+    let share = format!("{} of {} layers on the NPU", now.npu, now.all());
+    let is_worse = before.is_some_and(|before| now.is_worse_than(&before));
+    let slower = ratio.filter(|ratio| *ratio > SLOWER);
+    (check.result, check.why) = match (before, slower) {
+        (_, _) if now.npu == 0 => (Outcome::Fail, format!("{share}: it was never there")),
+        (Some(before), Some(ratio)) if is_worse => (
+            Outcome::Fail,
+            format!(
+                "{share}, {} of {} before, and {ratio:.2} times as long",
+                before.npu,
+                before.all()
+            ),
+        ),
+        (Some(before), _) if is_worse => (
+            Outcome::Warn,
+            format!("{share}, {} of {} before", before.npu, before.all()),
+        ),
+        (None, _) if now.npu < now.all() => (
+            Outcome::Warn,
+            format!("{share}; without MACs or a baseline that may be any share of the work"),
+        ),
+        _ => (Outcome::Pass, share),
+    };
+    check
 }
 
 #[cfg(test)]

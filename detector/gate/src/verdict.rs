@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::mistakes::Mistake;
+
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
 
@@ -81,7 +83,7 @@ pub struct Target {
     pub model: Option<GatedFile>,
     /// Measured launches, those of the baseline last.
     pub runs: Vec<GatedFile>,
-    /// `emulator`, `ort_profile` or `latencies`.
+    /// `emulator`, or the kind of the files.
     pub source: &'static str,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,
@@ -89,6 +91,8 @@ pub struct Target {
     pub latency: Option<LatencyNumbers>,
     /// In a fixed order.
     pub checks: Vec<Check>,
+    /// Misreadings that the files invite.
+    pub mistakes: Vec<Mistake>,
 }
 
 /// A placement in numbers.
@@ -104,12 +108,31 @@ pub struct PlacementNumbers {
     pub partitions: u32,
     /// Nodes on the CPU that compute.
     pub cpu_nodes: usize,
+    /// Tensors between NPU and CPU; `None` if they are not known.
+    pub crossings: Option<Crossings>,
     /// Fingerprint of the computing nodes.
     pub fingerprint_normalised: Option<String>,
 }
 
+/// Tensors between NPU and CPU, without the graph's own inputs and outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Crossings {
+    pub to_npu: CrossingWay,
+    pub to_cpu: CrossingWay,
+}
+
+/// Tensors of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CrossingWay {
+    /// Tensors; one that several nodes read counts once.
+    pub count: u64,
+    /// Their size; `None` if one of them has no fixed size.
+    pub bytes: Option<u64>,
+}
+
 /// Launches in numbers, each the median over launches.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct LatencyNumbers {
     pub launches: usize,
@@ -147,6 +170,8 @@ pub struct FailingNode {
     pub name: String,
     /// For example `Gemm`.
     pub op_type: String,
+    /// Kinds of elements of its inputs and outputs, for example `float`.
+    pub types: Vec<String>,
     /// Reason code of `inspect`.
     pub reason: String,
     /// The sentence of QNN's validator, if there is one.
@@ -243,6 +268,9 @@ impl FailingNode {
             name => name,
         };
         let mut line = format!("{} {name}", self.op_type);
+        if !self.types.is_empty() {
+            line.push_str(&format!(" ({})", self.types.join(", ")));
+        }
         if let Some(share) = self.macs_share.filter(|share| *share > 0.0) {
             line.push_str(&format!(", {:.1} % of the MACs", 100.0 * share));
         }

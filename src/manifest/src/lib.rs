@@ -7,11 +7,15 @@
 mod count;
 mod document;
 mod error;
+mod facts;
 mod fused;
+#[doc(hidden)]
+pub mod fuzz;
 mod graph;
 mod infer;
 mod read;
 mod shapes;
+mod stamp;
 mod tensor;
 mod wire;
 
@@ -25,7 +29,9 @@ use sha2::{Digest, Sha256};
 
 pub use document::{ManifestDocument, SCHEMA};
 pub use error::ManifestError;
+pub use facts::{Crossing, GraphFacts, graph_facts};
 pub use shapes::InputShape;
+pub use stamp::stamp_names;
 
 /// Counts the MACs of a model file.
 ///

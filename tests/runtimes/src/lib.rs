@@ -1,4 +1,5 @@
-//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper, securesystemslib and axe-core.
+//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper, securesystemslib, in-toto-attestation and
+//! axe-core.
 //!
 //! Each is fetched once, by pip, npm or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
 //! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
@@ -88,6 +89,40 @@ pub fn securesystemslib() -> PathBuf {
             "python3 -m zipfile -e",
             &[&wheel, out.to_str().unwrap()],
         );
+    })
+}
+
+/// Returns the folder of in-toto-attestation 0.9.3 with the protobuf that it needs.
+pub fn in_toto_attestation() -> PathBuf {
+    const WHEELS: [(&str, &str, &str); 2] = [
+        (
+            "in-toto-attestation==0.9.3",
+            "in_toto_attestation-",
+            "1f44d3f3bded1ed551e260c5e9f834ee05de03f1d2f360bada5a172c11d748ff",
+        ),
+        (
+            "protobuf==4.25.8",
+            "protobuf-",
+            "83e6e54e93d2b696a92cad6e6efc924f3850f82b52e1563778dfab8b355101b0",
+        ),
+    ];
+    let is_whole = |folder: &Path| {
+        folder.join("in_toto_attestation/v1/statement.py").is_file()
+            && folder.join("google/protobuf/message.py").is_file()
+    };
+    cached("in-toto-attestation-0.9.3", &is_whole, &|work, out| {
+        for (package, prefix, sha256) in WHEELS {
+            run(
+                work,
+                PIP_DOWNLOAD,
+                &["--platform", "manylinux2014_x86_64", package],
+            );
+            let wheel = only_file(work, prefix, ".whl");
+            let hash = hex(&Sha256::digest(fs::read(work.join(&wheel)).unwrap()));
+            assert_eq!(hash, sha256, "{package}");
+            let unpacked = out.to_str().unwrap();
+            run(work, "python3 -m zipfile -e", &[&wheel, unpacked]);
+        }
     })
 }
 

@@ -28,6 +28,14 @@ pub fn junit(verdict: &Verdict) -> String {
         for check in &target.checks {
             case(check.id, inner(check));
         }
+        let notes = target
+            .mistakes
+            .iter()
+            .map(|mistake| format!("{}: {}; {}\n", mistake.id, mistake.why, mistake.fix));
+        let notes: String = notes.collect();
+        if !notes.is_empty() {
+            text.push_str(&format!("<system-out>{}</system-out>\n", escaped(&notes)));
+        }
         text.push_str("</testsuite>\n");
     }
     text.push_str("</testsuites>\n");

@@ -23,6 +23,19 @@ pub fn markdown(verdict: &Verdict) -> String {
             text.push_str(&section);
         }
     }
+    for target in &verdict.targets {
+        for mistake in &target.mistakes {
+            let note = format!(
+                "\nNote on {}: {}. Fix: {}.\n",
+                escaped(&target.chipset),
+                escaped(&mistake.why),
+                escaped(&mistake.fix)
+            );
+            if text.len() + note.len() <= MOST_BYTES / 2 {
+                text.push_str(&note);
+            }
+        }
+    }
     text.push_str("\n| chipset | model | check | result | |\n|---|---|---|---|---|\n");
     for target in &verdict.targets {
         for check in &target.checks {

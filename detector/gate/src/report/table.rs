@@ -1,7 +1,10 @@
 //! The report on a terminal.
 
 use super::{SHOWN_NODES, clean, not_checked};
-use crate::verdict::{Outcome, Verdict};
+use crate::{
+    mistakes::Mistake,
+    verdict::{Outcome, Verdict},
+};
 
 /// Returns the verdict as lines of text, without colours.
 pub fn table(verdict: &Verdict) -> String {
@@ -28,6 +31,10 @@ pub fn table(verdict: &Verdict) -> String {
             for fix in check.fixes() {
                 text.push_str(&format!("            fix: {}\n", clean(fix)));
             }
+        }
+        for Mistake { id, why, fix } in &target.mistakes {
+            text.push_str(&format!("  note      {id}: {}\n", clean(why)));
+            text.push_str(&format!("            fix: {}\n", clean(fix)));
         }
     }
     text.push_str(&format!("\nresult: {}", verdict.result.as_str()));

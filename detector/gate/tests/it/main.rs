@@ -4,4 +4,6 @@
 
 mod device;
 mod farm;
+mod hostile;
+mod launches;
 mod power;

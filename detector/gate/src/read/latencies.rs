@@ -1,5 +1,8 @@
 //! Reads run times of one launch: a JSON array of microseconds, or a CSV with a column `latency_us` or `latency_ms`.
 
+use super::micros;
+use crate::run::Run;
+
 /// Text that holds no run times.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LatenciesError {
@@ -26,8 +29,14 @@ pub enum LatenciesError {
 
 /// Longest text of a file that an error repeats.
 const SHOWN: usize = 80;
-/// Longest run time: an hour, in microseconds.
-const MOST_US: f64 = 3.6e9;
+
+pub(super) fn run(text: &str) -> Result<Run, LatenciesError> {
+    Ok(Run {
+        source: "latencies",
+        runs_us: latencies(text)?,
+        ..Run::default()
+    })
+}
 
 /// Reads run times in microseconds, in order.
 ///
@@ -58,16 +67,11 @@ fn csv(text: &str) -> Result<Vec<u64>, LatenciesError> {
     rows.map(|(line, text)| {
         let cell = text.split(',').nth(at).unwrap_or_default();
         let us = cell.trim().trim_matches('"').parse().unwrap_or(f64::NAN) * scale;
-        #[expect(clippy::cast_possible_truncation, reason = "from 1 to an hour")]
-        #[expect(clippy::cast_sign_loss, reason = "from 1 to an hour")]
-        match us.round() {
-            us @ 1.0..=MOST_US => Ok(us as u64),
-            _ => Err(LatenciesError::Row {
-                line: line + 1,
-                column,
-                found: shown(cell),
-            }),
-        }
+        micros(us).ok_or_else(|| LatenciesError::Row {
+            line: line + 1,
+            column,
+            found: shown(cell),
+        })
     })
     .collect()
 }
@@ -93,7 +97,6 @@ mod tests {
             ("[8.21]", "header latency_ms"),
             ("[8210, null]", "whole microseconds"),
             ("[8210", "whole microseconds"),
-            ("{\"chipsets\": []}", "whole microseconds"),
             ("run,latency_us\n1,5\n2", "line 3"),
             ("latency_us\n-5", "found \"-5\""),
             ("latency_us\n0", "above 0"),

@@ -1,0 +1,232 @@
+//! A model's MACs by node, and the placement of a launch by them.
+//!
+//! A profile has the CPU's nodes by name, and one event for each partition on the NPU. So the NPU has what no other EP has,
+//! if it has an event at all.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    mistakes::Mistake,
+    placement::{InspectedChipset, InspectedEp, InspectedNode, NPU},
+    run::{Run, RunNode, Unit},
+};
+
+/// Least share of the MACs that must be attributed.
+const LEAST_ATTRIBUTED: f64 = 0.95;
+
+/// MACs of a model.
+#[derive(Debug, Clone, Default)]
+pub struct ModelMacs {
+    /// Of all nodes.
+    pub total: u64,
+    /// Of nodes without a name.
+    pub unnamed: u64,
+    /// By node name.
+    pub by_name: BTreeMap<String, u64>,
+    /// Names under which a runtime may show a node, mapped to the node.
+    pub aliases: BTreeMap<String, String>,
+}
+
+/// A profile that belongs to another model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no node that computes on the CPU has a name of MODEL (for example {0:?}): the profile is of another model; give the \
+     model that was measured, with its names"
+)]
+pub struct WrongModel(String);
+
+impl ModelMacs {
+    /// MACs of a node by its name, then by its aliases.
+    fn of(&self, name: &str) -> Option<u64> {
+        let by_name = |name: &str| self.by_name.get(name).copied();
+        by_name(name).or_else(|| by_name(self.aliases.get(name)?))
+    }
+
+    /// The placement of a launch, as `inspect` would report it.
+    ///
+    /// # Errors
+    /// The launch is of another model.
+    pub fn placement(&self, run: &mut Run, chipset: &str) -> Result<InspectedChipset, WrongModel> {
+        let total = self.total.max(1) as f64;
+        let off_npu = run.nodes.iter().filter(|node| node.unit != Unit::Npu);
+        let (mut off, mut by_names, mut unknown) = (0_u64, 0_usize, None::<String>);
+        let mut cpu_nodes = Vec::new();
+        for node in off_npu {
+            let by_name = self.of(&node.name);
+            by_names += usize::from(by_name.is_some());
+            let macs = by_name.or(node.macs_by_shapes.filter(|_| computes(&node.op_type)));
+            if macs.is_none() && computes(&node.op_type) {
+                unknown = unknown.or_else(|| Some(node.name.clone()));
+            }
+            off = off.saturating_add(macs.unwrap_or(0));
+            cpu_nodes.push(inspected(node, macs.map(|macs| macs as f64 / total)));
+        }
+        let computing = run
+            .nodes
+            .iter()
+            .find(|n| n.unit != Unit::Npu && computes(&n.op_type));
+        if let Some(node) = computing.filter(|_| by_names == 0 && !self.by_name.is_empty()) {
+            return Err(WrongModel(node.name.clone()));
+        }
+        let has_npu = run.nodes.iter().any(|node| node.unit == Unit::Npu);
+        let unnamed = self.unnamed as f64 / total;
+        let is_known = unknown.is_none() && unnamed <= 1.0 - LEAST_ATTRIBUTED && off <= self.total;
+        if unnamed > 1.0 - LEAST_ATTRIBUTED {
+            run.mistakes.push(Mistake::unnamed(100.0 * unnamed));
+        }
+        let share = |macs: f64| Some(macs / total).filter(|_| is_known && self.total > 0);
+        let mut eps = BTreeMap::new();
+        if has_npu {
+            let on_npu = self.total.saturating_sub(off) as f64;
+            eps.insert(NPU.to_owned(), ep(1, run.partitions, share(on_npu)));
+        }
+        let n = u32::try_from(cpu_nodes.len()).unwrap_or(u32::MAX);
+        eps.insert(
+            "CPUExecutionProvider".to_owned(),
+            ep(n, None, share(off as f64)),
+        );
+        let error = unknown.map(|name| format!("the MACs of {name} are in no shape and no name"));
+        Ok(InspectedChipset {
+            chipset: chipset.to_owned(),
+            soc_model: String::new(),
+            session: "ok".to_owned(),
+            error,
+            eps,
+            cpu_nodes,
+            fingerprint_normalised: None,
+            reasons: Vec::new(),
+        })
+    }
+}
+
+fn ep(nodes: u32, partitions: Option<u32>, macs_share: Option<f64>) -> InspectedEp {
+    InspectedEp {
+        nodes,
+        partitions,
+        macs_share,
+    }
+}
+
+fn inspected(node: &RunNode, macs_share: Option<f64>) -> InspectedNode {
+    InspectedNode {
+        name: node.name.clone(),
+        op_type: node.op_type.clone(),
+        reason: "unknown".to_owned(),
+        reason_text: None,
+        macs_share,
+        // A profile does not say whether they are at the graph's edges. ONNX Runtime reorders for its own kernels.
+        benign: matches!(
+            &*node.op_type,
+            "QuantizeLinear" | "DequantizeLinear" | "ReorderInput" | "ReorderOutput"
+        ),
+    }
+}
+
+/// Whether an op has MACs, under any name that ONNX Runtime gives to its fused and quantised forms.
+fn computes(op_type: &str) -> bool {
+    let kinds = [
+        "Conv",
+        "Gemm",
+        "MatMul",
+        "Attention",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Einsum",
+    ];
+    kinds.iter().any(|kind| op_type.contains(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::PlacementLimits,
+        read::{ReadOptions, read},
+        verdict::Outcome,
+    };
+
+    /// The MACs of `e_mixed.q8head32`, counted by `epwatch manifest`.
+    fn macs() -> ModelMacs {
+        let by_name = [
+            ("conv0", 27_648),
+            ("conv1", 147_456),
+            ("conv2", 525_000),
+            ("head_fc1", 262_144),
+            ("head_fc2", 2_560),
+        ];
+        ModelMacs {
+            total: by_name.iter().map(|(_, macs)| macs).sum(),
+            unnamed: 0,
+            by_name: by_name.map(|(name, macs)| (name.to_owned(), macs)).into(),
+            aliases: BTreeMap::from([("h".to_owned(), "head_fc1".to_owned())]),
+        }
+    }
+
+    fn profile(name: &str) -> Run {
+        let path = format!(
+            "{}/tests/fixtures/profiles/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let file = std::fs::File::open(path).unwrap();
+        read(file, ReadOptions::default()).unwrap().remove(0)
+    }
+
+    fn macs_check(run: &mut Run, macs: &ModelMacs) -> (Outcome, Option<f64>) {
+        let placed = macs.placement(run, "SM8635").unwrap();
+        let checks = placed.judge(&PlacementLimits::default(), placed.error.as_deref());
+        let check = checks.iter().find(|check| check.id == "npu_macs").unwrap();
+        (check.result, check.value)
+    }
+
+    #[test]
+    fn the_cpus_nodes_are_known_by_name_and_the_npu_has_the_rest() {
+        let macs = macs();
+        let (result, value) = macs_check(&mut profile("e_mixed.q8head32.SM8635.json"), &macs);
+        let expected = 1.0 - 264_704.0 / macs.total as f64;
+        assert_eq!(result, Outcome::Fail);
+        assert!((value.unwrap() - expected).abs() < 1e-9, "{value:?}");
+        let (result, value) = macs_check(&mut profile("e_mixed.q8head32.SM8650.json"), &macs);
+        assert_eq!((result, value), (Outcome::Pass, Some(1.0)));
+    }
+
+    /// Renamed by a fusion, so that the tensor's name or the shapes must do.
+    #[test]
+    fn aliases_come_before_shapes() {
+        let renamed = |run: &mut Run, name: &str, shapes: bool| {
+            let node = run
+                .nodes
+                .iter_mut()
+                .find(|n| n.op_type == "Gemm" && n.macs_by_shapes != Some(2_560));
+            let node = node.unwrap();
+            name.clone_into(&mut node.name);
+            if !shapes {
+                node.macs_by_shapes = None;
+            }
+        };
+        for (name, shapes, result) in [
+            ("h", false, Outcome::Fail),
+            ("other", true, Outcome::Fail),
+            ("other", false, Outcome::Undecided),
+        ] {
+            let mut run = profile("e_mixed.q8head32.SM8635.json");
+            renamed(&mut run, name, shapes);
+            assert_eq!(macs_check(&mut run, &macs()).0, result, "{name} {shapes}");
+        }
+    }
+
+    #[test]
+    fn another_model_and_nodes_without_names_are_named() {
+        let mut run = profile("d_mlp.fp32.SM8635.json");
+        let error = macs()
+            .placement(&mut run, "SM8635")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("another model"), "{error}");
+        let mut unnamed = macs();
+        unnamed.unnamed = unnamed.total / 10;
+        let mut run = profile("e_mixed.q8head32.SM8635.json");
+        assert_eq!(macs_check(&mut run, &unnamed).0, Outcome::Undecided);
+        assert_eq!(run.mistakes.last().unwrap().id, "unnamed_nodes");
+    }
+}

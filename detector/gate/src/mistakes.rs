@@ -1,0 +1,142 @@
+//! Misreadings of measurements, named instead of computed.
+
+use serde::Serialize;
+
+/// A misreading that a file invites, and what to do instead. Those that make a number meaningless are errors of a reader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mistake {
+    /// For example `one_launch`.
+    pub id: &'static str,
+    /// What the number does not say.
+    pub why: String,
+    /// The way out.
+    pub fix: String,
+}
+
+impl Mistake {
+    pub(crate) fn new(id: &'static str, why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            id,
+            why: why.into(),
+            fix: fix.into(),
+        }
+    }
+
+    /// Several runs of a file are slower at its beginning than later.
+    pub(crate) fn warm_up_in_runs() -> Self {
+        Self::new(
+            "warm_up_in_runs",
+            "the first runs that are judged take over 1.25 times as long as the others, so that warm-up is among them",
+            "raise latency.warmup",
+        )
+    }
+
+    /// A histogram has no order of runs.
+    pub(crate) fn no_order() -> Self {
+        Self::new(
+            "no_order",
+            "a histogram has no order of runs, so that its warm-up cannot be told apart",
+            "record after the warm-up, or give single runs",
+        )
+    }
+
+    pub(crate) fn one_launch() -> Self {
+        Self::new(
+            "one_launch",
+            "one launch: its runs share clocks and heat, so that its number decides alone",
+            "measure six launches or more, each in a process of its own",
+        )
+    }
+
+    pub(crate) fn cpu_latency(what: &str) -> Self {
+        Self::new(
+            "cpu_latency",
+            format!("{what} is no NPU: its run times say nothing of one"),
+            "measure on the phone",
+        )
+    }
+
+    pub(crate) fn proxy(device: &str) -> Self {
+        Self::new(
+            "proxy_device",
+            format!("{device} is another chipset that stands in for it"),
+            "name a device of the chipset itself, or take its latency as a hint",
+        )
+    }
+
+    pub(crate) fn partition_as_node() -> Self {
+        Self::new(
+            "partition_as_node",
+            "a partition on the NPU is one event of a profile, so that a share of nodes would be wrong; none is computed",
+            "give MODEL, for the share of the MACs",
+        )
+    }
+
+    pub(crate) fn ep_context() -> Self {
+        Self::new(
+            "ep_context",
+            "the model is precompiled (EPContext): each of its nodes is a whole partition, and nodes and MACs cannot be counted",
+            "judge the placement of the model that it was compiled from",
+        )
+    }
+
+    pub(crate) fn loop_body(name: &str) -> Self {
+        Self::new(
+            "loop_body",
+            format!(
+                "{name} runs several times in a run, as the body of a Loop or Scan: its MACs are those of one turn"
+            ),
+            "judge the body as a model of its own",
+        )
+    }
+
+    pub(crate) fn no_flops() -> Self {
+        Self::new(
+            "no_flops",
+            "no profile of ONNX Runtime has a field flops: shares come from the model's own shapes",
+            "give MODEL",
+        )
+    }
+
+    pub(crate) fn unnamed(percent: f64) -> Self {
+        Self::new(
+            "unnamed_nodes",
+            format!(
+                "{percent:.1} % of the MACs are in nodes without a name, which no profile can attribute"
+            ),
+            "epwatch manifest MODEL --stamp-names COPY, and measure the copy",
+        )
+    }
+
+    pub(crate) fn throttled(file: &str, why: &str) -> Self {
+        Self::new(
+            "throttled",
+            format!("{file} was measured on a throttled device ({why}), and is not judged"),
+            "let the device cool down and measure this pair again",
+        )
+    }
+
+    pub(crate) fn sum_of_layers() -> Self {
+        Self::new(
+            "sum_of_layers",
+            "a profile of layers has the sum of their times, which is not the time of a run",
+            "give --exportTimes of trtexec too",
+        )
+    }
+
+    pub(crate) fn npu_alone() -> Self {
+        Self::new(
+            "npu_alone",
+            "the file has the ops on the NPU alone, and their run times: nodes on the CPU and their time are missing",
+            "judge ONNX Runtime's profile of the same launch",
+        )
+    }
+
+    pub(crate) fn only_minimum() -> Self {
+        Self::new(
+            "only_minimum",
+            "the table has the fastest run alone, of one job on some phone of the kind",
+            "compare with it; do not set a limit by it",
+        )
+    }
+}

@@ -1,0 +1,306 @@
+//! Reads what was measured elsewhere: a file of any kind below, recognised by its content, as [`Run`]s.
+//!
+//! A file is read once from its beginning, so that it may be a pipe. Files of events or lines may have any size; documents
+//! have at most 16 MiB.
+
+pub mod aihub;
+mod coreml;
+mod csv;
+mod hdr;
+pub mod latencies;
+mod litert;
+pub mod ort_profile;
+mod own;
+mod perf_yaml;
+mod protobuf;
+mod qnn_csv;
+mod trtexec;
+mod winml;
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use crate::run::Run;
+
+pub use hdr::HdrUnit;
+use latencies::LatenciesError;
+use ort_profile::ProfileError;
+
+/// Bytes at the beginning by which a file is recognised.
+const HEAD: u64 = 4_096;
+/// Largest document that is read whole.
+const MOST_BYTES: u64 = 16 << 20;
+/// Longest line of a text of lines.
+const MOST_LINE_BYTES: u64 = 1 << 20;
+/// Longest run time: an hour, in microseconds.
+pub(crate) const MOST_US: f64 = 3.6e9;
+
+/// A file that cannot be read, with its place and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file system's.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// ONNX Runtime's profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// Plain latencies.
+    #[error(transparent)]
+    Latencies(#[from] LatenciesError),
+    /// Something of a known kind that does not hold together.
+    #[error("{kind}: {what}; expected {expected}")]
+    Malformed {
+        /// Kind of the file.
+        kind: &'static str,
+        /// The place and what is there.
+        what: String,
+        /// What should be there, or the way out.
+        expected: &'static str,
+    },
+    /// A document of more than 16 MiB.
+    #[error("expected ONNX Runtime's profile, QNN's CSV, a log, or a document of at most 16 MiB")]
+    TooLarge,
+    /// Nothing that is known.
+    #[error(
+        "the file is of no known kind: expected ONNX Runtime's profile, QNN's CSV, AI Hub's result, perf.yaml, latencies \
+         (JSON array, CSV, HDR log), the output of benchmark_model, coreml_compute_plan.py, trtexec or winml perf, or a \
+         document epwatch.run/1"
+    )]
+    Unknown,
+}
+
+fn malformed(kind: &'static str, what: impl Into<String>, expected: &'static str) -> ReadError {
+    ReadError::Malformed {
+        kind,
+        what: what.into(),
+        expected,
+    }
+}
+
+/// What the command line says about files that do not say it themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadOptions {
+    /// Unit of the values of an HDR log.
+    pub hdr_unit: Option<HdrUnit>,
+}
+
+/// Reads a file. A table gives one run for each of its rows.
+///
+/// # Errors
+/// The file is of no known kind, cut off, too large, or holds what cannot be.
+pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, ReadError> {
+    let mut head = Vec::new();
+    input.by_ref().take(HEAD).read_to_end(&mut head)?;
+    let kind = kind_of(&head).ok_or(ReadError::Unknown)?;
+    let input = BufReader::with_capacity(1 << 16, head.as_slice().chain(input));
+    let run = match kind {
+        Kind::OrtProfile => ort_profile::ort_profile(input)?,
+        Kind::QnnCsv => qnn_csv::read(input)?,
+        Kind::HdrLog => hdr::read(input, options.hdr_unit)?,
+        Kind::Litert => litert::read(input)?,
+        Kind::Coreml => coreml::read(input)?,
+        Kind::PerfYaml => return perf_yaml::read(input),
+        Kind::AihubResult => aihub::job_result(&bytes(input)?)?,
+        Kind::Trtexec => trtexec::read(&text(input)?)?,
+        Kind::Json => document(&text(input)?)?,
+        Kind::Csv | Kind::Array => latencies::run(&text(input)?)?,
+    };
+    Ok(vec![run])
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    OrtProfile,
+    Trtexec,
+    Json,
+    Array,
+    QnnCsv,
+    HdrLog,
+    Litert,
+    Coreml,
+    PerfYaml,
+    Csv,
+    AihubResult,
+}
+
+fn kind_of(head: &[u8]) -> Option<Kind> {
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let text = String::from_utf8_lossy(head);
+    let text = text.trim_start();
+    let has = |words: &str| text.contains(words);
+    let mut words = text.chars().filter(|c| !c.is_whitespace());
+    match (words.next(), words.next()) {
+        (Some('['), Some('{')) if !has("\"ph\"") && (has("\"count\"") || has("latencyMs")) => {
+            Some(Kind::Trtexec)
+        }
+        (Some('['), Some('{')) => Some(Kind::OrtProfile),
+        (Some('['), _) => Some(Kind::Array),
+        (Some('{'), _) => Some(Kind::Json),
+        _ if aihub::is_job_result(head) => Some(Kind::AihubResult),
+        _ if has("Msg Timestamp,Message,Time") => Some(Kind::QnnCsv),
+        _ if has("\"StartTimestamp\"") || has("#[Histogram log") || text.starts_with("#[") => {
+            Some(Kind::HdrLog)
+        }
+        _ if has("\nprecisions:")
+            || text.starts_with("precisions:")
+            || has("supported_devices:") =>
+        {
+            Some(Kind::PerfYaml)
+        }
+        _ if has("=== ") && (has("ANE:") || has("CPU:") || has("GPU:")) => Some(Kind::Coreml),
+        _ if has("STARTING!")
+            || has("Inference timings in us")
+            || has("count=")
+            || has("Log parameter values") =>
+        {
+            Some(Kind::Litert)
+        }
+        _ if text.is_empty() || text.lines().next().is_some_and(|l| l.contains("latency_")) => {
+            Some(Kind::Csv)
+        }
+        _ if head.contains(&0) => None,
+        // Its error names the header.
+        _ => Some(Kind::Csv),
+    }
+}
+
+fn document(text: &str) -> Result<Run, ReadError> {
+    let value: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| malformed("JSON", error.to_string(), "a whole document"))?;
+    if value.get("execution_summary").is_some() {
+        return aihub::profile(&value);
+    }
+    if value.get("chipsets").is_some() {
+        let expected = "the document of `epwatch inspect --json`";
+        let inspected = serde_json::from_value(value);
+        let inspected =
+            inspected.map_err(|error| malformed("inspect", error.to_string(), expected))?;
+        return Ok(Run {
+            source: "inspect",
+            inspected: Some(inspected),
+            ..Run::default()
+        });
+    }
+    if value.get("latency_ms").is_some() || value.get("raw_samples_ms").is_some() {
+        return winml::read(&value);
+    }
+    if value
+        .get("schema")
+        .is_some_and(|schema| schema == own::SCHEMA)
+    {
+        return own::read(value);
+    }
+    Ok(latencies::run(text)?)
+}
+
+fn bytes(input: impl Read) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = Vec::new();
+    input.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MOST_BYTES {
+        true => Err(ReadError::TooLarge),
+        false => Ok(bytes),
+    }
+}
+
+fn text(input: impl Read) -> Result<String, ReadError> {
+    let bytes = bytes(input)?;
+    String::from_utf8(bytes).map_err(|error| {
+        malformed(
+            "text",
+            format!("byte {}", error.utf8_error().valid_up_to()),
+            "UTF-8",
+        )
+    })
+}
+
+/// Calls `each` with the lines of a text, numbered from 1. A line that is too long is an error, and so is a text that is
+/// not UTF-8.
+fn lines(
+    kind: &'static str,
+    mut input: impl BufRead,
+    mut each: impl FnMut(usize, &str) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let mut line = Vec::new();
+    for at in 1.. {
+        line.clear();
+        let read = input
+            .by_ref()
+            .take(MOST_LINE_BYTES)
+            .read_until(b'\n', &mut line)?;
+        if read == 0 {
+            break;
+        }
+        if line.last() != Some(&b'\n') && line.len() as u64 == MOST_LINE_BYTES {
+            return Err(malformed(
+                kind,
+                format!("line {at} is longer than 1 MiB"),
+                "lines of text",
+            ));
+        }
+        let text = std::str::from_utf8(&line)
+            .map_err(|_| malformed(kind, format!("line {at} is no text"), "UTF-8"))?;
+        each(at, text.trim_end_matches(['\n', '\r']))?;
+    }
+    Ok(())
+}
+
+/// A run time in microseconds; `None` outside 1 us to an hour.
+fn micros(us: f64) -> Option<u64> {
+    #[expect(clippy::cast_possible_truncation, reason = "from 1 to an hour")]
+    #[expect(clippy::cast_sign_loss, reason = "from 1 to an hour")]
+    match us.round() {
+        us @ 1.0..=MOST_US => Some(us as u64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn only(text: &str) -> Run {
+        let [run] =
+            <[Run; 1]>::try_from(read(text.as_bytes(), ReadOptions::default()).unwrap()).unwrap();
+        run
+    }
+
+    #[test]
+    fn kinds_are_told_by_their_content() {
+        for (text, kind) in [
+            ("[{\"cat\" : \"Session\",\"ph\" : \"X\"}]", Kind::OrtProfile),
+            (
+                "[ { \"count\" : 30 }\n, { \"name\" : \"a\" } ]",
+                Kind::Trtexec,
+            ),
+            ("[8210]", Kind::Array),
+            ("{\"execution_summary\": {}}", Kind::Json),
+            (
+                "Msg Timestamp,Message,Time,Unit of Measurement\n",
+                Kind::QnnCsv,
+            ),
+            ("#[StartTime: 1 (seconds since epoch)]\n", Kind::HdrLog),
+            ("supported_devices:\n- a\nprecisions:\n", Kind::PerfYaml),
+            (
+                "\n=== m.mlpackage ===\n  ANE:    3 /     4 ( 75.0%)\n",
+                Kind::Coreml,
+            ),
+            ("STARTING!\nMin num runs: [50]\n", Kind::Litert),
+            ("latency_us\n8210\n", Kind::Csv),
+            ("", Kind::Csv),
+        ] {
+            assert_eq!(kind_of(text.as_bytes()), Some(kind), "{text}");
+        }
+        assert_eq!(kind_of(b"\x7fELF\0\0\0"), None);
+    }
+
+    #[test]
+    fn what_is_too_large_or_unknown_is_refused() {
+        let options = ReadOptions::default();
+        let endless = b"[1".chain(io::repeat(b' '));
+        assert!(matches!(read(endless, options), Err(ReadError::TooLarge)));
+        let unknown = read(&b"\x7fELF\0\0\0"[..], options);
+        assert!(matches!(unknown, Err(ReadError::Unknown)));
+        let line = b"STARTING!\n".chain(io::repeat(b' '));
+        let error = read(line, options).unwrap_err().to_string();
+        assert!(error.contains("line 2 is longer"), "{error}");
+    }
+}

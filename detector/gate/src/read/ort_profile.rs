@@ -1,0 +1,378 @@
+//! Reads ONNX Runtime's profile of one session, event by event: the file may have any size.
+
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    io::{self, Read},
+};
+
+use serde::{
+    Deserialize, Deserializer as _,
+    de::{SeqAccess, Visitor},
+};
+use serde_json::Value;
+
+use crate::{
+    mistakes::Mistake,
+    run::{Run, RunNode, Unit},
+};
+
+/// Events after which ONNX Runtime's profiler writes no more.
+const MOST_EVENTS: usize = 1_000_000;
+/// Longest event: a name, shapes and little else.
+const MOST_EVENT_BYTES: usize = 1 << 20;
+/// Most names of EPs; a session has a few.
+const MOST_EPS: usize = 64;
+/// Most nodes of a session, and the longest of their names.
+const MOST_NODES: usize = 20_000;
+const MOST_NAME_BYTES: usize = 512;
+
+/// A profile without run times.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The file ends early, or holds something else.
+    #[error(
+        "expected ONNX Runtime's profile, a JSON array of events; it is whole only after the session has ended or \
+         end_profiling was called: {0}"
+    )]
+    Json(#[from] serde_json::Error),
+    /// Later runs are missing.
+    #[error(
+        "the profile has {MOST_EVENTS} events, after which the profiler writes no more; profile fewer runs"
+    )]
+    Full,
+    /// More than a session has. What is left out could be on the CPU.
+    #[error(
+        "the profile has more than {MOST_NODES} nodes or {MOST_EPS} EPs, or a name of more than {MOST_NAME_BYTES} bytes; \
+         profile a part of the model"
+    )]
+    TooManyNodes,
+    /// A session that was never run.
+    #[error("the profile has no event model_run; run the session before it ends")]
+    NoRuns,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    dur: i64,
+    #[serde(default)]
+    args: EventArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EventArgs {
+    provider: Option<String>,
+    op_name: String,
+    input_type_shape: Value,
+    output_type_shape: Value,
+}
+
+/// Reads a profile.
+///
+/// # Errors
+/// It is cut off, full, without runs, or no profile.
+pub fn ort_profile(input: impl Read) -> Result<Run, ProfileError> {
+    let left = Cell::new(MOST_EVENT_BYTES);
+    let input = Bounded { input, left: &left };
+    let mut json = serde_json::Deserializer::from_reader(input);
+    let (found, events) = json.deserialize_seq(Events { left: &left })?;
+    json.end()?;
+    match found.runs_us.is_empty() {
+        _ if events >= MOST_EVENTS => Err(ProfileError::Full),
+        _ if found.is_beyond => Err(ProfileError::TooManyNodes),
+        true => Err(ProfileError::NoRuns),
+        false => Ok(found.run()),
+    }
+}
+
+/// What the events of a profile add up to.
+#[derive(Default)]
+struct Found {
+    runs_us: Vec<u64>,
+    eps: BTreeSet<String>,
+    /// Nodes by EP and name, each with its number of events.
+    nodes: BTreeMap<(String, String), RunNode>,
+    /// A node or an EP was left out.
+    is_beyond: bool,
+}
+
+impl Found {
+    fn add(&mut self, event: Event) {
+        let Some(ep) = event.args.provider else {
+            return;
+        };
+        if self.eps.len() < MOST_EPS || self.eps.contains(&ep) {
+            self.eps.insert(ep.clone());
+        } else {
+            self.is_beyond = true;
+        }
+        let name = plain_name(&event.name).to_owned();
+        let key = (ep, name);
+        if let Some(node) = self.nodes.get_mut(&key) {
+            node.events += 1;
+        } else if self.nodes.len() < MOST_NODES && key.1.len() <= MOST_NAME_BYTES {
+            let node = RunNode {
+                name: key.1.clone(),
+                op_type: event.args.op_name.chars().take(MOST_NAME_BYTES).collect(),
+                unit: Unit::of_ep(&key.0),
+                events: 1,
+                macs_by_shapes: macs_by_shapes(
+                    &event.args.op_name,
+                    &event.args.input_type_shape,
+                    &event.args.output_type_shape,
+                ),
+            };
+            self.nodes.insert(key, node);
+        } else {
+            self.is_beyond = true;
+        }
+    }
+
+    fn run(self) -> Run {
+        let runs = self.runs_us.len() as u64;
+        let nodes: Vec<RunNode> = self.nodes.into_values().collect();
+        let on_npu = nodes.iter().filter(|node| node.unit == Unit::Npu).count();
+        let mut mistakes = Vec::new();
+        if nodes.iter().any(|node| node.op_type == "EPContext") {
+            mistakes.push(Mistake::ep_context());
+        }
+        // A node that runs once in a run has as many events.
+        let body = nodes
+            .iter()
+            .find(|node| node.unit != Unit::Npu && node.events > runs);
+        mistakes.extend(body.map(|node| Mistake::loop_body(&node.name)));
+        Run {
+            source: "ort_profile",
+            runs_us: self.runs_us,
+            eps: Some(self.eps),
+            partitions: u32::try_from(on_npu).ok(),
+            nodes,
+            mistakes,
+            ..Run::default()
+        }
+    }
+}
+
+/// A node's name without what ONNX Runtime adds when it fuses, lays out or profiles it.
+pub(super) fn plain_name(name: &str) -> &str {
+    let name = name.strip_suffix("_kernel_time").unwrap_or(name);
+    let name = name.strip_prefix("fused ").unwrap_or(name);
+    let name = name.strip_suffix("_nchwc").unwrap_or(name);
+    match name.rsplit_once("_token_") {
+        Some((plain, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => plain,
+        _ => name,
+    }
+}
+
+/// MACs of a convolution or a matrix product by the shapes of its event. Prepacked weights have none.
+fn macs_by_shapes(op: &str, inputs: &Value, outputs: &Value) -> Option<u64> {
+    let out: u64 = product(&shape(outputs, 0)?)?;
+    let per_element = if op.contains("Conv") && !op.contains("Transpose") {
+        let weights = shape(inputs, if op.starts_with("QLinear") { 3 } else { 1 })?;
+        product(weights.get(1..).filter(|rest| rest.len() >= 2)?)?
+    } else if op.contains("Gemm") || op.contains("MatMul") {
+        *shape(inputs, 0)?.last()?
+    } else {
+        return None;
+    };
+    out.checked_mul(per_element)
+}
+
+/// Dimensions of one of the shapes, each an object of type and dimensions.
+fn shape(shapes: &Value, at: usize) -> Option<Vec<u64>> {
+    let dims = shapes.get(at)?.as_object()?.values().next()?.as_array()?;
+    dims.iter().map(Value::as_u64).collect()
+}
+
+fn product(dims: &[u64]) -> Option<u64> {
+    dims.iter()
+        .try_fold(1_u64, |product, dim| product.checked_mul(*dim))
+}
+
+/// Refuses a text that is longer than an event can be, before it takes memory.
+struct Bounded<'a, R> {
+    input: R,
+    left: &'a Cell<usize>,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.input.read(out)?;
+        let left = self.left.get().checked_sub(n);
+        let too_long = || io::Error::other("an event is longer than 1 MiB");
+        self.left.set(left.ok_or_else(too_long)?);
+        Ok(n)
+    }
+}
+
+struct Events<'a> {
+    left: &'a Cell<usize>,
+}
+
+impl<'de> Visitor<'de> for Events<'_> {
+    type Value = (Found, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<Self::Value, A::Error> {
+        let (mut found, mut n) = (Found::default(), 0);
+        while let Some(event) = events.next_element::<Event>()? {
+            n += 1;
+            self.left.set(MOST_EVENT_BYTES);
+            if event.name == "model_run" && n <= MOST_EVENTS {
+                found.runs_us.push(event.dur.try_into().unwrap_or(0));
+            }
+            found.add(event);
+        }
+        Ok((found, n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two events as ONNX Runtime 1.31.1 writes them.
+    const NODE: &str = r#"{"cat" : "Node","pid" :1,"tid" :1,"dur" :96,"ts" :4402,"ph" : "X","name" :"fused fc1_kernel_time","args" : {"thread_scheduling_stats" : {"main_thread": {"core": -1}},"op_name" : "FusedGemm","provider" : "CPUExecutionProvider"}}"#;
+    const RUN: &str = r#"{"cat" : "Session","pid" :1,"tid" :1,"dur" :157,"ts" :4386,"ph" : "X","name" :"model_run","args" : {}}"#;
+
+    fn read(text: &str) -> Result<Run, ProfileError> {
+        ort_profile(text.as_bytes())
+    }
+
+    #[test]
+    fn runs_and_eps_are_read() {
+        let found = read(&format!("[\n{NODE},\n{RUN},\n{RUN}\n]\n")).unwrap();
+        assert_eq!(found.runs_us, [157, 157]);
+        let eps = BTreeSet::from(["CPUExecutionProvider".to_owned()]);
+        assert_eq!(found.eps, Some(eps));
+        let [node] = &found.nodes[..] else {
+            panic!("{:?}", found.nodes)
+        };
+        assert_eq!(
+            (&*node.name, &*node.op_type, node.events),
+            ("fc1", "FusedGemm", 1)
+        );
+        // Nothing has a field `flops`, and the shapes are missing here.
+        assert_eq!(node.macs_by_shapes, None);
+    }
+
+    #[test]
+    fn names_are_those_of_the_model() {
+        for (name, plain) in [
+            ("fused fc1_kernel_time", "fc1"),
+            ("r0_nchwc_kernel_time", "r0"),
+            ("conv0_token_12_kernel_time", "conv0"),
+            ("conv_token_x", "conv_token_x"),
+        ] {
+            assert_eq!(plain_name(name), plain);
+        }
+    }
+
+    #[test]
+    fn macs_are_counted_from_shapes_where_they_suffice() {
+        let count = |op: &str, inputs: &str, outputs: &str| {
+            let value = |text: &str| serde_json::from_str(text).unwrap();
+            macs_by_shapes(op, &value(inputs), &value(outputs))
+        };
+        let (input, weights, out) = (
+            r#"{"float":[1,3,32,32]}"#,
+            r#"{"float":[16,3,3,3]}"#,
+            r#"[{"float":[1,16,32,32]}]"#,
+        );
+        let conv = 16 * 32 * 32 * 27;
+        assert_eq!(
+            count("Conv", &format!("[{input},{weights}]"), out),
+            Some(conv)
+        );
+        let quantised = format!(r#"[{input},{{"float":[]}},{{"uint8":[]}},{weights}]"#);
+        assert_eq!(count("QLinearConv", &quantised, out), Some(conv));
+        assert_eq!(
+            count("Gemm", r#"[{"float":[1,1024]}]"#, r#"[{"float":[1,256]}]"#),
+            Some(262_144)
+        );
+        // Prepacked weights, other ops, and shapes of a stranger.
+        assert_eq!(count("Conv", &format!("[{input}]"), out), None);
+        assert_eq!(
+            count("Relu", r#"[{"float":[1,4]}]"#, r#"[{"float":[1,4]}]"#),
+            None
+        );
+        let huge = format!(r#"[{{"float":[{0},{0}]}}]"#, u64::MAX);
+        assert_eq!(count("Gemm", &huge, &huge), None);
+        assert_eq!(count("Gemm", "3", r#"["x"]"#), None);
+    }
+
+    /// What is left out could be on the CPU, so that a share without it would be too good.
+    #[test]
+    fn names_beyond_the_bound_are_refused() {
+        let long = NODE.replace("fused fc1", &"x".repeat(MOST_NAME_BYTES + 1));
+        let found = read(&format!("[{long},{RUN}]"));
+        assert!(matches!(found, Err(ProfileError::TooManyNodes)));
+    }
+
+    /// The body of a Loop has an event for each turn.
+    #[test]
+    fn more_events_than_runs_and_precompiled_models_are_named() {
+        let found = read(&format!("[{NODE},{NODE},{RUN}]")).unwrap();
+        assert_eq!(found.mistakes[0].id, "loop_body");
+        assert_eq!(read(&format!("[{NODE},{RUN}]")).unwrap().mistakes, []);
+        let context = NODE.replace("FusedGemm", "EPContext");
+        let found = read(&format!("[{context},{RUN}]")).unwrap();
+        assert_eq!(found.mistakes[0].id, "ep_context");
+    }
+
+    #[test]
+    fn cut_empty_and_foreign_files_are_named() {
+        let whole = format!("[\n{NODE},\n{RUN}\n]\n");
+        for at in 1..whole.len() - 2 {
+            let error = read(&whole[..at]).unwrap_err().to_string();
+            assert!(error.contains("end_profiling"), "{at}: {error}");
+        }
+        assert!(matches!(
+            read(&format!("[{NODE}]")),
+            Err(ProfileError::NoRuns)
+        ));
+        assert!(matches!(read("[]"), Err(ProfileError::NoRuns)));
+        for other in ["{}", "[1]", "[] []", "[{\"dur\": \"1\"}]"] {
+            assert!(matches!(read(other), Err(ProfileError::Json(_))), "{other}");
+        }
+    }
+
+    /// A reader that read on would not end.
+    #[test]
+    fn an_endless_text_is_refused() {
+        for text in ["[{\"name\": \"", "[{\"other\": \"", "[", "[{}]"] {
+            let endless = text.as_bytes().chain(io::repeat(b' '));
+            let error = ort_profile(endless).unwrap_err().to_string();
+            assert!(error.contains("1 MiB"), "{text}: {error}");
+        }
+    }
+
+    /// The reader makes up each event, so that nothing else holds the profile.
+    #[test]
+    fn a_full_profile_is_refused() {
+        struct Endless(usize);
+        impl Read for Endless {
+            fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+                let text: &[u8] = match self.0 {
+                    0 => b"[{}",
+                    MOST_EVENTS => b"]",
+                    n if n < MOST_EVENTS => b",{}",
+                    _ => b"",
+                };
+                self.0 += 1;
+                out[..text.len()].copy_from_slice(text);
+                Ok(text.len())
+            }
+        }
+        let full = ort_profile(std::io::BufReader::new(Endless(0)));
+        assert!(matches!(full, Err(ProfileError::Full)));
+    }
+}

@@ -1,0 +1,171 @@
+//! `perf.yaml` of qai-hub-models: a row for each precision, component, device and runtime. Only this shape of YAML is
+//! read: nested maps with a scalar a line, as the tool writes them.
+
+use std::{collections::BTreeMap, io::BufRead};
+
+use super::{ReadError, lines, malformed, micros};
+use crate::{
+    layers::Layers,
+    mistakes::Mistake,
+    run::{Run, RunTarget},
+};
+
+const KIND: &str = "perf.yaml";
+/// Most rows of a table.
+const MOST_ROWS: usize = 50_000;
+/// Deepest nesting of the table.
+const MOST_DEPTH: usize = 32;
+
+/// One row: precisions / P / components / C / performance_metrics / DEVICE / RUNTIME.
+#[derive(Default)]
+struct PerfRow {
+    ms: Option<f64>,
+    layers: [u32; 3],
+    tools: Vec<String>,
+}
+
+type RowKey = [String; 4];
+
+pub(super) fn read(input: impl BufRead) -> Result<Vec<Run>, ReadError> {
+    let mut rows: BTreeMap<RowKey, PerfRow> = BTreeMap::new();
+    let mut path: Vec<(usize, String)> = Vec::new();
+    lines(KIND, input, |at, line| {
+        let text = line.trim_start();
+        if text.is_empty() || text.starts_with(['#', '-']) {
+            return Ok(());
+        }
+        let indent = line.len() - text.len();
+        path.retain(|(above, _)| *above < indent);
+        let wrong = |what: &str| {
+            malformed(
+                KIND,
+                format!("line {at}: {what}"),
+                "`key: value`, as qai-hub-models writes it",
+            )
+        };
+        let (key, value) = text
+            .split_once(": ")
+            .or_else(|| Some((text.strip_suffix(':')?, "")))
+            .ok_or_else(|| wrong("no key"))?;
+        path.push((indent, key.trim_matches(['"', '\'']).to_owned()));
+        if path.len() > MOST_DEPTH {
+            return Err(wrong("nested too deep"));
+        }
+        let names: Vec<&str> = path.iter().map(|(_, key)| key.as_str()).collect();
+        let [
+            "precisions",
+            precision,
+            "components",
+            component,
+            "performance_metrics",
+            device,
+            runtime,
+            field @ ..,
+        ] = &names[..]
+        else {
+            return Ok(());
+        };
+        let key = [precision, component, device, runtime].map(|name| (*name).to_owned());
+        if rows.len() >= MOST_ROWS && !rows.contains_key(&key) {
+            return Err(wrong("more than 50,000 rows"));
+        }
+        let row = rows.entry(key).or_default();
+        let value = value.trim().trim_matches(['"', '\'']);
+        match field {
+            ["inference_time_milliseconds"] => {
+                let ms = value
+                    .parse()
+                    .ok()
+                    .filter(|ms: &f64| micros(1_000.0 * ms).is_some());
+                row.ms = Some(ms.ok_or_else(|| wrong("no milliseconds"))?);
+            }
+            ["layer_counts", unit] => {
+                let at = ["npu", "gpu", "cpu"].iter().position(|name| name == unit);
+                if let Some(at) = at {
+                    row.layers[at] = value.parse().map_err(|_| wrong("no count"))?;
+                }
+            }
+            ["tool_versions", tool] => row.tools.push(format!("{tool} {value}")),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let runs: Vec<Run> = rows
+        .into_iter()
+        .filter_map(|(key, row)| row.run(&key))
+        .collect();
+    match runs.is_empty() {
+        true => Err(malformed(
+            KIND,
+            "no inference time",
+            "precisions / components / performance_metrics, as of qai-hub-models 0.40 and later",
+        )),
+        false => Ok(runs),
+    }
+}
+
+impl PerfRow {
+    fn run(self, [precision, component, device, runtime]: &RowKey) -> Option<Run> {
+        let [npu, gpu, cpu] = self.layers;
+        let mut mistakes = vec![Mistake::only_minimum()];
+        mistakes.extend(device.contains("(Proxy)").then(|| Mistake::proxy(device)));
+        Some(Run {
+            source: "perf_yaml",
+            target: RunTarget {
+                row: format!("{precision} {component}, {runtime}"),
+                device: Some(device.clone()),
+                ..RunTarget::default()
+            },
+            time_us: Some(1_000.0 * self.ms?),
+            layers: Some(Layers { npu, gpu, cpu }).filter(|layers| layers.npu_share().is_some()),
+            mistakes,
+            ..Run::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::{ReadOptions, read as read_any};
+
+    const TEXT: &str = "supported_devices:\n- Samsung Galaxy S24\nprecisions:\n  float:\n    components:\n      MobileNet-v2:\n        \
+        performance_metrics:\n          QCS8550 (Proxy):\n            onnx:\n              job_status: Passed\n              \
+        inference_time_milliseconds: 0.832\n              layer_counts:\n                total: 104\n                npu: 103\n                cpu: 1\n          \
+        Samsung Galaxy S24:\n            tflite:\n              job_status: Failed\n            onnx:\n              \
+        inference_time_milliseconds: 0.528\n              tool_versions:\n                onnx_runtime: 1.23.0\n";
+
+    #[test]
+    fn rows_with_a_time_are_runs() {
+        let runs = read_any(TEXT.as_bytes(), ReadOptions::default()).unwrap();
+        let [proxy, phone] = &runs[..] else {
+            panic!("{runs:?}")
+        };
+        let ids: Vec<&str> = proxy.mistakes.iter().map(|mistake| mistake.id).collect();
+        assert_eq!(ids, ["only_minimum", "proxy_device"]);
+        let layers = Layers {
+            npu: 103,
+            gpu: 0,
+            cpu: 1,
+        };
+        assert_eq!((proxy.time_us, proxy.layers), (Some(832.0), Some(layers)));
+        assert_eq!(phone.target.device.as_deref(), Some("Samsung Galaxy S24"));
+        assert_eq!(phone.target.row, "float MobileNet-v2, onnx");
+        assert_eq!((phone.time_us, phone.layers), (Some(528.0), None));
+    }
+
+    #[test]
+    fn other_tables_are_refused_with_their_line() {
+        for (text, says) in [
+            ("precisions:\n  float: {}\n", "no inference time"),
+            ("precisions:\n  x\n", "line 2"),
+            (&TEXT.replace("0.832", "fast"), "line 11: no milliseconds"),
+            (&TEXT.replace("npu: 103", "npu: -1"), "line 14: no count"),
+        ] {
+            let error = read_any(text.as_bytes(), ReadOptions::default())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

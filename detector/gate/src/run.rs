@@ -1,0 +1,111 @@
+//! One launch, or one row of a table of launches, as a reader found it in a file.
+
+use std::collections::BTreeSet;
+
+use crate::{layers::Layers, mistakes::Mistake, placement::Inspected};
+
+/// A file's content, as far as it is judged. Fields that the kind of file does not have are empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Run {
+    /// Kind of the file, for example `ort_profile`.
+    pub source: &'static str,
+    /// Where it was measured.
+    pub target: RunTarget,
+    /// Run times, in order; in ascending order of a histogram.
+    pub runs_us: Vec<u64>,
+    /// The file says that its runs have no warm-up among them.
+    pub is_warm: bool,
+    /// The only number, of a file without single runs.
+    pub time_us: Option<f64>,
+    /// EPs that ran a node; `None` if the kind of file does not name EPs.
+    pub eps: Option<BTreeSet<String>>,
+    /// Nodes or ops by unit.
+    pub nodes: Vec<RunNode>,
+    /// Partitions on the NPU.
+    pub partitions: Option<u32>,
+    /// Layers by unit.
+    pub layers: Option<Layers>,
+    /// The document of `epwatch inspect --json`.
+    pub inspected: Option<Inspected>,
+    /// Misreadings that the file invites.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// Where a launch was measured; as much as the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunTarget {
+    /// The row of a table, for example precision, component and device; empty for a file of one launch.
+    pub row: String,
+    /// For example `Samsung Galaxy S24`.
+    pub device: Option<String>,
+    /// For example `SM8650`.
+    pub chipset: Option<String>,
+    /// The device's firmware.
+    pub firmware: Option<String>,
+    /// The runtime with its version.
+    pub runtime: Option<String>,
+    /// SHA-256 of the model, hexadecimal.
+    pub model_sha256: Option<String>,
+}
+
+/// A node of a launch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunNode {
+    /// Name in the model, without what the runtime adds.
+    pub name: String,
+    /// For example `Conv`; empty if the file has none.
+    pub op_type: String,
+    /// Where it ran.
+    pub unit: Unit,
+    /// Events in the file.
+    pub events: u64,
+    /// MACs by the shapes in the file, where they suffice.
+    pub macs_by_shapes: Option<u64>,
+}
+
+/// A unit that computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Unit {
+    Npu,
+    Gpu,
+    Cpu,
+    Unknown,
+}
+
+impl Unit {
+    /// Reads the names that tools give to units.
+    pub fn parse(name: &str) -> Self {
+        match name.to_ascii_uppercase().as_str() {
+            "NPU" | "ANE" | "HTP" | "DSP" => Self::Npu,
+            "GPU" => Self::Gpu,
+            "CPU" => Self::Cpu,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The unit of an EP, by ONNX Runtime's name of it.
+    pub fn of_ep(ep: &str) -> Self {
+        match ep {
+            "QNNExecutionProvider" => Self::Npu,
+            "CPUExecutionProvider" | "XnnpackExecutionProvider" => Self::Cpu,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl RunTarget {
+    /// The part in which two targets differ, if both name it.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let pairs = [
+            ("device", &self.device, &other.device),
+            ("chipset", &self.chipset, &other.chipset),
+            ("firmware", &self.firmware, &other.firmware),
+            ("runtime", &self.runtime, &other.runtime),
+        ];
+        pairs.into_iter().find_map(|(what, ours, theirs)| {
+            let (ours, theirs) = (ours.as_ref()?, theirs.as_ref()?);
+            (ours != theirs).then(|| format!("{what} {ours} against {theirs}"))
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! What the fuzz target runs over a stranger's model. Finds are panics and memory.
+
+use std::io::Cursor;
+
+/// Counts the MACs of a model.
+pub fn model(bytes: &[u8]) {
+    let shapes = "x=1,3,32,32".parse().into_iter().collect::<Vec<_>>();
+    // A model that cannot be counted is no find.
+    let _ = crate::counted(Cursor::new(bytes), "0".repeat(64), &shapes);
+}
