@@ -19,7 +19,7 @@ use epwatch_gate::{
     evidence,
     placement::{Inspected, InspectedChipset, judge_crossings},
     policy::{PlacementLimits, Policy},
-    read::HdrUnit,
+    read::{HdrUnit, ReadOptions},
     report,
     verdict::{CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
@@ -27,6 +27,7 @@ use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
 use jiff::Timestamp;
+use runs::RunFiles;
 
 use crate::{
     inspect::{self, EpOption, SocModel},
@@ -147,7 +148,17 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut latency = None;
     if !args.runs.is_empty() {
-        let measured = runs::launches(&args, &policy)?;
+        let files = RunFiles {
+            runs: &args.runs,
+            baseline: &args.baseline,
+            model: args.model.as_deref(),
+            shapes: &args.shape,
+            chipset: args.soc.first().map(shown),
+            options: ReadOptions {
+                hdr_unit: args.hdr_unit,
+            },
+        };
+        let measured = runs::launches(&files, &policy)?;
         latency = runs::certified(&measured.launches);
         not_checked = measured.not_checked;
         if !args.soc.is_empty() {

@@ -1,6 +1,9 @@
 //! `epwatch gate --runs`: launches that were measured elsewhere, a file each.
 
-use std::{fs::File, path::Path};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use epwatch_gate::{
     Launch,
@@ -11,30 +14,39 @@ use epwatch_gate::{
     read::{ReadOptions, read},
     verdict::GatedFile,
 };
-use epwatch_manifest::{ManifestDocument, ManifestError, Sha256Reader, manifest_of};
+use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, Sha256Reader, manifest_of};
 use epwatch_proto::{placement::is_npu_ep, v1};
 
-use super::Args;
 use crate::output::WrongUse;
 
+/// Files of the command line.
+#[derive(Debug)]
+pub(super) struct RunFiles<'a> {
+    pub(super) runs: &'a [PathBuf],
+    pub(super) baseline: &'a [PathBuf],
+    pub(super) model: Option<&'a Path>,
+    /// Shapes for the model's MACs.
+    pub(super) shapes: &'a [InputShape],
+    /// The chipset that they are of.
+    pub(super) chipset: Option<String>,
+    pub(super) options: ReadOptions,
+}
+
 /// Reads the launches and judges them. With MODEL the placement of profiles is judged too.
-pub(super) fn launches(args: &Args, policy: &Policy) -> Result<JudgedLaunches, WrongUse> {
-    let options = ReadOptions {
-        hdr_unit: args.hdr_unit,
-    };
-    let read = |paths: &[std::path::PathBuf]| -> Result<Vec<MeasuredFile>, WrongUse> {
+pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLaunches, WrongUse> {
+    let options = files.options;
+    let read = |paths: &[PathBuf]| -> Result<Vec<MeasuredFile>, WrongUse> {
         let each = paths.iter().map(|path| measured(path, options));
         Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
     };
-    let (candidate, baseline) = (read(&args.runs)?, read(&args.baseline)?);
-    let model = args.model.as_deref().map(|path| model(path, args));
+    let (candidate, baseline) = (read(files.runs)?, read(files.baseline)?);
+    let model = files.model.map(|path| model(path, files.shapes));
     let model = model.transpose()?;
-    let chipset = args.soc.first().map(super::shown);
     let by = JudgedBy {
         policy,
         model: model.as_ref().map(|(file, _)| file),
         macs: model.as_ref().and_then(|(_, macs)| macs.as_ref()),
-        chipset: chipset.as_deref(),
+        chipset: files.chipset.as_deref(),
         is_npu_ep,
     };
     judged(candidate, baseline, by).map_err(|error| WrongUse(error.to_string()))
@@ -59,10 +71,10 @@ fn measured(path: &Path, options: ReadOptions) -> Result<Vec<MeasuredFile>, Wron
 }
 
 /// The model with its MACs, if they can be counted.
-fn model(path: &Path, args: &Args) -> Result<(GatedFile, Option<ModelMacs>), WrongUse> {
+fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedFile, Option<ModelMacs>), WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("MODEL {shown}: {error}"));
-    let counted = match manifest_of(path, &args.shape) {
+    let counted = match manifest_of(path, shapes) {
         Ok(document) => Some(macs(document)),
         Err(
             error @ (ManifestError::NotOnnx { .. }

@@ -215,7 +215,8 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
     let mut builder = htp.builder;
     for EpOption { key, value } in &args.ep_option {
         let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
-        builder = builder.with_config_entry(key, value)?;
+        let set = builder.with_config_entry(key, value);
+        builder = set.map_err(|error| -> ort::Error { error.into() })?;
     }
     let requested = [QNN_EP.to_owned()];
     let input = PlacementInput {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    ReadError, malformed, micros,
+    input::{ReadError, malformed, micros},
     protobuf::{FieldValue, fields, numbers},
 };
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use super::{ReadError, lines, malformed};
+use super::input::{ReadError, lines, malformed};
 use crate::{
     layers::Layers,
     run::{Run, RunNode, RunTarget, Unit},

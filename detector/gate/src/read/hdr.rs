@@ -6,7 +6,7 @@ use std::{io::BufRead, str::FromStr};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hdrhistogram::{Histogram, serialization::Deserializer};
 
-use super::{ReadError, lines, malformed, micros};
+use super::input::{ReadError, lines, malformed, micros};
 use crate::{mistakes::Mistake, run::Run};
 
 const KIND: &str = "HDR log";

@@ -1,6 +1,6 @@
 //! Reads run times of one launch: a JSON array of microseconds, or a CSV with a column `latency_us` or `latency_ms`.
 
-use super::micros;
+use super::input::micros;
 use crate::run::Run;
 
 /// Text that holds no run times.

@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use super::{ReadError, lines, malformed, micros};
+use super::input::{ReadError, lines, malformed, micros};
 use crate::{
     layers::Layers,
     mistakes::Mistake,

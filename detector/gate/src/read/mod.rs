@@ -7,6 +7,7 @@ pub mod aihub;
 mod coreml;
 mod csv;
 mod hdr;
+mod input;
 pub mod latencies;
 mod litert;
 pub mod ort_profile;
@@ -17,64 +18,16 @@ mod qnn_csv;
 mod trtexec;
 mod winml;
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 
 use crate::run::Run;
 
 pub use hdr::HdrUnit;
-use latencies::LatenciesError;
-use ort_profile::ProfileError;
+pub use input::ReadError;
+use input::{bytes, malformed, text};
 
 /// Bytes at the beginning by which a file is recognised.
 const HEAD: u64 = 4_096;
-/// Largest document that is read whole.
-const MOST_BYTES: u64 = 16 << 20;
-/// Longest line of a text of lines.
-const MOST_LINE_BYTES: u64 = 1 << 20;
-/// Longest run time: an hour, in microseconds.
-pub(crate) const MOST_US: f64 = 3.6e9;
-
-/// A file that cannot be read, with its place and the way out.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The file system's.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// ONNX Runtime's profile.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// Plain latencies.
-    #[error(transparent)]
-    Latencies(#[from] LatenciesError),
-    /// Something of a known kind that does not hold together.
-    #[error("{kind}: {what}; expected {expected}")]
-    Malformed {
-        /// Kind of the file.
-        kind: &'static str,
-        /// The place and what is there.
-        what: String,
-        /// What should be there, or the way out.
-        expected: &'static str,
-    },
-    /// A document of more than 16 MiB.
-    #[error("expected ONNX Runtime's profile, QNN's CSV, a log, or a document of at most 16 MiB")]
-    TooLarge,
-    /// Nothing that is known.
-    #[error(
-        "the file is of no known kind: expected ONNX Runtime's profile, QNN's CSV, AI Hub's result, perf.yaml, latencies \
-         (JSON array, CSV, HDR log), the output of benchmark_model, coreml_compute_plan.py, trtexec or winml perf, or a \
-         document epwatch.run/1"
-    )]
-    Unknown,
-}
-
-fn malformed(kind: &'static str, what: impl Into<String>, expected: &'static str) -> ReadError {
-    ReadError::Malformed {
-        kind,
-        what: what.into(),
-        expected,
-    }
-}
 
 /// What the command line says about files that do not say it themselves.
 #[derive(Debug, Clone, Copy, Default)]
@@ -93,7 +46,7 @@ pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, Read
     let kind = kind_of(&head).ok_or(ReadError::Unknown)?;
     let input = BufReader::with_capacity(1 << 16, head.as_slice().chain(input));
     let run = match kind {
-        Kind::OrtProfile => ort_profile::ort_profile(input)?,
+        Kind::OrtProfile => ort_profile::ort_profile(input).map_err(content)?,
         Kind::QnnCsv => qnn_csv::read(input)?,
         Kind::HdrLog => hdr::read(input, options.hdr_unit)?,
         Kind::Litert => litert::read(input)?,
@@ -102,9 +55,13 @@ pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, Read
         Kind::AihubResult => aihub::job_result(&bytes(input)?)?,
         Kind::Trtexec => trtexec::read(&text(input)?)?,
         Kind::Json => document(&text(input)?)?,
-        Kind::Csv | Kind::Array => latencies::run(&text(input)?)?,
+        Kind::Csv | Kind::Array => latencies::run(&text(input)?).map_err(content)?,
     };
     Ok(vec![run])
+}
+
+fn content(error: impl std::fmt::Display) -> ReadError {
+    ReadError::Content(error.to_string())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,72 +146,13 @@ fn document(text: &str) -> Result<Run, ReadError> {
     {
         return own::read(value);
     }
-    Ok(latencies::run(text)?)
-}
-
-fn bytes(input: impl Read) -> Result<Vec<u8>, ReadError> {
-    let mut bytes = Vec::new();
-    input.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MOST_BYTES {
-        true => Err(ReadError::TooLarge),
-        false => Ok(bytes),
-    }
-}
-
-fn text(input: impl Read) -> Result<String, ReadError> {
-    let bytes = bytes(input)?;
-    String::from_utf8(bytes).map_err(|error| {
-        malformed(
-            "text",
-            format!("byte {}", error.utf8_error().valid_up_to()),
-            "UTF-8",
-        )
-    })
-}
-
-/// Calls `each` with the lines of a text, numbered from 1. A line that is too long is an error, and so is a text that is
-/// not UTF-8.
-fn lines(
-    kind: &'static str,
-    mut input: impl BufRead,
-    mut each: impl FnMut(usize, &str) -> Result<(), ReadError>,
-) -> Result<(), ReadError> {
-    let mut line = Vec::new();
-    for at in 1.. {
-        line.clear();
-        let read = input
-            .by_ref()
-            .take(MOST_LINE_BYTES)
-            .read_until(b'\n', &mut line)?;
-        if read == 0 {
-            break;
-        }
-        if line.last() != Some(&b'\n') && line.len() as u64 == MOST_LINE_BYTES {
-            return Err(malformed(
-                kind,
-                format!("line {at} is longer than 1 MiB"),
-                "lines of text",
-            ));
-        }
-        let text = std::str::from_utf8(&line)
-            .map_err(|_| malformed(kind, format!("line {at} is no text"), "UTF-8"))?;
-        each(at, text.trim_end_matches(['\n', '\r']))?;
-    }
-    Ok(())
-}
-
-/// A run time in microseconds; `None` outside 1 us to an hour.
-fn micros(us: f64) -> Option<u64> {
-    #[expect(clippy::cast_possible_truncation, reason = "from 1 to an hour")]
-    #[expect(clippy::cast_sign_loss, reason = "from 1 to an hour")]
-    match us.round() {
-        us @ 1.0..=MOST_US => Some(us as u64),
-        _ => None,
-    }
+    latencies::run(text).map_err(content)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     pub(super) fn only(text: &str) -> Run {

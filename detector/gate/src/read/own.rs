@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ReadError, malformed, micros};
+use super::input::{ReadError, malformed, micros};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunTarget},

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, io::BufRead};
 
-use super::{ReadError, lines, malformed, micros};
+use super::input::{ReadError, lines, malformed, micros};
 use crate::{
     layers::Layers,
     mistakes::Mistake,

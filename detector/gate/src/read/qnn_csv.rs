@@ -6,7 +6,11 @@ use std::{
     io::BufRead,
 };
 
-use super::{ReadError, csv::cells, lines, malformed, micros, ort_profile::plain_name};
+use super::{
+    csv::cells,
+    input::{ReadError, lines, malformed, micros},
+    ort_profile::plain_name,
+};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunNode, Unit},

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{ReadError, malformed, micros};
+use super::input::{ReadError, malformed, micros};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunNode, Unit},

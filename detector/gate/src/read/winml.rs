@@ -1,11 +1,11 @@
-//! The JSON of `winml perf -f json`: https://github.com/microsoft/winml-cli, docs/concepts/perf-and-monitoring.md.
+//! The JSON of `winml perf -f json`, as <https://github.com/microsoft/winml-cli> documents it.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ReadError, malformed, micros};
+use super::input::{ReadError, malformed, micros};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunTarget},
