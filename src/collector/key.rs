@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use epwatch_collector::config::NewKey;
+use epwatch_collector::config::{KeyKind, NewKey};
 use serde::Serialize;
 
-use crate::output;
+use crate::output::{self, WrongUse};
 
 /// Makes an app key and its entry for the collector's config.
 ///
@@ -21,20 +21,37 @@ pub(crate) struct Args {
     /// reports, so never ship such a key.
     #[arg(long, conflicts_with = "app")]
     all_apps: bool,
-    /// The one environment that the key is for.
-    #[arg(long, default_value = "*")]
-    environment: String,
+    /// Who holds the key.
+    #[arg(long)]
+    kind: Option<Kind>,
+    /// The one environment that the key is for, such as production; '*' is any.
+    #[arg(long, value_name = "NAME")]
+    environment: Option<String>,
     /// Name of the key in the collector's config.
     #[arg(long, default_value = "")]
     name: String,
-    /// For a release pipeline instead of an app: it may also store manifests and certified
-    /// placements. Never ship such a key.
-    #[arg(long)]
-    pipeline: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
 }
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    /// Everyone: it ships in an app. Its devices are weighed by networks and days.
+    App,
+    /// Your own machines, such as robots or a lab. Their devices are trusted as they are.
+    Own,
+    /// A release pipeline. It stores manifests and certified placements, and uploads nothing.
+    Pipeline,
+}
+
+const KINDS: &str = "the key needs --kind:\n  \
+    --kind app       it ships in an app, so it is public: it uploads, and its devices are weighed\n  \
+    --kind own       only machines of yours have it, such as robots or a lab: their devices are trusted\n  \
+    --kind pipeline  a release pipeline has it: it stores manifests and certified placements, no reports";
+
+const ENVIRONMENT: &str = "the key needs --environment, the one that its reports may name, such as \
+    `--environment production`; '*' is any, for a lab";
 
 #[derive(Debug, Serialize)]
 struct KeyDocument<'a> {
@@ -43,18 +60,32 @@ struct KeyDocument<'a> {
     name: &'a str,
     app: &'a str,
     environment: &'a str,
-    upload_only: bool,
+    kind: &'static str,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let kind = match args.kind.ok_or_else(|| wrong(KINDS))? {
+        Kind::App if args.all_apps => {
+            return Err(wrong(
+                "a key of --kind app is public, so it takes --app; --all-apps is for own and pipeline",
+            ));
+        }
+        Kind::App => KeyKind::App,
+        Kind::Own => KeyKind::Own,
+        Kind::Pipeline => KeyKind::Pipeline,
+    };
+    let environment = args
+        .environment
+        .as_deref()
+        .ok_or_else(|| wrong(ENVIRONMENT))?;
     let made = NewKey::random()?;
     let document = KeyDocument {
         key: &made.secret,
         sha256: &made.sha256,
         name: &args.name,
         app: args.app.as_deref().unwrap_or("*"),
-        environment: &args.environment,
-        upload_only: !args.pipeline,
+        environment,
+        kind: kind.label(),
     };
     if args.json {
         output::json(&document)?;
@@ -69,12 +100,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ("sha256", document.sha256),
         ("app", document.app),
         ("environment", document.environment),
+        ("kind", document.kind),
     ];
     for (field, value) in entry {
         // JSON's strings are TOML's.
         let value = serde_json::to_string(value)?;
         output::line(format_args!("{field} = {value}"))?;
     }
-    output::line(format_args!("upload_only = {}", document.upload_only))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn wrong(text: &str) -> anyhow::Error {
+    WrongUse(text.to_owned()).into()
 }

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_collector::config::AppKeyConfig;
+use epwatch_collector::config::{AppKeyConfig, KeyKind};
 use epwatch_detector::DetectorConfig;
 use epwatch_engines::Engine;
 use epwatch_fleet::{Chipset, ChipsetShare, Fleet, Live, Placements, Rollout, Scenario};
@@ -278,6 +278,8 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.keys = vec![AppKeyConfig {
         sha256: app_key.sha256(),
         app: APP.to_owned(),
+        // All installations of the fleet are new, and nobody else has the key.
+        kind: KeyKind::Own,
         ..AppKeyConfig::default()
     }];
     config.collector.wal.dir = dir.join("wal");
@@ -288,8 +290,6 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.batch.period = Period(Duration::from_millis(200));
     config.collector.rollup.bucket = Period(Duration::from_secs(1));
     config.collector.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));
-    // All installations of the fleet are new.
-    config.collector.new_installations.at_least = 0;
     config.detector = DetectorConfig {
         stdout: false,
         ..DetectorConfig::for_demo()

@@ -37,7 +37,7 @@ pub(super) struct CertifyArgs {
     /// The model's version, as the app gives it to the SDK.
     #[arg(long, value_name = "VERSION", requires = "certify")]
     model_version: Option<String>,
-    /// Key of a release pipeline, as `epwatch collector key --pipeline` makes it.
+    /// Key of a release pipeline, as `epwatch collector key --kind pipeline` makes it.
     #[arg(
         long,
         value_name = "KEY",
@@ -199,7 +199,7 @@ impl<'a> Collector<'a> {
     fn refused(&self, what: &str, status: &Status) -> anyhow::Error {
         let hint = match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => {
-                "; EPWATCH_CERTIFY_KEY needs a key of `epwatch collector key --pipeline`"
+                "; EPWATCH_CERTIFY_KEY needs a key of `epwatch collector key --kind pipeline`"
             }
             _ => "",
         };

@@ -17,11 +17,11 @@ const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models
 /// Makes a key; appends its entry to the keys.
 fn new_key(words: &str, keys: &mut String) -> String {
     let made = json(&mut epwatch(&format!(
-        "collector key --app com.example.camera {words}"
+        "collector key --app com.example.camera --environment production {words}"
     )));
     keys.push_str(&format!(
-        "[[keys]]\nsha256 = {}\napp = {}\nupload_only = {}\n",
-        made["sha256"], made["app"], made["upload_only"]
+        "[[keys]]\nsha256 = {}\napp = {}\nkind = {}\n",
+        made["sha256"], made["app"], made["kind"]
     ));
     made["key"].as_str().unwrap().to_owned()
 }
@@ -39,8 +39,8 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut keys = String::new();
     let (pipeline, app) = (
-        new_key("--pipeline", &mut keys),
-        new_key("--name app", &mut keys),
+        new_key("--kind pipeline", &mut keys),
+        new_key("--kind app --name app", &mut keys),
     );
     let keys_file = dir.path().join("keys.toml");
     std::fs::write(&keys_file, keys).unwrap();
@@ -65,7 +65,7 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
     check_fails(
         &mut gate("e_mixed.qu8", &app, "--model-version 3"),
         3,
-        "epwatch collector key --pipeline",
+        "epwatch collector key --kind pipeline",
     );
     check_fails(
         &mut gate("e_mixed.q8head32", &pipeline, "--model-version 3"),

@@ -75,9 +75,11 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
         command.current_dir(&dir);
         command
     };
-    let key = json(&mut run(&format!("collector key --app {APP}")));
+    let key = json(&mut run(&format!(
+        "collector key --app {APP} --kind app --environment *"
+    )));
     let secret = key["key"].as_str().unwrap().to_owned();
-    assert_eq!(key["upload_only"], true);
+    assert_eq!(key["kind"], "app");
     let mut config = store.collector_config("wal");
     config.refresh = Period(std::time::Duration::from_millis(50));
     config.keys = vec![AppKeyConfig {

@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use epwatch_collector::{Collector, config::AppKeyConfig};
+use epwatch_collector::{
+    Collector,
+    config::{AppKeyConfig, KeyKind},
+};
 use epwatch_detector::{Detector, DetectorConfig, notify::Notifier};
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, Placements, RecordedModel, Rollout, Scenario,
@@ -71,16 +74,19 @@ impl WatchedFleet {
     ) -> Self {
         let store = Store::start().await;
         let mut config = store.collector_config("wal");
-        let key = |sha256: &str, upload_only| AppKeyConfig {
+        let key = |sha256: &str, kind| AppKeyConfig {
             sha256: sha256.to_owned(),
             app: APP.to_owned(),
             environment: "production".to_owned(),
-            upload_only,
+            kind,
             ..AppKeyConfig::default()
         };
         // The ledger is read every six of these.
         config.refresh = Period(Duration::from_millis(500));
-        config.keys = vec![key(APP_KEY_SHA256, true), key(PIPELINE_KEY_SHA256, false)];
+        config.keys = vec![
+            key(APP_KEY_SHA256, KeyKind::Own),
+            key(PIPELINE_KEY_SHA256, KeyKind::Pipeline),
+        ];
         let collector = Collector::start(config, store.client(), CancellationToken::new())
             .await
             .unwrap();

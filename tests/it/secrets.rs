@@ -98,7 +98,9 @@ fn an_upload() -> v1::UploadRequest {
 
 /// Makes a key, and returns it with its entry for a keys file.
 fn new_key() -> (String, String) {
-    let made = json(&mut epwatch(&format!("collector key --app {APP}")));
+    let made = json(&mut epwatch(&format!(
+        "collector key --app {APP} --kind app --environment production"
+    )));
     let entry = format!("[[keys]]\nsha256 = {}\napp = \"{APP}\"\n", made["sha256"]);
     (made["key"].as_str().unwrap().to_owned(), entry)
 }
@@ -107,14 +109,22 @@ fn new_key() -> (String, String) {
 #[test]
 fn a_key_for_every_app_is_made_only_when_asked_for() {
     let key = |words: &str| epwatch(&format!("collector key {words}"));
+    let end = "--environment production";
     for words in ["", "--app com.example.camera --all-apps"] {
-        check_fails(&mut key(words), 2, "--app");
+        check_fails(&mut key(&format!("{words} --kind own {end}")), 2, "--app");
     }
-    let out = check_succeeds(&mut key("--all-apps"));
+    // What ships is never valid for every app.
+    check_fails(&mut key(&format!("--all-apps --kind app {end}")), 2, "own");
+    let out = check_succeeds(&mut key(&format!("--all-apps --kind own {end}")));
     assert!(out.contains("app = \"*\"\n"), "{out}");
-    assert!(out.contains("upload_only = true"), "{out}");
-    let out = check_succeeds(&mut key("--app com.example.camera --pipeline"));
-    assert!(out.contains("upload_only = false"), "{out}");
+    assert!(out.contains("kind = \"own\"\n"), "{out}");
+    let app = "--app com.example.camera";
+    // The choice is explained, never asked for.
+    check_fails(&mut key(&format!("{app} {end}")), 2, "ships in an app");
+    check_fails(&mut key(&format!("{app} --kind app")), 2, "--environment");
+    let out = check_succeeds(&mut key(&format!("{app} --kind pipeline {end}")));
+    assert!(out.contains("kind = \"pipeline\"\n"), "{out}");
+    assert!(out.contains("environment = \"production\"\n"), "{out}");
 }
 
 /// Replaces a file at once, as an operator's tools do.

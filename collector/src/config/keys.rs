@@ -22,6 +22,31 @@ const PREFIX: &str = "epw_";
 /// SHA-256 of a key.
 pub(crate) type KeyHash = [u8; 32];
 
+/// Who holds a key, which says what its reports are worth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyKind {
+    /// It ships in an app, so it is public: it uploads and deletes, and its devices are weighed.
+    #[default]
+    App,
+    /// Machines of one's own have it, such as robots or a lab: it uploads and deletes, and its devices are trusted.
+    Own,
+    /// A release pipeline has it: it stores manifests and certified placements, and uploads nothing.
+    Pipeline,
+}
+
+impl KeyKind {
+    /// The name in configs.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::Own => "own",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
 /// One app key and what it proves. Exactly one of `sha256` and `secret_file` names the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,9 +63,8 @@ pub struct AppKeyConfig {
     pub app: String,
     /// The one environment whose reports the key admits, or `*`.
     pub environment: String,
-    /// False only for a key that no app carries, such as a release pipeline's: it also stores manifests and certifies
-    /// placements. Other keys upload and delete.
-    pub upload_only: bool,
+    /// Who holds the key.
+    pub kind: KeyKind,
     /// True refuses the key, with an error that says so.
     pub revoked: bool,
 }
@@ -53,7 +77,7 @@ impl Default for AppKeyConfig {
             secret_file: None,
             app: String::new(),
             environment: "*".to_owned(),
-            upload_only: true,
+            kind: KeyKind::App,
             revoked: false,
         }
     }
@@ -287,10 +311,10 @@ mod tests {
 
     /// An omitted field never gives a key that ships in an app more than that app's reports.
     #[test]
-    fn an_entry_must_name_its_app_and_only_uploads_by_default() {
+    fn an_entry_must_name_its_app_and_is_public_by_default() {
         let digits = "0123456789abcdef".repeat(4);
         let entry: AppKeyConfig = toml::from_str(&format!("sha256 = \"{digits}\"")).unwrap();
-        assert!(entry.upload_only);
+        assert_eq!(entry.kind, KeyKind::App);
         let mut problems = Problems::default();
         check_entries("keys", &[entry], &mut problems);
         let keys: Vec<&str> = problems.0.iter().map(|p| p.key.as_str()).collect();

@@ -37,7 +37,7 @@ pub struct BurstsConfig {
     pub deletions_per_network: u32,
 }
 
-/// Distinct names an app may have in a day; names beyond become `__other__` in rows.
+/// Distinct names an app may have in 14 days; names beyond become `__other__` in rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamesConfig {
@@ -53,7 +53,7 @@ impl NamesConfig {
     }
 }
 
-/// New installations of an app that may vote in a UTC day. Reports of further ones are stored as unproven.
+/// New installations of an app that may vote in 24 hours. Reports of further ones are stored as unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewInstallationsConfig {

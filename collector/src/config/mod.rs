@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::address_block::AddressBlock;
 pub(crate) use self::connections::ConnectionsConfig;
 pub use self::connections::TlsConfig;
-pub use self::keys::{AppKeyConfig, NewKey};
+pub use self::keys::{AppKeyConfig, KeyKind, NewKey};
 pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
 pub use self::limits::{BurstsConfig, LimitsConfig, NamesConfig, NewInstallationsConfig};
 use epwatch_server::{ByteSize, Period, Problems};

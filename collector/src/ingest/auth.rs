@@ -17,11 +17,16 @@ use subtle::ConstantTimeEq;
 use tonic::{Request, Status};
 
 use crate::admission::Network;
-use crate::config::{CollectorConfig, KeyEntry, KeyHash, hash_of, inline_keys, read_keys_file};
+use crate::config::{
+    CollectorConfig, KeyEntry, KeyHash, KeyKind, hash_of, inline_keys, read_keys_file,
+};
 use crate::ingest::refusal_warnings::RefusalWarnings;
 use crate::metrics::KeyMetrics;
 
 const ANY: &str = "*";
+const UPLOAD: &str = "Upload";
+/// Calls that need a key which no app carries.
+const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 const SCHEME: &str = "Bearer";
 
 /// Keys of the config and of `keys_file`, which a reload replaces while calls go on.
@@ -59,7 +64,8 @@ pub(crate) struct Scope {
     name: String,
     app: Option<String>,
     environment: Option<String>,
-    upload_only: bool,
+    /// `None`: no key is configured.
+    kind: Option<KeyKind>,
 }
 
 impl Scope {
@@ -101,17 +107,28 @@ impl Scope {
         self.environment.as_deref().unwrap_or(ANY)
     }
 
-    /// Refuses a key that only uploads.
+    /// True if the devices are the operator's own, and trusted as they are.
+    #[must_use]
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.kind, None | Some(KeyKind::Own))
+    }
+
+    /// Refuses a call that the key's kind does not open.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`.
-    pub(crate) fn may_certify(&self) -> Result<(), Status> {
-        if self.upload_only {
-            let text = "this app key uploads only; use one with `upload_only = false`, which no app \
-                        carries";
-            return Err(Status::permission_denied(text));
-        }
-        Ok(())
+    pub(crate) fn may_call(&self, call: &str) -> Result<(), Status> {
+        let is_certifying = CERTIFYING.contains(&call);
+        let text = match self.kind {
+            Some(KeyKind::App | KeyKind::Own) if is_certifying => {
+                "expected a key of `kind = \"pipeline\"`, which alone stores manifests and certified placements"
+            }
+            Some(KeyKind::Pipeline) if call == UPLOAD => {
+                "a key of `kind = \"pipeline\"` uploads no reports; use one of kind `app` or `own`"
+            }
+            _ => return Ok(()),
+        };
+        Err(Status::permission_denied(text))
     }
 }
 
@@ -259,7 +276,7 @@ impl KeyTable {
                     name: config.name,
                     app: restrict(config.app),
                     environment: restrict(config.environment),
-                    upload_only: config.upload_only,
+                    kind: Some(config.kind),
                 }),
                 is_revoked: config.revoked,
                 requests,
@@ -414,17 +431,29 @@ mod tests {
     }
 
     #[test]
-    fn a_key_certifies_nothing_unless_it_is_said_to() {
+    fn a_key_opens_the_calls_of_its_kind() {
         let mut config = config();
         let may = |config: &CollectorConfig| {
             let keys = AppKeys::new(config, KeyMetrics::default()).unwrap();
-            prove(&keys, Some("Bearer abc")).unwrap().may_certify()
+            prove(&keys, Some("Bearer abc")).unwrap()
         };
-        assert_eq!(
-            may(&config).unwrap_err().code(),
-            tonic::Code::PermissionDenied
-        );
-        config.keys[0].upload_only = false;
-        may(&config).unwrap();
+        for (kind, opened, is_own) in [
+            (KeyKind::App, [true, true, false, false], false),
+            (KeyKind::Own, [true, true, false, false], true),
+            (KeyKind::Pipeline, [false, true, true, true], false),
+        ] {
+            config.keys[0].kind = kind;
+            let scope = may(&config);
+            let calls = [UPLOAD, "DeleteInstallation", CERTIFYING[0], CERTIFYING[1]];
+            assert_eq!(
+                calls.map(|call| scope.may_call(call).is_ok()),
+                opened,
+                "{kind:?}"
+            );
+            assert_eq!(scope.is_own(), is_own);
+        }
+        let open = AppKeys::new(&CollectorConfig::default(), KeyMetrics::default()).unwrap();
+        let scope = prove(&open, None).unwrap();
+        assert!(scope.is_own() && scope.may_call(CERTIFYING[0]).is_ok());
     }
 }

@@ -32,8 +32,6 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// A flag and a length before each gRPC message.
 const FRAME_BYTES: usize = 5;
-/// Calls that need a key which no app carries: see [`crate::ingest::auth::Scope::may_certify`].
-const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 
 /// The body of any answer.
 pub(crate) type AnswerBody = http_body_util::Either<tonic::body::Body, Full<Bytes>>;
@@ -121,9 +119,7 @@ impl<S: CollectorService> Dispatch<S> {
     fn admit(&self, head: &mut Parts, network: Option<Network>) -> Result<(), Status> {
         let scope = self.keys.prove(&head.headers)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
-        if CERTIFYING.contains(&call) {
-            scope.may_certify()?;
-        }
+        scope.may_call(call)?;
         head.extensions.insert(Caller { scope, network });
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::config::{AppKeyConfig, NewKey, TlsConfig};
+use epwatch_collector::config::{AppKeyConfig, KeyKind, NewKey, TlsConfig};
 use epwatch_proto::v1::{self, Outcome};
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
@@ -93,9 +93,10 @@ async fn no_call_is_taken_without_a_key_that_is_valid_now() {
     let stranger = NewKey::random().unwrap();
     let mut ended = key_for(&revoked, "com.example.camera");
     ended.revoked = true;
-    let mut pipeline = key_for(&valid, "com.example.camera");
-    pipeline.upload_only = false;
-    let keys = vec![pipeline, ended];
+    let certifier = NewKey::random().unwrap();
+    let mut pipeline = key_for(&certifier, "com.example.camera");
+    pipeline.kind = KeyKind::Pipeline;
+    let keys = vec![key_for(&valid, "com.example.camera"), pipeline, ended];
     let collector = start_without_store(&dir, keys).await;
     let mut device = connect(&collector).await;
     for name in CALLS {
@@ -114,6 +115,10 @@ async fn no_call_is_taken_without_a_key_that_is_valid_now() {
             assert_eq!(answer.status, 401, "{name}: {answer:?}");
             assert_eq!(answer.json()["code"], "unauthenticated");
         }
+        let valid = match name {
+            "PutModelManifest" | "PutCertifiedPlacement" => &certifier,
+            _ => &valid,
+        };
         let outcome = call(&mut device, name, Some(&valid.secret)).await;
         let is_past_the_key = outcome
             .as_ref()
@@ -132,9 +137,8 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     let stranger = NewKey::random().unwrap();
     let mut ended = key_for(&revoked, "com.example.camera");
     ended.revoked = true;
-    let mut upload_only = key_for(&shipped, "com.example.camera");
-    upload_only.upload_only = true;
-    let collector = start_without_store(&dir, vec![ended, upload_only]).await;
+    let shipped_key = key_for(&shipped, "com.example.camera");
+    let collector = start_without_store(&dir, vec![ended, shipped_key]).await;
     let address = collector.listen();
 
     let check = async |name: &str, key: Option<&NewKey>, http: u16, grpc: &str| {
@@ -220,14 +224,20 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
     let (other, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
-    let mut pipeline = key_for(&other, "com.example.other");
-    pipeline.upload_only = false;
-    config.keys = vec![pipeline, key_for(&shipped, "com.example.camera")];
+    let certifier = NewKey::random().unwrap();
+    let mut pipeline = key_for(&certifier, "com.example.other");
+    pipeline.kind = KeyKind::Pipeline;
+    config.keys = vec![
+        key_for(&other, "com.example.other"),
+        pipeline,
+        key_for(&shipped, "com.example.camera"),
+    ];
     let collector = crate::support::start_with(&store, config).await;
     let address = collector.listen();
 
     let authorization = |key: &NewKey| format!("Bearer {}", key.secret);
     let (by_other, by_shipped) = (authorization(&other), authorization(&shipped));
+    let by_certifier = authorization(&certifier);
     let upload = request(&[report(1, 1, 1)]).encode_to_vec();
     let answer = post(address, "Upload", &[("Authorization", &by_other)], &upload);
     let response = v1::UploadResponse::decode(answer.body.as_slice()).unwrap();
@@ -239,13 +249,17 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
     let answer = post(
         address,
         "PutModelManifest",
-        &[("Authorization", &by_other)],
+        &[("Authorization", &by_certifier)],
         &manifest,
     );
     assert_eq!(answer.status, 200, "{answer:?}");
     let foreign = "SELECT count() AS n FROM model_manifests WHERE app_id != 'com.example.other'";
     assert_eq!(store.number(foreign).await, 0);
 
+    // A pipeline's key uploads nothing.
+    let auth = [("Authorization", by_certifier.as_str())];
+    let answer = post(address, "Upload", &auth, &upload);
+    assert_eq!(answer.status, 403, "{answer:?}");
     // A key that ships in an app uploads, and certifies nothing.
     let answer = post(
         address,

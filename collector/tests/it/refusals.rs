@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::Collector;
-use epwatch_collector::config::{AppKeyConfig, NewKey};
+use epwatch_collector::config::NewKey;
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::{ByteSize, Period};
 use prost::Message;
@@ -257,12 +257,8 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
 async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let (key, shipped) = (NewKey::random().unwrap(), NewKey::random().unwrap());
-    let entry = |key: &NewKey, upload_only| AppKeyConfig {
-        upload_only,
-        ..key_for(key, "*")
-    };
     let collector = crate::hostile::start(&dir, |config| {
-        config.keys = vec![entry(&key, false), entry(&shipped, true)];
+        config.keys = vec![key_for(&key, "*"), key_for(&shipped, "*")];
         config.max_request_bytes = ByteSize(1 << 20);
         config.connections.max_body_bytes = ByteSize(1 << 20);
         config.limits.reports_per_key = 1;
