@@ -61,6 +61,12 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     -- Stored and charted, but without a vote.
     is_late Bool,
     is_unproven Bool,
+    -- It came with a key of kind `own`: its devices are trusted as they are.
+    is_own Bool,
+    -- The sender's network, IPv4 /24 or IPv6 /48, and /16 or /32: hashes with the key of `network_key`, so no
+    -- address follows from them. 0: not known. No view for readers has them.
+    network UInt32,
+    network_wide UInt32,
 
     app_id LowCardinality(String),
     environment LowCardinality(String),
@@ -280,4 +286,12 @@ CREATE TABLE IF NOT EXISTS raw_retention ${on_cluster} (
     whole_since DateTime('UTC')
 ) ENGINE = ${replicated}MergeTree
 ORDER BY changed_at
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- The key of the networks' hashes, made once: the first row counts. Readers may not read it.
+CREATE TABLE IF NOT EXISTS network_key ${on_cluster} (
+    created_at DateTime64(6, 'UTC'),
+    key String
+) ENGINE = ${replicated}MergeTree
+ORDER BY (created_at, key)
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;

@@ -26,7 +26,7 @@ SELECT collector_id, wal_offset FROM open_surplus_copies_v1;
 
 -- Every report, once.
 CREATE OR REPLACE VIEW counted_reports_v1 ${on_cluster} AS
-SELECT * FROM reports
+SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
   AND installation NOT IN (SELECT installation FROM tombstones);
 
@@ -34,7 +34,7 @@ WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM su
 -- `open_surplus_copies_v1` has its copies that do not count. A reader of the same reports in several queries
 -- reads this view in each, and those copies once.
 CREATE OR REPLACE VIEW settled_reports_v1 ${on_cluster} AS
-SELECT * FROM reports
+SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)
   AND installation NOT IN (SELECT installation FROM tombstones);
 

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -459,6 +460,7 @@ fn device_server(
         warnings: Arc::default(),
         limits: ReportLimits::new(&config.limits),
         admission: services.admission.clone(),
+        says_unweighed: AtomicBool::new(true),
     };
     let (keys, tls) = (access.keys.clone(), access.tls.clone());
     let front = DeviceServer::new(config, ingest, keys, tls, parts.metrics.clone());

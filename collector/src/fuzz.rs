@@ -58,7 +58,11 @@ fn report<'a>(
     assert_eq!(facts.environment, report.app.environment);
     let mut payload = Vec::new();
     let app = (&*facts.app_id, &*facts.environment);
-    wal_record::write_header(&mut payload, clock, app, bytes.len().is_multiple_of(2));
+    let mark = wal_record::SenderMark {
+        is_unproven: bytes.len().is_multiple_of(2),
+        ..wal_record::SenderMark::default()
+    };
+    wal_record::write_header(&mut payload, clock, app, mark);
     payload.extend_from_slice(bytes);
     let rows = rows_of(payload.into());
     assert!(rows.unreadable.is_empty(), "{:?}", rows.unreadable);

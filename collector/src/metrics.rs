@@ -94,6 +94,8 @@ pub struct Metrics {
     pub(crate) rows: Family<Label, Counter>,
     cardinality_limited: Family<Label, Counter>,
     pub(crate) new_installations: Counter,
+    pub(crate) reports_weighed: Counter,
+    pub(crate) reports_unweighed: Counter,
     pub(crate) series_dropped: Counter,
     unproven_reports: [Counter; 2],
     pub(crate) installations_loaded: Gauge,
@@ -213,6 +215,14 @@ impl Metrics {
                 "Latency series with numbers that no device can measure, left out of their reports",
             ),
             new_installations: table.add("new_installations", "New installations admitted as proven"),
+            reports_weighed: table.add(
+                "weighed_reports",
+                "Reports of keys of kind app from a known network",
+            ),
+            reports_unweighed: table.add(
+                "unweighed_reports",
+                "Reports of keys of kind app from private addresses: networks do not weigh their devices",
+            ),
             unproven_reports: UNPROVEN.map(reason),
             installations_loaded: table.add(
                 "known_installations_loaded",

@@ -62,6 +62,8 @@ fn recorded(record: &Record) -> Option<RecordedReport> {
         environment: parsed.environment.to_owned(),
         report: Bytes::copy_from_slice(parsed.report),
         sent: parsed.sent,
-        is_unproven: Some(parsed.is_unproven),
+        is_unproven: Some(parsed.mark.is_unproven),
+        is_own: Some(parsed.mark.is_own),
+        network: (parsed.mark.network[0] != 0).then_some(parsed.mark.network),
     })
 }

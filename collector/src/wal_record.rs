@@ -3,17 +3,32 @@
 //!
 //! | at | size | field |
 //! |---|---|---|
-//! | 0 | 1 | version, 1 |
-//! | 1 | 1 | bit 0: wall clock present, bit 1: uptime present, bit 2: the installation is unproven |
+//! | 0 | 1 | version, 2 |
+//! | 1 | 1 | bit 0: wall clock present, bit 1: uptime present, bit 2: the installation is unproven, bit 3: the key is `own` |
 //! | 2 | 8 | device wall clock at sending, milliseconds since 1970, little endian |
 //! | 10 | 8 | device uptime at sending, milliseconds, little endian |
 //! | 18 | 3 | lengths of boot id, app id, environment |
-//! | 21 | | boot id, app id, environment, report |
+//! | 21 | 8 | hash of the sender's network, narrow and wide, little endian; 0 is unknown |
+//! | 29 | | boot id, app id, environment, report |
+//!
+//! Version 1 is the same without bit 3 and without networks.
 
 use epwatch_proto::SendClock;
 
-const VERSION: u8 = 1;
-const FIXED_BYTES: usize = 21;
+const VERSION: u8 = 2;
+const FIXED_BYTES: usize = 29;
+const FIXED_BYTES_V1: usize = 21;
+
+/// What the collector decided about the sender of a report, once, at ingest: see [`crate::admission`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SenderMark {
+    /// New beyond the room of its app or network.
+    pub(crate) is_unproven: bool,
+    /// It came with a key of kind `own`.
+    pub(crate) is_own: bool,
+    /// Hashes of its network at both widths; 0 is unknown.
+    pub(crate) network: [u32; 2],
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ReportRecord<'a> {
@@ -23,8 +38,7 @@ pub(crate) struct ReportRecord<'a> {
     pub(crate) app_id: &'a str,
     /// As the app key proved.
     pub(crate) environment: &'a str,
-    /// Decided once, at ingest: see [`crate::admission`].
-    pub(crate) is_unproven: bool,
+    pub(crate) mark: SenderMark,
     /// The report, encoded, as it came in.
     pub(crate) report: &'a [u8],
 }
@@ -43,7 +57,7 @@ pub(crate) fn write_header(
     out: &mut Vec<u8>,
     sent: &SendClock,
     (app_id, environment): (&str, &str),
-    is_unproven: bool,
+    mark: SenderMark,
 ) {
     let texts = [sent.boot_id.as_str(), app_id, environment];
     let (wall, uptime) = (sent.wall_unix_ms, sent.uptime_ms);
@@ -51,11 +65,15 @@ pub(crate) fn write_header(
     out.push(VERSION);
     let has_wall = u8::from(wall.is_some());
     let has_uptime = u8::from(uptime.is_some()) << 1;
-    out.push(has_wall | has_uptime | (u8::from(is_unproven) << 2));
+    let has_mark = u8::from(mark.is_unproven) << 2 | u8::from(mark.is_own) << 3;
+    out.push(has_wall | has_uptime | has_mark);
     out.extend(wall.unwrap_or(0).to_le_bytes());
     out.extend(uptime.unwrap_or(0).to_le_bytes());
     for text in texts {
         out.push(u8::try_from(text.len()).expect("bounded by the contract"));
+    }
+    for network in mark.network {
+        out.extend(network.to_le_bytes());
     }
     for text in texts {
         out.extend_from_slice(text.as_bytes());
@@ -72,10 +90,12 @@ impl<'a> ReportRecord<'a> {
             version,
             len: payload.len(),
         };
-        if version != VERSION {
-            return Err(error);
-        }
-        let (fixed, mut rest) = payload.split_at_checked(FIXED_BYTES).ok_or(error)?;
+        let fixed_bytes = match version {
+            1 => FIXED_BYTES_V1,
+            VERSION => FIXED_BYTES,
+            _ => return Err(error),
+        };
+        let (fixed, mut rest) = payload.split_at_checked(fixed_bytes).ok_or(error)?;
         let mut text = |len: u8| {
             let (text, after) = rest.split_at_checked(usize::from(len)).ok_or(error)?;
             rest = after;
@@ -89,11 +109,22 @@ impl<'a> ReportRecord<'a> {
             uptime_ms: (fixed[1] & 2 != 0).then_some(uptime),
             boot_id: boot_id.to_owned(),
         };
+        let network = |at: usize| {
+            let bytes = fixed
+                .get(at..at + 4)
+                .and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u32::from_le_bytes)
+        };
+        let mark = SenderMark {
+            is_unproven: fixed[1] & 4 != 0,
+            is_own: version > 1 && fixed[1] & 8 != 0,
+            network: [network(21), network(25)],
+        };
         Ok(Self {
             sent,
             app_id,
             environment,
-            is_unproven: fixed[1] & 4 != 0,
+            mark,
             report: rest,
         })
     }
@@ -113,20 +144,30 @@ mod tests {
             app_id in "[a-zé.]{1,60}",
             environment in "[a-z]{1,32}",
             is_unproven: bool,
+            is_own: bool,
+            network: [u32; 2],
             report in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             let sent = SendClock { wall_unix_ms, uptime_ms, boot_id };
             let mut payload = Vec::new();
-            write_header(&mut payload, &sent, (&app_id, &environment), is_unproven);
+            let mark = SenderMark { is_unproven, is_own, network };
+            write_header(&mut payload, &sent, (&app_id, &environment), mark);
             payload.extend_from_slice(&report);
             let record = ReportRecord {
                 sent,
                 app_id: &app_id,
                 environment: &environment,
-                is_unproven,
+                mark,
                 report: &report,
             };
-            prop_assert_eq!(ReportRecord::parse(&payload), Ok(record));
+            prop_assert_eq!(ReportRecord::parse(&payload), Ok(record.clone()));
+            // A record of the version before has no networks.
+            let mut before = payload.clone();
+            before[0] = 1;
+            before[1] &= 0b111;
+            before.drain(FIXED_BYTES_V1..FIXED_BYTES);
+            let mark = SenderMark { is_unproven, ..SenderMark::default() };
+            prop_assert_eq!(ReportRecord::parse(&before), Ok(ReportRecord { mark, ..record }));
         }
 
         #[test]

@@ -29,6 +29,9 @@ pub struct RecordedReport {
     pub report: Bytes,
     pub sent: SendClock,
     pub is_unproven: Option<bool>,
+    pub is_own: Option<bool>,
+    /// At both widths.
+    pub network: Option<[u32; 2]>,
 }
 
 impl RecordedReport {
@@ -186,6 +189,8 @@ impl TryFrom<v1::RecordedReport> for RecordedReport {
             report: r.report,
             sent: SendClock::try_from(sent).inside("sent")?,
             is_unproven: r.is_unproven,
+            is_own: r.is_own,
+            network: (r.network != 0).then_some([r.network, r.network_wide]),
         })
     }
 }
@@ -201,6 +206,9 @@ impl From<&RecordedReport> for v1::RecordedReport {
             sent_uptime_ms: r.sent.uptime_ms,
             sent_boot_id: r.sent.boot_id.clone(),
             is_unproven: r.is_unproven,
+            is_own: r.is_own,
+            network: r.network.map_or(0, |[narrow, _]| narrow),
+            network_wide: r.network.map_or(0, |[_, wide]| wide),
         }
     }
 }

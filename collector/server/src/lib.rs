@@ -23,7 +23,8 @@ pub use crate::few_clients::serve_few_clients;
 pub use crate::files::{private_dir, replace_file, replace_readable_file, warn_of_readers};
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::new_installations::{
-    AppAdmission, LEAST_LIMIT, TIMES_USUAL, new_installation_limit, usual_new_installations,
+    AppAdmission, LEAST_LIMIT, LastDay, TIMES_USUAL, new_installation_limit,
+    usual_new_installations,
 };
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};

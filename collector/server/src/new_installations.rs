@@ -1,7 +1,8 @@
-//! Admission of new installations of an app to the vote: the one rule behind the mark `is_unproven`.
+//! The room for new installations of an app that vote: the one rule behind the mark `is_unproven`.
 //!
-//! The collector applies it at ingest, the detector over recorded reports without the mark. Pure: counts and days in,
-//! a decision out; no clock, no store.
+//! The collector applies it at ingest, the detector over recorded reports without the mark. Pure: counts and times in,
+//! a decision out; no clock, no store. The room is one of the last 24 hours, so no midnight gives it twice. It is learnt
+//! from admitted installations alone: refused ones make no room for others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -16,6 +17,58 @@ pub const TIMES_USUAL: u32 = 3;
 const USUAL_DAYS: u16 = 14;
 
 const DAY_MS: i64 = 86_400_000;
+const HOUR_MS: i64 = 3_600_000;
+const HOURS: usize = 24;
+
+/// A count over the last 24 hours, by hours since 1970.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LastDay {
+    latest: u64,
+    by_hour: [u32; HOURS],
+}
+
+impl LastDay {
+    /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest; one
+    /// more than a day before, as a clock that was set back has it, begins anew.
+    pub fn count(&mut self, hour: u64) -> u64 {
+        if hour > self.latest {
+            let gone = (hour - self.latest).min(HOURS as u64);
+            for ago in 0..gone {
+                *self.slot(hour - ago) = 0;
+            }
+            self.latest = hour;
+        } else if self.latest - hour > HOURS as u64 {
+            *self = Self {
+                latest: hour,
+                ..Self::default()
+            };
+        }
+        self.by_hour.iter().map(|n| u64::from(*n)).sum()
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, hour: u64) {
+        let _ = self.count(hour);
+        let latest = self.latest;
+        let slot = self.slot(latest);
+        *slot = slot.saturating_add(1);
+    }
+
+    /// Adds one of an hour of the past, if it is within the last day.
+    pub fn add_past(&mut self, hour: u64, now: u64) {
+        let _ = self.count(now);
+        if hour <= self.latest && self.latest - hour < HOURS as u64 {
+            let slot = self.slot(hour);
+            *slot = slot.saturating_add(1);
+        }
+    }
+
+    fn slot(&mut self, hour: u64) -> &mut u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 24")]
+        let at = (hour % HOURS as u64) as usize;
+        &mut self.by_hour[at]
+    }
+}
 
 /// Returns the usual number of new installations a day: the median over the whole days before `today`, rounded down.
 ///
@@ -52,10 +105,9 @@ pub fn new_installation_limit(usual: u64, times_usual: u32, at_least: u64) -> Op
 pub struct AppAdmission<Id> {
     /// Whether each was admitted.
     installations: HashMap<Id, bool>,
+    /// Admitted ones.
     by_day: BTreeMap<u16, u64>,
-    day: u16,
-    /// Admitted on that day.
-    taken: u64,
+    taken: LastDay,
 }
 
 impl<Id> Default for AppAdmission<Id> {
@@ -63,8 +115,7 @@ impl<Id> Default for AppAdmission<Id> {
         Self {
             installations: HashMap::new(),
             by_day: BTreeMap::new(),
-            day: 0,
-            taken: 0,
+            taken: LastDay::default(),
         }
     }
 }
@@ -73,24 +124,22 @@ impl<Id: Eq + Hash> AppAdmission<Id> {
     /// Returns whether a report does not vote. A decision of the collector holds.
     pub fn is_unproven(&mut self, id: Id, received_ms: i64, decided: Option<bool>) -> bool {
         let day = u16::try_from(received_ms.div_euclid(DAY_MS).max(0)).unwrap_or(u16::MAX);
-        if day != self.day {
-            (self.day, self.taken) = (day, 0);
-        }
-        let is_admitted = self.installations.entry(id).or_insert_with(|| {
-            *self.by_day.entry(day).or_default() += 1;
-            false
-        });
+        let hour = u64::try_from(received_ms.div_euclid(HOUR_MS)).unwrap_or(0);
+        let is_admitted = self.installations.entry(id).or_insert(false);
         if *is_admitted {
             return decided.unwrap_or(false);
         }
         let is_unproven = decided.unwrap_or_else(|| {
-            let is_first_day = self.by_day.keys().next() == Some(&day);
+            let is_first_day = self.by_day.keys().next().is_none_or(|first| *first == day);
             let usual = usual_new_installations(&self.by_day, day);
             let limit = new_installation_limit(usual, TIMES_USUAL, LEAST_LIMIT);
-            !is_first_day && limit.is_some_and(|limit| self.taken >= limit)
+            !is_first_day && limit.is_some_and(|limit| self.taken.count(hour) >= limit)
         });
         *is_admitted = !is_unproven;
-        self.taken += u64::from(!is_unproven);
+        if !is_unproven {
+            self.taken.add(hour);
+            *self.by_day.entry(day).or_default() += 1;
+        }
         is_unproven
     }
 }
@@ -142,8 +191,32 @@ mod tests {
         let beyond: Vec<u64> = (2_000..5_000).collect();
         assert_eq!(unproven(&mut admission, 8, flood.clone(), None), beyond);
         assert_eq!(unproven(&mut admission, 8, 0..5_000, None), beyond);
-        // The median of 500 and 4,500, three times: all that are left.
+        // The median of 500 and the 1,500 that were admitted, three times: all that are left.
         assert_eq!(unproven(&mut admission, 9, flood, None), [0; 0]);
+    }
+
+    /// Before and after midnight there is one room, and it comes back hour by hour.
+    #[test]
+    fn the_last_day_has_no_midnight() {
+        let mut last = LastDay::default();
+        let midnight = 20_000 * 24;
+        for hour in [midnight - 1, midnight - 1, midnight, midnight + 2] {
+            last.add(hour);
+        }
+        assert_eq!(last.count(midnight + 2), 4);
+        assert_eq!(last.count(midnight + 22), 4);
+        assert_eq!(last.count(midnight + 23), 2);
+        assert_eq!(last.count(midnight + 25), 1);
+        // A call from before gets here after one from later.
+        last.add(midnight + 24);
+        assert_eq!(last.count(midnight + 25), 2);
+        last.add_past(midnight + 10, midnight + 25);
+        last.add_past(midnight - 10, midnight + 25);
+        assert_eq!(last.count(midnight + 25), 3);
+        assert_eq!(last.count(midnight + 500), 0);
+        // A clock that was set back.
+        last.add(midnight + 500);
+        assert_eq!(last.count(midnight), 0);
     }
 
     #[test]

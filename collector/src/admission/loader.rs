@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use clickhouse::Row;
 use epwatch_proto::{ReportKey, hex};
+use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::daily_quota::{AppName, History};
-use super::{Admission, DAY_US, KnownInstallation, day_of};
+use super::network::NetworkKey;
+use super::room::History;
+use super::{Admission, DAY_US, HOUR_US, KnownInstallation, day_of};
 use crate::joined::joined;
 use crate::parts::Parts;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
@@ -41,8 +44,15 @@ pub(crate) struct Loader {
     pub(crate) checkpoint: WalOffset,
 }
 
-/// New installations of an app, environment and day.
-type NewOnDay = (String, String, u16, u64);
+/// Admitted installations of an app by the day of their first report.
+type NewOnDay = (String, u16, u64);
+
+/// The key of networks' hashes, with the time of its making in microseconds.
+#[derive(Row, Serialize)]
+struct NetworkKeyRow {
+    created_at: i64,
+    key: String,
+}
 
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
@@ -50,6 +60,8 @@ enum LoadError {
     Store(#[from] SinkError),
     #[error("failed to read known installations of the WAL")]
     Wal(#[from] WalError),
+    #[error("failed to make the key of networks' hashes")]
+    Random(#[from] std::io::Error),
 }
 
 /// Loads everything, then what is new every `refresh`, until `stop` is cancelled. Sends to `first_try` once the first
@@ -59,9 +71,6 @@ pub(crate) async fn keep_loading(
     first_try: oneshot::Sender<()>,
     stop: CancellationToken,
 ) {
-    if !loader.admission.is_on {
-        return;
-    }
     tokio::select! {
         () = loader.load_forever(first_try) => {}
         () = stop.cancelled() => {}
@@ -110,6 +119,16 @@ impl Loader {
     async fn load(&self, last: Option<Loaded>) -> Result<Loaded, LoadError> {
         let now_us = self.parts.clock.now_us();
         let today = day_of(now_us);
+        if self.admission.network_key.get().is_none() {
+            let key = self.network_key().await?;
+            let _ = self.admission.network_key.set(key);
+        }
+        if !self.admission.is_on {
+            return Ok(Loaded {
+                until_us: now_us,
+                day: today,
+            });
+        }
         // Taken before the store is read: a report stored in between is found in the store or in the WAL.
         let stored = WalOffset(self.parts.metrics.progress.checkpoint.load(Relaxed));
         let since_us = last.map_or(0, |last| last.until_us.saturating_sub(LATE_US));
@@ -120,10 +139,10 @@ impl Loader {
         for app in &apps {
             let sql = self.installations_sql(app, since_us);
             let known = self.parts.sink.fetch("reports", &sql).await?;
-            self.admission.add_known(app, &known, today);
+            self.admission.add_known(app, &known, now_us);
         }
         if last.is_none() {
-            self.load_wal(stored.max(self.checkpoint), today).await?;
+            self.load_wal(stored.max(self.checkpoint), now_us).await?;
         }
         Ok(Loaded {
             until_us: now_us,
@@ -131,64 +150,80 @@ impl Loader {
         })
     }
 
+    /// Returns the store's key of networks' hashes. The first that any collector made counts.
+    async fn network_key(&self) -> Result<NetworkKey, LoadError> {
+        let sink = &self.parts.sink;
+        let sql = "SELECT key FROM network_key ORDER BY created_at, key LIMIT 1";
+        for is_last in [false, true] {
+            let found = sink.first::<String>("network_key", sql).await?;
+            if let Some(key) = found.as_deref().and_then(NetworkKey::from_hex) {
+                return Ok(key);
+            }
+            if !is_last {
+                let row = NetworkKeyRow {
+                    created_at: i64::try_from(self.parts.clock.now_us()).unwrap_or(i64::MAX),
+                    key: NetworkKey::random()?.to_hex(),
+                };
+                sink.insert::<NetworkKeyRow>("network_key", &[row], None)
+                    .await?;
+            }
+        }
+        // Without a key that can be read networks stay unknown, as they are without a proxy's header.
+        Ok(NetworkKey::random()?)
+    }
+
     /// Sets the usual numbers; returns all apps.
-    async fn load_history(&self, today: u16) -> Result<Vec<AppName>, SinkError> {
+    async fn load_history(&self, today: u16) -> Result<Vec<String>, SinkError> {
         let sql = format!(
-            "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
-             toUInt16(first_day) AS day, count() AS n \
-             FROM (SELECT app_id, environment, installation, toDate(min(received_at)) AS first_day \
-             FROM reports GROUP BY app_id, environment, installation) \
-             GROUP BY app_id, environment, day ORDER BY n DESC LIMIT {} \
+            "SELECT toString(app_id) AS app_id, toUInt16(first_day) AS day, count() AS n \
+             FROM (SELECT app_id, installation, toDate(min(received_at)) AS first_day \
+             FROM reports WHERE NOT (is_unproven OR is_own) GROUP BY app_id, installation) \
+             GROUP BY app_id, day ORDER BY n DESC LIMIT {} \
              SETTINGS max_bytes_before_external_group_by = 1073741824",
             MAX_APPS * 32
         );
         let mut history = History::default();
-        let mut n_by_app: HashMap<AppName, u64> = HashMap::new();
+        let mut n_by_app: HashMap<String, u64> = HashMap::new();
         let rows = self.parts.sink.fetch::<NewOnDay>("reports", &sql).await?;
-        for (app_id, environment, day, n) in rows {
-            let app = (app_id, environment);
-            *n_by_app.entry(app.clone()).or_default() += n;
-            history.add(app, day, n);
+        for (app_id, day, n) in rows {
+            *n_by_app.entry(app_id.clone()).or_default() += n;
+            history.add(app_id, day, n);
         }
         self.admission.set_history(&history, today);
-        let mut apps: Vec<(u64, AppName)> = n_by_app.into_iter().map(|(app, n)| (n, app)).collect();
+        let mut apps: Vec<(u64, String)> = n_by_app.into_iter().map(|(app, n)| (n, app)).collect();
         apps.sort_unstable_by(|a, b| b.cmp(a));
         apps.truncate(MAX_APPS);
         Ok(apps.into_iter().map(|(_, app)| app).collect())
     }
 
-    async fn apps_since(&self, since_us: u64) -> Result<Vec<AppName>, SinkError> {
+    async fn apps_since(&self, since_us: u64) -> Result<Vec<String>, SinkError> {
         let sql = format!(
-            "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
-             toUInt16(0) AS day, count() AS n FROM reports WHERE {} \
-             GROUP BY app_id, environment ORDER BY n DESC LIMIT {MAX_APPS}",
+            "SELECT toString(app_id) AS app_id, toUInt16(0) AS day, count() AS n FROM reports \
+             WHERE NOT (is_unproven OR is_own) AND {} \
+             GROUP BY app_id ORDER BY n DESC LIMIT {MAX_APPS}",
             received_since(since_us)
         );
         let rows = self.parts.sink.fetch::<NewOnDay>("reports", &sql).await?;
-        let apps = rows
-            .into_iter()
-            .map(|(app, environment, ..)| (app, environment));
-        Ok(apps.collect())
+        Ok(rows.into_iter().map(|(app, ..)| app).collect())
     }
 
     /// Selects one app's proven installations, those seen last first.
-    fn installations_sql(&self, (app_id, environment): &AppName, since_us: u64) -> String {
+    fn installations_sql(&self, app_id: &str, since_us: u64) -> String {
         format!(
             "SELECT installation, toUInt16(toDate(max(received_at))) AS last_day, \
-             toUInt16(toDate(minIf(received_at, NOT is_unproven))) AS proven_day \
-             FROM reports WHERE app_id = {} AND environment = {} AND {} \
-             GROUP BY installation HAVING countIf(NOT is_unproven) > 0 \
-             ORDER BY last_day DESC LIMIT {} \
+             toUInt32(intDiv(toUnixTimestamp(min(received_at)), 3600)) AS proven_hour, \
+             argMin(network, received_at) AS network, argMin(network_wide, received_at) AS network_wide \
+             FROM reports WHERE app_id = {} AND NOT (is_unproven OR is_own) AND {} \
+             GROUP BY installation ORDER BY last_day DESC LIMIT {} \
              SETTINGS max_bytes_before_external_group_by = 1073741824",
             literal(app_id),
-            literal(environment),
             received_since(since_us),
             self.parts.config.new_installations.known.max(1),
         )
     }
 
     /// Adds the proven installations whose reports wait for the store.
-    async fn load_wal(&self, from: WalOffset, today: u16) -> Result<(), LoadError> {
+    async fn load_wal(&self, from: WalOffset, now_us: u64) -> Result<(), LoadError> {
         let (admission, wal) = (self.admission.clone(), self.parts.wal.clone());
         let mut reading = tokio::task::spawn_blocking(move || {
             let end = *wal.durable().borrow();
@@ -199,15 +234,15 @@ impl Loader {
                     break;
                 }
                 from = chunk.next;
-                let mut by_app: HashMap<AppName, Vec<KnownInstallation>> = HashMap::new();
+                let mut by_app: HashMap<String, Vec<KnownInstallation>> = HashMap::new();
                 for record in &chunk.records {
-                    let day = day_of(record.received_at_us);
-                    if let Some((app, installation)) = known_installation(&record.payload, day) {
+                    let at_us = record.received_at_us;
+                    if let Some((app, installation)) = known_installation(&record.payload, at_us) {
                         by_app.entry(app).or_default().push(installation);
                     }
                 }
                 for (app, known) in by_app {
-                    admission.add_known(&app, &known, today);
+                    admission.add_known(&app, &known, now_us);
                 }
             }
             Ok::<(), WalError>(())
@@ -216,17 +251,20 @@ impl Loader {
     }
 }
 
-/// `None` if the installation is unproven or a newer version wrote the record.
-fn known_installation(payload: &[u8], day: u16) -> Option<(AppName, KnownInstallation)> {
+/// `None` if the installation is unproven, its key is `own`, or a newer version wrote the record.
+fn known_installation(payload: &[u8], at_us: u64) -> Option<(String, KnownInstallation)> {
     let record = ReportRecord::parse(payload).ok()?;
-    let key = ReportKey::peek(record.report).filter(|_| !record.is_unproven)?;
-    let app = (record.app_id.to_owned(), record.environment.to_owned());
+    let votes_by_room = !(record.mark.is_unproven || record.mark.is_own);
+    let key = ReportKey::peek(record.report).filter(|_| votes_by_room)?;
+    let [network, network_wide] = record.mark.network;
     let installation = KnownInstallation {
         installation: *key.installation.as_bytes(),
-        last_day: day,
-        proven_day: day,
+        last_day: day_of(at_us),
+        proven_hour: u32::try_from(at_us / HOUR_US).unwrap_or(u32::MAX),
+        network,
+        network_wide,
     };
-    Some((app, installation))
+    Some((record.app_id.to_owned(), installation))
 }
 
 /// The bucket prunes: it is in the table's sorting key, and at most a day long.

@@ -1,39 +1,41 @@
-//! Admission of new installations to the vote. An app key ships in an app, so installations can be made up. New ones
-//! beyond the app's usual number, or beyond a network's part of it, are `unproven`: their reports are stored and
+//! Admission of new installations of public keys to the vote. An app key ships in an app, so installations can be made
+//! up. New ones beyond the app's room, or beyond a network's part of it, are `unproven`: their reports are stored and
 //! charted, and do not vote.
 //!
-//! Ingest decides once for each report, before it goes into the WAL, whose record keeps the decision. A new
-//! installation within the day's quota is proven for good. One beyond it is not remembered, so that a flood takes no
-//! memory: each of its later reports is decided again, and the first within a quota proves it. That is usually on a
-//! later UTC day.
+//! Ingest decides once for each report, before it goes into the WAL, whose record keeps the decision and the hashes of
+//! the sender's network. A new installation within the room is proven for good. One beyond it is not remembered, so that
+//! a flood takes no memory: each of its later reports is decided again, and the first that finds room proves it.
 //!
 //! Known installations and usual numbers come from the store and the WAL. They are loaded at start, and again every
-//! `refresh` for installations that other collectors admitted; each collector has the whole quota in between. Until
+//! `refresh` for installations that other collectors admitted; each collector has the whole room in between. Until
 //! the first load no installation counts as new: a store that is away must not cost a fleet its votes.
 
-mod daily_quota;
 mod last_seen;
 mod loader;
 mod network;
+mod room;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use clickhouse::Row;
 use epwatch_proto::InstallationId;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use self::daily_quota::{AppName, DailyQuota, Decision, History};
 use self::last_seen::LastSeenTable;
 pub(crate) use self::loader::{Loader, keep_loading};
+use self::network::NetworkKey;
 pub(crate) use self::network::{Network, Origins, Peer};
+use self::room::{Decision, History, NetworkHashes, Room};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
+use crate::wal_record::SenderMark;
 
-const DAY_US: u64 = 86_400_000_000;
-/// Apps of which it is known without a lock that their quota is used up.
+const HOUR_US: u64 = 3_600_000_000;
+const DAY_US: u64 = 24 * HOUR_US;
+/// Networks of which it is known without a lock that an app has no room for them.
 const MAX_FULL: usize = 1 << 10;
 
 /// Decides for one collector which installations are proven.
@@ -45,9 +47,11 @@ pub(crate) struct Admission {
     /// Keyed by random bits of this process, so that no sender can make up a known hash.
     hasher: RandomState,
     known: LastSeenTable,
-    /// Apps whose quota is used up, by the hash of app and day.
+    /// Networks without room, by the hash of app, network and hour.
     full: LastSeenTable,
-    quota: Mutex<DailyQuota>,
+    room: Mutex<Room>,
+    /// Of the hashes of networks; the first load brings it.
+    network_key: OnceLock<NetworkKey>,
     metrics: Arc<Metrics>,
 }
 
@@ -65,54 +69,66 @@ impl Admission {
             hasher: RandomState::new(),
             known: LastSeenTable::new(if is_on { config.known } else { 0 }),
             full: LastSeenTable::new(MAX_FULL),
-            quota: Mutex::new(DailyQuota::new(config)),
+            room: Mutex::new(Room::new(config)),
+            network_key: OnceLock::new(),
             metrics,
         }
     }
 
-    /// True if a report of this installation does not vote. A new installation takes from the quota.
+    /// Returns what the reports of one call have in common. Hashes are 0 where the network is unknown, also before the
+    /// first load.
+    pub(crate) fn sender(&self, is_own: bool, network: Option<Network>) -> SenderMark {
+        let hashes = network.zip(self.network_key.get());
+        SenderMark {
+            is_unproven: false,
+            is_own,
+            network: hashes.map_or([0; 2], |(network, key)| key.hashes(network)),
+        }
+    }
+
+    /// True if a report of this installation of a public key does not vote. A new installation takes from the room.
     pub(crate) fn is_unproven(
         &self,
-        (app_id, environment): (&str, &str),
+        app_id: &str,
         installation: InstallationId,
-        network: Option<Network>,
+        network: NetworkHashes,
         now_us: u64,
     ) -> bool {
         if !self.is_on || !self.is_ready.load(Relaxed) {
             return false;
         }
-        let day = day_of(now_us);
-        let hash = self.hash((app_id, environment), installation.as_bytes());
+        let (day, hour) = (day_of(now_us), now_us / HOUR_US);
+        let hash = self.hash(app_id, installation.as_bytes());
         if self.known.contains(hash, day) {
             return false;
         }
-        let full = self.hasher.hash_one((app_id, environment, day));
+        let full = self.hasher.hash_one((app_id, network[0], hour));
         if self.full.contains(full, day) {
             self.metrics.beyond_app().inc();
             return true;
         }
-        let mut quota = self.quota.lock();
-        quota.begin(day);
+        let mut room = self.room.lock();
         // Another call of the same installation may have been first.
         if self.known.contains(hash, day) {
             return false;
         }
-        let app = (app_id.to_owned(), environment.to_owned());
-        match quota.take(&app, network) {
+        match room.take(app_id, network, hour) {
             Decision::Proven => {
                 self.known.insert(hash, day);
                 self.metrics.new_installations.inc();
                 false
             }
             Decision::BeyondApp => {
-                // Once a day and app: later reports end at the look-up above.
-                if self.full.insert(full, day) {
-                    let limit = quota.app_limit(&app).unwrap_or(u64::MAX);
+                // Later reports of the hour end at the look-up above.
+                self.full.insert(full, day);
+                // Once a day and app.
+                let warned = self.hasher.hash_one((app_id, day));
+                if self.full.insert(warned, day) {
+                    let limit = room.app_limit(app_id).unwrap_or(u64::MAX);
                     tracing::warn!(
                         app = app_id,
-                        environment,
                         limit,
-                        "more new installations today than usual, the rest is stored as unproven"
+                        "more new installations in a day than usual, the rest is stored as unproven"
                     );
                 }
                 self.metrics.beyond_app().inc();
@@ -125,29 +141,29 @@ impl Admission {
         }
     }
 
-    fn hash(&self, (app_id, environment): (&str, &str), installation: &[u8; 16]) -> u64 {
-        self.hasher.hash_one((app_id, environment, installation))
+    fn hash(&self, app_id: &str, installation: &[u8; 16]) -> u64 {
+        self.hasher.hash_one((app_id, installation))
     }
 
     /// Adds installations of one app that were proven before.
-    fn add_known(&self, app: &AppName, devices: &[KnownInstallation], today: u16) {
+    fn add_known(&self, app_id: &str, devices: &[KnownInstallation], now_us: u64) {
         // In steps, so that calls do not wait for a million insertions.
         for devices in devices.chunks(1_000) {
-            let mut quota = self.quota.lock();
-            quota.begin(today);
+            let mut room = self.room.lock();
             for device in devices {
-                let hash = self.hash((&app.0, &app.1), &device.installation);
-                if self.known.insert(hash, device.last_day) && device.proven_day == today {
-                    quota.count(app);
+                let hash = self.hash(app_id, &device.installation);
+                if self.known.insert(hash, device.last_day) {
+                    let network = [device.network, device.network_wide];
+                    let hour = u64::from(device.proven_hour);
+                    room.count(app_id, network, hour, now_us / HOUR_US);
                 }
             }
         }
     }
 
     fn set_history(&self, history: &History, today: u16) {
-        let mut quota = self.quota.lock();
-        quota.begin(today);
-        quota.set_history(history, today);
+        let mut room = self.room.lock();
+        room.set_history(history, today);
         // The limit may be higher now.
         self.full.clear();
     }
@@ -163,8 +179,11 @@ impl Admission {
 struct KnownInstallation {
     installation: [u8; 16],
     last_day: u16,
-    /// The first day on which it was proven.
-    proven_day: u16,
+    /// The first hour in which it was proven, since 1970.
+    proven_hour: u32,
+    /// Its network then; 0 is unknown.
+    network: u32,
+    network_wide: u32,
 }
 
 #[cfg(test)]
@@ -174,7 +193,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    const AT: (&str, &str) = ("app", "production");
+    const APP: &str = "app";
+    const UNKNOWN: NetworkHashes = [0, 0];
     const TODAY: u64 = 20_000;
 
     fn admission(at_least: u64) -> Admission {
@@ -195,7 +215,7 @@ mod tests {
     }
 
     fn unproven(admission: &Admission, day: u64, ids: impl Iterator<Item = u64>) -> Vec<u64> {
-        ids.filter(|n| admission.is_unproven(AT, id(*n), None, day * DAY_US + 7))
+        ids.filter(|n| admission.is_unproven(APP, id(*n), UNKNOWN, day * DAY_US + 7))
             .collect()
     }
 
@@ -227,18 +247,20 @@ mod tests {
     fn a_restart_changes_nothing_for_proven_installations() {
         let admission = admission(100);
         let today = u16::try_from(TODAY).unwrap();
-        let app = (AT.0.to_owned(), AT.1.to_owned());
         // The store has 50 of earlier days and 90 of today; some are in the WAL too.
-        let known = |n: u64, proven_day| KnownInstallation {
+        let known = |n: u64, day: u16| KnownInstallation {
             installation: *id(n).as_bytes(),
             last_day: today,
-            proven_day,
+            proven_hour: u32::from(day) * 24,
+            network: 0,
+            network_wide: 0,
         };
         let earlier: Vec<KnownInstallation> = (0..50).map(|n| known(n, today - 3)).collect();
         let of_today: Vec<KnownInstallation> = (50..140).map(|n| known(n, today)).collect();
-        admission.add_known(&app, &earlier, today);
-        admission.add_known(&app, &of_today, today);
-        admission.add_known(&app, &of_today[80..], today);
+        let now_us = TODAY * DAY_US;
+        admission.add_known(APP, &earlier, now_us);
+        admission.add_known(APP, &of_today, now_us);
+        admission.add_known(APP, &of_today[80..], now_us);
         let found = unproven(&admission, TODAY, 0..160);
         assert_eq!(found, (150..160).collect::<Vec<_>>());
     }
@@ -249,7 +271,7 @@ mod tests {
         let today = u16::try_from(TODAY).unwrap();
         assert_eq!(unproven(&admission, TODAY, 0..200).len(), 100);
         let mut history = History::default();
-        history.add((AT.0.to_owned(), AT.1.to_owned()), today - 1, 50);
+        history.add(APP.to_owned(), today - 1, 50);
         admission.set_history(&history, today);
         assert_eq!(unproven(&admission, TODAY, 0..200).len(), 50);
     }
@@ -291,7 +313,6 @@ mod tests {
         ) {
             arrivals.sort_unstable();
             let admission = admission(1_000);
-            let app = (AT.0.to_owned(), AT.1.to_owned());
             let mut recorded = AppAdmission::default();
             let mut first_days: BTreeMap<u64, u16> = BTreeMap::new();
             let first_day = day_of(TODAY * DAY_US);
@@ -301,9 +322,11 @@ mod tests {
                 let known = KnownInstallation {
                     installation: *id(n).as_bytes(),
                     last_day: first_day,
-                    proven_day: first_day,
+                    proven_hour: u32::from(first_day) * 24,
+                    network: 0,
+                    network_wide: 0,
                 };
-                admission.add_known(&app, &[known], first_day);
+                admission.add_known(APP, &[known], TODAY * DAY_US);
             }
             if usual == 0 {
                 // Of another installation, so that the recording begins on the same day.
@@ -317,14 +340,16 @@ mod tests {
                     today = day_of(now_us);
                     let mut history = History::default();
                     for day in first_days.values() {
-                        history.add(app.clone(), *day, 1);
+                        history.add(APP.to_owned(), *day, 1);
                     }
                     admission.set_history(&history, today);
                 }
                 // Floods overlap, so that unproven installations come again.
                 for n in from * 500..from * 500 + n {
-                    first_days.entry(n).or_insert(today);
-                    let at_ingest = admission.is_unproven(AT, id(n), None, now_us);
+                    let at_ingest = admission.is_unproven(APP, id(n), UNKNOWN, now_us);
+                    if !at_ingest {
+                        first_days.entry(n).or_insert(today);
+                    }
                     prop_assert_eq!(at_ingest, recorded.is_unproven(n, ms(now_us), None));
                 }
             }

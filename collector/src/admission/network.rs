@@ -1,21 +1,76 @@
-//! The network that a request comes from: the first 24 bits of an IPv4 address, 48 of an IPv6 one. Longer prefixes are
-//! never kept, and none is stored.
+//! The network that a request comes from: the first 24 bits of an IPv4 address, 48 of an IPv6 one, and the wider one of 16
+//! or 32 bits around it. Longer prefixes are never kept. What is stored is a hash with a key of the store.
 //!
 //! Loopback and private addresses have no network: a proxy or a test sends from there. `X-Forwarded-For` counts only
 //! from a proxy that the config trusts.
 
 use std::net::IpAddr;
 
+use epwatch_proto::{hex, unhex};
 use hyper::HeaderMap;
+use sha2::{Digest, Sha256};
 
 use crate::config::{AddressBlock, NewInstallationsConfig};
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
+/// Set in networks of IPv4.
+const V4: u64 = 1 << 56;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Network(u64);
 
+/// The key of the hashes that stand for networks in the WAL and the store.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct NetworkKey([u8; NetworkKey::BYTES]);
+
+impl std::fmt::Debug for NetworkKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NetworkKey(***)")
+    }
+}
+
+impl NetworkKey {
+    const BYTES: usize = 32;
+
+    /// Makes a key from the system's random source.
+    pub(crate) fn random() -> std::io::Result<Self> {
+        let mut bytes = [0; Self::BYTES];
+        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+        Ok(Self(bytes))
+    }
+
+    pub(crate) fn from_hex(digits: &str) -> Option<Self> {
+        Some(Self(unhex(digits)?.try_into().ok()?))
+    }
+
+    pub(crate) fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// Returns the hashes of a network at both widths; never 0. All inputs have one length, so no longer one can be
+    /// made from a hash.
+    pub(crate) fn hashes(&self, network: Network) -> [u32; 2] {
+        let hash = |width: u8, bits: u64| {
+            let hashed = Sha256::new()
+                .chain_update(self.0)
+                .chain_update([width])
+                .chain_update(bits.to_le_bytes())
+                .finalize();
+            u32::from_le_bytes([hashed[0], hashed[1], hashed[2], hashed[3]]).max(1)
+        };
+        [hash(0, network.0), hash(1, network.wide().0)]
+    }
+}
+
 impl Network {
+    /// Returns the network of 16 or 32 bits around it.
+    pub(crate) fn wide(self) -> Self {
+        match self.0 & V4 != 0 {
+            true => Self(self.0 & !0xff),
+            false => Self(self.0 & !0xffff),
+        }
+    }
+
     /// `None` for addresses that are not public.
     pub(crate) fn of(address: IpAddr) -> Option<Self> {
         match address.to_canonical() {
@@ -28,7 +83,7 @@ impl Network {
                     || v4.is_unspecified()
                     || v4.is_broadcast()
                     || is_shared);
-                is_public.then(|| Self(u64::from_be_bytes([1, 0, 0, 0, 0, a, b, c])))
+                is_public.then(|| Self(V4 | u64::from_be_bytes([0, 0, 0, 0, 0, a, b, c])))
             }
             IpAddr::V6(v6) => {
                 let is_public = !(v6.is_loopback()
@@ -46,15 +101,13 @@ impl Network {
 /// Finds the network of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
-    /// False if no network has a limit.
-    is_on: bool,
     trusted_proxies: Vec<AddressBlock>,
 }
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// No network has a limit, or the address has no network.
+    /// The address has no network.
     Unknown,
     /// A device, or a proxy that is not trusted.
     Device(Network),
@@ -65,15 +118,11 @@ pub(crate) enum Peer {
 impl Origins {
     pub(crate) fn new(config: &NewInstallationsConfig) -> Self {
         Self {
-            is_on: config.per_network > 0,
             trusted_proxies: config.trusted_proxies.clone(),
         }
     }
 
     pub(crate) fn peer(&self, address: IpAddr) -> Peer {
-        if !self.is_on {
-            return Peer::Unknown;
-        }
         if self.is_trusted(address) {
             return Peer::Proxy;
         }
@@ -155,10 +204,31 @@ mod tests {
         }
     }
 
+    /// Equal prefixes have equal hashes under one key; nothing follows from a hash without the key.
+    #[test]
+    fn networks_are_hashed_with_a_key_at_both_widths() {
+        let key = NetworkKey([7; 32]);
+        let hashes = |text| key.hashes(network(text).unwrap());
+        let (one, beside) = (hashes("198.51.100.7"), hashes("198.51.101.7"));
+        assert_eq!(one, hashes("198.51.100.9"));
+        assert!(one[0] != beside[0] && one[1] == beside[1]);
+        assert_ne!(one[1], hashes("198.52.100.7")[1]);
+        let (one, beside) = (hashes("2001:db8:7::1"), hashes("2001:db8:8::1"));
+        assert!(one[0] != beside[0] && one[1] == beside[1]);
+        assert_ne!(one[1], hashes("2001:db9:7::1")[1]);
+        let other = NetworkKey([8; 32]);
+        assert_ne!(
+            other.hashes(network("198.51.100.7").unwrap()),
+            hashes("198.51.100.7")
+        );
+        assert_eq!(NetworkKey::from_hex(&key.to_hex()), Some(key.clone()));
+        assert_eq!(NetworkKey::from_hex("07"), None);
+        assert!(!format!("{key:?}").contains('7'));
+    }
+
     #[track_caller]
     fn check(peer: &str, forwarded: &[&str], expected: Option<&str>) {
         let origins = Origins {
-            is_on: true,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
         };
         let mut headers = HeaderMap::new();

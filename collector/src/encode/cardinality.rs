@@ -1,15 +1,20 @@
-//! Limits of distinct names: models, versions, chipsets and shape keys of an app on a day of receipt. Names beyond
+//! Limits of distinct names: models, versions, chipsets and shape keys of an app in 14 days of receipt. Names beyond
 //! become [`OTHER`] in the rows; the WAL keeps the bytes as they came in.
 //!
-//! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
-//! the file `names` in the WAL's directory before its batch is inserted. At a repetition an admitted name is known, and
-//! for any other name the day is as full as it was. Each collector has limits of its own, so two admit at most twice as
-//! many.
+//! A key that ships in an app is public, so names can be made up. Names of the last 14 days are in. A network brings a
+//! handful of new ones a day, up to half of the room. The other half is for names that devices of several networks
+//! report, or a device of an `own` key. Unproven installations bring none. A sender whose network is unknown is not
+//! weighed: nothing is known of any.
 //!
-//! Each line of the file is a JSON array: day, app, environment, dimension, name. A torn line is skipped; its batch was
-//! not inserted. Old days are dropped at start.
+//! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
+//! the file `names` in the WAL's directory before its batch is inserted, with the network that brought it and the
+//! offset of the first record that it counts for: a name that several devices bring counts from the next batch on. At a
+//! repetition an admitted name is known, and for any other name the room is as full as it was. Each collector has
+//! limits of its own, so two admit at most twice as many.
+//!
+//! Each line of the file is a JSON array: day, app, environment, dimension, name, network, offset. A torn line is
+//! skipped; its batch was not inserted. Old days are dropped at start.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,16 +23,28 @@ use epwatch_server::replace_file;
 use foldhash::quality::RandomState;
 
 use super::stored::Stored;
+use crate::wal_record::SenderMark;
 
 /// Replaces a name beyond the limit.
 pub(crate) const OTHER: &str = "__other__";
 
 const FILE: &str = "names";
 const DAY_MS: i64 = 86_400_000;
-/// Days in memory: a batch of a quiet collector may span some.
-const MAX_DAYS: usize = 16;
-/// Names of one day over all apps. With keys apps are few; without keys a sender can name any.
+/// Days without a report after which a name is new again.
+const KEPT_DAYS: i64 = 14;
+/// Names over all apps. With keys apps are few; without keys a sender can name any.
 const MAX_NAMES: usize = 200_000;
+/// New names of each dimension that a network may bring in a day.
+const OF_NETWORK: u8 = 5;
+/// Votes for new names of each dimension that a wide network may give in a day, and its names among them.
+const VOTES_OF_NETWORK: u8 = 20;
+/// Networks, and devices, that bring a name together; from a quarter of the room on they are more.
+const SUPPORT: usize = 3;
+const MUCH_SUPPORT: usize = 25;
+/// New names that wait for support. Each wide network has few votes, so they are many networks' names.
+const MAX_WAITING: usize = 20_000;
+/// Networks with counts of a day.
+const MAX_COUNTED: usize = 200_000;
 
 /// The kinds of names. The label is the metric's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,40 +73,49 @@ impl Dimension {
 pub(crate) type Limited = [u64; 4];
 
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
-type Names = [std::collections::HashSet<String, RandomState>; 4];
+type Names = [HashMap<String, Name>; 4];
 
-#[derive(Debug, Default)]
-struct Day {
-    n_names: usize,
-    /// By app, then environment.
-    apps: HashMap<String, HashMap<String, Names>>,
+/// An admitted name.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    last_day: i64,
+    /// Records before that keep [`OTHER`].
+    from: u64,
+    /// One network brought it, so it is in that half of the room.
+    is_of_one: bool,
 }
 
-impl Day {
-    /// Returns whether the name is admitted, and whether it is new.
-    fn admit(&mut self, at: (&str, &str), of: Dimension, name: &str, most: usize) -> (bool, bool) {
-        let known = self.apps.get(at.0).and_then(|app| app.get(at.1));
-        let names = known.map(|names| &names[of as usize]);
-        if names.is_some_and(|names| names.contains(name)) {
-            return (true, false);
-        }
-        let n_names = names.map_or(0, |names| names.len());
-        if (most > 0 && n_names >= most) || self.n_names >= MAX_NAMES {
-            return (false, false);
-        }
-        let app = self.apps.entry(at.0.to_owned()).or_default();
-        let names = app.entry(at.1.to_owned()).or_default();
-        names[of as usize].insert(name.to_owned());
-        self.n_names += 1;
-        (true, true)
-    }
+/// The sender of a report, as far as it may bring names.
+#[derive(Debug, Clone, Copy)]
+struct Sender {
+    day: i64,
+    offset: u64,
+    device: [u8; 16],
+    mark: SenderMark,
 }
+
+/// Devices, each with its network.
+type Support = Vec<([u8; 16], u32)>;
+
+/// App, environment and dimension.
+type Place = (String, String, u8);
 
 /// The names of one collector; by default without limits or a file.
 #[derive(Debug, Default)]
 pub(crate) struct CardinalityLimiter {
     limits: [usize; 4],
-    days: BTreeMap<i64, Day>,
+    n_names: usize,
+    /// The latest day of a report.
+    day: i64,
+    /// By app, then environment.
+    apps: HashMap<String, HashMap<String, Names>>,
+    /// Of that day: names that each narrow network brought, and votes of each wide one.
+    brought: HashMap<(Place, u32), u8>,
+    voted: HashMap<(Place, u32), u8>,
+    /// The devices and networks that reported a new name.
+    waiting: HashMap<(Place, String), Support>,
+    /// Names with support, which count from the next batch on.
+    supported: Vec<(Place, String)>,
     /// `None` saves nothing.
     file: Option<File>,
     unwritten: Vec<u8>,
@@ -100,9 +126,7 @@ impl CardinalityLimiter {
     pub(crate) fn open(dir: &Path, limits: [usize; 4]) -> io::Result<Self> {
         let mut guard = Self {
             limits,
-            days: BTreeMap::new(),
-            file: None,
-            unwritten: Vec::new(),
+            ..Self::default()
         };
         let path = dir.join(FILE);
         let text = match fs::read(&path) {
@@ -111,20 +135,25 @@ impl CardinalityLimiter {
             Err(error) => return Err(error),
         };
         let lines = text.lines().filter_map(|line| {
-            let line: (i64, String, String, usize, String) = serde_json::from_str(line).ok()?;
+            let line: Line = serde_json::from_str(line).ok()?;
             Some((*Dimension::ALL.get(line.3)?, line))
         });
         let lines: Vec<_> = lines.collect();
-        for (of, (day, app, environment, _, name)) in &lines {
-            // An admitted name stays admitted, even if the limit is lower now.
-            guard.admit(*day, (app, environment), *of, name, 0);
-        }
-        // Rewritten without old days and torn lines.
-        guard.unwritten.clear();
-        for (of, (day, app, environment, _, name)) in &lines {
-            if guard.days.contains_key(day) {
-                guard.note(*day, (app, environment), *of, name);
+        let latest = lines.iter().map(|(_, line)| line.0).max();
+        guard.begin(latest.unwrap_or(i64::MIN));
+        for (of, (day, app, environment, _, name, network, from)) in &lines {
+            if *day + KEPT_DAYS < guard.day {
+                continue;
             }
+            // An admitted name stays admitted, even if the limit is lower now.
+            guard.insert(*day, (app, environment), *of, name, (*network, *from));
+            if *network != 0 && *day == guard.day {
+                let place = place((app, environment), *of);
+                let brought = guard.brought.entry((place, *network)).or_default();
+                *brought = brought.saturating_add(1);
+            }
+            // Rewritten without old days and torn lines.
+            guard.note(*day, (app, environment), *of, name, (*network, *from));
         }
         replace_file(&path, &guard.unwritten)?;
         guard.unwritten.clear();
@@ -134,7 +163,12 @@ impl CardinalityLimiter {
 
     /// Replaces and counts the names of one report that are beyond the limits.
     pub(super) fn apply(&mut self, stored: &mut Stored, limited: &mut Limited) {
-        let day = stored.received_ms.div_euclid(DAY_MS);
+        let sender = Sender {
+            day: stored.received_ms.div_euclid(DAY_MS),
+            offset: stored.wal_offset,
+            device: *stored.report.key.installation.as_bytes(),
+            mark: stored.mark,
+        };
         let Stored {
             app_id,
             environment,
@@ -144,7 +178,7 @@ impl CardinalityLimiter {
         } = stored;
         let at = (app_id.as_str(), environment.as_str());
         let mut keep = |of, name: &str| {
-            let is_in = self.keeps(day, at, of, name);
+            let is_in = self.keeps(&sender, at, of, name);
             limited[of as usize] += u64::from(!is_in);
             is_in
         };
@@ -170,31 +204,165 @@ impl CardinalityLimiter {
         }
     }
 
-    fn keeps(&mut self, day: i64, at: (&str, &str), of: Dimension, name: &str) -> bool {
+    fn keeps(&mut self, sender: &Sender, at: (&str, &str), of: Dimension, name: &str) -> bool {
         // A device that sends this name itself takes nothing from the limit.
-        name == OTHER || self.admit(day, at, of, name, self.limits[of as usize])
+        if name == OTHER {
+            return true;
+        }
+        self.begin(sender.day);
+        if let Some(known) = self.known(at, of, name) {
+            let known = *known;
+            if known.last_day < sender.day {
+                self.insert(sender.day, at, of, name, (0, known.from));
+                self.note(sender.day, at, of, name, (0, known.from));
+            }
+            return known.from <= sender.offset;
+        }
+        self.brings(sender, at, of, name)
     }
 
-    fn admit(
+    /// Whether a sender brings a new name.
+    fn brings(&mut self, sender: &Sender, at: (&str, &str), of: Dimension, name: &str) -> bool {
+        let most = self.limits[of as usize];
+        let names = self.apps.get(at.0).and_then(|app| app.get(at.1));
+        let names = names.map(|names| &names[of as usize]);
+        let n_names = names.map_or(0, |names| names.len());
+        if sender.mark.is_unproven || self.n_names >= MAX_NAMES || (most > 0 && n_names >= most) {
+            return false;
+        }
+        let [narrow, wide] = sender.mark.network;
+        if sender.mark.is_own || narrow == 0 || most == 0 {
+            self.insert(sender.day, at, of, name, (0, 0));
+            self.note(sender.day, at, of, name, (0, 0));
+            return true;
+        }
+        let n_of_one = names.map_or(0, |names| names.values().filter(|n| n.is_of_one).count());
+        let place = place(at, of);
+        // A model has some input shapes.
+        let times = if of == Dimension::ShapeKey { 10 } else { 1 };
+        if !take(
+            &mut self.voted,
+            (place.clone(), wide),
+            VOTES_OF_NETWORK * times,
+        ) {
+            return false;
+        }
+        if 2 * n_of_one < most
+            && take(
+                &mut self.brought,
+                (place.clone(), narrow),
+                OF_NETWORK * times,
+            )
+        {
+            self.insert(sender.day, at, of, name, (narrow, 0));
+            self.note(sender.day, at, of, name, (narrow, 0));
+            return true;
+        }
+        let needed = match 4 * (n_names - n_of_one) < most {
+            true => SUPPORT,
+            false => MUCH_SUPPORT,
+        };
+        self.wait(place, name, (sender.device, narrow), needed);
+        false
+    }
+
+    /// Adds a device's report of a new name, which gets in once there are enough.
+    fn wait(&mut self, place: Place, name: &str, by: ([u8; 16], u32), needed: usize) {
+        let key = (place, name.to_owned());
+        if self.waiting.len() >= MAX_WAITING && !self.waiting.contains_key(&key) {
+            return;
+        }
+        let support = self.waiting.entry(key.clone()).or_default();
+        // One device on several networks, or several on one, is one.
+        let is_new = support
+            .iter()
+            .all(|known| known.0 != by.0 && known.1 != by.1);
+        if is_new && support.len() < needed {
+            support.push(by);
+        }
+        if support.len() >= needed {
+            self.waiting.remove(&key);
+            self.supported.push(key);
+        }
+    }
+
+    /// Admits the names that found support in a batch, for the records after its last one.
+    pub(super) fn end_batch(&mut self, next_offset: u64) {
+        let day = self.day;
+        for ((app, environment, of), name) in std::mem::take(&mut self.supported) {
+            let (at, of) = (
+                (app.as_str(), environment.as_str()),
+                Dimension::ALL[of as usize],
+            );
+            let most = self.limits[of as usize];
+            let names = self.apps.get(at.0).and_then(|app| app.get(at.1));
+            let n_names = names.map_or(0, |names| names[of as usize].len());
+            if n_names < most && self.n_names < MAX_NAMES && self.known(at, of, &name).is_none() {
+                self.insert(day, at, of, &name, (0, next_offset));
+                self.note(day, at, of, &name, (0, next_offset));
+            }
+        }
+    }
+
+    fn known(&self, at: (&str, &str), of: Dimension, name: &str) -> Option<&Name> {
+        self.apps.get(at.0)?.get(at.1)?[of as usize].get(name)
+    }
+
+    fn insert(
         &mut self,
         day: i64,
         at: (&str, &str),
         of: Dimension,
         name: &str,
-        most: usize,
-    ) -> bool {
-        let (is_in, is_new) = self.days.entry(day).or_default().admit(at, of, name, most);
-        if is_new {
-            self.note(day, at, of, name);
+        (network, from): (u32, u64),
+    ) {
+        let app = self.apps.entry(at.0.to_owned()).or_default();
+        let names = &mut app.entry(at.1.to_owned()).or_default()[of as usize];
+        if let Some(known) = names.get_mut(name) {
+            known.last_day = known.last_day.max(day);
+            return;
         }
-        while self.days.len() > MAX_DAYS {
-            self.days.pop_first();
-        }
-        is_in
+        let new = Name {
+            last_day: day,
+            from,
+            is_of_one: network != 0,
+        };
+        names.insert(name.to_owned(), new);
+        self.n_names += 1;
     }
 
-    fn note(&mut self, day: i64, at: (&str, &str), of: Dimension, name: &str) {
-        let line = serde_json::json!([day, at.0, at.1, of as usize, name]);
+    /// Begins a day: counts are of the latest one, and names of no report in [`KEPT_DAYS`] go.
+    fn begin(&mut self, day: i64) {
+        if day <= self.day {
+            return;
+        }
+        self.day = day;
+        self.brought.clear();
+        self.voted.clear();
+        self.waiting.clear();
+        let mut n_names = 0;
+        for app in self.apps.values_mut() {
+            app.retain(|_, names| {
+                for names in names.iter_mut() {
+                    names.retain(|_, name| name.last_day + KEPT_DAYS >= day);
+                    n_names += names.len();
+                }
+                names.iter().any(|names| !names.is_empty())
+            });
+        }
+        self.apps.retain(|_, app| !app.is_empty());
+        self.n_names = n_names;
+    }
+
+    fn note(
+        &mut self,
+        day: i64,
+        at: (&str, &str),
+        of: Dimension,
+        name: &str,
+        (network, from): (u32, u64),
+    ) {
+        let line = serde_json::json!([day, at.0, at.1, of as usize, name, network, from]);
         self.unwritten.extend(line.to_string().as_bytes());
         self.unwritten.push(b'\n');
     }
@@ -217,6 +385,24 @@ impl CardinalityLimiter {
     }
 }
 
+/// A line of the file: day, app, environment, dimension, name, network, offset.
+type Line = (i64, String, String, usize, String, u32, u64);
+
+fn place(at: (&str, &str), of: Dimension) -> Place {
+    (at.0.to_owned(), at.1.to_owned(), of as u8)
+}
+
+/// Takes one of a network's share of a day.
+fn take(counts: &mut HashMap<(Place, u32), u8>, key: (Place, u32), most: u8) -> bool {
+    if counts.len() >= MAX_COUNTED && !counts.contains_key(&key) {
+        return false;
+    }
+    let count = counts.entry(key).or_default();
+    let has_room = *count < most;
+    *count += u8::from(has_room);
+    has_room
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -232,11 +418,33 @@ mod tests {
 
     const LIMITS: [usize; 4] = [2, 3, 0, 1];
 
+    /// A sender of a key of which no more is known.
+    fn on(day: i64) -> Sender {
+        Sender {
+            day,
+            offset: 7,
+            device: [0; 16],
+            mark: SenderMark::default(),
+        }
+    }
+
+    /// A device of a public key; each network in a wide one of its own.
+    fn public(day: i64, device: u8, network: u32) -> Sender {
+        Sender {
+            device: [device; 16],
+            mark: SenderMark {
+                network: [network, network],
+                ..SenderMark::default()
+            },
+            ..on(day)
+        }
+    }
+
     #[test]
-    fn names_beyond_the_limit_stay_out_by_app_and_day() {
+    fn names_beyond_the_limit_stay_out_by_app_and_fourteen_days() {
         let dir = tempfile::tempdir().unwrap();
         let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
-        let mut keeps = |day, at, of, name: &str| guard.keeps(day, at, of, name);
+        let mut keeps = |day, at, of, name: &str| guard.keeps(&on(day), at, of, name);
         assert!(keeps(1, AT, Dimension::Model, "a"));
         assert!(keeps(1, AT, Dimension::Model, "b"));
         assert!(!keeps(1, AT, Dimension::Model, "c"));
@@ -244,7 +452,17 @@ mod tests {
         assert!(keeps(1, AT, Dimension::Model, OTHER));
         assert!(keeps(1, ("app", "staging"), Dimension::Model, "c"));
         assert!(keeps(1, ("other", "production"), Dimension::Model, "c"));
-        assert!(keeps(2, AT, Dimension::Model, "c"));
+        assert!(
+            !keeps(2, AT, Dimension::Model, "c"),
+            "a new day is no new room"
+        );
+        assert!(keeps(10, AT, Dimension::Model, "b"));
+        assert!(
+            keeps(16, AT, Dimension::Model, "c"),
+            "`a` was not heard of in 14 days"
+        );
+        assert!(!keeps(16, AT, Dimension::Model, "a"));
+        assert!(keeps(16, AT, Dimension::Model, "b"));
         assert!((0..1_000).all(|n| keeps(1, AT, Dimension::Chipset, &n.to_string())));
     }
 
@@ -254,7 +472,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = ["a", "b", "c", "d", "b", "c", "line\nbreak", "a"];
         let decide = |guard: &mut CardinalityLimiter| {
-            let decided = names.map(|name| guard.keeps(7, AT, Dimension::Version, name));
+            let decided = names.map(|name| guard.keeps(&on(7), AT, Dimension::Version, name));
             guard.save().unwrap();
             decided
         };
@@ -279,13 +497,91 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         let n_in = (0..MAX_NAMES + 1_000)
-            .filter(|n| guard.keeps(1, (&n.to_string(), "x"), Dimension::Model, "m"))
+            .filter(|n| guard.keeps(&on(1), (&n.to_string(), "x"), Dimension::Model, "m"))
             .count();
         assert_eq!(n_in, MAX_NAMES);
         for day in 0..100 {
-            guard.keeps(day, AT, Dimension::Model, "m");
+            guard.keeps(&on(day), AT, Dimension::Model, "m");
         }
-        assert_eq!(guard.days.len(), MAX_DAYS);
+        assert_eq!((guard.n_names, guard.apps.len()), (1, 1));
+    }
+
+    /// The flood of one request, as it came right after midnight: names of the days before stay.
+    #[test]
+    fn one_network_takes_no_names_away_and_brings_a_handful() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        let of = Dimension::Version;
+        for n in 0..20 {
+            assert!(guard.keeps(&on(1), AT, of, &format!("real {n}")));
+        }
+        let flood = |guard: &mut CardinalityLimiter, (day, network): (i64, u8), tag: &str| {
+            let names = (0..600).map(|n| format!("made up {tag} {n}"));
+            let sender = public(day, network, network.into());
+            names
+                .filter(|name| guard.keeps(&sender, AT, of, name))
+                .count()
+        };
+        assert_eq!(flood(&mut guard, (2, 1), "one"), 5);
+        assert!((0..20).all(|n| guard.keeps(&public(2, 9, 9), AT, of, &format!("real {n}"))));
+        assert!(guard.keeps(&public(2, 10, 10), AT, of, "first phone on a desk"));
+        // A restart forgets nothing.
+        guard.save().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        assert_eq!(flood(&mut guard, (2, 1), "two"), 0);
+        // Twenty networks that agree on their names, for a week.
+        for day in 3..10 {
+            for network in 1..=20 {
+                flood(&mut guard, (day, network), &day.to_string());
+                guard.end_batch(7);
+            }
+        }
+        let (release, mut named) = ("2.0.0", Vec::new());
+        for device in 0..60 {
+            let sender = public(9, 100 + device, 1_000 + u32::from(device));
+            named.push(guard.keeps(&sender, AT, of, release));
+            guard.end_batch(7);
+        }
+        assert!(named.iter().any(|named| *named), "{named:?}");
+        assert!((0..20).all(|n| guard.keeps(&on(9), AT, of, &format!("real {n}"))));
+        // A device of one's own brings a name at once, an unproven one none.
+        let with = |is_own| Sender {
+            mark: SenderMark {
+                is_own,
+                is_unproven: !is_own,
+                network: [1, 1],
+            },
+            ..on(9)
+        };
+        assert!(guard.keeps(&with(true), AT, of, "of a robot"));
+        assert!(!guard.keeps(&with(false), AT, of, "of nobody"));
+    }
+
+    /// The records of the batch that gave the last support keep `__other__`, also when it is inserted again.
+    #[test]
+    fn a_supported_name_counts_from_the_next_batch_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [4; 4]).unwrap();
+        let of = Dimension::Model;
+        for name in ["one", "two"] {
+            assert!(guard.keeps(&public(1, 1, 1), AT, of, name));
+        }
+        let offset = |offset, device: u8| Sender {
+            offset,
+            ..public(1, device, device.into())
+        };
+        let batch = |guard: &mut CardinalityLimiter| {
+            let named = (2..6)
+                .map(|device| guard.keeps(&offset(10 + u64::from(device), device), AT, of, "new"));
+            let named: Vec<bool> = named.collect();
+            guard.end_batch(16);
+            guard.save().unwrap();
+            named
+        };
+        assert_eq!(batch(&mut guard), [false; 4]);
+        let mut again = CardinalityLimiter::open(dir.path(), [4; 4]).unwrap();
+        assert_eq!(batch(&mut again), [false; 4]);
+        assert!(again.keeps(&offset(16, 7), AT, of, "new"));
     }
 
     /// The disk refuses the names once: the batch is encoded again, with its placements.
@@ -331,7 +627,7 @@ mod tests {
             occurred: event_time::estimate(0, &SendClock::default(), end),
             app_id: AT.0.to_owned(),
             environment: AT.1.to_owned(),
-            is_unproven: false,
+            mark: SenderMark::default(),
             chipset: name.to_owned(),
             report,
         }

@@ -98,6 +98,8 @@ impl Encoder {
         records: &[Record],
     ) -> io::Result<EncodedBatch> {
         let mut rows = self.encode(records);
+        let last = records.iter().map(|record| record.offset.0).max();
+        self.names.end_batch(last.map_or(0, |last| last + 1));
         if let Err(error) = self.names.save() {
             self.known = KnownPlacements::default();
             return Err(error);
@@ -239,7 +241,7 @@ fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
         bucket: logged.bucket,
         app_id: parsed.app_id.to_owned(),
         environment: parsed.environment.to_owned(),
-        is_unproven: parsed.is_unproven,
+        mark: parsed.mark,
         chipset: report.device.chipset.as_str().to_owned(),
         report,
     })

@@ -18,7 +18,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 141] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 144] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -31,7 +31,10 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 141] = [
     column("clock_skew_ms", "Int64", |c, r| c.put(r.occurred.clock_skew_ms)),
     column("interval_length_ms", "UInt64", |c, r| c.put(r.report.interval_length_ms)),
     column("is_late", "Bool", |c, r| c.put(r.occurred.is_late)),
-    column("is_unproven", "Bool", |c, r| c.put(r.is_unproven)),
+    column("is_unproven", "Bool", |c, r| c.put(r.mark.is_unproven)),
+    column("is_own", "Bool", |c, r| c.put(r.mark.is_own)),
+    column("network", "UInt32", |c, r| c.put(r.mark.network[0])),
+    column("network_wide", "UInt32", |c, r| c.put(r.mark.network[1])),
     column("app_id", WORD, |c, r| c.word(&r.app_id)),
     column("environment", WORD, |c, r| c.word(&r.environment)),
     column("app_version", WORD, |c, r| c.word(&r.report.app.version)),

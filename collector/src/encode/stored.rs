@@ -3,6 +3,8 @@
 use epwatch_proto::Report;
 use epwatch_proto::event_time::EventTime;
 
+use crate::wal_record::SenderMark;
+
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(super) collector_id: u64,
@@ -13,7 +15,7 @@ pub(crate) struct Stored {
     /// As the app key proved.
     pub(super) app_id: String,
     pub(super) environment: String,
-    pub(super) is_unproven: bool,
+    pub(super) mark: SenderMark,
     /// The chipset as this collector normalises the raw text.
     pub(super) chipset: String,
     pub(super) report: Report,

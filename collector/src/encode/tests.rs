@@ -154,7 +154,11 @@ pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Re
     let mut header = Vec::new();
     for (n, report) in reports.iter().enumerate() {
         let app = ("com.example.camera", "production");
-        wal_record::write_header(&mut header, &sent(n as u64), app, n % 2 == 1);
+        let mark = wal_record::SenderMark {
+            is_unproven: n % 2 == 1,
+            ..wal_record::SenderMark::default()
+        };
+        wal_record::write_header(&mut header, &sent(n as u64), app, mark);
         batch.push(&[&header, report]).unwrap();
     }
     wal.append(batch).await.unwrap();

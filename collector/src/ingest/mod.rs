@@ -11,6 +11,7 @@ mod refusal_warnings;
 pub(crate) mod validate;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -32,7 +33,7 @@ use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
 use crate::wal::{Batch, Retry, WalError, WalOffset};
-use crate::wal_record;
+use crate::wal_record::{self, SenderMark};
 
 /// Retry delay of errors without one of their own.
 const RETRY: Duration = Duration::from_secs(5);
@@ -40,6 +41,9 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Retry delay for a device over its installation's quota: at the default rate, the quota of one request is
 /// back by then.
 const QUOTA_RETRY_MS: u64 = 15_000;
+
+/// Reports without a network from which a warning says so: fewer are an operator's own.
+const MANY_UNWEIGHED: u64 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Ingest {
@@ -51,6 +55,8 @@ pub(crate) struct Ingest {
     pub(crate) calls: Calls,
     pub(crate) limits: ReportLimits,
     pub(crate) admission: Arc<Admission>,
+    /// True until the warning about unknown networks was written.
+    pub(crate) says_unweighed: AtomicBool,
 }
 
 /// A valid report, or a refused one.
@@ -114,17 +120,26 @@ impl Ingest {
                 Err(refusal) => refused.push((index, refusal)),
             }
         }
+        // All of them came from one network.
+        let sender = self.admission.sender(scope.is_own(), network);
+        self.count_unweighed(sender, network, kept.len());
         let is_unproven = |(report, _): &(ValidReport<'_>, _)| {
             let installation = report.key.installation;
-            self.admission
-                .is_unproven(report.app(), installation, network, now_us)
+            !sender.is_own
+                && self
+                    .admission
+                    .is_unproven(report.app().0, installation, sender.network, now_us)
         };
         let unproven: Vec<bool> = kept.iter().map(is_unproven).collect();
         let n_bytes = kept.iter().map(|(_, bytes)| bytes.len() + 160).sum();
         let mut batch = Batch::with_capacity(n_bytes);
         let mut header = Vec::with_capacity(160);
         for ((report, bytes), is_unproven) in kept.iter().zip(unproven) {
-            wal_record::write_header(&mut header, clock, report.app(), is_unproven);
+            let mark = SenderMark {
+                is_unproven,
+                ..sender
+            };
+            wal_record::write_header(&mut header, clock, report.app(), mark);
             batch
                 .push(&[&header, bytes])
                 .expect("reports are bounded, headers too");
@@ -133,6 +148,28 @@ impl Ingest {
             batch,
             accepted,
             refused,
+        }
+    }
+
+    /// Counts reports of public keys whose network is unknown, and says once if they are most.
+    fn count_unweighed(&self, sender: SenderMark, network: Option<Network>, n_reports: usize) {
+        if sender.is_own || n_reports == 0 {
+            return;
+        }
+        let metrics = &self.parts.metrics;
+        let by_network = [&metrics.reports_weighed, &metrics.reports_unweighed];
+        by_network[usize::from(network.is_none())].inc_by(n_reports as u64);
+        let [weighed, unweighed] = by_network.map(|counter| counter.get());
+        if unweighed >= MANY_UNWEIGHED
+            && unweighed > weighed
+            && self.says_unweighed.swap(false, Relaxed)
+        {
+            tracing::warn!(
+                reports = unweighed,
+                of = weighed + unweighed,
+                "most reports come from private addresses, so networks do not weigh devices; if that is a proxy, name it \
+                 in new_installations.trusted_proxies"
+            );
         }
     }
 

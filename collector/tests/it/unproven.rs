@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use epwatch_collector::Collector;
-use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::config::{CollectorConfig, KeyKind, NewKey};
 use epwatch_proto::recorded::RecordedReader;
 use epwatch_proto::v1;
 use epwatch_server::Period;
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
 use crate::support::{
-    Device, PATIENCE, ROWS, Store, check_metrics, config, connect, hears_its_store, report,
-    request, store_all,
+    Device, PATIENCE, ROWS, Store, check_metrics, connect, hears_its_store, key_for, report,
+    request, with_key,
 };
 
 /// The first report of a stream of installation `n`.
@@ -30,10 +30,23 @@ fn of(n: u32, stream_id: u64) -> v1::Report {
     report
 }
 
+/// A key that ships in an app.
+const SHIPPED: &str = "epw_shipped_in_an_app";
+
+/// The usual config, with that key.
+fn config(wal: &std::path::Path) -> CollectorConfig {
+    CollectorConfig {
+        keys: vec![key_for(&NewKey::of(SHIPPED.to_owned()), "*")],
+        ..crate::support::config(wal)
+    }
+}
+
 async fn send_all(device: &mut Device, installations: std::ops::Range<u32>, stream_id: u64) {
     let reports: Vec<v1::Report> = installations.map(|n| of(n, stream_id)).collect();
     for reports in reports.chunks(500) {
-        store_all(device, reports).await;
+        let call = with_key(request(reports), SHIPPED);
+        let answer = device.upload(call).await.unwrap().into_inner();
+        assert!(answer.results.is_empty(), "{answer:?}");
     }
 }
 
@@ -87,6 +100,9 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     assert_eq!(store.number(VOTERS).await, 1_000);
     let standing = "SELECT toUInt64(sum(unproven)) AS n FROM installation_standing_daily_v1";
     assert_eq!(store.number(standing).await, 100);
+    // From loopback no network is known.
+    let weighed = "SELECT count() AS n FROM counted_reports_v1 WHERE is_own OR has_network";
+    assert_eq!(store.number(weighed).await, 0);
 
     // Known ones go on, the others are no better for coming again.
     send_all(&mut device, 990..1_010, 2).await;
@@ -195,12 +211,16 @@ async fn one_network_has_its_part_of_the_room() {
     let mut device = connect(&collector).await;
     for n in 0..4 {
         let body = request(&[of(n, 1)]).encode_to_vec();
-        let from = [("X-Forwarded-For", "10.9.9.9, 198.51.100.1")];
+        let key = format!("Bearer {SHIPPED}");
+        let from = [
+            ("X-Forwarded-For", "10.9.9.9, 198.51.100.1"),
+            ("Authorization", &key),
+        ];
         let answer = post(collector.listen(), "Upload", &from, &body);
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     let mut by_grpc = async |n: u32, from: &'static str| {
-        let mut call = tonic::Request::new(request(&[of(n, 1)]));
+        let mut call = with_key(request(&[of(n, 1)]), SHIPPED);
         let from = tonic::metadata::MetadataValue::from_static(from);
         call.metadata_mut().insert("x-forwarded-for", from);
         device.upload(call).await.unwrap();
@@ -213,5 +233,63 @@ async fn one_network_has_its_part_of_the_room() {
     assert_eq!(store.number(UNPROVEN).await, 2);
     let line = "epwatch_collector_unproven_reports_total{reason=\"network\"} 2";
     check_metrics(&collector, &[line]);
+    // Both widths are stored as hashes: two networks of one wide one, and no address.
+    let networks = "SELECT toUInt64(uniqExact(network) * 100 + uniqExact(network_wide) * 10 \
+                    + countIf(network < 256 OR network = network_wide)) AS n FROM reports";
+    assert_eq!(store.number(networks).await, 210);
+    let views = "SELECT count() AS n FROM system.columns WHERE database = currentDatabase() \
+                 AND name IN ('network', 'network_wide') AND table != 'reports'";
+    assert_eq!(store.number(views).await, 0);
+    // The key was made once, and the dump has what the store has.
+    assert_eq!(
+        store.number("SELECT count() AS n FROM network_key").await,
+        1
+    );
+    let mut dump = Vec::new();
+    epwatch_collector::dump_wal(&store.dir.path().join("wal"), &mut dump).unwrap();
+    for record in RecordedReader::new(&dump[..]) {
+        let record = record.unwrap();
+        assert_eq!(record.is_own, Some(false));
+        assert!(record.network.is_some());
+    }
+    store.end(collector).await;
+}
+
+/// Devices of one's own are trusted as they are: none is new, and no network weighs them.
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_of_an_own_key_take_no_room() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.keys[0].kind = KeyKind::Own;
+    config.new_installations.at_least = 10;
+    let collector = start_at_noon(&store, config).await;
+    send_all(&mut connect(&collector).await, 0..50, 1).await;
+    store.eventually(ROWS, 50).await;
+    assert_eq!(store.number(UNPROVEN).await, 0);
+    let own = "SELECT count() AS n FROM counted_reports_v1 WHERE is_own";
+    assert_eq!(store.number(own).await, 50);
+    store.end(collector).await;
+}
+
+/// 10,000 made-up environments have the room of their one app.
+#[tokio::test(flavor = "multi_thread")]
+async fn environments_share_the_room_of_their_app() {
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.new_installations.at_least = 10;
+    let collector = start_at_noon(&store, config).await;
+    let mut device = connect(&collector).await;
+    let reports: Vec<v1::Report> = (0..50)
+        .map(|n| {
+            let mut report = of(n, 1);
+            report.app.as_mut().unwrap().environment = format!("made up {n}");
+            report
+        })
+        .collect();
+    let call = with_key(request(&reports), SHIPPED);
+    let answer = device.upload(call).await.unwrap().into_inner();
+    assert!(answer.results.is_empty(), "{answer:?}");
+    store.eventually(ROWS, 50).await;
+    assert_eq!(store.number(UNPROVEN).await, 40);
     store.end(collector).await;
 }

@@ -1159,6 +1159,15 @@ pub struct RecordedReport {
     /// if no collector decided that.
     #[prost(bool, optional, tag = "8")]
     pub is_unproven: ::core::option::Option<bool>,
+    /// It came with a key of kind `own`. Absent if no collector recorded that.
+    #[prost(bool, optional, tag = "9")]
+    pub is_own: ::core::option::Option<bool>,
+    /// The network that it came from, IPv4 /24 or IPv6 /48 and /16 or /32, each as a hash with the store's key.
+    /// Both or neither; 0 is none.
+    #[prost(uint32, tag = "10")]
+    pub network: u32,
+    #[prost(uint32, tag = "11")]
+    pub network_wide: u32,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -395,12 +395,16 @@ pub(crate) fn recorded() -> Vec<RecordedReport> {
         report: report.to_bytes().into(),
         sent,
         is_unproven: None,
+        is_own: None,
+        network: None,
     };
     vec![
         record(full_report(), upload_request().clock),
         record(minimal_report(), SendClock::default()),
         RecordedReport {
             is_unproven: Some(true),
+            is_own: None,
+            network: None,
             ..record(minimal_report(), SendClock::default())
         },
     ]

@@ -75,6 +75,8 @@ impl VirtualTime {
             report,
             sent: self.fleet.devices[index].recording.send_clock(at),
             is_unproven: None,
+            is_own: None,
+            network: None,
         }
     }
 }

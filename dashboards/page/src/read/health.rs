@@ -54,17 +54,24 @@ LIMIT 50";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Arrivals {
     pub(crate) in_last_hour: u64,
+    /// Those of them that came with a key of kind `app`.
+    pub(crate) public: u64,
+    /// Those of them without a known network, so that none weighs their devices.
+    pub(crate) unweighed: u64,
     pub(crate) last: Option<Timestamp>,
 }
 
 #[derive(Debug, Row, Deserialize)]
 struct ArrivalsRow {
     in_last_hour: u64,
+    public: u64,
+    unweighed: u64,
     last: i64,
 }
 
 const ARRIVALS: &str = "
-SELECT count() AS in_last_hour, toInt64(toUnixTimestamp64Milli(max(r.received_at))) AS last
+SELECT count() AS in_last_hour, countIf(NOT r.is_own) AS public,
+    countIf(NOT (r.is_own OR r.has_network)) AS unweighed, toInt64(toUnixTimestamp64Milli(max(r.received_at))) AS last
 FROM settled_reports_v1 AS r
 WHERE (? = 1 OR has(?, r.app_id)) AND r.received_at > now64(3, 'UTC') - INTERVAL 1 HOUR
 LIMIT 1";
@@ -74,6 +81,8 @@ pub(crate) async fn arrivals(store: &StoreReader, scope: &Scope) -> Result<Arriv
     let rows: Vec<ArrivalsRow> = store.rows(ARRIVALS, |sql| scope.bind(sql)).await?;
     let read = |row: &ArrivalsRow| Arrivals {
         in_last_hour: row.in_last_hour,
+        public: row.public,
+        unweighed: row.unweighed,
         last: time(row.last),
     };
     Ok(rows.first().map(read).unwrap_or_default())

@@ -172,6 +172,10 @@ pub(in crate::embedded) fn check_statement(sql: &str, kind: &Kind) -> Result<(),
         if text.contains("stack_trace") || text.contains("\\x") || finds_tables {
             return Err(ReaderRefusal::Threads);
         }
+        // The key of the hashes of networks: with it, addresses could be found by trying.
+        if text.contains("network_key") {
+            return Err(ReaderRefusal::NetworkKey);
+        }
         before = token.text;
     }
     Ok(())
@@ -242,6 +246,8 @@ pub(in crate::embedded) enum ReaderRefusal {
          this port. (ACCESS_DENIED)"
     )]
     Threads,
+    #[error("Code: 497. DB::Exception: network_key is not for readers. (ACCESS_DENIED)")]
+    NetworkKey,
     #[error("Code: 164. DB::Exception: the setting {0} is not allowed on this port. (READONLY)")]
     Setting(String),
 }
@@ -323,6 +329,8 @@ mod tests {
     fn no_reader_signals_the_threads_of_the_engine() {
         for (sql, is_read) in [
             ("SELECT * FROM system.stack_trace", false),
+            ("SELECT key FROM epwatch.network_key", false),
+            ("SELECT key FROM `Network_Key`", false),
             ("SELECT * FROM system.`Stack_Trace`", false),
             ("SELECT count() FROM \"system\".\"\\x73tack_trace\"", false),
             ("SELECT * FROM merge('system', '^stack')", false),
