@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::cohort::Installation;
+use crate::hash::HashSet;
 
 /// The latest run of a golden input on a device's NPU and CPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +68,20 @@ impl DeviceEvents {
     #[must_use]
     pub fn of_firmware(&self, wanted: &str) -> DeviceEvents {
         self.only(|firmware, _| firmware == wanted)
+    }
+
+    pub(crate) fn installations(&self) -> impl Iterator<Item = Installation> {
+        let tests = self.tests.iter().map(|test| test.installation);
+        tests.chain(self.failed_starts.iter().map(|start| start.installation))
+    }
+
+    pub(crate) fn without(&self, left_out: &HashSet<Installation>) -> DeviceEvents {
+        let mut rest = self.clone();
+        rest.tests
+            .retain(|test| !left_out.contains(&test.installation));
+        rest.failed_starts
+            .retain(|start| !left_out.contains(&start.installation));
+        rest
     }
 
     fn only(&self, keep: impl Fn(&str, bool) -> bool) -> DeviceEvents {

@@ -24,7 +24,10 @@ use crate::read::{
 };
 use crate::reason::Reason;
 use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios, SpeedReference};
-use crate::verdict::{CohortVerdict, CpuNodes, Severity, completeness, doubt, judge};
+use crate::standing::Senders;
+use crate::verdict::{
+    CohortVerdict, CpuNodes, Severity, completeness, doubt, doubt_networks, judge,
+};
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
 /// Installations from earlier windows from which a page must hold on them alone.
@@ -55,6 +58,8 @@ struct Judging {
     limits: Limits,
     rates: BaseRates,
     frozen: PinnedReferences,
+    /// By app and environment, once a page needed them.
+    senders: tokio::sync::Mutex<BTreeMap<(String, String), Arc<Senders>>>,
 }
 
 /// Judges windows; holds nothing between them but what its source keeps of the look-back.
@@ -104,6 +109,7 @@ impl Evaluator {
                 rates: self.source.rates(&span),
                 inputs,
                 frozen,
+                senders: tokio::sync::Mutex::default(),
             };
             Ok(Arc::new(judging).evaluate().await)
         })
@@ -396,13 +402,36 @@ impl Judging {
             // In a flood every newcomer is doubtful, however few devices are known.
             if devices >= MIN_PROVEN || window.voteless.unproven > 0 {
                 let evidence = Evidence::gather(&proven, controls, baseline, &self.limits);
-                let held = judge(&proven, baseline, &evidence, statistics, &nodes);
+                let held = judge(&proven, baseline, &evidence, statistics.clone(), &nodes);
                 if held.severity < Severity::Page {
                     doubt(&mut verdict, devices, window.voteless.unproven > 0);
                 }
             }
         }
+        if verdict.severity == Severity::Page {
+            let senders = self.senders(model).await?;
+            let weighed = senders.weigh(window.installations());
+            let holds = weighed.left_out.is_empty() || {
+                let rest = window.without(&weighed.left_out);
+                let evidence = Evidence::gather(&rest, controls, baseline, &self.limits);
+                let held = judge(&rest, baseline, &evidence, statistics, &nodes);
+                held.severity == Severity::Page
+            };
+            doubt_networks(&mut verdict, &weighed, holds, senders.app_is_new());
+        }
         Ok(verdict)
+    }
+
+    /// Returns the senders of a model's app, which all of its pages share.
+    async fn senders(&self, model: &ModelKey) -> Result<Arc<Senders>, SourceError> {
+        let app = (model.app_id.clone(), model.environment.clone());
+        let mut known = self.senders.lock().await;
+        if let Some(senders) = known.get(&app) {
+            return Ok(senders.clone());
+        }
+        let senders = Arc::new(self.inputs.senders(model).await?);
+        known.insert(app, senders.clone());
+        Ok(senders)
     }
 
     /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.

@@ -214,7 +214,7 @@ async fn one_network_has_its_part_of_the_room() {
         let key = format!("Bearer {SHIPPED}");
         let from = [
             ("X-Forwarded-For", "10.9.9.9, 198.51.100.1"),
-            ("Authorization", &key),
+            ("Authorization", key.as_str()),
         ];
         let answer = post(collector.listen(), "Upload", &from, &body);
         assert_eq!(answer.status, 200, "{answer:?}");

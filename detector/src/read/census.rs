@@ -11,6 +11,7 @@ use crate::cohort::{Installation, ModelKey};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{Interner, TextId, Texts, next_id};
 use crate::placement::{NodeCounts, PlacementMethod};
+use crate::standing::ESTABLISHED_IN_FIRST;
 use crate::varint;
 
 use super::arrivals::{Arrivals, newcomers};
@@ -28,8 +29,8 @@ const BYTES_A_VERSION: usize = 48;
 /// Number of a session's place within its app.
 type PlaceId = u32;
 
-/// The places of reports without a session: of admitted installations, and of unproven ones.
-const NOWHERE: [PlaceId; 2] = [PlaceId::MAX, PlaceId::MAX - 1];
+/// The places of reports without a session: of admitted installations, of unproven ones, and of an `own` key's.
+const NOWHERE: [PlaceId; 3] = [PlaceId::MAX, PlaceId::MAX - 1, PlaceId::MAX - 2];
 
 /// Every app, by bucket.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +62,7 @@ pub(super) struct CensusPlace {
     pub(super) fingerprint_exact: u64,
     pub(super) votes: bool,
     pub(super) is_unproven: bool,
+    pub(super) is_own: bool,
 }
 
 /// A session of a report.
@@ -119,15 +121,18 @@ impl Census {
         bucket: Bucket,
         (app_id, environment): (&str, &str),
         device: Installation,
-        is_unproven: bool,
+        (is_unproven, is_own): (bool, bool),
     ) {
         let app = (self.texts.id(app_id), self.texts.id(environment));
         let app = self.apps.entry(app).or_default();
         let device = app.device(device);
         let bucket = app.buckets.entry(bucket).or_default();
-        bucket
-            .open
-            .push((NOWHERE[usize::from(is_unproven)], device));
+        let nowhere = match (is_unproven, is_own) {
+            (true, _) => NOWHERE[1],
+            (false, true) => NOWHERE[2],
+            (false, false) => NOWHERE[0],
+        };
+        bucket.open.push((nowhere, device));
     }
 
     /// Drops some buckets.
@@ -164,6 +169,17 @@ impl Census {
             (name, newcomers(admitted, &unproven, span))
         });
         Arrivals::of_apps(apps)
+    }
+
+    /// Returns which installations of public keys were admitted to the app in the beginning of the look-back, in any
+    /// environment: a made-up environment is no new app.
+    pub(super) fn established(&self, app_id: &str, span: &Span) -> HashSet<Installation> {
+        let mut established = HashSet::default();
+        let of_app = |((id, _), _): &(&(TextId, TextId), _)| **self.texts.get(*id) == *app_id;
+        for (_, app) in self.apps.iter().filter(of_app) {
+            app.add_established(span, &mut established);
+        }
+        established
     }
 
     /// Returns the models that anything arrived for in the window.
@@ -244,6 +260,10 @@ impl AppCensus {
                     unproven.push(*at);
                     continue;
                 }
+                // Nobody makes up devices of a key that nobody else has: none of them is new.
+                if self.is_own(place.id) {
+                    continue;
+                }
                 for device in place.devices() {
                     let first = &mut first[device as usize];
                     *first = (*first).min(*at);
@@ -260,6 +280,26 @@ impl AppCensus {
     fn is_unproven(&self, id: PlaceId) -> bool {
         let place = self.places.items().get(id as usize);
         place.map_or(id == NOWHERE[1], |place| place.is_unproven)
+    }
+
+    fn is_own(&self, id: PlaceId) -> bool {
+        let place = self.places.items().get(id as usize);
+        place.map_or(id == NOWHERE[2], |place| place.is_own)
+    }
+
+    fn add_established(&self, span: &Span, established: &mut HashSet<Installation>) {
+        let mut seen = vec![false; self.devices.len()];
+        for (_, bucket) in self.buckets.range(span.first_buckets(ESTABLISHED_IN_FIRST)) {
+            let places = bucket.places();
+            for place in places.filter(|at| !self.is_unproven(at.id) && !self.is_own(at.id)) {
+                place
+                    .devices()
+                    .for_each(|device| seen[device as usize] = true);
+            }
+        }
+        let devices = self.devices.iter();
+        let those = devices.filter(|(_, device)| seen[**device as usize]);
+        established.extend(those.map(|(installation, _)| *installation));
     }
 
     /// Returns the cohorts of each model in the window, and how many sessions it has.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::baseline::BaselineLatency;
-use crate::cohort::{ModelKey, VersionOnChipset};
-use crate::hash::HashMap;
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
+use crate::hash::{HashMap, HashSet};
+use crate::standing::Senders;
 use crate::verdict::CpuNodes;
 
 use super::arrivals::Arrivals;
@@ -134,6 +135,17 @@ impl EvaluationInputs {
         asked: Asked,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         self.reader.selves_before(wanted, asked, &self.span).await
+    }
+
+    /// Returns the senders of a model's app in the window. They are read for pages alone: healthy windows need none.
+    pub(crate) async fn senders(&self, model: &ModelKey) -> Result<Senders, SourceError> {
+        let app = (&*model.app_id, &*model.environment);
+        let senders = self.reader.senders(app, &self.span).await?;
+        let mut established = self.census.established(&model.app_id, &self.span);
+        let app_is_new = established.is_empty();
+        let here: HashSet<Installation> = senders.iter().map(|(device, _)| *device).collect();
+        established.retain(|device| here.contains(device));
+        Ok(Senders::new(senders, established, app_is_new))
     }
 
     /// Returns the nodes on the CPU that should not be there, for some fingerprints.

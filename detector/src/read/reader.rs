@@ -8,8 +8,9 @@ use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::cohort::{ModelKey, VersionOnChipset};
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
+use crate::standing::Sender;
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
 
@@ -53,6 +54,13 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
         asked: Asked,
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>>;
+
+    /// Returns who sent the reports of each device of an app and environment in the window.
+    fn senders<'a>(
+        &'a self,
+        app: (&'a str, &'a str),
+        span: &'a Span,
+    ) -> Answer<'a, Vec<(Installation, Sender)>>;
 
     /// Returns the nodes on the CPU that should not be there, by fingerprint.
     fn cpu_nodes<'a>(

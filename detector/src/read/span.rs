@@ -102,6 +102,15 @@ impl Span {
         bucket_at(self.earliest_s()).min(end)..end
     }
 
+    /// Returns the buckets of the first part of the look-back, of `part.0` in `part.1`.
+    pub(super) fn first_buckets(&self, part: (u32, u32)) -> Range<Bucket> {
+        let all = self.buckets();
+        let length = u64::from(all.end.saturating_sub(all.start));
+        let first = length * u64::from(part.0) / u64::from(part.1.max(1));
+        let first = Bucket::try_from(first).unwrap_or(Bucket::MAX);
+        all.start..all.start.saturating_add(first)
+    }
+
     pub(super) fn window_buckets(&self) -> Range<Bucket> {
         bucket_at(self.start_s())..bucket_at(self.end_s())
     }

@@ -404,6 +404,33 @@ pub enum Reason {
         /// Whether more installations than usual are new.
         flood: bool,
     },
+    /// The finding does not hold without the networks that bring most devices of a public key.
+    #[error(
+        "it does not hold without {left_out} of {devices} devices, which share the networks that bring most of them \
+         or are too new: a key that ships in an app is public, so they may be made up"
+    )]
+    FewNetworks {
+        /// Devices left out.
+        left_out: u64,
+        /// Devices that vote.
+        devices: u64,
+    },
+    /// No device of the app was known long enough to vouch for the others.
+    #[error(
+        "this app is new: no device is known for ten days yet, so fewer networks than later could make this up"
+    )]
+    NewApp,
+    /// The network of most devices is unknown, so they are not weighed.
+    #[error(
+        "{unweighed} of {devices} devices come from private addresses, so networks do not weigh them: name the proxy \
+         in `collector.new_installations.trusted_proxies`"
+    )]
+    NotWeighed {
+        /// Devices of public keys without a network.
+        unweighed: u64,
+        /// Devices that vote.
+        devices: u64,
+    },
     /// Too few devices are hit for a page.
     #[error("{} of the devices are hit, too few to wake anyone", percent(*.share))]
     FewHit {

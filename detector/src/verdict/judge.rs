@@ -12,6 +12,7 @@ use crate::signals::{
     Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, SignalId,
     TOTAL_FALLBACK_BELOW, built_in_rate,
 };
+use crate::standing::Weighed;
 use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
@@ -135,6 +136,36 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
         "Look at where the new installations come from; nothing is known to be wrong \
                          with the model."
             .to_owned();
+}
+
+/// Lowers a page on devices of public keys that does not hold without the networks that bring most of them, and
+/// says what a page of such devices is worth.
+pub(crate) fn doubt_networks(
+    verdict: &mut CohortVerdict,
+    weighed: &Weighed,
+    holds: bool,
+    app_is_new: bool,
+) {
+    let devices = verdict.numbers.devices_seen;
+    if !holds {
+        verdict.severity = Severity::Ticket;
+        let first = "Look at where the devices come from; if they are real:";
+        verdict.next_step = format!("{first} {}", verdict.next_step);
+        let left_out = weighed.left_out.len() as u64;
+        verdict
+            .reasons
+            .insert(0, Reason::FewNetworks { left_out, devices });
+        return;
+    }
+    if app_is_new && weighed.public > weighed.unweighed {
+        verdict.reasons.push(Reason::NewApp);
+    }
+    if 2 * weighed.unweighed > weighed.public {
+        let unweighed = weighed.unweighed;
+        verdict
+            .reasons
+            .push(Reason::NotWeighed { unweighed, devices });
+    }
 }
 
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {

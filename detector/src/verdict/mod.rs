@@ -24,8 +24,8 @@ use crate::signals::Signal;
 
 pub(crate) use class::MOST_DEVICES;
 pub use class::{Severity, VerdictClass};
-pub(crate) use judge::doubt;
 pub use judge::judge;
+pub(crate) use judge::{doubt, doubt_networks};
 
 /// The verdict on one cohort window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use crate::cohort::CohortKey;
 pub use crate::cohort::Installation;
 use crate::device_events::DeviceEvents;
+use crate::hash::HashSet;
 use crate::placement::Placement;
 
 /// Clean runs before p10 and p50 of a device mean something.
@@ -301,6 +302,23 @@ impl CohortWindow {
         CohortWindow {
             votes: self.votes.iter().filter(|v| v.is_proven).cloned().collect(),
             device_events: self.device_events.proven(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the installations that have a part in it; one may come more than once.
+    pub(crate) fn installations(&self) -> impl Iterator<Item = Installation> {
+        let votes = self.votes.iter().map(|vote| vote.installation);
+        votes.chain(self.device_events.installations())
+    }
+
+    /// Returns the window without some installations.
+    #[must_use]
+    pub(crate) fn without(&self, left_out: &HashSet<Installation>) -> CohortWindow {
+        let stays = |vote: &&DeviceVote| !left_out.contains(&vote.installation);
+        CohortWindow {
+            votes: self.votes.iter().filter(stays).cloned().collect(),
+            device_events: self.device_events.without(left_out),
             ..self.clone()
         }
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
+use epwatch_detector::{DetectorConfig, Sender};
 use epwatch_server::Period;
 use jiff::{SignedDuration, Timestamp};
 
@@ -42,7 +42,14 @@ fn record(intake: &mut Intake, reports: &Reports, received: Timestamp) {
     };
     for report in reports.reports(received) {
         let app = ("camera", "production");
-        intake.add_report(received_ms, app, &report, &sent, Some(reports.is_unproven));
+        let mark = Mark {
+            is_unproven: Some(reports.is_unproven),
+            sender: Some(Sender {
+                is_own: false,
+                network: None,
+            }),
+        };
+        intake.add_marked(received_ms, app, &report, &sent, mark);
     }
 }
 

@@ -25,7 +25,8 @@ use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
 use crate::read::span::{Bucket, bucket_at};
 
-use super::{Baselines, ModelRecord, Nodes, Place, Recording, Seen, Series, packed};
+use super::{Baselines, ModelRecord, Nodes, Place, Recording, Seen, Sent, Series, packed};
+use crate::standing::{NetworkHash, Sender};
 
 /// What was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -65,12 +66,21 @@ struct Kept {
     sequence: u64,
     device: u32,
     app: u32,
+    is_late: bool,
     /// Each with the number of its model.
     seen: Box<[(u32, Seen)]>,
     series: Box<[(u32, Series)]>,
     events: EventLog,
-    /// The collector's decision.
-    is_unproven: Option<bool>,
+    mark: Mark,
+}
+
+/// What a collector decided about the sender of a report, if one did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Whether the installation was new beyond its quota; `None` if no collector decided that.
+    pub is_unproven: Option<bool>,
+    /// Who sent it; `None` if no collector recorded that.
+    pub sender: Option<Sender>,
 }
 
 /// Fields that all rows of a report share.
@@ -111,9 +121,15 @@ impl Intake {
     pub fn add(&mut self, record: &RecordedReport) -> Result<(), ParseError> {
         let report = record.parse_report()?;
         let app = (record.app_id.as_str(), record.environment.as_str());
-        let is_unproven = record.is_unproven;
+        let network = record
+            .network
+            .map(|[narrow, wide]| NetworkHash { narrow, wide });
+        let mark = Mark {
+            is_unproven: record.is_unproven,
+            sender: record.is_own.map(|is_own| Sender { is_own, network }),
+        };
         let received_ms = record.received_at_unix_ms;
-        self.add_report(received_ms, app, &report, &record.sent, is_unproven);
+        self.add_marked(received_ms, app, &report, &record.sent, mark);
         Ok(())
     }
 
@@ -126,6 +142,22 @@ impl Intake {
         report: &Report,
         sent: &SendClock,
         is_unproven: Option<bool>,
+    ) {
+        let mark = Mark {
+            is_unproven,
+            sender: None,
+        };
+        self.add_marked(received_ms, app, report, sent, mark);
+    }
+
+    /// The same, with all that a collector decided.
+    pub fn add_marked(
+        &mut self,
+        received_ms: i64,
+        app: (&str, &str),
+        report: &Report,
+        sent: &SendClock,
+        mark: Mark,
     ) {
         self.summary.records += 1;
         let is_late = event_time::estimate(received_ms, sent, report.into()).is_late;
@@ -157,6 +189,7 @@ impl Intake {
                 place,
                 is_late,
                 is_unproven: false,
+                is_own: false,
             };
             seen.push((model, row));
             let own = report.series.iter().filter(|series| {
@@ -170,10 +203,11 @@ impl Intake {
             stream: report.key.stream.0,
             sequence: report.key.sequence.get(),
             device: fields.device,
+            is_late,
             seen: seen.into(),
             series: series.into(),
             events,
-            is_unproven,
+            mark,
             app: self.apps.id(fields.app),
         });
     }
@@ -237,7 +271,8 @@ impl Intake {
             let bucket = received.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000;
             let app = &apps[kept.app as usize];
             let admission = admissions.entry(kept.app).or_default();
-            let is_unproven = admission.is_unproven(kept.device, received, kept.is_unproven);
+            let is_unproven = admission.is_unproven(kept.device, received, kept.mark.is_unproven);
+            let is_own = kept.mark.sender.is_some_and(|sender| sender.is_own);
             if is_unproven {
                 self.summary.unproven += 1;
                 (kept.series, kept.events) = Default::default();
@@ -248,12 +283,21 @@ impl Intake {
                 census.close(&[last_bucket]);
                 last_bucket = bucket;
             }
+            let votes = !is_unproven && !kept.is_late;
+            if let Some(by) = kept.mark.sender.filter(|_| votes) {
+                let of_app = recording.senders.entry(app.clone()).or_default();
+                of_app.push(Sent {
+                    bucket: i64::from(bucket),
+                    device: kept.device,
+                    by,
+                });
+            }
             let device = recording.devices[kept.device as usize];
             if kept.seen.is_empty() {
-                census.add_sessionless(bucket, (&app.0, &app.1), device, is_unproven);
+                census.add_sessionless(bucket, (&app.0, &app.1), device, (is_unproven, is_own));
             }
             for (model, mut seen) in kept.seen {
-                seen.is_unproven = is_unproven;
+                (seen.is_unproven, seen.is_own) = (is_unproven, is_own);
                 let place = &recording.places[seen.place as usize];
                 let session = CensusSession {
                     received_ms: received,
@@ -454,6 +498,7 @@ impl Place {
             fingerprint_exact: self.exact,
             votes: !(seen.is_late || seen.is_unproven) && self.requests_npu && !self.is_directed,
             is_unproven: seen.is_unproven,
+            is_own: seen.is_own,
         }
     }
 }

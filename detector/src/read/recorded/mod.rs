@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use epwatch_stats::Moments;
 
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::placement::NodeCounts;
+use crate::standing::Sender;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
 use super::assemble::{
@@ -27,7 +28,7 @@ use super::census::Census;
 use super::cpu_nodes::NodesRow;
 use super::span::Span;
 
-pub use intake::{Intake, IntakeSummary};
+pub use intake::{Intake, IntakeSummary, Mark};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
@@ -55,6 +56,7 @@ struct Seen {
     place: u32,
     is_late: bool,
     is_unproven: bool,
+    is_own: bool,
 }
 
 /// A clean series in a report.
@@ -106,6 +108,16 @@ pub struct Recording {
     places: Vec<Place>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
+    /// By app, in the order of their buckets.
+    senders: HashMap<App, Vec<Sent>>,
+}
+
+/// Who sent a report of a device that votes.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    bucket: i64,
+    device: u32,
+    by: Sender,
 }
 
 /// What votes of one device are told apart by: device, where it ran, shape.
@@ -118,6 +130,21 @@ fn between<T>(rows: &[T], bucket: impl Fn(&T) -> i64, from_s: i64, to_s: i64) ->
 }
 
 impl Recording {
+    /// Returns who sent each device's reports in the window, as the store adds them up.
+    fn senders_of(&self, all: &[Sent], span: &Span) -> Vec<(Installation, Sender)> {
+        let mut senders: HashMap<u32, Sender> = HashMap::default();
+        for sent in between(all, |sent| sent.bucket, span.start_s(), span.end_s()) {
+            let known = senders.entry(sent.device).or_insert(sent.by);
+            known.is_own &= sent.by.is_own;
+            let both = known.network.into_iter().chain(sent.by.network);
+            known.network = both.min();
+        }
+        let senders = senders.into_iter();
+        senders
+            .map(|(device, sender)| (self.devices[device as usize], sender))
+            .collect()
+    }
+
     /// Adds the window's sessions, each place of a device once, and its clean series.
     fn add_window(
         &self,

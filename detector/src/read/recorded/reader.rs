@@ -7,7 +7,7 @@ use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
-use crate::cohort::{ModelKey, VersionOnChipset};
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::interner::TextId;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
@@ -18,6 +18,7 @@ use crate::read::history::HistoryByModel;
 use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
 use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::{PastSpan, Span};
+use crate::standing::Sender;
 use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 
@@ -41,6 +42,16 @@ impl ReportReader for Arc<Recording> {
                 certified: Certified::default(),
             })
         })
+    }
+
+    fn senders<'a>(
+        &'a self,
+        (app_id, environment): (&'a str, &'a str),
+        span: &'a Span,
+    ) -> Answer<'a, Vec<(Installation, Sender)>> {
+        let app = (app_id.to_owned(), environment.to_owned());
+        let senders = self.senders.get(&app).map(|all| self.senders_of(all, span));
+        Box::pin(async { Ok(senders.unwrap_or_default()) })
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {

@@ -101,6 +101,7 @@ struct SessionlessRow<'a> {
     at_s: Bucket,
     copy: u64,
     is_unproven: bool,
+    is_own: bool,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -304,7 +305,7 @@ impl Held {
             self.copies.entry(row.at_s).or_default().add(row.copy);
             let app = (row.app_id, row.environment);
             let device = row.device.to_le_bytes();
-            census.add_sessionless(row.at_s, app, device, row.is_unproven);
+            census.add_sessionless(row.at_s, app, device, (row.is_unproven, row.is_own));
         }
         Ok(())
     }

@@ -21,8 +21,9 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::cohort::{ModelKey, VersionOnChipset};
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
+use crate::standing::{NetworkHash, Sender};
 use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 
@@ -38,7 +39,7 @@ pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
 use history::HeldHistory;
 use nodes::HeldNodes;
-use queries::{CERTIFIED, NODES, latency_before, of_clean_series};
+use queries::{CERTIFIED, NODES, SENDERS, latency_before, of_clean_series};
 
 /// A clone for one evaluation shares all but `counted`.
 #[derive(Debug, Clone)]
@@ -55,6 +56,13 @@ struct HistogramRow {
     shape_key: String,
     hist_bucket: Vec<u16>,
     hist_count: Vec<u64>,
+}
+
+#[derive(Row, Deserialize)]
+struct SenderRow {
+    device: u128,
+    is_own: bool,
+    first_network: (u32, u32),
 }
 
 impl StoreReader {
@@ -150,6 +158,31 @@ impl ReportReader for StoreReader {
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
         Box::pin(self.counted.selves_before(wanted, asked, span))
+    }
+
+    fn senders<'a>(
+        &'a self,
+        (app_id, environment): (&'a str, &'a str),
+        span: &'a Span,
+    ) -> Answer<'a, Vec<(Installation, Sender)>> {
+        let buckets = span.window_buckets();
+        let query = self.counted.plain_query(SENDERS).bind(app_id);
+        let query = query.bind(environment).bind(buckets.start);
+        let query = query.bind(buckets.end).bind(buckets.start);
+        Box::pin(async move {
+            let rows = query.fetch_all::<SenderRow>().await;
+            let rows = rows.map_err(failed("the senders of reports"))?;
+            let sender = |row: SenderRow| {
+                let (narrow, wide) = row.first_network;
+                let network = NetworkHash { narrow, wide };
+                let sender = Sender {
+                    is_own: row.is_own,
+                    network: (narrow != 0).then_some(network),
+                };
+                (row.device.to_le_bytes(), sender)
+            };
+            Ok(rows.into_iter().map(sender).collect())
+        })
     }
 
     fn cpu_nodes<'a>(

@@ -25,6 +25,7 @@ columns!(Sessions of Session, is_array: false, "" {
     copy: u64,
     votes: bool,
     is_unproven: bool,
+    is_own: bool,
     model_id: &'a str,
     model_version: &'a str,
     graph_kind: &'a str,
@@ -118,6 +119,7 @@ impl<'a> Session<'a> {
                 fingerprint_exact: self.fingerprint_exact,
                 votes: self.votes,
                 is_unproven: self.is_unproven,
+                is_own: self.is_own,
             },
             counts: NodeCounts {
                 n_nodes: self.n_nodes,

@@ -139,7 +139,7 @@ pub(super) const SEEN: &str = "
     SELECT app_id, environment, chipset, ort_version, ep_version, installation,
         toUInt32(bucket) AS at_s, received_at,
         if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy,
-        toBool(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes, is_unproven,
+        toBool(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes, is_unproven, is_own,
         model_id, model_version, graph_kind, placement_source, fingerprint_algorithm,
         fingerprint_exact, fingerprint_normalised, n_nodes, npu_nodes, cpu_nodes,
         cpu_benign_nodes, npu_macs_share, macs_attributed
@@ -160,7 +160,7 @@ pub(super) const SEEN: &str = "
 /// times as much. Binds: buckets, the first of them.
 pub(super) const SESSIONLESS: &str = "
     SELECT app_id, environment, reinterpretAsUInt128(installation) AS device,
-        toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy, is_unproven
+        toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy, is_unproven, is_own
     FROM counted_reports_v1
     WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_model_id)";
 
@@ -200,3 +200,13 @@ pub(super) const COUNTED_COPIES: &str = "
     FROM counted_reports_v1 AS c
     WHERE c.bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY c.bucket";
+
+/// Who sent the reports of each device of an app in the window that vote. Networks are in the raw table only, because
+/// readers of the views have no use for them. Binds: app, environment, the window's buckets, the first of them.
+pub(super) const SENDERS: &str = "
+    SELECT reinterpretAsUInt128(installation) AS device, min(is_own) AS is_own,
+        minIf((network, network_wide), network != 0) AS first_network
+    FROM reports
+    WHERE app_id = ? AND environment = ? AND NOT (is_late OR is_unproven)
+        AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+    GROUP BY installation";
