@@ -21,6 +21,8 @@ fn file_of(reports: &[FamilyReport]) -> Vec<u8> {
             report: report.report.to_bytes().into(),
             sent: report.sent.clone(),
             is_unproven: None,
+            is_own: None,
+            network: None,
         };
         write_recorded(&mut bytes, &record).unwrap();
     }
