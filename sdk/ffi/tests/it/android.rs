@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Command};
 
 use epwatch_runtimes::is_nightly;
 
-use crate::c::{crate_file, library_folder};
+use crate::{
+    c::{crate_file, library_folder},
+    jvm::guide,
+};
 
 /// Runs Maven up to a phase, which keeps what it downloads.
 #[track_caller]
@@ -44,6 +47,7 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
+    guide("## Android", folder.path());
     let said = maven(folder.path(), "test");
     // Each test once for each of its API levels.
     assert!(
@@ -58,10 +62,15 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     let listed = Command::new("jar")
         .arg("--list")
         .arg("--file")
-        .arg(fs::read_dir(folder.path().join("first")).unwrap().find_map(|file| {
-            let path = file.unwrap().path();
-            (path.extension()? == "aar").then_some(path)
-        }).unwrap())
+        .arg(
+            fs::read_dir(folder.path().join("first"))
+                .unwrap()
+                .find_map(|file| {
+                    let path = file.unwrap().path();
+                    (path.extension()? == "aar").then_some(path)
+                })
+                .unwrap(),
+        )
         .output()
         .unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();

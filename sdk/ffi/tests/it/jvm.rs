@@ -85,16 +85,19 @@ fn answer(connection: TcpStream, kept: &Mutex<BTreeMap<ReportKey, Report>>) {
     connection.write_all(&answer).unwrap();
 }
 
+/// Writes the first program of a section of docs/android.md, for Maven to compile.
+pub(crate) fn guide(section: &str, into: &Path) {
+    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
+    let (_, section) = guide.split_once(&format!("\n{section}\n")).unwrap();
+    let (_, program) = section.split_once("\n```kotlin\n").unwrap();
+    fs::create_dir(into.join("guide")).unwrap();
+    let program = program.split("\n```").next().unwrap();
+    fs::write(into.join("guide/Guide.kt"), program).unwrap();
+}
+
 /// Builds library, sample and the guide's program by Maven, which keeps what it downloads.
 fn built(into: &Path) {
-    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
-    let (_, program) = guide.split_once("\n```kotlin\n").unwrap();
-    fs::create_dir(into.join("guide")).unwrap();
-    fs::write(
-        into.join("guide/Guide.kt"),
-        program.split("\n```").next().unwrap(),
-    )
-    .unwrap();
+    guide("## Three lines", into);
     let built = Command::new("mvn")
         .args(["-q", "-B", "-f"])
         .arg(crate_file("../android/pom.xml"))
@@ -150,7 +153,9 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
         .output()
         .unwrap();
     let settings = String::from_utf8_lossy(&java_home.stderr).into_owned();
-    let home = settings.lines().find_map(|line| line.trim().strip_prefix("java.home = "));
+    let home = settings
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("java.home = "));
     let classes = folder.join("classes.jar");
     let packed = Command::new("jar")
         .arg("--create")
@@ -164,7 +169,12 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
     let ran = Command::new("java")
         .arg("-cp")
         .arg(r8)
-        .args(["com.android.tools.r8.R8", "--release", "--classfile", "--lib"])
+        .args([
+            "com.android.tools.r8.R8",
+            "--release",
+            "--classfile",
+            "--lib",
+        ])
         .arg(home.unwrap())
         .arg("--output")
         .arg(&out)
@@ -301,7 +311,11 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
         ("1.22.0", "unavailable"),
         ("1.24.2", "assignment_api"),
     ] {
-        let jar = jar("com.microsoft.onnxruntime:onnxruntime", version, folder.path());
+        let jar = jar(
+            "com.microsoft.onnxruntime:onnxruntime",
+            version,
+            folder.path(),
+        );
         let older = class_path(folder.path(), &jar);
         let (printed, reports) = sample(&older, &fixture("cnn.qu8.onnx"), &[]);
         let session = printed.json("session");
@@ -320,7 +334,10 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
         mapping.contains("dev.epwatch.Native -> dev.epwatch.Native:"),
         "names of natives are kept"
     );
-    assert!(!mapping.contains("dev.epwatch.Epwatch -> dev.epwatch.Epwatch:"), "nothing was renamed");
+    assert!(
+        !mapping.contains("dev.epwatch.Epwatch -> dev.epwatch.Epwatch:"),
+        "nothing was renamed"
+    );
     let (printed, reports) = sample(&[jar], &fixture("cnn.qu8.onnx"), &[]);
     assert_eq!(printed.json("session")["source"], "assignment_api");
     check_misuse(&printed);
