@@ -85,16 +85,19 @@ fn answer(connection: TcpStream, kept: &Mutex<BTreeMap<ReportKey, Report>>) {
     connection.write_all(&answer).unwrap();
 }
 
+/// Writes the first program of a section of docs/android.md, for Maven to compile.
+pub(crate) fn guide(section: &str, into: &Path) {
+    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
+    let (_, section) = guide.split_once(&format!("\n{section}\n")).unwrap();
+    let (_, program) = section.split_once("\n```kotlin\n").unwrap();
+    fs::create_dir(into.join("guide")).unwrap();
+    let program = program.split("\n```").next().unwrap();
+    fs::write(into.join("guide/Guide.kt"), program).unwrap();
+}
+
 /// Builds library, sample and the guide's program by Maven, which keeps what it downloads.
 fn built(into: &Path) {
-    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
-    let (_, program) = guide.split_once("\n```kotlin\n").unwrap();
-    fs::create_dir(into.join("guide")).unwrap();
-    fs::write(
-        into.join("guide/Guide.kt"),
-        program.split("\n```").next().unwrap(),
-    )
-    .unwrap();
+    guide("## Three lines", into);
     let built = Command::new("mvn")
         .args(["-q", "-B", "-f"])
         .arg(crate_file("../android/pom.xml"))
@@ -106,9 +109,10 @@ fn built(into: &Path) {
     assert!(built.status.success(), "{said}");
 }
 
-/// Returns the jar of ONNX Runtime in this version.
-fn onnxruntime_jar(version: &str, into: &Path) -> PathBuf {
-    let artifact = format!("-Dartifact=com.microsoft.onnxruntime:onnxruntime:{version}");
+/// Returns the jar of an artifact, `group:name`, in this version.
+fn jar(artifact: &str, version: &str, into: &Path) -> PathBuf {
+    let (_, name) = artifact.split_once(':').unwrap();
+    let artifact = format!("-Dartifact={artifact}:{version}");
     let copied = Command::new("mvn")
         .args([
             "-q",
@@ -121,7 +125,72 @@ fn onnxruntime_jar(version: &str, into: &Path) -> PathBuf {
         .unwrap();
     let said = String::from_utf8_lossy(&copied.stdout);
     assert!(copied.status.success(), "{said}");
-    into.join(format!("onnxruntime-{version}.jar"))
+    into.join(format!("{name}-{version}.jar"))
+}
+
+/// The class path of the sample: its classes, this ONNX Runtime, Kotlin's library.
+fn class_path(folder: &Path, onnxruntime: &Path) -> Vec<PathBuf> {
+    let mut class_path = vec![folder.join("classes"), onnxruntime.to_owned()];
+    let jars = fs::read_dir(folder.join("jars")).unwrap();
+    class_path.extend(jars.map(|entry| entry.unwrap().path()).filter(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("kotlin-stdlib")
+    }));
+    class_path
+}
+
+/// Shrinks and renames the whole sample, ONNX Runtime and Kotlin's library by R8, with the rules that the library brings to
+/// its apps. Returns the jar, and R8's mapping of names.
+fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
+    let r8 = jar("com.android.tools:r8", "9.5.28", folder);
+    let rules = folder.join("app.pro");
+    let app = "-keep class sample.SampleKt { public static void main(java.lang.String[]); }\n\
+        -dontwarn org.jetbrains.annotations.**\n-dontwarn kotlin.**\n";
+    fs::write(&rules, app).unwrap();
+    let (out, mapping) = (folder.join("shrunk.jar"), folder.join("mapping.txt"));
+    let java_home = Command::new("java")
+        .args(["-XshowSettings:properties", "-version"])
+        .output()
+        .unwrap();
+    let settings = String::from_utf8_lossy(&java_home.stderr).into_owned();
+    let home = settings
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("java.home = "));
+    let classes = folder.join("classes.jar");
+    let packed = Command::new("jar")
+        .arg("--create")
+        .arg("--file")
+        .arg(&classes)
+        .arg("-C")
+        .arg(&class_path[0])
+        .arg(".")
+        .status();
+    assert!(packed.unwrap().success());
+    let ran = Command::new("java")
+        .arg("-cp")
+        .arg(r8)
+        .args([
+            "com.android.tools.r8.R8",
+            "--release",
+            "--classfile",
+            "--lib",
+        ])
+        .arg(home.unwrap())
+        .arg("--output")
+        .arg(&out)
+        .arg("--pg-map-output")
+        .arg(&mapping)
+        .arg("--pg-conf")
+        .arg(&rules)
+        .arg("--pg-conf")
+        .arg(crate_file("../android/consumer-rules.pro"))
+        .arg(&classes)
+        .args(&class_path[1..])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    (out, fs::read_to_string(mapping).unwrap())
 }
 
 /// What the sample printed, by its first word.
@@ -142,14 +211,8 @@ impl Printed {
 }
 
 /// Runs the sample in a JVM of its own.
-fn sample(folder: &Path, jar: &Path, model: &Path, more: &[&str]) -> (Printed, Vec<Report>) {
+fn sample(class_path: &[PathBuf], model: &Path, more: &[&str]) -> (Printed, Vec<Report>) {
     let receiver = Receiver::start();
-    let stdlib = fs::read_dir(folder.join("jars")).unwrap();
-    let mut class_path = vec![folder.join("classes"), jar.to_owned()];
-    class_path.extend(stdlib.map(|e| e.unwrap().path()).filter(|path| {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        name.starts_with("kotlin-stdlib")
-    }));
     let data = tempfile::tempdir().unwrap();
     let ran = Command::new("java")
         .arg("-Xcheck:jni")
@@ -209,7 +272,8 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
     let fixture = |model: &str| crate_file("../../tests/fixtures/models").join(model);
     let qnn = for_tests(Engine::OnnxRuntimeQnn);
     let (plugin, backend) = (qnn.qnn_provider_library(), qnn.qnn_htp_library());
-    let jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let with_newest = class_path(folder.path(), &newest_jar);
     let app = App::compiled();
     for soc_model in ["57", "68"] {
         let model = "e_mixed.q8head32.onnx";
@@ -218,7 +282,7 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
             backend.to_str().unwrap(),
             soc_model,
         ];
-        let (printed, reports) = sample(folder.path(), &jar, &fixture(model), &npu);
+        let (printed, reports) = sample(&with_newest, &fixture(model), &npu);
         let session = printed.json("session");
         let (of_c, _) = app.run(&newest(), model, Some(soc_model));
         for key in [
@@ -247,8 +311,13 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
         ("1.22.0", "unavailable"),
         ("1.24.2", "assignment_api"),
     ] {
-        let jar = onnxruntime_jar(version, folder.path());
-        let (printed, reports) = sample(folder.path(), &jar, &fixture("cnn.qu8.onnx"), &[]);
+        let jar = jar(
+            "com.microsoft.onnxruntime:onnxruntime",
+            version,
+            folder.path(),
+        );
+        let older = class_path(folder.path(), &jar);
+        let (printed, reports) = sample(&older, &fixture("cnn.qu8.onnx"), &[]);
         let session = printed.json("session");
         assert_eq!(session["source"], source, "{version}");
         if source == "unavailable" {
@@ -258,4 +327,19 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
         check_misuse(&printed);
         check_runs(&reports);
     }
+
+    // Shrunk: other names, the same placement.
+    let (jar, mapping) = shrunk(folder.path(), &with_newest);
+    assert!(
+        mapping.contains("dev.epwatch.Native -> dev.epwatch.Native:"),
+        "names of natives are kept"
+    );
+    assert!(
+        !mapping.contains("dev.epwatch.Epwatch -> dev.epwatch.Epwatch:"),
+        "nothing was renamed"
+    );
+    let (printed, reports) = sample(&[jar], &fixture("cnn.qu8.onnx"), &[]);
+    assert_eq!(printed.json("session")["source"], "assignment_api");
+    check_misuse(&printed);
+    check_runs(&reports);
 }

@@ -149,14 +149,31 @@ public object Epwatch {
         return if (known.length > 2) head + "," + known.substring(1) else "$head}"
     }
 
-    /** Seals what was recorded and sends it, on the SDK's thread. For tests, and apps without a lifecycle. */
+    /**
+     * Seals what was recorded and sends it, on the SDK's thread; then calls `done` there, whatever came of it. For tests,
+     * and apps without a lifecycle.
+     */
     @JvmStatic
-    public fun flush() {
-        later {
-            if (watch > 0) Native.seal(watch)
-            send()
+    @JvmOverloads
+    public fun flush(done: Runnable? = null) {
+        val isQueued = later {
+            try {
+                if (watch > 0) Native.seal(watch)
+                send()
+            } finally {
+                done?.run()
+            }
         }
+        if (!isQueued) done?.run()
     }
+
+    /**
+     * Counts causes that will keep the NPU from starting; [explain] lists them with the way out. Touches the disk. 0 if
+     * there is none, or if the SDK does not run.
+     */
+    @JvmStatic
+    public fun preflight(facts: PreflightFacts): Int =
+        handle { Native.preflight(it, facts.texts(), facts.rpcLibrary).toLong() }.toInt()
 
     /** Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Returns whether it has ended. */
     @JvmStatic
@@ -171,13 +188,13 @@ public object Epwatch {
         return thread.awaitTermination(timeoutMs, TimeUnit.MILLISECONDS)
     }
 
-    /** Runs work on the SDK's thread. What it throws is a problem of the SDK, not of the app. */
-    private fun later(work: () -> Unit) {
-        try {
-            thread.execute { guarded(work) }
-        } catch (_: RejectedExecutionException) {
-            // The SDK was stopped.
-        }
+    /** Runs work on the SDK's thread, unless that has ended. What it throws is a problem of the SDK, not of the app. */
+    private fun later(work: () -> Unit): Boolean = try {
+        thread.execute { guarded(work) }
+        true
+    } catch (_: RejectedExecutionException) {
+        // The SDK was stopped.
+        false
     }
 
     private fun guarded(work: () -> Unit) {
@@ -215,7 +232,7 @@ public object Epwatch {
                 if (watch > 0) Native.setNetwork(watch, kind)
             }
 
-            override fun background() = flush()
+            override fun background() = flush(null)
         })
         val interval = config.uploadIntervalMs
         thread.scheduleWithFixedDelay({ guarded(::send) }, interval, interval, TimeUnit.MILLISECONDS)

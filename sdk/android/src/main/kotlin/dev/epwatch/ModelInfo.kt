@@ -29,11 +29,40 @@ public class ModelInfo @JvmOverloads constructor(
         longArrayOf(requested.size.toLong(), plan, creationNanos, number(afterRunError))
 }
 
-/** What the operator's directives ask of the next session of a model. */
+/** Facts for [Epwatch.preflight]. Empty is not checked. */
+public class PreflightFacts {
+    /** As passed to the QNN EP. */
+    @JvmField public var backendPath: String = ""
+
+    /** As passed to the QNN EP. */
+    @JvmField public var socModel: String = ""
+
+    /** Android: `applicationInfo.nativeLibraryDir`. */
+    @JvmField public var nativeLibraryDir: String = ""
+
+    /** QAIRT versions of the model's export and of the runtime. */
+    @JvmField public var modelQairt: String = ""
+    @JvmField public var runtimeQairt: String = ""
+
+    /** Version of the QNN plugin. */
+    @JvmField public var pluginVersion: String = ""
+
+    /** Whether the manifest asks for `libcdsprpc.so`: 1 yes, -1 no, 0 not known. */
+    @JvmField public var rpcLibrary: Int = 0
+
+    internal fun texts(): Array<ByteArray> =
+        texts(backendPath, socModel, nativeLibraryDir, modelQairt, runtimeQairt, pluginVersion)
+}
+
+/** What the operator's directives ask of the next session of a model. Close it once the session is observed. */
 public class SessionPlan internal constructor(
     internal val handle: Long,
     /** `false`: make the session for the CPU only. */
     public val useNpu: Boolean,
     /** The variant to load if the app has it; empty for the usual one. */
     public val variant: String,
-)
+) : AutoCloseable {
+    override fun close() {
+        if (handle > 0) Native.closePlan(handle)
+    }
+}

@@ -1,0 +1,52 @@
+package dev.epwatch
+
+import android.content.Context
+import android.content.ContextWrapper
+import java.io.File
+import java.util.Collections
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.TimeUnit
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertTrue
+import org.junit.Test
+import org.junit.runner.RunWith
+import org.robolectric.RobolectricTestRunner
+import org.robolectric.RuntimeEnvironment
+import org.robolectric.annotation.Config
+
+/** A context that notes the thread of every call that may touch the disk or a service. */
+private class Watched(context: Context) : ContextWrapper(context) {
+    val threads: MutableSet<String> = Collections.synchronizedSet(mutableSetOf<String>())
+
+    private fun noted() = threads.add(Thread.currentThread().name)
+
+    override fun getApplicationContext(): Context = this
+
+    override fun getNoBackupFilesDir(): File {
+        noted()
+        return super.getNoBackupFilesDir()
+    }
+
+    override fun getSystemService(name: String): Any? {
+        noted()
+        return super.getSystemService(name)
+    }
+}
+
+/** Without the native library: the app goes on, and the reason is named. */
+@RunWith(RobolectricTestRunner::class)
+@Config(sdk = [35])
+class StartTest {
+    @Test
+    fun theCallersThreadDoesNoWorkAndAMissingLibraryIsNamed() {
+        val context = Watched(RuntimeEnvironment.getApplication())
+        val config = EpwatchConfig.Builder("com.example.camera", "https://127.0.0.1:1", "key").build()
+        Epwatch.start(context, config)
+        val isDone = CountDownLatch(1)
+        Epwatch.flush { isDone.countDown() }
+        assertTrue(isDone.await(30, TimeUnit.SECONDS))
+        assertTrue(Epwatch.explain(), "UnsatisfiedLinkError" in Epwatch.explain())
+        assertEquals(emptySet<String>(), context.threads - "epwatch-host")
+        assertEquals(0, Epwatch.preflight(PreflightFacts()))
+    }
+}
