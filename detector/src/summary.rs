@@ -128,6 +128,9 @@ pub struct IncidentSummary {
     /// The person who ended it, by `resolve` or `accept`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
+    /// The incident that is sent instead, which has the same cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
 }
 
 impl From<&Signal> for SignalSummary {
@@ -208,6 +211,7 @@ impl From<&Incident> for IncidentSummary {
             acknowledged_by: orders.ack.as_ref().map(|ack| ack.who.clone()),
             muted_until: orders.muted_until().map(|until| until.to_string()),
             ended_by: orders.end.as_ref().map(|end| end.who.clone()),
+            part_of: incident.part_of.clone(),
         }
     }
 }

@@ -45,6 +45,11 @@ impl Tally {
         chance_of_more(rate, self.hits, self.devices) < SURELY
     }
 
+    /// Returns the chance of at least as many hits at this rate.
+    pub(crate) fn chance_at(self, rate: f64) -> f64 {
+        chance_of_more(rate, self.hits, self.devices)
+    }
+
     /// Returns the share of the devices hit, in [0, 1]; 0 without devices.
     #[must_use]
     pub fn share(self) -> f64 {

@@ -172,8 +172,10 @@ impl Fleet {
                 } else {
                     healthy.clone()
                 },
+                created_s: None,
                 latency: Some(VoteLatency::from_sums(&histogram, moments, earlier_self)),
                 is_proven: true,
+                reports_heat: true,
             });
         }
         CohortWindow {

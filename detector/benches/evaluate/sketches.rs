@@ -109,8 +109,10 @@ fn window(devices: u16) -> CohortWindow {
             device_model: "phone".into(),
             shape_key: shape.clone(),
             placement: if is_fallen { &fallen } else { &sound }.clone(),
+            created_s: None,
             latency: Some(VoteLatency::from_sums(&histogram, moments, Ok(earlier))),
             is_proven: true,
+            reports_heat: true,
         });
     }
     CohortWindow {

@@ -12,6 +12,7 @@ use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
 use super::mitigation::DirectedDevices;
 use super::model::{Cause, EvidenceStrength, Headline, Incident, IncidentKey, State, evidence};
+use super::unite::unite;
 
 /// The state of an incident's cohort in one window.
 enum Observation<'a> {
@@ -85,14 +86,14 @@ pub(crate) fn advance(
             touched.insert(incident.key.clone());
         }
     }
-    let mut changed = Vec::new();
-    for key in touched {
-        if let Some(incident) = incidents.get_mut(&key) {
+    for key in &touched {
+        if let Some(incident) = incidents.get_mut(key) {
             incident.settle(now);
-            changed.push(incident.clone());
         }
     }
-    changed
+    touched.extend(unite(incidents, now));
+    let changed = touched.iter().filter_map(|key| incidents.get(key));
+    changed.cloned().collect()
 }
 
 fn is_uncertified(reason: &Reason) -> bool {

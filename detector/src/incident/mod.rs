@@ -3,8 +3,8 @@
 //!
 //! Pure: takes the incidents so far, the verdicts of one window and the time; returns the incidents that
 //! changed. One incident covers a model version and a cause, with its cohorts (chipsets, firmwares) inside.
-//! Each cohort is confirmed and cleared on its own. Two windows count as two only if they share no data. People's orders
-//! change an incident too: [`Incident::obey`].
+//! Each cohort is confirmed and cleared on its own. Incidents with one cause are united: one of them is sent. Two windows
+//! count as two only if they share no data. People's orders change an incident too: [`Incident::obey`].
 
 mod advance;
 mod cohort;
@@ -13,6 +13,7 @@ mod mitigation;
 mod model;
 mod obey;
 mod order;
+mod unite;
 
 pub(crate) use advance::advance;
 pub(crate) use cohort::{CLEAN_WINDOWS, IncidentCohort};

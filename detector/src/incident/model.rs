@@ -165,6 +165,12 @@ pub struct Incident {
     pub headline: Option<Headline>,
     /// The headline before that.
     pub superseded: Option<Headline>,
+    /// The incident that it is a part of: both have one cause, and that one is sent.
+    #[serde(default)]
+    pub part_of: Option<String>,
+    /// Model and version of the incidents that are or were parts of it.
+    #[serde(default)]
+    pub parts: BTreeSet<String>,
     /// Number of news so far; notifiers deliver up to it.
     pub news: u64,
     /// The last news that each notifier delivered, by name.
@@ -226,6 +232,8 @@ impl Incident {
             model_sha256: None,
             headline: None,
             superseded: None,
+            part_of: None,
+            parts: BTreeSet::new(),
             news: 0,
             delivered: BTreeMap::new(),
             orders: Orders::default(),

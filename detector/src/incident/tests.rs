@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::cohort::ModelKey;
+use crate::notify::Audience;
+use crate::reason::Reason;
 use crate::testing::{Fleet, at, judged, reference};
 use crate::verdict::VerdictClass::*;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
@@ -442,6 +444,79 @@ fn a_clean_version_after_it_resolves_a_mitigated_incident() {
     let next = of_version("3.0.0", "2.0.0", healthy(4 * WINDOW));
     let held = nobody_left(4 * WINDOW, 60);
     assert_eq!(life.window(&[held, next]), [State::Resolved]);
+}
+
+/// Returns the incident of a version, and whether a channel is sent it.
+fn of(life: &Life, model: &str, version: &str) -> (Incident, bool) {
+    let mut all = life.open.values();
+    let is_it = |incident: &&Incident| {
+        (&*incident.key.model.model_id, &*incident.key.model_version) == (model, version)
+    };
+    let incident = all.find(is_it).unwrap().clone();
+    let is_sent = Audience::default().takes(&incident);
+    (incident, is_sent)
+}
+
+#[test]
+fn a_fault_that_lives_on_in_the_next_version_is_a_part_of_it() {
+    let mut life = firing();
+    let next = |hour: i64| of_version("3.0.0", "2.0.0", sick(hour * WINDOW));
+    life.window(&[sick(WINDOW), next(1)]);
+    let (first, is_sent) = of(&life, "segmenter", "2.0.0");
+    assert!(is_sent && first.parts.contains("segmenter 3.0.0"));
+    let (second, is_sent) = of(&life, "segmenter", "3.0.0");
+    assert_eq!((second.part_of, is_sent), (Some(first.id), false));
+    // The version after that, of which the one before is a part.
+    let last = |hour: i64| of_version("4.0.0", "3.0.0", sick(hour * WINDOW));
+    life.window(&[sick(2 * WINDOW), next(2), last(2)]);
+    assert!(!of(&life, "segmenter", "4.0.0").1);
+    // It reaches another chipset, and outlasts the first.
+    life.window(&[on("SM7550", last(3)), next(3)]);
+    assert!(of(&life, "segmenter", "4.0.0").1);
+    for hour in 4..7 {
+        life.window(&[healthy(hour * WINDOW), next(hour)]);
+    }
+    let (outlasts, is_sent) = of(&life, "segmenter", "3.0.0");
+    assert!(is_sent && outlasts.superseded.is_none());
+}
+
+#[test]
+fn one_driver_that_slows_two_models_is_one_page() {
+    let other_model = |mut verdict: CohortVerdict| {
+        verdict.key.model.model_id = "detector".into();
+        verdict
+    };
+    let both_slowed = |mut verdict: CohortVerdict| {
+        let reason = Reason::PeerControl {
+            share: 1.0,
+            slowed: true,
+        };
+        verdict.reasons.push(reason);
+        verdict
+    };
+    let mut life = Life::default();
+    life.window(&[both_slowed(sick(0)), other_model(sick(0))]);
+    let sent = [
+        of(&life, "detector", "2.0.0").1,
+        of(&life, "segmenter", "2.0.0").1,
+    ];
+    assert_eq!(sent, [true, false]);
+    // Two faults that nothing connects are two.
+    let mut life = Life::default();
+    life.window(&[sick(0), other_model(sick(0))]);
+    let sent = [
+        of(&life, "detector", "2.0.0").1,
+        of(&life, "segmenter", "2.0.0").1,
+    ];
+    assert_eq!(sent, [true, true]);
+    // A ticket takes no page in.
+    let mut life = Life::default();
+    life.window(&[both_slowed(harmless(0)), other_model(sick(0))]);
+    let sent = [
+        of(&life, "detector", "2.0.0").1,
+        of(&life, "segmenter", "2.0.0").1,
+    ];
+    assert_eq!(sent, [true, false]);
 }
 
 /// No notification was sent, so there is nothing to hold.

@@ -25,12 +25,13 @@ impl Default for Audience {
 }
 
 impl Audience {
-    /// Whether the channel delivers this incident.
+    /// Whether the channel delivers this incident. A part of another one is not delivered.
     #[must_use]
     pub fn takes(&self, incident: &Incident) -> bool {
         let model = &incident.key.model;
         let is_in = |list: &[String], name: &String| list.is_empty() || list.contains(name);
-        incident.severity() >= self.min_severity
+        incident.part_of.is_none()
+            && incident.severity() >= self.min_severity
             && is_in(&self.apps, &model.app_id)
             && is_in(&self.environments, &model.environment)
     }

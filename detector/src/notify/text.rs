@@ -141,6 +141,29 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         facts.extend(cohort_facts(lead));
         facts.extend(others(incident, lead));
     }
+    if !incident.parts.is_empty() {
+        let parts: Vec<&str> = incident
+            .parts
+            .iter()
+            .map(String::as_str)
+            .take(MAX_OTHERS)
+            .collect();
+        let more = match incident.parts.len().saturating_sub(MAX_OTHERS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let parts = parts.join(", ");
+        facts.push((
+            "also",
+            format!("{parts}{more}: the same cause, not sent apart"),
+        ));
+    }
+    if let Some(whole) = &incident.part_of {
+        facts.push((
+            "part of",
+            format!("incident {whole}, which is sent instead"),
+        ));
+    }
     let id = &incident.id;
     facts.push(("incident", id.clone()));
     if !incident.is_test() {
@@ -182,7 +205,7 @@ fn ends(incident: &Incident) -> Option<String> {
     ))
 }
 
-/// Number of chipsets listed in addition to the worst.
+/// Number of chipsets, and of models and versions, listed in addition to the worst.
 const MAX_OTHERS: usize = 4;
 
 /// Returns a line for each other chipset of the same severity, since their fallbacks may differ.

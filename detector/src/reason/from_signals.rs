@@ -2,7 +2,7 @@
 
 use crate::signals::{
     CertificateDrift, Control, CrossChipset, CvIncrease, OutputMinority, OutputsBeyond,
-    PlacementChange, Shift, SlowerAndMoved, StartFailures, UncertifiedRuntime,
+    PlacementChange, Shift, SlowerAndMoved, StartFailures, UncertifiedRuntime, UnseenHeat,
 };
 
 use super::Reason;
@@ -18,6 +18,13 @@ impl Reason {
             origin: change.origin,
             p: change.signal.p,
         }
+    }
+
+    pub(crate) fn alternating(change: &PlacementChange) -> Option<Self> {
+        change.alternates().then_some(Reason::Alternating {
+            devices: change.alternating,
+            hits: change.signal.hits,
+        })
     }
 
     pub(crate) fn on_runtime(change: &PlacementChange) -> Self {
@@ -86,6 +93,10 @@ impl Reason {
                 Some(Reason::PeerControl { share, slowed })
             }
             Control::CohortSlowed(share) => Some(Reason::CohortControl { share }),
+            Control::CohortUnsure(share) => Some(Reason::CohortUnsure { share }),
+            Control::UnseenHeat(UnseenHeat { of_hit, of_all }) => {
+                Some(Reason::UnseenHeat { of_hit, of_all })
+            }
         }
     }
 

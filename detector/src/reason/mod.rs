@@ -63,6 +63,16 @@ pub enum Reason {
         /// The kind of reference.
         reference: SpeedReference,
     },
+    /// Sessions of a device go back and forth between placements.
+    #[error(
+        "on {devices} of these {hits} devices sessions go back and forth between the two placements, so some \
+         sessions fall back, not the devices"
+    )]
+    Alternating {
+        devices: u64,
+        /// Devices with a worse placement.
+        hits: u64,
+    },
     /// EP without EJ.
     #[error("{}", text::not_slower(*.slower, *.compared))]
     NotSlower {
@@ -189,8 +199,30 @@ pub enum Reason {
         percent(*.share)
     )]
     CohortControl {
-        /// Share of its devices beyond the same ratio, in [0, 1].
+        /// Share of its devices that slowed down, in [0, 1].
         share: f64,
+    },
+    /// Another model or version on the chipset may have slowed down as well.
+    #[error(
+        "another model or version on this chipset slowed down on {} of its devices, too few to tell the chipset from \
+         this model, so it wakes no one",
+        percent(*.share)
+    )]
+    CohortUnsure {
+        /// Share of its devices that slowed down, in [0, 1].
+        share: f64,
+    },
+    /// The devices hit report no thermal state.
+    #[error(
+        "{} of the devices hit report no thermal state, and {} of those compared: heat slows them down unseen",
+        percent(*.of_hit),
+        percent(*.of_all)
+    )]
+    UnseenHeat {
+        /// Share of the devices hit, in [0, 1].
+        of_hit: f64,
+        /// Share of the devices of the cohort, in [0, 1].
+        of_all: f64,
     },
     /// The same version on other chipsets shows the same effect.
     #[error(

@@ -126,24 +126,31 @@ pub(super) fn beyond(
     } else {
         MILD_TENTHS
     };
-    let chance = |tenths, tally| baseline.chance(SignalId::ShiftBeyond(tenths), FLEET_RATE, tally);
-    let (tenths, tally, p) = tallies
-        .iter()
-        // Among equally surprising ratios the largest is the strongest evidence.
-        .rev()
-        .filter(|(tenths, _)| *tenths >= from)
-        .map(|(tenths, tally)| (*tenths, *tally, chance(*tenths, *tally)))
-        .min_by(|a, b| a.2.total_cmp(&b.2))?;
-
-    let ratio = f64::from(tenths) / 10.0;
-    let p = (p * ASKED_SEVERAL).min(1.0);
     let (id, min_hits, p_limit) = if is_borrowed(&window.votes) {
         let p_limit = limits.p_latency * BORROWED_STRICTER;
         (SignalId::ShiftOfModel, MIN_HITS_BORROWED, p_limit)
     } else {
         (SignalId::Shift, MIN_HITS, limits.p_shift)
     };
-    let fires = is_enough(tally, MIN_SHARE) && tally.hits >= min_hits && p <= p_limit;
+    let chance = |tenths: u16, tally| {
+        let id = SignalId::ShiftBeyond(tenths);
+        (baseline.chance(id, FLEET_RATE, tally) * ASKED_SEVERAL).min(1.0)
+    };
+    let fires = |(_, tally, p): &(u16, Tally, f64)| {
+        is_enough(*tally, MIN_SHARE) && tally.hits >= min_hits && *p <= p_limit
+    };
+    let tested = tallies.iter().filter(|(tenths, _)| *tenths >= from);
+    let tested = tested.map(|(tenths, tally)| (*tenths, *tally, chance(*tenths, *tally)));
+    let (mild, severe): (Vec<_>, Vec<_>) = tested.partition(|(tenths, ..)| *tenths < MILD_TENTHS);
+    let found = most_surprising(severe);
+    // A mild ratio counts the same devices and a few more, so it is more surprising, and only a ticket.
+    let found = match found.filter(&fires) {
+        Some(found) => found,
+        None => most_surprising(found.into_iter().chain(mild))?,
+    };
+    let fires = fires(&found);
+    let (tenths, tally, p) = found;
+    let ratio = f64::from(tenths) / 10.0;
     let hit_devices: HashSet<Installation> = ratios
         .iter()
         .filter(|(device, of)| is_beyond(device, **of, tenths))
@@ -158,6 +165,14 @@ pub(super) fn beyond(
         p50_us,
         cohort_ratio,
     })
+}
+
+/// Returns the ratio with the smallest chance. Among equally surprising ones the largest is the strongest evidence.
+fn most_surprising(
+    tested: impl IntoIterator<Item = (u16, Tally, f64)>,
+) -> Option<(u16, Tally, f64)> {
+    let tested = tested.into_iter();
+    tested.min_by(|a, b| a.2.total_cmp(&b.2).then(b.0.cmp(&a.0)))
 }
 
 /// Whether the ratios are those of two groups of devices, with next to none in between.

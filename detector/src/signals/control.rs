@@ -1,6 +1,7 @@
 //! The controls: if the previous version, another model on the same devices, or another model or version on the
 //! chipset slowed down as well, the device is the cause, not the model. The last needs no device in common: load
-//! that is spread over the chipset hits other devices of each model. Below 3 times that is heat, governor or load, and is no page. From 3
+//! that is spread over the chipset hits other devices of each model. If the devices hit lie nearly all among those that
+//! report no thermal state, heat is the cause. Below 3 times that is heat, governor or load, and is no page. From 3
 //! times on the NPU is lost for all models of the device, which does page.
 
 use std::collections::BTreeMap;
@@ -8,14 +9,15 @@ use std::sync::Arc;
 
 use crate::baseline::Baseline;
 use crate::cohort::{CohortKey, ModelKey};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::b_shift::Shift;
 use super::b_shift::{self, WorstRatios};
 use super::cm_intermittent::{self, DeviceRuns, Intermittent};
-use super::signal::{MIN_ELIGIBLE, MIN_HITS};
+use super::signal::{BEYOND_TENTHS, MIN_ELIGIBLE, MIN_HITS, SignalId};
+use super::unseen_heat::{UnseenHeat, unseen_heat};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
 const PEER_SLOWED: f64 = 1.25;
@@ -38,6 +40,11 @@ pub enum Control {
     PeersSlowed(f64),
     /// Another model or version on the chipset slowed down too: share of its devices.
     CohortSlowed(f64),
+    /// Devices of another model or version on the chipset slowed down too, and it has too few to be sure either way:
+    /// share of its devices.
+    CohortUnsure(f64),
+    /// The devices hit are nearly all among those that report no thermal state.
+    UnseenHeat(UnseenHeat),
 }
 
 impl Control {
@@ -46,8 +53,23 @@ impl Control {
     pub fn vetoes(self) -> bool {
         matches!(
             self,
-            Control::PreviousSlowed(_) | Control::PeersSlowed(_) | Control::CohortSlowed(_)
+            Control::PreviousSlowed(_)
+                | Control::PeersSlowed(_)
+                | Control::CohortSlowed(_)
+                | Control::UnseenHeat(_)
         )
+    }
+
+    /// Whether it vetoes a slow-down that comes with a worse placement: heat moves no work to the CPU.
+    #[must_use]
+    pub fn vetoes_fallback(self) -> bool {
+        self.vetoes() && !matches!(self, Control::UnseenHeat(_))
+    }
+
+    /// Whether a slow-down on latency alone is not sure enough for a page.
+    #[must_use]
+    pub fn is_unsure(self) -> bool {
+        matches!(self, Control::CohortUnsure(_))
     }
 
     /// The previous version slowed too if at least half as large a share of its devices is hit.
@@ -78,7 +100,8 @@ impl Control {
     }
 
     /// Decides by the cohort of the chipset that slowed most if nothing else slowed. It did if more devices are
-    /// hit than by chance, and not surely under half as large a share: cohorts may be small.
+    /// hit than by chance, and not surely under half as large a share: cohorts may be small. If no other control
+    /// answers, a cohort too small to be surprising leaves the cause open.
     fn or_of_cohorts(
         self,
         cohorts: impl FnOnce() -> Vec<Tally>,
@@ -88,12 +111,25 @@ impl Control {
         if self.vetoes() {
             return self;
         }
-        let slowed = cohorts().into_iter().filter(|tally| {
-            let is_enough = tally.devices >= MIN_ELIGIBLE && chance(*tally) <= BY_CHANCE;
-            is_enough && !tally.is_surely_below(share / 2.0)
-        });
-        let most = slowed.map(Tally::share).max_by(f64::total_cmp);
-        most.map_or(self, Control::CohortSlowed)
+        let may_be = |tally: &Tally| tally.hits > 0 && !tally.is_surely_below(share / 2.0);
+        let is_enough =
+            |tally: &Tally| tally.devices >= MIN_ELIGIBLE && chance(*tally) <= BY_CHANCE;
+        let (sure, unsure): (Vec<Tally>, Vec<Tally>) =
+            cohorts().into_iter().filter(may_be).partition(is_enough);
+        let most = |of: Vec<Tally>| of.into_iter().map(Tally::share).max_by(f64::total_cmp);
+        match (most(sure), most(unsure)) {
+            (Some(share), _) => Control::CohortSlowed(share),
+            (None, Some(share)) if self == Control::Absent => Control::CohortUnsure(share),
+            _ => self,
+        }
+    }
+
+    /// Decides by the thermal state if nothing else slowed.
+    fn or_of_heat(self, window: &CohortWindow, hit: &HashSet<Installation>) -> Self {
+        if self.vetoes() {
+            return self;
+        }
+        unseen_heat(window, hit).map_or(self, Control::UnseenHeat)
     }
 }
 
@@ -185,10 +221,18 @@ pub(super) fn slowed_too(
     if !shift.signal.fires {
         return by_devices;
     }
-    let others = || others_on_chipset(&peers.ratios, &window.key, beyond);
-    let id = shift.past_id();
+    // At the ratio that decides, one load may hit a third of a cohort and next to none of another that is slowed a
+    // little less. Both are compared at the mildest.
+    let tenths = BEYOND_TENTHS[0];
+    let slowed = |ratio: &f64| *ratio >= f64::from(tenths) / 10.0;
+    let others = || others_on_chipset(&peers.ratios, &window.key, slowed);
+    let share = shift
+        .beyond(tenths)
+        .map_or(shift.signal.value, Tally::share);
+    let id = SignalId::ShiftBeyond(tenths);
     let chance = |tally| baseline.chance(id, b_shift::FLEET_RATE, tally);
-    by_devices.or_of_cohorts(others, shift.signal.value, chance)
+    let by_cohorts = by_devices.or_of_cohorts(others, share, chance);
+    by_cohorts.or_of_heat(window, &shift.hit_devices)
 }
 
 /// Compares the devices that C or M found with the controls.
@@ -211,6 +255,7 @@ pub(crate) fn intermittent_too(
     Control::of_previous(previous, found.signal.value)
         .or_of_peers(|| peers_hit(window, peers, found))
         .or_of_cohorts(others, found.signal.value, chance)
+        .or_of_heat(window, &found.hit_devices)
 }
 
 /// Counts the devices that C or M found and that run another model, and those where it is hit as well.

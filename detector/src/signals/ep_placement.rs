@@ -15,7 +15,7 @@ use crate::placement::{Placement, Unit};
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::signal::{Limits, Signal, SignalId, is_enough};
+use super::signal::{Limits, MIN_HITS, Signal, SignalId, is_enough};
 
 /// Codes that mean the NPU's back end could not be set up.
 pub(crate) const BACKEND_CODES: [ReasonCode; 4] = [
@@ -53,6 +53,10 @@ pub struct PlacementChange {
     pub hit_devices: HashSet<Installation>,
     /// Devices compared and not hit.
     pub kept_devices: HashSet<Installation>,
+    /// Devices hit whose sessions go back and forth between a worse placement and one that is not.
+    pub alternating: u64,
+    /// Devices hit that have sessions of both kinds.
+    pub with_both: u64,
     /// Runtimes of the devices hit, where none of them is the reference's; empty otherwise.
     pub new_runtimes: Vec<String>,
 }
@@ -76,6 +80,14 @@ impl PlacementChange {
     #[must_use]
     pub fn share_hit(&self) -> f64 {
         self.signal.hits as f64 / self.n_compared() as f64
+    }
+
+    /// Whether it is sessions that fall back rather than devices: many go back and forth, which one change does not.
+    #[must_use]
+    pub(crate) fn alternates(&self) -> bool {
+        self.alternating >= MIN_HITS
+            && 4 * self.alternating >= self.signal.hits
+            && 2 * self.alternating >= self.with_both
     }
 
     /// Returns the back-end code given on at least half of the devices hit, and on how many.
@@ -187,6 +199,9 @@ pub(super) fn changed_by(
         // Devices that a directive took off the NPU had their work there, so they count as not hit.
         devices: compared_devices.len() as u64 + window.n_only_directed(),
     };
+    let both = alternating(window, &hit_devices, |vote| {
+        of(&Arc::as_ptr(&vote.placement)).map(|compared| compared.worse)
+    });
     let p = baseline.chance(id, FLEET_RATE, tally);
     let fires = is_enough(tally, 0.0) && p <= limits.p_placement;
     let threshold = sample.unit.noise();
@@ -202,7 +217,34 @@ pub(super) fn changed_by(
         hit_placements,
         kept_devices: compared_devices.difference(&hit_devices).copied().collect(),
         hit_devices,
+        alternating: both.hits,
+        with_both: both.devices,
         new_runtimes: runtimes,
+    })
+}
+
+/// Counts the devices hit that have sessions of both kinds, and among them those whose sessions go back and forth. One
+/// change leaves all sessions of one kind before those of the other.
+fn alternating(
+    window: &CohortWindow,
+    hit: &HashSet<Installation>,
+    is_worse: impl Fn(&DeviceVote) -> Option<bool>,
+) -> Tally {
+    let mut sessions: HashMap<Installation, [Option<(i64, i64)>; 2]> = HashMap::default();
+    let of_hit = |vote: &&DeviceVote| hit.contains(&vote.installation);
+    for vote in window.votes.iter().filter(of_hit) {
+        let (Some(worse), Some((first, last))) = (is_worse(vote), vote.created_s) else {
+            continue;
+        };
+        let slot = &mut sessions.entry(vote.installation).or_default()[usize::from(worse)];
+        let known = slot.unwrap_or((first, last));
+        *slot = Some((known.0.min(first), known.1.max(last)));
+    }
+    let of_both = sessions
+        .values()
+        .filter_map(|[kept, worse]| kept.zip(*worse));
+    Tally::of(of_both, |(kept, worse)| {
+        kept.0 < worse.1 && worse.0 < kept.1
     })
 }
 

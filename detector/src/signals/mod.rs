@@ -18,6 +18,7 @@ mod o_outputs;
 mod s_start_failure;
 mod same_shape;
 mod signal;
+mod unseen_heat;
 
 use crate::baseline::Baseline;
 use crate::placement::Placement;
@@ -42,6 +43,7 @@ pub(crate) use s_start_failure::StartFailures;
 pub(crate) use signal::BEYOND_TENTHS;
 pub use signal::{Limits, SignalId};
 pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS, UNSURPRISING_P};
+pub use unseen_heat::UnseenHeat;
 
 /// The results of all signals in one cohort window.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,14 +12,15 @@ pub(super) fn drifted_and_slower(evidence: &Evidence) -> Option<Finding> {
     let drift = evidence.certificate.as_ref()?;
     let joined = drift.slower.as_ref().filter(|slower| slower.signal.fires)?;
     let is_concurrent = joined.reference.is_concurrent();
-    if !is_concurrent && evidence.control.vetoes() && joined.p50_ratio < FASTER_THAN_CPU {
+    if !is_concurrent && evidence.control.vetoes_fallback() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
     let mut reasons = vec![
         Reason::certificate(drift),
         Reason::slower(&drift.change, joined),
     ];
-    reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
+    reasons
+        .extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes_fallback()));
     reasons.extend(Reason::backend(&drift.change));
     Some(Finding {
         p: joined.signal.p,

@@ -41,6 +41,8 @@ impl VerdictClass {
     pub(super) fn of_placement(change: &PlacementChange) -> Self {
         if change.backend_code().is_some() {
             Self::NpuStartFailure
+        } else if change.alternates() {
+            Self::IntermittentFallback
         } else if change.share_hit() < MOST_DEVICES {
             Self::SomeDevicesFallback
         } else if change

@@ -239,7 +239,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     let joined = evidence.slower_and_moved.as_ref();
     let joined = joined.filter(|joined| joined.signal.fires)?;
     let concurrent = joined.reference.is_concurrent();
-    if !concurrent && evidence.control.vetoes() && joined.p50_ratio < FASTER_THAN_CPU {
+    if !concurrent && evidence.control.vetoes_fallback() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
     // Chipsets place differently by design, so without devices to compare in the same window it is no page.
@@ -248,7 +248,9 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
         _ => Severity::Page,
     };
     let mut reasons = vec![Reason::placement(change), Reason::slower(change, joined)];
-    reasons.extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes()));
+    reasons.extend(Reason::alternating(change));
+    reasons
+        .extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes_fallback()));
     reasons.extend(Reason::backend(change));
     Some(Finding {
         p: joined.signal.p,
@@ -266,7 +268,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
     let is_all_slower = slower.hits >= MIN_HITS && slower.hits == slower.devices;
     let is_here = change.origin != Origin::OtherChipsets;
     let ratio = shift.p50_ratio.unwrap_or(1.0);
-    let is_load = evidence.control.vetoes() && ratio < FASTER_THAN_CPU;
+    let is_load = evidence.control.vetoes_fallback() && ratio < FASTER_THAN_CPU;
     let is_known = window.votes.iter().all(|vote| vote.is_proven);
     if !(is_all_worse && is_all_slower && is_here && is_known) || is_load {
         return None;
@@ -306,7 +308,8 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
         let everywhere = evidence.cross_chipset.filter(|others| others.explains);
         reasons.splice(0..0, everywhere.map(Reason::everywhere));
         let is_mild = median.is_none() && shift.is_some_and(Shift::is_mild);
-        let severity = match everywhere.is_some() || is_mild {
+        let is_unsure = evidence.control.is_unsure() && ratio < FASTER_THAN_CPU;
+        let severity = match everywhere.is_some() || is_mild || is_unsure {
             true => Severity::Ticket,
             false => Severity::Page,
         };
@@ -351,7 +354,7 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
         let everywhere = evidence.intermittent_cross_chipset;
         let everywhere = everywhere.filter(|others| others.explains);
         reasons.splice(0..0, everywhere.map(Reason::everywhere));
-        let severity = if is_page && everywhere.is_none() {
+        let severity = if is_page && everywhere.is_none() && !control.is_unsure() {
             Severity::Page
         } else {
             Severity::Ticket
@@ -366,6 +369,7 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref();
     let change = change.filter(|change| change.signal.fires)?;
     let mut reasons = vec![Reason::placement(change)];
+    reasons.extend(Reason::alternating(change));
     let joined = evidence.slower_and_moved.as_ref();
     let not_slower = joined.filter(|joined| !joined.signal.fires);
     reasons.extend(not_slower.map(Reason::not_slower));

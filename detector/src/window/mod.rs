@@ -42,10 +42,15 @@ pub struct DeviceVote {
     pub shape_key: Arc<str>,
     /// Where the model ran.
     pub placement: Arc<Placement>,
+    /// Creation of its first and its last session there by the device's clock, in seconds since 1970; `None` if no
+    /// session was read.
+    pub created_s: Option<(i64, i64)>,
     /// How fast it ran; `None` without clean runs in the window.
     pub latency: Option<VoteLatency>,
     /// Whether it was first received in an earlier window: it has a past that nobody can make up today.
     pub is_proven: bool,
+    /// Whether the thermal state of any of its clean runs in the window is known.
+    pub reports_heat: bool,
 }
 
 /// Latency of a device's clean runs.

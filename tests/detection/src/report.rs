@@ -226,7 +226,7 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
 }
 
 /// Rules that a circumstance of the field brought, each with the fleets that show its cost.
-const RULES_OF_THE_FIELD: [(&str, &str); 7] = [
+const RULES_OF_THE_FIELD: [(&str, &str); 11] = [
     (
         "A window with a finding is left out of the history of the signals that it shows in (chance up to 5 %), \
          and of no other. A standing ticket had hidden a version that starts nowhere.",
@@ -239,7 +239,8 @@ const RULES_OF_THE_FIELD: [(&str, &str); 7] = [
     ),
     (
         "Another model or version on the chipset that slowed down too vetoes a page on latency below 3x: more than by \
-         chance (1 %), and not surely under half the share. Controls had been asked on the devices hit alone.",
+         chance (1 %), and not surely under half the share, both at 1.3x. Controls had been asked on the devices hit \
+         alone, then at the ratio that decides.",
         "SharedLoad",
     ),
     (
@@ -257,6 +258,26 @@ const RULES_OF_THE_FIELD: [(&str, &str); 7] = [
         "A placement that got worse on every device of a cohort, 3 or more that were all known before, with each that \
          has a past at least 2x slower, pages once a second window shows it. Under 5 devices had been no page.",
         "FewDevices",
+    ),
+    (
+        "If another model or version on the chipset has devices as slow, but too few to be sure of, and no other control \
+         answers, latency below 3x is a ticket. Two small cohorts under one load had paged.",
+        "SharedLoad",
+    ),
+    (
+        "If 80 % of the devices hit report no thermal state, and that is no accident among those compared (5 %), \
+         latency below 3x is heat. Heat waves had paged where devices cannot report them.",
+        "UnseenHeat",
+    ),
+    (
+        "A ratio below 1.6x decides only if none from 1.6x on is surprising enough by itself. It counts the same devices \
+         and a few more, so that half of 200 devices at 2x had been a ticket in the first window.",
+        "Governor",
+    ),
+    (
+        "A fallback whose sessions go back and forth on a quarter of the devices hit, and on half of those with sessions of \
+         both kinds, is intermittent. 30 % of sessions had read as total fallback.",
+        "Plain",
     ),
     (
         "M alone pages without a control where shapes are known, the fleet has its own rates, and its chance is 1e-8 \

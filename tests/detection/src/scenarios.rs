@@ -19,6 +19,8 @@ enum Recipe {
     Others,
     /// One chipset, with load that two models share.
     SharedLoad,
+    /// One chipset, in a hot week that a part of the devices cannot report.
+    UnseenHeat,
     /// One chipset, whose sessions come in two speeds, before a fleet has rates of its own.
     TwoSpeeds,
     Total,
@@ -114,6 +116,8 @@ pub(crate) fn all() -> Vec<Scenario> {
             all.push(scenario(&needed_name(name, devices), 0.1, recipe));
         }
     }
+    // Last, because the place of a scenario decides its seeds.
+    all.push(scenario("unseen heat", 1.0, Recipe::UnseenHeat));
     all
 }
 
@@ -175,6 +179,13 @@ impl Scenario {
                     rollout: vec![1.0],
                     peers: 1.0,
                     ..benign(Benign::SharedLoad)
+                };
+            }
+            Recipe::UnseenHeat => {
+                return FamilySpec {
+                    chipsets: 1,
+                    rollout: vec![1.0],
+                    ..benign(Benign::UnseenHeat)
                 };
             }
             Recipe::TwoSpeeds => {

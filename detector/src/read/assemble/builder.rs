@@ -36,6 +36,8 @@ pub(in crate::read) struct WindowBuilder {
     pub(super) latencies: Vec<(VoteKey, VoteLatency)>,
     /// The latest that a device reported, and when.
     pub(super) device_models: HashMap<Installation, (SeriesOrder, TextId)>,
+    /// Devices with a clean run whose thermal state is known.
+    pub(super) report_heat: HashSet<Installation>,
     /// In boxes: the map grows, and moves what it holds.
     adding: HashMap<VoteKey, Box<Adding>>,
     pub(super) unfinished: HashMap<VoteKey, Unfinished>,
@@ -47,6 +49,8 @@ pub(in crate::read) struct WindowBuilder {
 /// Where a device ran.
 pub(super) struct Placed {
     pub(super) session: PlacedSession,
+    /// Creation of its first and its last session.
+    pub(super) created_s: (i64, i64),
     /// Whether a vote with latency has it too.
     pub(super) has_latency: bool,
 }
@@ -69,6 +73,7 @@ impl WindowBuilder {
             newcomers: asked.arrivals.of(model).cloned().unwrap_or_default(),
             latencies: Vec::new(),
             device_models: HashMap::default(),
+            report_heat: HashSet::default(),
             adding: HashMap::default(),
             unfinished: HashMap::default(),
             counts: HashMap::default(),
@@ -99,10 +104,16 @@ impl WindowBuilder {
             return Ok(());
         }
         match self.placed.entry((device, row.ran)) {
-            Entry::Occupied(slot) => slot.into_mut().session.join(row.placed, texts),
+            Entry::Occupied(slot) => {
+                let known = slot.into_mut();
+                known.session.join(row.placed, texts);
+                let (first, last) = known.created_s;
+                known.created_s = (first.min(row.created_s), last.max(row.created_s));
+            }
             Entry::Vacant(slot) => {
                 slot.insert(Placed {
                     session: row.placed,
+                    created_s: (row.created_s, row.created_s),
                     has_latency: false,
                 });
                 self.check_size()?;
@@ -133,6 +144,9 @@ impl WindowBuilder {
             let latest = (vote.runs.order, vote.runs.device_model);
             let known = self.device_models.entry(installation).or_insert(latest);
             *known = latest.max(*known);
+            if vote.reports_heat {
+                self.report_heat.insert(installation);
+            }
             let parts = self.counts.entry((ran.version, ran.chipset)).or_default();
             let part = parts.entry((ran.firmware, shape_key)).or_default();
             part.merge(&vote.runs.histogram);

@@ -87,9 +87,11 @@ impl WindowBuilder {
             if let Some(placed) = &mut placed {
                 placed.has_latency = true;
             }
+            let placed = placed.map(|placed| &*placed);
+            let created_s = placed.map(|placed| placed.created_s);
             let session = placed.map(|placed| &placed.session);
             let placement = placements.of(ran, session, texts);
-            let vote = self.vote(key, placement, Some(latency), texts);
+            let vote = self.vote(key, (placement, created_s), Some(latency), texts);
             let of_cohort = votes.entry((ran.version, ran.chipset)).or_default();
             of_cohort.push(vote);
         }
@@ -98,7 +100,8 @@ impl WindowBuilder {
                 let placement = placements.of(ran, Some(&placed.session), texts);
                 let key = (installation, ran, TextId::EMPTY);
                 let of_cohort = votes.entry((ran.version, ran.chipset)).or_default();
-                of_cohort.push(self.vote(key, placement, None, texts));
+                let placed = (placement, Some(placed.created_s));
+                of_cohort.push(self.vote(key, placed, None, texts));
             }
         }
 
@@ -134,7 +137,7 @@ impl WindowBuilder {
     fn vote(
         &self,
         (installation, ran, shape_key): VoteKey,
-        placement: Arc<Placement>,
+        (placement, created_s): (Arc<Placement>, Option<(i64, i64)>),
         latency: Option<VoteLatency>,
         texts: &Texts,
     ) -> DeviceVote {
@@ -146,8 +149,10 @@ impl WindowBuilder {
             device_model: texts.get(device_model).clone(),
             shape_key: texts.get(shape_key).clone(),
             placement,
+            created_s,
             latency,
             is_proven: !self.newcomers.contains(&installation),
+            reports_heat: self.report_heat.contains(&installation),
         }
     }
 

@@ -29,6 +29,8 @@ pub(in crate::read) struct SessionRow {
     pub(in crate::read) installation: Installation,
     pub(in crate::read) ran: CohortPlacement,
     pub(in crate::read) placed: PlacedSession,
+    /// Time of its creation by the device's clock, in seconds since 1970.
+    pub(in crate::read) created_s: i64,
     pub(in crate::read) is_late: bool,
     pub(in crate::read) is_unproven: bool,
     pub(in crate::read) is_directed: bool,
@@ -49,6 +51,8 @@ pub(in crate::read) struct SeriesRow {
     pub(in crate::read) installation: Installation,
     pub(in crate::read) ran: CohortPlacement,
     pub(in crate::read) shape_key: TextId,
+    /// Whether the thermal state of its runs is known.
+    pub(in crate::read) reports_heat: bool,
     pub(in crate::read) runs: SeriesSum,
     /// The latest series says what the device was used to.
     pub(in crate::read) earlier: EarlierSelf,

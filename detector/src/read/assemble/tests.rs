@@ -76,6 +76,7 @@ impl Building {
         SeriesRow {
             installation: [1; 16],
             ran: self.ran("f"),
+            reports_heat: true,
             shape_key: self.id("static"),
             runs: self.runs((0, 0, 0, 0)),
             earlier: EarlierSelf {
@@ -112,6 +113,7 @@ impl Building {
                 },
                 reasons: vec![self.id(reason)],
             },
+            created_s: 0,
             is_late: false,
             is_unproven: false,
             is_directed: false,

@@ -14,6 +14,8 @@ use super::sum::SeriesSum;
 /// A vote whose series are still coming.
 pub(super) struct Adding {
     pub(super) runs: SeriesSum,
+    /// Whether any of the series has a known thermal state.
+    pub(super) reports_heat: bool,
     /// Of the latest series.
     earlier: EarlierSelf,
 }
@@ -34,11 +36,13 @@ impl Adding {
     pub(super) fn of(row: SeriesRow) -> Self {
         Self {
             runs: row.runs,
+            reports_heat: row.reports_heat,
             earlier: row.earlier,
         }
     }
 
     pub(super) fn add(&mut self, row: SeriesRow) {
+        self.reports_heat |= row.reports_heat;
         if self.runs.order < row.runs.order {
             self.earlier = row.earlier;
         }

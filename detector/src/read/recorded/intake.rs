@@ -11,7 +11,7 @@ use epwatch_proto::event_time;
 use epwatch_proto::placement::{is_npu_ep, stored_share};
 use epwatch_proto::{
     BaselineKind, Chipset, LatencySeries, Model, ParseError, RecordedReport, Report, SendClock,
-    Session, hex,
+    Session, Thermal, hex,
 };
 use epwatch_server::AppAdmission;
 
@@ -187,6 +187,7 @@ impl Intake {
                 bucket: fields.bucket,
                 device: fields.device,
                 place,
+                created_s: created_after(fields.bucket, session),
                 is_late,
                 is_unproven: false,
                 is_own: false,
@@ -411,6 +412,7 @@ impl Intake {
             place,
             shape: self.texts.id(&series.stratum.shape_key),
             device_model: fields.device_model,
+            reports_heat: series.stratum.thermal != Thermal::Unknown,
             sum_us: series.sum_us,
             m2_us2: series.m2_us2,
             n: series.n,
@@ -480,6 +482,13 @@ impl Intake {
         }
         events
     }
+}
+
+/// Returns when a session was created, in seconds from a bucket on; as far as 68 years.
+fn created_after(bucket: i64, session: &Session) -> i32 {
+    let created_s = session.created_at_unix_ms.div_euclid(1_000);
+    let after = created_s.saturating_sub(bucket);
+    i32::try_from(after).unwrap_or(if after < 0 { i32::MIN } else { i32::MAX })
 }
 
 impl ReportFields<'_> {

@@ -54,6 +54,8 @@ struct Seen {
     bucket: i64,
     device: u32,
     place: u32,
+    /// Creation of the session, in seconds from the bucket on.
+    created_s: i32,
     is_late: bool,
     is_unproven: bool,
     is_own: bool,
@@ -68,6 +70,7 @@ struct Series {
     place: u32,
     shape: TextId,
     device_model: TextId,
+    reports_heat: bool,
     sum_us: f64,
     m2_us2: f64,
     n: u64,
@@ -154,11 +157,13 @@ impl Recording {
         builders: &mut WindowBuilders,
     ) {
         let model = builders.texts.model(model);
-        let mut known: HashSet<(u32, u32, bool, bool)> = HashSet::default();
+        let mut known: HashSet<(u32, u32, bool, bool, i64)> = HashSet::default();
         for seen in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
             let place = &self.places[seen.place as usize];
             let takes_part = place.requests_npu || place.is_directed;
-            let id = (seen.device, seen.place, seen.is_late, seen.is_unproven);
+            let created_s = seen.bucket.saturating_add(seen.created_s.into());
+            let (late, unproven) = (seen.is_late, seen.is_unproven);
+            let id = (seen.device, seen.place, late, unproven, created_s);
             if !takes_part || !known.insert(id) {
                 continue;
             }
@@ -171,6 +176,7 @@ impl Recording {
                     counts: place.counts(),
                     reasons: place.reasons.clone(),
                 },
+                created_s,
                 is_late: seen.is_late,
                 is_unproven: seen.is_unproven,
                 is_directed: place.is_directed,
@@ -184,6 +190,7 @@ impl Recording {
                 ran: self.ran(series),
                 shape_key: series.shape,
                 runs: series.runs(),
+                reports_heat: series.reports_heat,
                 earlier: EarlierSelf {
                     previous: known.and_then(|known| known.previous),
                     runtime: known.and_then(|known| known.runtime),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use clickhouse::error::Error;
-use epwatch_proto::{ParseError, SparseHistogram};
+use epwatch_proto::{ParseError, SparseHistogram, Thermal};
 use epwatch_stats::Moments;
 use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
@@ -39,6 +39,7 @@ columns!(Sessions of Session, is_array: true, "session_" {
     model_id: &'a str,
     model_version: &'a str,
     directive_id: &'a str,
+    created_at: Millis,
     requests_npu: bool,
     graph_kind: &'a str,
     placement_source: &'a str,
@@ -57,6 +58,7 @@ columns!(Sessions of Session, is_array: true, "session_" {
 columns!(ManySeries of Series, is_array: true, "series_" {
     session: u16,
     is_clean: bool,
+    thermal: &'a str,
     shape_key: &'a str,
     hist_scheme: &'a str,
     hist_bucket: List<'a, u16>,
@@ -154,6 +156,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                     counts: session.counts(),
                     reasons: reasons.map(|reason| texts.id(reason)).collect(),
                 },
+                created_s: session.created_at.0.div_euclid(1_000),
                 is_late,
                 is_unproven,
                 is_directed,
@@ -173,6 +176,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                     installation,
                     ran,
                     shape_key,
+                    reports_heat: one.thermal != Thermal::Unknown.as_str(),
                     runs: SeriesSum::of(one.histogram()?, moments, order, device_model),
                     earlier: EarlierSelf {
                         previous: one.previous().map(|numbers| (previous, numbers)),

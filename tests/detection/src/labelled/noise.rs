@@ -18,6 +18,8 @@ pub(super) struct Work {
     /// Fewest and most sessions.
     pub(super) sessions: (u32, u32),
     pub(super) slow_runs: SlowRuns,
+    /// Whether the device is hot from the start, as it reports if it can.
+    pub(super) is_hot: bool,
 }
 
 /// Runs of one stratum.
@@ -71,7 +73,7 @@ pub(super) fn runs(
             } else {
                 Phase::Warm
             };
-            let is_seen_hot = run.heat > 1.15 && !traits.status_stays_zero;
+            let is_seen_hot = work.is_hot || (run.heat > 1.15 && !traits.status_stays_zero);
             let (thermal, power_save) =
                 match (traits.reports_context, is_seen_hot, spell.saves_power) {
                     (false, ..) => (Thermal::Unknown, PowerSave::Unknown),

@@ -50,6 +50,9 @@ pub enum Benign {
     /// More load on one chipset, for two models that run on different devices: 20 to 70 % of the devices take 1.5 to
     /// 2.4 times as long, others each day.
     SharedLoad,
+    /// A hot week: half of the devices take 1.5 to 2.4 times as long in a window, others each day. Those that report a
+    /// thermal state say so.
+    UnseenHeat,
     /// Sessions come in two speeds, 1.6 to 2.4 apart, on big and little cores; always.
     TwoSpeeds,
 }
@@ -74,7 +77,8 @@ impl Benign {
     ];
 
     /// What devices in the field do and the confounders leave out.
-    pub const CIRCUMSTANCES: [Benign; 2] = [Benign::SharedLoad, Benign::TwoSpeeds];
+    pub const CIRCUMSTANCES: [Benign; 3] =
+        [Benign::SharedLoad, Benign::UnseenHeat, Benign::TwoSpeeds];
 
     /// Other events of healthy fleets: two roll-outs, late and repeated reports, wrong clocks.
     pub const OTHERS: [Benign; 4] = [

@@ -97,11 +97,14 @@ impl Family {
                 run_share: hit.run_share,
                 spell_share: hit.session_share,
             },
+            is_hot: false,
         };
         let weather = self.weather(window);
-        let load = self.shared_load(phone, window);
+        let heat = self.unseen_heat(phone, window);
+        let load = self.shared_load(phone, window) * heat;
         let work = Work {
             base_us: work.base_us * load,
+            is_hot: heat > 1.0,
             ..work
         };
         let healthy = self.healthy(version);
@@ -196,6 +199,20 @@ impl Family {
         let mut chance = Chance::split(self.spec.seed, "load of", index);
         match chance.happens(share) {
             true => slow,
+            false => 1.0,
+        }
+    }
+
+    /// Slow-down of a device in a window by heat.
+    fn unseen_heat(&self, phone: &Phone, window: u32) -> f64 {
+        let is_warm = window >= self.spec.windows.0;
+        if self.spec.truth != Truth::Benign(Benign::UnseenHeat) || !is_warm {
+            return 1.0;
+        }
+        let index = phone.number * 1_000 + u64::from(window);
+        let mut chance = Chance::split(self.spec.seed, "heat of", index);
+        match chance.happens(0.5) {
+            true => chance.between((1.5, 2.4)),
             false => 1.0,
         }
     }
@@ -334,6 +351,7 @@ impl Family {
                 None => CALM_SESSIONS,
             },
             slow_runs: SlowRuns::NONE,
+            is_hot: false,
         };
         let weather = Weather {
             little_cores: self.little_cores(),
@@ -345,6 +363,34 @@ impl Family {
         let baselines = reports::baseline(version, values, "f1");
         learnt().insert(key, baselines.clone());
         baselines
+    }
+
+    /// Adds a session on the NPU after those that a fault of some sessions hit.
+    fn made_again(&self, parts: &[&Part], window_start: i64, sessions: &mut Vec<Session>) {
+        let of_sessions = self
+            .spec
+            .fault()
+            .is_some_and(|fault| matches!(fault.kind, FaultKind::IntermittentSessions(_)));
+        let is_hit =
+            |hit: bool| move |part: &&&Part| part.model == SUBJECT && part.runs.is_hit == hit;
+        let (sound, fallen) = (
+            parts.iter().find(is_hit(false)),
+            parts.iter().find(is_hit(true)),
+        );
+        let Some(sound) = sound.filter(|_| of_sessions && fallen.is_some()) else {
+            return;
+        };
+        let (uid, model) = (
+            sessions.len() as u64 + 9_000_000,
+            (sound.model, sound.version),
+        );
+        let placement = reports::placement(sound.place, self.spec.view);
+        sessions.push(reports::session(
+            uid,
+            model,
+            placement,
+            window_start + 12 * HOUR_MS,
+        ));
     }
 
     fn reports(
@@ -381,7 +427,8 @@ impl Family {
                 if !sessions.iter().any(is_known) {
                     let placement = reports::placement(part.place, spec.view);
                     let model = (part.model, part.version);
-                    sessions.push(reports::session(uid, model, placement, window_start));
+                    let created = window_start + if part.runs.is_hit { 6 * HOUR_MS } else { 0 };
+                    sessions.push(reports::session(uid, model, placement, created));
                 }
                 if values.is_empty() {
                     continue;
@@ -389,6 +436,7 @@ impl Family {
                 let (shape, baselines) = (&part.shape, &part.baselines);
                 series.push(reports::series(uid, &part.runs, &values, shape, baselines));
             }
+            self.made_again(&parts, window_start, &mut sessions);
             let report = Report {
                 key: ReportKey {
                     installation: phone.installation,
@@ -428,6 +476,8 @@ impl Family {
         uploads::disturbed(spec.truth, phone.number, spec.seed, out)
     }
 }
+
+const HOUR_MS: i64 = WINDOW_MS / 24;
 
 /// Every `n`th of the runs, from `at` on.
 fn dealt(runs: &[f64], at: u32, n: u32) -> Cow<'_, [f64]> {

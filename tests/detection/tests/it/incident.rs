@@ -1,10 +1,13 @@
 //! The incident that this product is made for, and windows that come in several reports.
 
+use std::collections::BTreeSet;
+
 use epwatch_detection::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use epwatch_detector::replay::Line;
 use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_proto::SessionUid;
 
-use super::{INCIDENT, check_paged, replayed, reports, spec};
+use super::{DAY_MS, INCIDENT, START_MS, check_paged, incidents, replayed, reports, spec};
 
 #[tokio::test]
 async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
@@ -18,6 +21,58 @@ async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
             check_paged(&lines, class);
         }
     }
+}
+
+/// A driver takes the NPU from a second model of the app on the same devices.
+#[tokio::test]
+async fn one_driver_that_slows_two_models_is_one_page() {
+    let fault = Fault {
+        kind: FaultKind::Total,
+        factor: 5.0,
+        moved: 0.5,
+    };
+    let mut received = reports(FamilySpec {
+        devices: 40,
+        ..spec(41, Truth::Fault(fault), PlacementView::Full)
+    });
+    for report in received.iter_mut().map(|received| &mut received.report) {
+        let twin = |uid: SessionUid| SessionUid::new(uid.get() + 5_000).unwrap();
+        let mut sessions = report.sessions.clone();
+        for session in &mut sessions {
+            session.model.id = "detector".into();
+            session.uid = twin(session.uid);
+        }
+        let mut series = report.series.clone();
+        series
+            .iter_mut()
+            .for_each(|one| one.session_uid = twin(one.session_uid));
+        report.sessions.extend(sessions);
+        report.series.extend(series);
+    }
+    let lines = replayed(&received).await;
+    check_paged(&lines, VerdictClass::PartialFallback);
+    let ids: BTreeSet<String> = incidents(&lines)
+        .into_iter()
+        .map(|(_, one)| one.incident)
+        .collect();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+}
+
+/// 3.0.0 replaces 2.0.0 two days after it fell back, and has the same fault.
+#[tokio::test]
+async fn a_fault_that_lives_on_in_the_next_version_is_one_page() {
+    let mut received = reports(FamilySpec {
+        windows: (7, 4),
+        devices: 40,
+        ..spec(42, INCIDENT, PlacementView::Full)
+    });
+    for received in &mut received {
+        if received.received_ms >= START_MS + 9 * DAY_MS {
+            let sessions = received.report.sessions.iter_mut();
+            sessions.for_each(|session| session.model.version = "3.0.0".into());
+        }
+    }
+    check_paged(&replayed(&received).await, VerdictClass::PartialFallback);
 }
 
 #[tokio::test]

@@ -147,10 +147,12 @@ fn incidents(lines: &[Line]) -> Vec<(String, IncidentSummary)> {
     changes.collect()
 }
 
-/// End of the window, chipsets and verdict of each page.
+/// End of the window, chipsets and verdict of each page that is sent.
 fn pages(lines: &[Line]) -> Vec<(String, Vec<String>, VerdictClass)> {
     let firing = incidents(lines).into_iter().filter(|(_, incident)| {
-        incident.state == State::Firing && incident.severity == Severity::Page
+        incident.state == State::Firing
+            && incident.severity == Severity::Page
+            && incident.part_of.is_none()
     });
     firing
         .map(|(end, incident)| {

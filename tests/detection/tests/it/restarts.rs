@@ -53,6 +53,21 @@ async fn a_dsp_restart_that_placements_do_not_show_is_intermittent() {
     check(received, VerdictClass::IntermittentFallback).await;
 }
 
+/// Sessions go back and forth: the devices are not at fault, whatever share of them has such a session in a window.
+#[tokio::test]
+async fn sessions_that_alternate_are_intermittent() {
+    let fault = Fault {
+        kind: FaultKind::IntermittentSessions(0.4),
+        factor: 4.0,
+        moved: 1.0,
+    };
+    check(
+        reports(spec(17, Truth::Fault(fault), PlacementView::Full)),
+        VerdictClass::IntermittentFallback,
+    )
+    .await;
+}
+
 /// On 40 % of the devices sessions are created again on the CPU, which is a real fallback.
 #[tokio::test]
 async fn sessions_that_come_back_on_the_cpu_page() {
