@@ -376,7 +376,7 @@ async fn check_drawings(page: &Served, text: &str) {
     assert!(!linked.is_empty(), "{text}");
     for link in linked {
         // A reading may lack the part.
-        let drawing = page_when(page, &link, "</svg>").await;
+        let drawing = page_when(page, &link, "xmlns=").await;
         let text = &drawing.text;
         assert_eq!(drawing.status, 200, "{link}: {text}");
         assert_eq!(drawing.header("content-type"), "image/svg+xml", "{link}");
