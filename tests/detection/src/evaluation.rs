@@ -18,7 +18,7 @@ use crate::outcome::{FaultOutcome, Outcome};
 use crate::textbook_rules::{Answers, RULES, TextbookRules};
 
 /// 2026-01-01.
-const START_MS: i64 = 1_767_225_600_000;
+pub(crate) const START_MS: i64 = 1_767_225_600_000;
 const DAY_MS: i64 = 86_400_000;
 
 /// App, model, version, chipset.
@@ -232,9 +232,17 @@ fn milliseconds(time: &str) -> anyhow::Result<i64> {
 /// The truth about a cohort, as the tables name it.
 fn truth(spec: &FamilySpec, label: &CohortLabel) -> String {
     match (spec.truth, label.is_fault) {
-        (Truth::Benign(benign), _) => format!("{benign:?}"),
+        (Truth::Benign(_), _) => healthy_name(spec),
         (Truth::Fault(fault), true) => kind_name(fault.kind).to_owned(),
         (Truth::Fault(_), false) => "beside a fault".to_owned(),
+    }
+}
+
+fn healthy_name(spec: &FamilySpec) -> String {
+    match (spec.circumstance, spec.truth) {
+        (Some(circumstance), _) => circumstance.text().to_owned(),
+        (None, Truth::Benign(benign)) => format!("{benign:?}"),
+        (None, Truth::Fault(_)) => String::new(),
     }
 }
 
@@ -268,6 +276,9 @@ fn fault_outcome(spec: &FamilySpec, label: &CohortLabel) -> FaultOutcome {
         runs: spec.runs,
         view: format!("{:?}", spec.view),
         shape_known: spec.shape_known,
+        circumstance: spec
+            .circumstance
+            .map_or(String::new(), |one| one.text().to_owned()),
         is_page_worthy: label.is_page_worthy,
         ..FaultOutcome::default()
     }

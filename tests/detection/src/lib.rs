@@ -4,6 +4,7 @@
 //! Fleets are evaluated one after another, scenarios in turn, so that a run that is broken off has some of each.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
+mod cost;
 mod evaluation;
 pub mod labelled;
 mod outcome;
@@ -16,6 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+pub use cost::{record, replay_of};
 pub use outcome::{FaultOutcome, Healthy, Outcome};
 pub use report::markdown;
 
@@ -28,7 +30,6 @@ const FLEET: usize = 26;
 #[derive(Debug, Clone)]
 pub struct Batch {
     scenario: Scenario,
-    number: u64,
     from: u64,
     to: u64,
     /// Its place in its scenario, in [0, 1).
@@ -40,7 +41,7 @@ pub struct Batch {
 #[must_use]
 pub fn batches(families: u64, only: Option<&str>) -> Vec<Batch> {
     let mut batches = Vec::new();
-    for (number, scenario) in (0..).zip(scenarios::all()) {
+    for scenario in scenarios::all() {
         if only.is_some_and(|only| !scenario.name.contains(only)) {
             continue;
         }
@@ -48,7 +49,6 @@ pub fn batches(families: u64, only: Option<&str>) -> Vec<Batch> {
         for from in (0..n).step_by(FLEET) {
             batches.push(Batch {
                 scenario: scenario.clone(),
-                number,
                 from,
                 to: n.min(from + FLEET as u64),
                 place: from as f64 / n as f64,
@@ -103,7 +103,7 @@ pub fn evaluate(
                 break;
             };
             let scenario = &batch.scenario;
-            let specs = scenario.families(options.first_seed, batch.number, batch.from, batch.to);
+            let specs = scenario.families(options.first_seed, batch.from, batch.to);
             let evaluation = evaluation::evaluate(&scenario.name, &specs, options.verbose);
             let outcome = Outcome {
                 from: batch.from,

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use epwatch_detection::{Batch, Outcome, RunOptions, batches, evaluate, markdown};
+use epwatch_detection::{
+    Batch, Outcome, RunOptions, batches, evaluate, markdown, record, replay_of,
+};
 
 /// A fleet is millions of small texts and lists, which this allocator makes and frees faster than the system's.
 #[global_allocator]
@@ -23,7 +25,12 @@ epwatch-detection FIRST_SEED FAMILIES [OPTIONS]
   --write FILE          write the report here instead of to stdout
   --only NAME           only scenarios whose name contains this
   --threads N           evaluate so many fleets at once [default: 2]
-  --minutes N           begin no fleet after so many minutes";
+  --minutes N           begin no fleet after so many minutes
+
+The cost of a replay, under `/usr/bin/time -v` for its CPU time and memory:
+
+  --record FILE         write FAMILIES reports of the operational mix instead
+  --replay FILE         replay such a file instead";
 
 #[derive(Debug)]
 struct Args {
@@ -34,6 +41,8 @@ struct Args {
     only: Option<String>,
     threads: usize,
     minutes: u64,
+    record: Option<PathBuf>,
+    replay: Option<PathBuf>,
 }
 
 impl Args {
@@ -46,6 +55,8 @@ impl Args {
             only: None,
             threads: 2,
             minutes: 24 * 60,
+            record: None,
+            replay: None,
         };
         let mut numbers = Vec::new();
         let mut args = std::env::args().skip(1);
@@ -54,6 +65,8 @@ impl Args {
             match arg.as_str() {
                 "--results" => read.results = Some(value()?.into()),
                 "--write" => read.write = Some(value()?.into()),
+                "--record" => read.record = Some(value()?.into()),
+                "--replay" => read.replay = Some(value()?.into()),
                 "--only" => read.only = Some(value()?),
                 "--threads" => read.threads = value()?.parse().context("--threads")?,
                 "--minutes" => read.minutes = value()?.parse().context("--minutes")?,
@@ -88,6 +101,17 @@ fn main() -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "{HELP}")?;
         return Ok(());
     };
+    if let Some(path) = &args.record {
+        let written = record(path, args.first_seed, args.families)?;
+        writeln!(std::io::stdout(), "{written} reports")?;
+        return Ok(());
+    }
+    if let Some(path) = &args.replay {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let cost = runtime.block_on(replay_of(path))?;
+        writeln!(std::io::stdout(), "{cost}")?;
+        return Ok(());
+    }
     let mut outcomes = match &args.results {
         Some(path) => known(path)?,
         None => Vec::new(),

@@ -69,6 +69,9 @@ pub struct FaultOutcome {
     /// `PlacementView` of the family.
     pub view: String,
     pub shape_known: bool,
+    /// Of the whole family; empty without one.
+    #[serde(default)]
+    pub circumstance: String,
     pub is_page_worthy: bool,
     /// Window in which the page fired, 1 for the first.
     pub paged_in: Option<u64>,

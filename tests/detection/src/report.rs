@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::labelled::Benign;
+use crate::labelled::{Benign, Circumstance};
 
 use crate::outcome::{FaultOutcome, Healthy, Outcome};
-use crate::scenarios::{NEEDED_DEVICES, NEEDS, needed_name};
+use crate::scenarios::{NEEDED_DEVICES, NEEDS, circumstance_name, needed_name};
 use crate::textbook_rules::RULES;
 
 /// Bounds of a Poisson count, 95 % between them (Garwood's interval, by Wilson and Hilferty's
@@ -80,6 +80,7 @@ pub fn markdown(outcomes: &[Outcome], arguments: &str, asked: usize) -> String {
     let parts = [
         hardness(outcomes),
         false_pages(outcomes),
+        circumstances(outcomes),
         rules_and_cost(outcomes),
         recall(outcomes),
         strengths(outcomes),
@@ -222,6 +223,55 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
         (mean - lowers.sqrt() / f64::max(n, 1.0)).max(0.0),
         mean + uppers.sqrt() / f64::max(n, 1.0),
     );
+    Some(text)
+}
+
+/// Weak spots first: false pages, then the least recall.
+fn circumstances(outcomes: &[Outcome]) -> Option<String> {
+    let mut rows: Vec<(u64, f64, String)> = Vec::new();
+    for circumstance in Circumstance::ALL {
+        let of = of_scenario(outcomes, &circumstance_name(circumstance));
+        let mut healthy = Healthy::default();
+        let counted = of.iter().flat_map(|outcome| outcome.healthy.values());
+        counted.for_each(|one| healthy.add(one));
+        let faults: Vec<&FaultOutcome> = of.iter().flat_map(|outcome| &outcome.faults).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let n = |matches: &dyn Fn(&FaultOutcome) -> bool| {
+            faults.iter().filter(|fault| matches(fault)).count()
+        };
+        let paged = n(&|fault| fault.paged_in.is_some());
+        let (_, upper) = bounds(healthy.pages);
+        let row = format!(
+            "| {} | {} | {} | {:.2} | {} | {} | {paged} | {} | {} |\n",
+            circumstance.text(),
+            healthy.windows,
+            healthy.pages,
+            per_10_000(upper, healthy.windows),
+            healthy.tickets,
+            faults.len(),
+            n(&|fault| fault.paged_in <= Some(2) && fault.paged_in.is_some()),
+            n(&|fault| fault.paged_in.is_none() && fault.ticketed),
+        );
+        rows.push((
+            healthy.pages,
+            paged as f64 / faults.len().max(1) as f64,
+            row,
+        ));
+    }
+    if rows.is_empty() {
+        return None;
+    }
+    rows.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.total_cmp(&b.1)));
+    let mut text = "## Circumstances of the field\n\nIn each, fleets of healthy apps beside apps whose new version is 3x \
+                    slower on all devices of one of two chipsets. Weak spots first. Faults count whatever their number \
+                    of devices; cohorts beside them count as healthy. With nothing before the first day all of the \
+                    work of such an app is on the CPU, which is a ticket by design.\n\n\
+                    | circumstance | healthy cohort windows | false pages | at most per 10,000 (95 %) | tickets | \
+                    faults | paged | by the second window | ticket alone |\n|---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    rows.iter().for_each(|(_, _, row)| text += row);
     Some(text)
 }
 

@@ -1,6 +1,6 @@
 //! The scenarios that are evaluated, and the families of each.
 
-use crate::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
+use crate::labelled::{Benign, Circumstance, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 
 /// A kind of fleet and its weight.
 #[derive(Debug, Clone)]
@@ -8,6 +8,8 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// Families next to the number asked for.
     pub(crate) weight: f64,
+    /// Its first seed, from that of the run on, and their number.
+    seeds: (u64, u64),
     recipe: Recipe,
 }
 
@@ -34,6 +36,8 @@ enum Recipe {
     Needed(Need, u32),
     /// Twice the usual noise, with 3 or 14 earlier windows.
     Wild(u32),
+    /// Healthy families and such with a fault of 3x on all devices, in turn.
+    Circumstance(Circumstance),
 }
 
 /// Faults for which the least number of devices is measured.
@@ -67,6 +71,9 @@ const PLAIN_SHARE: f64 = 0.78;
 /// Seeds of each scenario, so that all of them stay within half a million.
 const SEEDS: u64 = 5_300;
 
+/// Seeds of each circumstance.
+const SEEDS_OF_CIRCUMSTANCE: u64 = 400;
+
 /// Twice the usual spread of devices and runs.
 const WILD: f64 = 2.0;
 
@@ -74,6 +81,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     let scenario = |name: &str, weight, recipe| Scenario {
         name: name.to_owned(),
         weight,
+        seeds: (0, SEEDS),
         recipe,
     };
     let mut all = vec![
@@ -118,7 +126,25 @@ pub(crate) fn all() -> Vec<Scenario> {
     }
     // Last, because the place of a scenario decides its seeds.
     all.push(scenario("unseen heat", 1.0, Recipe::UnseenHeat));
+    let circumstances = Circumstance::ALL.map(|circumstance| Scenario {
+        seeds: (0, SEEDS_OF_CIRCUMSTANCE),
+        ..scenario(
+            &circumstance_name(circumstance),
+            0.34,
+            Recipe::Circumstance(circumstance),
+        )
+    });
+    all.extend(circumstances);
+    let mut first = 0;
+    for scenario in &mut all {
+        scenario.seeds.0 = first;
+        first += scenario.seeds.1;
+    }
     all
+}
+
+pub(crate) fn circumstance_name(circumstance: Circumstance) -> String {
+    format!("circumstance: {}", circumstance.text())
 }
 
 pub(crate) fn needed_name(name: &str, devices: u32) -> String {
@@ -144,22 +170,16 @@ fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
 }
 
 impl Scenario {
-    /// Families `from..to` of the scenario, which is `number` of all.
-    pub(crate) fn families(
-        &self,
-        first_seed: u64,
-        number: u64,
-        from: u64,
-        to: u64,
-    ) -> Vec<FamilySpec> {
-        let first = first_seed + SEEDS * number;
+    /// Families `from..to` of the scenario.
+    pub(crate) fn families(&self, first_seed: u64, from: u64, to: u64) -> Vec<FamilySpec> {
+        let first = first_seed + self.seeds.0;
         (from..to).map(|at| self.family(first + at, at)).collect()
     }
 
     /// Number of its families when `asked` are asked for, at most as many as it has seeds.
     #[expect(clippy::cast_possible_truncation, reason = "thousands")]
     pub(crate) fn n_families(&self, asked: u64) -> u64 {
-        ((self.weight * asked as f64).ceil() as u64).min(SEEDS)
+        ((self.weight * asked as f64).ceil() as u64).min(self.seeds.1)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "within the list")]
@@ -212,6 +232,9 @@ impl Scenario {
                 };
             }
             Recipe::Needed(need, devices) => return needed(seed, need, devices),
+            Recipe::Circumstance(circumstance) => {
+                return under(seed, number, circumstance, log_between(at(1), 0.05, 1.0));
+            }
             Recipe::Total => FaultKind::Total,
             Recipe::Drift => FaultKind::Drift,
             Recipe::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.01, 1.0)),
@@ -269,6 +292,33 @@ fn the_incident(seed: u64, view: PlacementView) -> FamilySpec {
         base_us: 8_200.0,
         ..FamilySpec::drawn(seed, Truth::Fault(fault))
     }
+}
+
+/// Healthy, or with a fault of 3x on all devices of the new version, on two chipsets.
+fn under(seed: u64, number: u64, circumstance: Circumstance, moved: f64) -> FamilySpec {
+    let fault = Fault {
+        kind: FaultKind::Total,
+        factor: 3.0,
+        // Nothing but the request for the NPU shows a fault that was always there.
+        moved: match circumstance {
+            Circumstance::FirstDay => 1.0,
+            _ => moved,
+        },
+    };
+    let truth = match number % 2 {
+        0 => Truth::Benign(Benign::Plain),
+        _ => Truth::Fault(fault),
+    };
+    let is_slow = matches!(
+        circumstance,
+        Circumstance::SlowRollout | Circumstance::FrequentVersions
+    );
+    FamilySpec {
+        windows: (7, if is_slow { 8 } else { 4 }),
+        chipsets: 2,
+        ..FamilySpec::drawn(seed, truth)
+    }
+    .under(circumstance)
 }
 
 fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {

@@ -82,6 +82,8 @@ pub struct Weather {
     pub spikes: f64,
     /// Share of the spells on little cores, and their slow-down; `None`: every spell has the same cores.
     pub little_cores: Option<(f64, f64)>,
+    /// Slow-down at the height of the evening, less 1; `None`: the hour does not matter.
+    pub evening: Option<f64>,
 }
 
 impl Default for Weather {
@@ -94,6 +96,7 @@ impl Default for Weather {
             governor: None,
             spikes: 0.002,
             little_cores: None,
+            evening: None,
         }
     }
 }
@@ -126,9 +129,23 @@ pub struct Spell {
     is_contended: bool,
     drift: f64,
     cores: f64,
+    load: f64,
     slow_runs: SlowRuns,
     /// Whether `slow_runs` hit it.
     pub is_hit: bool,
+}
+
+/// Draws the hour of a day in which a device is used: half of the time in the evening.
+fn hour_of_use(chance: &mut Chance) -> f64 {
+    match chance.happens(0.5) {
+        true => chance.between((18.0, 23.0)),
+        false => chance.between((7.0, 18.0)),
+    }
+}
+
+/// The load of an hour, from 0 to 1 at half past eight.
+fn evening(hour: f64) -> f64 {
+    (1.0 - (hour - 20.5).abs() / 3.0).max(0.0)
 }
 
 /// One run of a spell.
@@ -168,6 +185,9 @@ impl Spell {
                 Some((share, slow)) if chance.happens(share) => slow,
                 _ => 1.0,
             },
+            load: weather
+                .evening
+                .map_or(1.0, |height| 1.0 + height * evening(hour_of_use(chance))),
             slow_runs,
         }
     }
@@ -210,6 +230,7 @@ impl Spell {
             * traits.silicon
             * self.drift
             * self.cores
+            * self.load
             * noise
             * heat
             * self.power_save
@@ -355,6 +376,7 @@ mod tests {
         governor: None,
         spikes: 0.0,
         little_cores: None,
+        evening: None,
     };
 
     fn latencies(mut physics: DevicePhysics, slow_factor: f64, n_runs: usize) -> Vec<f64> {

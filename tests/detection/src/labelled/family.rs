@@ -7,7 +7,7 @@ use super::measured;
 use super::noise::USUAL_SESSIONS;
 use super::reports;
 use super::spec::FamilySpec;
-use super::{Benign, Fault, FaultKind, Truth};
+use super::{Benign, Circumstance, Fault, FaultKind, Truth};
 use epwatch_fleet::chance::{Chance, whole};
 use epwatch_fleet::physics::{SILICON_CV, Traits};
 use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
@@ -18,6 +18,8 @@ pub(crate) const WINDOW_MS: i64 = 86_400_000;
 pub(super) const OLD: &str = "1.0.0";
 const BETWEEN: &str = "1.1.0";
 pub(super) const NEW: &str = "2.0.0";
+/// Versions that follow two days apart, or the other half of two.
+const NEXT: [&str; 3] = ["2.1.0", "2.2.0", "2.3.0"];
 /// The version before the first window.
 const BEFORE_ALL: &str = "0.9.0";
 pub(super) const SUBJECT: &str = "segmenter";
@@ -71,6 +73,8 @@ pub(super) struct Phone {
     rollout_between: f64,
     /// Its place in the order in which a fault on some devices hits them, in [0, 1).
     pub(super) luck: f64,
+    /// Which of two new versions it gets, if there are two.
+    luck_of_two: f64,
     pub(super) has_baseline: bool,
     pub(super) has_peer: bool,
     /// Whether it runs the first model; a device without it runs the second.
@@ -127,6 +131,9 @@ impl Family {
                 let firmware = if number.is_multiple_of(3) { "f1" } else { "f2" };
                 let mut traits = Traits::draw(silicon, lasting, wild, &mut chance);
                 traits.silicon = traits.silicon * models[model] * slow_model;
+                if spec.is_under(Circumstance::NoisyRuns) {
+                    traits.run_sigma = 0.5;
+                }
                 phones.push(Phone {
                     number,
                     chipset,
@@ -143,6 +150,7 @@ impl Family {
                     rollout: chance.unit(),
                     rollout_between: chance.unit(),
                     luck: chance.unit(),
+                    luck_of_two: Chance::split(spec.seed, "half", number).unit(),
                     has_baseline: !chance.happens(spec.without_baseline) && !late,
                     has_peer: chance.happens(spec.peers) && (has_both || at % 2 == 1),
                     has_subject: has_both || at % 2 == 0,
@@ -190,9 +198,10 @@ impl Family {
     #[must_use]
     pub fn labels(&self) -> Vec<CohortLabel> {
         let mut labels = Vec::new();
-        let subjects = [OLD, BETWEEN, NEW].map(|version| (SUBJECT, version));
+        let subjects = [OLD, BETWEEN, NEW].into_iter().chain(NEXT);
+        let subjects = subjects.map(|version| (SUBJECT, version));
         for at in 0..self.spec.chipsets {
-            for (model, version) in subjects.into_iter().chain([(PEER, OLD)]) {
+            for (model, version) in subjects.clone().chain([(PEER, OLD)]) {
                 let is_subject = at == 0 && (model, version) == (SUBJECT, NEW);
                 let fault = self.spec.fault().filter(|_| is_subject);
                 let worthy_from = fault.and_then(|fault| self.worthy_from(fault));
@@ -267,7 +276,14 @@ impl Family {
         let on = |rollout: &[f64], since: usize| rollout.get(since).or(rollout.last()).copied();
         let new = since(first).and_then(|since| on(&spec.rollout, since));
         if phone.rollout < new.unwrap_or(0.0) {
-            return NEW;
+            let at = match (spec.circumstance, since(first)) {
+                (Some(Circumstance::AbHalves), _) => usize::from(phone.luck_of_two < 0.5),
+                (Some(Circumstance::FrequentVersions), Some(since)) => since / 2,
+                _ => 0,
+            };
+            return at
+                .checked_sub(1)
+                .map_or(NEW, |next| NEXT[next.min(NEXT.len() - 1)]);
         }
         let between = since(first.saturating_sub(3)).filter(|_| spec.rolls_out_twice);
         let between = between.and_then(|since| on(&ROLLOUT_BETWEEN, since));
@@ -284,6 +300,17 @@ impl Family {
         let other = earlier
             .map(|window| self.version(phone, window))
             .find(|version| *version != now);
-        other.or((phone.joins == 0).then_some(BEFORE_ALL))
+        let was_before = phone.joins == 0 && !self.spec.is_under(Circumstance::FirstDay);
+        other.or(was_before.then_some(BEFORE_ALL))
+    }
+
+    /// Number of a version, from 1; placements of versions differ by it.
+    pub(super) fn number_of(version: &str) -> u64 {
+        let next = NEXT.iter().position(|next| *next == version);
+        match (version, next) {
+            (NEW, _) => 2,
+            (_, Some(next)) => 3 + next as u64,
+            _ => 1,
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! Reports are built directly, not by the SDK's core, because rates of false pages need millions. Everything follows
 //! from the seed.
 
+mod circumstance;
 mod comparison;
 mod family;
 mod measured;
@@ -15,6 +16,7 @@ mod truth;
 mod uploads;
 mod window;
 
+pub use circumstance::Circumstance;
 pub use comparison::{ks_p_value, sarle, wasserstein_log};
 pub use family::{CohortLabel, Family, FamilyReport};
 pub use measured::base_us;

@@ -1,7 +1,7 @@
 //! The parameters of a family, and their spread over fleets.
 
 use super::measured;
-use super::{Benign, Fault, FaultKind, PlacementView, Truth};
+use super::{Benign, Circumstance, Fault, FaultKind, PlacementView, Truth};
 use epwatch_fleet::chance::{Chance, whole};
 
 /// The parameters of a family.
@@ -39,6 +39,8 @@ pub struct FamilySpec {
     pub presence: f64,
     /// Spread of devices and runs next to a usual fleet's: 2 is twice the spread.
     pub wildness: f64,
+    /// What the whole family does all the time.
+    pub circumstance: Option<Circumstance>,
 }
 
 /// Devices of a chipset: lognormal, so that many cohorts are small and few are large.
@@ -94,7 +96,48 @@ impl FamilySpec {
             without_baseline: chance.between((0.05, 0.25)),
             presence: 0.9,
             wildness: 1.0,
+            circumstance: None,
         }
+    }
+
+    /// The same family under a circumstance.
+    #[must_use]
+    pub fn under(self, circumstance: Circumstance) -> Self {
+        let spec = Self {
+            circumstance: Some(circumstance),
+            ..self
+        };
+        match circumstance {
+            Circumstance::SlowRollout => Self {
+                rollout: vec![0.01, 0.03, 0.08, 0.2, 0.45, 0.75, 1.0],
+                rolls_out_twice: false,
+                ..spec
+            },
+            Circumstance::AbHalves | Circumstance::FrequentVersions => Self {
+                rollout: vec![1.0],
+                rolls_out_twice: false,
+                ..spec
+            },
+            Circumstance::SharedNpu => Self { peers: 1.0, ..spec },
+            Circumstance::FewOfEach => Self {
+                devices: 3 + (spec.seed % 10) as usize,
+                ..spec
+            },
+            Circumstance::FirstDay => Self {
+                windows: (0, spec.windows.1),
+                rollout: vec![1.0],
+                rolls_out_twice: false,
+                without_baseline: 1.0,
+                ..spec
+            },
+            _ => spec,
+        }
+    }
+
+    /// Whether the family is under this circumstance.
+    #[must_use]
+    pub fn is_under(&self, circumstance: Circumstance) -> bool {
+        self.circumstance == Some(circumstance)
     }
 
     /// The fault, if there is one.

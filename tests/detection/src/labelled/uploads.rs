@@ -1,7 +1,8 @@
 //! Disturbed uploads: reports come late, from devices with wrong clocks, or twice.
 
 use super::family::{FamilyReport, WINDOW_MS};
-use super::{Benign, Truth};
+use super::spec::FamilySpec;
+use super::{Benign, Circumstance, Truth};
 use epwatch_fleet::chance::Chance;
 
 /// Share of the devices with disturbed uploads.
@@ -9,31 +10,44 @@ const SHARE: f64 = 0.3;
 
 /// Shifts the clocks and receive times of a device, or repeats its reports, as the truth has it.
 pub(super) fn disturbed(
-    truth: Truth,
+    spec: &FamilySpec,
     device: u64,
-    seed: u64,
     reports: Vec<FamilyReport>,
 ) -> Vec<FamilyReport> {
-    let Truth::Benign(benign) = truth else {
+    let mut chance = Chance::split(spec.seed, "uploads", device);
+    let luck = chance.unit();
+    match spec.circumstance {
+        Some(Circumstance::ClocksOfAnotherYear) if luck < 0.2 => {
+            return wrong_clocks(reports, 400.0, &mut chance);
+        }
+        Some(Circumstance::DaysLate) if luck < SHARE => {
+            return late(reports, (1.5, 2.3), &mut chance);
+        }
+        _ => {}
+    }
+    let Truth::Benign(benign) = spec.truth else {
         return reports;
     };
-    let mut chance = Chance::split(seed, "uploads", device);
-    if !chance.happens(SHARE) {
+    if luck >= SHARE {
         return reports;
     }
     match benign {
-        Benign::LateReports => late(reports, &mut chance),
-        Benign::WrongClocks => wrong_clocks(reports, &mut chance),
+        Benign::LateReports => late(reports, (0.1, 5.0), &mut chance),
+        Benign::WrongClocks => wrong_clocks(reports, 5.0 * 365.0, &mut chance),
         Benign::DuplicateUploads => twice(reports, &mut chance),
         _ => reports,
     }
 }
 
-/// Hours to five days in the spool. Reports older than two days have no vote.
-fn late(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
+/// Some days in the spool. Reports older than two days have no vote.
+fn late(
+    mut reports: Vec<FamilyReport>,
+    days: (f64, f64),
+    chance: &mut Chance,
+) -> Vec<FamilyReport> {
     for report in &mut reports {
         #[expect(clippy::cast_possible_truncation, reason = "days")]
-        let delay = (chance.between((0.1, 5.0)) * WINDOW_MS as f64) as i64;
+        let delay = (chance.between(days) * WINDOW_MS as f64) as i64;
         report.received_ms += delay;
         if let Some(wall) = &mut report.sent.wall_unix_ms {
             *wall += delay;
@@ -42,11 +56,15 @@ fn late(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport
     reports
 }
 
-/// A wall clock that is wrong by up to five years, and on every third device is set right between the
+/// A wall clock that is wrong by up to `days`, and on every third device is set right between the
 /// interval and its sending.
-fn wrong_clocks(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
+fn wrong_clocks(
+    mut reports: Vec<FamilyReport>,
+    days: f64,
+    chance: &mut Chance,
+) -> Vec<FamilyReport> {
     #[expect(clippy::cast_possible_truncation, reason = "years")]
-    let wrong = (chance.between((-5.0, 5.0)) * 365.0 * WINDOW_MS as f64) as i64;
+    let wrong = (chance.between((-days, days)) * WINDOW_MS as f64) as i64;
     let set_right = chance.happens(1.0 / 3.0);
     for report in &mut reports {
         report.report.interval_start_unix_ms += wrong;

@@ -10,7 +10,7 @@ use epwatch_proto::{
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
 use super::noise::{self, CALM_SESSIONS, Runs, Work};
 use super::reports::{self, Where};
-use super::{Benign, Fault, FaultKind, PlacementView, Truth, uploads};
+use super::{Benign, Circumstance, Fault, FaultKind, PlacementView, Truth, uploads};
 use epwatch_fleet::chance::{Chance, whole};
 use epwatch_fleet::physics::{SlowRuns, Traits, Weather};
 
@@ -89,9 +89,17 @@ impl Family {
         let always = if phone.always_fell_back { 2.0 } else { 1.0 };
         let hit = Hit::of(fault, phone);
         let work = Work {
-            base_us: base * traits.lasting * heavier * whale_slow * always,
-            runs: whole(traits.runs * spec.runs * more_runs).clamp(1, 5_000),
-            sessions: self.sessions(window),
+            base_us: base
+                * traits.lasting
+                * heavier
+                * whale_slow
+                * always
+                * self.clock_step(phone, window),
+            runs: match spec.is_under(Circumstance::OneSession) {
+                true => 12,
+                false => whole(traits.runs * spec.runs * more_runs).clamp(1, 5_000),
+            },
+            sessions: self.sessions(phone, window),
             slow_runs: SlowRuns {
                 factor: fault.map_or(1.0, |fault| fault.factor),
                 run_share: hit.run_share,
@@ -99,7 +107,7 @@ impl Family {
             },
             is_hot: false,
         };
-        let weather = self.weather(window);
+        let weather = self.weather(phone, window);
         let heat = self.unseen_heat(phone, window);
         let load = self.shared_load(phone, window) * heat;
         let work = Work {
@@ -121,7 +129,9 @@ impl Family {
                 runs: whole(f64::from(work.runs) * share).max(1),
                 ..work
             };
-            let baselines = self.baselines(phone, &traits, before, base * size, &shape);
+            let step = self.clock_step(phone, window.saturating_sub(1));
+            let learnt_us = base * size * step;
+            let baselines = self.baselines(phone, &traits, before, learnt_us, &shape);
             let key = if spec.shape_known {
                 shape
             } else {
@@ -172,7 +182,8 @@ impl Family {
             print: self.spec.seed * 100 + 99,
             ..self.healthy(OLD)
         };
-        let before = (phone.joins == 0).then_some("0.9.0");
+        let is_first = self.spec.is_under(Circumstance::FirstDay);
+        let before = (phone.joins == 0 && !is_first).then_some("0.9.0");
         let baselines = self.baselines(phone, traits, before, base_us, "peer");
         for runs in noise::runs(traits, weather, &work, chance) {
             parts.push(Part {
@@ -219,21 +230,72 @@ impl Family {
 
     /// Share and slow-down of sessions on little cores.
     fn little_cores(&self) -> Option<(f64, f64)> {
-        (self.spec.truth == Truth::Benign(Benign::TwoSpeeds)).then(|| {
+        let is_benign = self.spec.truth == Truth::Benign(Benign::TwoSpeeds);
+        (is_benign || self.spec.is_under(Circumstance::BigAndLittleCores)).then(|| {
             let mut chance = Chance::split(self.spec.seed, "cores", 0);
             (chance.between((0.15, 0.5)), chance.between((1.6, 2.4)))
         })
     }
 
-    fn weather(&self, window: u32) -> Weather {
+    /// Slow-down by the step that the clocks of a device keep for some days.
+    fn clock_step(&self, phone: &Phone, window: u32) -> f64 {
+        if !self.spec.is_under(Circumstance::StickyClocks) {
+            return 1.0;
+        }
+        let mut of_phone = Chance::split(self.spec.seed, "clock", phone.number);
+        let days = 2 + u64::from(whole(of_phone.unit() * 4.0));
+        let offset = u64::from(whole(of_phone.unit() * 5.0));
+        let index = phone.number * 1_000 + (u64::from(window) + offset) / days;
+        match Chance::split(self.spec.seed, "step", index).unit() {
+            unit if unit < 0.5 => 1.0,
+            unit if unit < 0.75 => 1.15,
+            unit if unit < 0.9 => 1.35,
+            _ => 1.6,
+        }
+    }
+
+    /// Height of the load in the evening.
+    fn evening(&self) -> Option<f64> {
+        let is_under = self.spec.is_under(Circumstance::EveningLoad);
+        is_under.then(|| Chance::split(self.spec.seed, "evening", 0).between((0.3, 0.8)))
+    }
+
+    fn is_short_of_memory(&self, phone: &Phone) -> bool {
+        self.spec.is_under(Circumstance::ShortOfMemory)
+            && Chance::split(self.spec.seed, "memory", phone.number).happens(1.0 / 3.0)
+    }
+
+    /// The weather of all days of a device.
+    fn calm(&self, phone: &Phone) -> Weather {
+        let usual = Weather::default();
+        Weather {
+            little_cores: self.little_cores(),
+            evening: self.evening(),
+            spikes: match self.is_short_of_memory(phone) {
+                true => 0.1,
+                false => usual.spikes,
+            },
+            ..usual
+        }
+    }
+
+    fn weather(&self, phone: &Phone, window: u32) -> Weather {
         let wild = self.spec.wildness;
         let calm = Weather {
-            little_cores: self.little_cores(),
             heat: 0.03 * wild,
             power_save: 0.03 * wild,
             contention: 0.03 * wild,
-            ..Weather::default()
+            ..self.calm(phone)
         };
+        let is_shared = self.spec.is_under(Circumstance::SharedNpu);
+        if is_shared && window >= self.spec.windows.0 {
+            let share = Chance::split(self.spec.seed, "shared", 0).between((0.3, 0.9));
+            return Weather {
+                contention: 1.0,
+                contended_runs: share,
+                ..calm
+            };
+        }
         let Truth::Benign(benign) = self.spec.truth else {
             return calm;
         };
@@ -266,12 +328,16 @@ impl Family {
     }
 
     /// Fewest and most sessions of a window.
-    fn sessions(&self, window: u32) -> (u32, u32) {
+    fn sessions(&self, phone: &Phone, window: u32) -> (u32, u32) {
+        let is_after = window >= self.spec.windows.0;
         let surges = self.spec.truth == Truth::Benign(Benign::ColdSurge);
-        if surges && window >= self.spec.windows.0 {
-            (4, 10)
-        } else {
-            CALM_SESSIONS
+        let (fewest, most) = CALM_SESSIONS;
+        match self.spec.circumstance {
+            _ if surges && is_after => (4, 10),
+            Some(Circumstance::OneSession) => (1, 1),
+            Some(Circumstance::ColdStarts) if is_after => (2 * fewest, 2 * most),
+            Some(Circumstance::ShortOfMemory) if self.is_short_of_memory(phone) => (3, 8),
+            _ => CALM_SESSIONS,
         }
     }
 
@@ -279,11 +345,11 @@ impl Family {
         let recounted = version == NEW && self.spec.truth == Truth::Benign(Benign::ChangedCounting);
         let split = version == NEW && self.spec.truth == Truth::Benign(Benign::HarmlessSplit);
         let mut at = Where {
-            nodes: if version == NEW { 46 } else { 43 },
+            nodes: if Self::number_of(version) > 1 { 46 } else { 43 },
             cpu_nodes: 0,
             benign: 2,
             npu_macs: 1.0,
-            print: self.spec.seed * 100 + if version == NEW { 2 } else { 1 },
+            print: self.spec.seed * 100 + Self::number_of(version),
         };
         if recounted {
             at.nodes = 70;
@@ -346,17 +412,17 @@ impl Family {
             base_us: base_us * if phone.always_fell_back { 2.0 } else { 1.0 },
             runs: 90,
             // The SDK learns from many sessions, which matters if they differ.
-            sessions: match self.little_cores() {
+            sessions: match self
+                .little_cores()
+                .or(self.evening().map(|height| (1.0, height)))
+            {
                 Some(_) => (8, 16),
                 None => CALM_SESSIONS,
             },
             slow_runs: SlowRuns::NONE,
             is_hot: false,
         };
-        let weather = Weather {
-            little_cores: self.little_cores(),
-            ..Weather::default()
-        };
+        let weather = self.calm(phone);
         let drawn = noise::runs(traits, &weather, &work, &mut chance);
         let clean = drawn.iter().filter(|runs| runs.stratum("").is_clean());
         let values: Vec<f64> = clean.flat_map(|runs| runs.values.iter().copied()).collect();
@@ -473,7 +539,7 @@ impl Family {
                 },
             });
         }
-        uploads::disturbed(spec.truth, phone.number, spec.seed, out)
+        uploads::disturbed(spec, phone.number, out)
     }
 }
 
