@@ -46,7 +46,7 @@ impl LastDay {
         self.by_hour.iter().map(|n| u64::from(*n)).sum()
     }
 
-    /// Adds one.
+    /// Adds an installation that was admitted in an hour, and drops hours older than a day.
     pub fn add(&mut self, hour: u64) {
         let _ = self.count(hour);
         let latest = self.latest;
@@ -105,7 +105,7 @@ pub fn new_installation_limit(usual: u64, times_usual: u32, at_least: u64) -> Op
 pub struct AppAdmission<Id> {
     /// Whether each was admitted.
     installations: HashMap<Id, bool>,
-    /// Admitted ones.
+    /// Numbers of admitted installations, by the day of their first report.
     by_day: BTreeMap<u16, u64>,
     taken: LastDay,
 }

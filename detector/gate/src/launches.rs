@@ -26,7 +26,7 @@ const WARM_UP: f64 = 1.25;
 /// A launch with its file.
 #[derive(Debug, Clone)]
 pub struct MeasuredFile {
-    /// The file.
+    /// Path and hash of the file.
     pub file: GatedFile,
     /// What was read of it.
     pub run: Run,
@@ -35,11 +35,11 @@ pub struct MeasuredFile {
 /// What the launches are judged by.
 #[derive(Debug, Clone, Copy)]
 pub struct JudgedBy<'a> {
-    /// The limits.
+    /// The limits to judge by.
     pub policy: &'a Policy,
     /// The measured model, if its file is at hand.
     pub model: Option<&'a GatedFile>,
-    /// Its MACs.
+    /// MACs per node of that model.
     pub macs: Option<&'a ModelMacs>,
     /// The chipset, if the command line names it.
     pub chipset: Option<&'a str>,
@@ -82,7 +82,7 @@ pub enum LaunchesError {
     /// A profile with nodes of another model.
     #[error("{file}: {error}")]
     WrongModel {
-        /// Its path.
+        /// Path as the command line has it.
         file: String,
         /// What does not fit.
         error: WrongModel,
@@ -90,9 +90,9 @@ pub enum LaunchesError {
     /// A launch that cannot be judged.
     #[error("{file}: {error}")]
     Launch {
-        /// Its path.
+        /// Path as the command line has it.
         file: String,
-        /// Why.
+        /// The part of the file that is wrong.
         error: LaunchError,
     },
     /// A table without a row that both have.

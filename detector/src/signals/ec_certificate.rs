@@ -20,7 +20,7 @@ pub struct CertificateDrift {
     pub change: PlacementChange,
     /// EJ for these devices; `None` if their speed has no reference.
     pub slower: Option<SlowerAndMoved>,
-    /// The certifier.
+    /// Name of the pipeline key or run that certified.
     pub certified_by: String,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use epwatch_server::Period;
 
-/// Longest mute.
+/// A mute that is forgotten must not hide a fault for longer than a month.
 pub(crate) const MAX_MUTE: Duration = Duration::from_secs(30 * 86_400);
 
 /// Longest name of a person, in characters.
@@ -30,7 +30,7 @@ pub enum OrderKind {
 }
 
 impl OrderKind {
-    /// Every kind.
+    /// Every kind, in the order of the form's buttons.
     pub const ALL: [Self; 5] = [
         Self::Ack,
         Self::Mute,
@@ -71,7 +71,7 @@ pub struct NewOrder {
     pub kind: OrderKind,
     /// Who orders it.
     pub who: String,
-    /// The reason.
+    /// The person's reason, for whoever is on call next.
     pub why: String,
     /// Length of a mute.
     pub mute_for: Option<Duration>,

@@ -51,7 +51,7 @@ pub enum OrderError {
         who: String,
         /// The other order.
         kind: String,
-        /// When.
+        /// Time since the other order, as a text.
         ago: String,
         /// The other's reason.
         why: String,

@@ -45,7 +45,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img
 /// The rules of access.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// Of readers.
+    /// Tokens that may read; `None` on loopback without a file of them.
     tokens: Option<Tokens>,
     /// Of those who may order too.
     orders_tokens: Option<Tokens>,

@@ -17,7 +17,7 @@ use crate::html::{self, Frame, OrderRight};
 use crate::orders::{BadField, NewOrder, OrderError, OrderKind, place};
 use crate::text::name::Link;
 
-/// Largest form.
+/// Bound of a form's body: its texts have some 600 characters, each up to twelve bytes when percent-encoded.
 const MAX_FORM_BYTES: usize = 16 << 10;
 
 /// The JSON of an order that was not taken.

@@ -18,11 +18,11 @@ pub enum LatenciesError {
     /// A row without a run time.
     #[error("line {line}: expected a number above 0 in the column {column}, found {found:?}")]
     Row {
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
         /// Name of the column.
         column: &'static str,
-        /// The cell.
+        /// Text of the cell.
         found: String,
     },
 }

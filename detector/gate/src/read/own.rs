@@ -58,7 +58,7 @@ struct MeasuredOn {
 #[serde(default, deny_unknown_fields)]
 struct MeasuredModel {
     sha256: Option<String>,
-    /// For people.
+    /// Accepted, and not used: the hash names the model.
     #[serde(rename = "name")]
     _name: Option<String>,
 }
