@@ -65,8 +65,13 @@ pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
 }
 
 fn say(error: &anyhow::Error) {
+    remark(in_words(error));
+}
+
+/// Writes what is no answer to standard error.
+pub(crate) fn remark(text: impl std::fmt::Display) {
     // A closed stderr leaves nothing to do.
-    let _ = writeln!(io::stderr(), "epwatch: {}", in_words(error));
+    let _ = writeln!(io::stderr(), "epwatch: {text}");
 }
 
 /// Returns the error and its causes, without those that repeat the text before them.

@@ -172,7 +172,7 @@ impl<'a> Collector<'a> {
         let manifest = match manifest_of(file, shapes) {
             Ok(document) => ModelManifest::try_from(document.side_car)?,
             Err(error) => {
-                output::notice(format_args!("certified without MACs: {error}"));
+                output::remark(format_args!("certified without MACs: {error}"));
                 return Ok(());
             }
         };

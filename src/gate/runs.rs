@@ -85,7 +85,7 @@ fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedFile, Option<ModelM
         }
         Err(error) => {
             // A limit of the placement would pass unseen.
-            crate::output::notice(format_args!("without MACs: {error}"));
+            crate::output::remark(format_args!("without MACs: {error}"));
             Some(ModelMacs::default())
         }
     };

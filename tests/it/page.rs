@@ -513,7 +513,8 @@ async fn hostile_names_go_round_through_link_page_and_json() {
         let cohort = page.get(&link).await;
         check_page(&link, &cohort);
         let document = page.get(&json_of(&link)).await.json();
-        let name = document["query"]["model"].as_str().unwrap().to_owned();
+        let name = document["query"]["model"].as_str();
+        let name = name.unwrap_or_else(|| panic!("{document}")).to_owned();
         assert_eq!(document["cohort"]["chipset"], *name, "{link}");
         seen.push(name);
     }

@@ -105,6 +105,8 @@ pub fn new_installation_limit(usual: u64, times_usual: u32, at_least: u64) -> Op
 pub struct AppAdmission<Id> {
     /// Whether each was admitted.
     installations: HashMap<Id, bool>,
+    /// The day of the first report of all.
+    first_day: Option<u16>,
     /// Numbers of admitted installations, by the day of their first report.
     by_day: BTreeMap<u16, u64>,
     taken: LastDay,
@@ -114,6 +116,7 @@ impl<Id> Default for AppAdmission<Id> {
     fn default() -> Self {
         Self {
             installations: HashMap::new(),
+            first_day: None,
             by_day: BTreeMap::new(),
             taken: LastDay::default(),
         }
@@ -125,15 +128,15 @@ impl<Id: Eq + Hash> AppAdmission<Id> {
     pub fn is_unproven(&mut self, id: Id, received_ms: i64, decided: Option<bool>) -> bool {
         let day = u16::try_from(received_ms.div_euclid(DAY_MS).max(0)).unwrap_or(u16::MAX);
         let hour = u64::try_from(received_ms.div_euclid(HOUR_MS)).unwrap_or(0);
+        let first_day = *self.first_day.get_or_insert(day);
         let is_admitted = self.installations.entry(id).or_insert(false);
         if *is_admitted {
             return decided.unwrap_or(false);
         }
         let is_unproven = decided.unwrap_or_else(|| {
-            let is_first_day = self.by_day.keys().next().is_none_or(|first| *first == day);
             let usual = usual_new_installations(&self.by_day, day);
             let limit = new_installation_limit(usual, TIMES_USUAL, LEAST_LIMIT);
-            !is_first_day && limit.is_some_and(|limit| self.taken.count(hour) >= limit)
+            day != first_day && limit.is_some_and(|limit| self.taken.count(hour) >= limit)
         });
         *is_admitted = !is_unproven;
         if !is_unproven {

@@ -98,7 +98,7 @@ struct Sender {
 type Support = Vec<([u8; 16], u32)>;
 
 /// App, environment and dimension.
-type Place = (String, String, u8);
+type NamePlace = (String, String, u8);
 
 /// The names of one collector; by default without limits or a file.
 #[derive(Debug, Default)]
@@ -110,12 +110,12 @@ pub(crate) struct CardinalityLimiter {
     /// By app, then environment.
     apps: HashMap<String, HashMap<String, Names>>,
     /// Of that day: names that each narrow network brought, and votes of each wide one.
-    brought: HashMap<(Place, u32), u8>,
-    voted: HashMap<(Place, u32), u8>,
+    brought: HashMap<(NamePlace, u32), u8>,
+    voted: HashMap<(NamePlace, u32), u8>,
     /// The devices and networks that reported a new name.
-    waiting: HashMap<(Place, String), Support>,
+    waiting: HashMap<(NamePlace, String), Support>,
     /// Names with support, which count from the next batch on.
-    supported: Vec<(Place, String)>,
+    supported: Vec<(NamePlace, String)>,
     /// `None` saves nothing.
     file: Option<File>,
     unwritten: Vec<u8>,
@@ -135,7 +135,7 @@ impl CardinalityLimiter {
             Err(error) => return Err(error),
         };
         let lines = text.lines().filter_map(|line| {
-            let line: Line = serde_json::from_str(line).ok()?;
+            let line: SavedName = serde_json::from_str(line).ok()?;
             Some((*Dimension::ALL.get(line.3)?, line))
         });
         let lines: Vec<_> = lines.collect();
@@ -227,7 +227,8 @@ impl CardinalityLimiter {
         let names = self.apps.get(at.0).and_then(|app| app.get(at.1));
         let names = names.map(|names| &names[of as usize]);
         let n_names = names.map_or(0, |names| names.len());
-        if sender.mark.is_unproven || self.n_names >= MAX_NAMES || (most > 0 && n_names >= most) {
+        let is_refused = most > 0 && (sender.mark.is_unproven || n_names >= most);
+        if is_refused || self.n_names >= MAX_NAMES {
             return false;
         }
         let [narrow, wide] = sender.mark.network;
@@ -267,7 +268,7 @@ impl CardinalityLimiter {
     }
 
     /// Adds a device's report of a new name, which gets in once there are enough.
-    fn wait(&mut self, place: Place, name: &str, by: ([u8; 16], u32), needed: usize) {
+    fn wait(&mut self, place: NamePlace, name: &str, by: ([u8; 16], u32), needed: usize) {
         let key = (place, name.to_owned());
         if self.waiting.len() >= MAX_WAITING && !self.waiting.contains_key(&key) {
             return;
@@ -386,14 +387,14 @@ impl CardinalityLimiter {
 }
 
 /// A line of the file: day, app, environment, dimension, name, network, offset.
-type Line = (i64, String, String, usize, String, u32, u64);
+type SavedName = (i64, String, String, usize, String, u32, u64);
 
-fn place(at: (&str, &str), of: Dimension) -> Place {
+fn place(at: (&str, &str), of: Dimension) -> NamePlace {
     (at.0.to_owned(), at.1.to_owned(), of as u8)
 }
 
 /// Takes one of a network's share of a day.
-fn take(counts: &mut HashMap<(Place, u32), u8>, key: (Place, u32), most: u8) -> bool {
+fn take(counts: &mut HashMap<(NamePlace, u32), u8>, key: (NamePlace, u32), most: u8) -> bool {
     if counts.len() >= MAX_COUNTED && !counts.contains_key(&key) {
         return false;
     }

@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
+use url::form_urlencoded;
 
 use crate::incident::Incident;
 
@@ -20,15 +21,11 @@ const AUTHOR: &str = "epwatch";
 /// The label that silences match.
 const LABEL: &str = "incident";
 
-/// Silences with a matcher on the label `incident`.
-const FILTER: &str = "filter=incident%3D~%22.%2B%22";
-
 /// The silences of one Alertmanager.
 #[derive(Debug)]
 pub(super) struct Silences {
     name: String,
     base: String,
-    all: HttpChannel,
     make: HttpChannel,
 }
 
@@ -67,7 +64,6 @@ impl Silences {
         let base = format!("{}/api/v2", url.trim_end_matches('/'));
         Ok(Self {
             name: name.to_owned(),
-            all: HttpChannel::new(name, &format!("{base}/silences?{FILTER}"))?,
             make: HttpChannel::new(name, &format!("{base}/silences"))?,
             base,
         })
@@ -81,13 +77,7 @@ impl Silences {
     ) -> Result<(), NotifyError> {
         let is_silent = incident.state.is_open() && incident.orders.is_muted(now);
         let until = incident.orders.muted_until().filter(|_| is_silent);
-        let held: Vec<Silence> =
-            serde_json::from_slice(&self.all.get().await?).map_err(|source| {
-                NotifyError::Unreachable {
-                    channel: self.name.clone(),
-                    source: source.into(),
-                }
-            })?;
+        let held = self.held(&incident.id).await?;
         // Alertmanager may round an end.
         let is_until = |silence: &Silence| {
             until.is_some_and(|until| until.duration_since(silence.ends_at).abs().as_secs() < 1)
@@ -102,6 +92,19 @@ impl Silences {
             self.end(&silence.id).await?;
         }
         Ok(())
+    }
+
+    /// Reads the silences with a matcher like that of an incident. An expression finds none: Alertmanager compares a
+    /// filter's kind, too.
+    async fn held(&self, incident: &str) -> Result<Vec<Silence>, NotifyError> {
+        let filter = format!("{LABEL}={incident:?}");
+        let filter: String = form_urlencoded::byte_serialize(filter.as_bytes()).collect();
+        let address = format!("{}/silences?filter={filter}", self.base);
+        let answer = HttpChannel::new(&self.name, &address)?.get().await?;
+        serde_json::from_slice(&answer).map_err(|source| NotifyError::Unreachable {
+            channel: self.name.clone(),
+            source: source.into(),
+        })
     }
 
     async fn make(

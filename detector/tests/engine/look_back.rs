@@ -442,13 +442,13 @@ async fn only_buckets_that_are_new_or_changed_are_read_again() {
 /// A hundred thousand made-up installations in two buckets, of which the collector admitted a thousand.
 const FLOOD: &str = "INSERT INTO reports (collector_id, wal_offset, received_at, bucket, installation, \
         stream_id, sequence, app_id, environment, chipset, session_uid, session_model_id, \
-        session_model_version, session_directive_id, session_requests_npu, session_graph_kind, \
+        session_model_version, session_directive_id, session_created_at, session_requests_npu, session_graph_kind, \
         session_placement_source, session_fingerprint_algorithm, session_fingerprint_exact, \
         session_fingerprint_normalised, session_n_nodes, session_npu_nodes, session_cpu_nodes, \
         session_cpu_benign_nodes, session_npu_macs_share, session_macs_attributed, session_reasons, is_unproven) \
     SELECT 9, number, toDateTime64(AT, 3) - number % 2, toDateTime(AT) - number % 2, \
         MD5(toString(number)), 1, number, 'camera', 'production', 'SM8650', [1], ['segmenter'], \
-        ['2.0.0'], [''], [true], ['jit'], ['assignment_api'], [1], [21], [21], [31], [25], [6], [1], \
+        ['2.0.0'], [''], [received_at], [true], ['jit'], ['assignment_api'], [1], [21], [21], [31], [25], [6], [1], \
         [0.74], [1.0], [[]], number >= 1000 \
     FROM numbers(OFFSET, 10000)";
 
