@@ -448,7 +448,7 @@ const FLOOD: &str = "INSERT INTO reports (collector_id, wal_offset, received_at,
         session_cpu_benign_nodes, session_npu_macs_share, session_macs_attributed, session_reasons, is_unproven) \
     SELECT 9, number, toDateTime64(AT, 3) - number % 2, toDateTime(AT) - number % 2, \
         MD5(toString(number)), 1, number, 'camera', 'production', 'SM8650', [1], ['segmenter'], \
-        ['2.0.0'], [''], [received_at], [true], ['jit'], ['assignment_api'], [1], [21], [21], [31], [25], [6], [1], \
+        ['2.0.0'], [''], [toDateTime64(AT, 3)], [true], ['jit'], ['assignment_api'], [1], [21], [21], [31], [25], [6], [1], \
         [0.74], [1.0], [[]], number >= 1000 \
     FROM numbers(OFFSET, 10000)";
 

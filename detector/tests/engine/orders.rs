@@ -141,6 +141,8 @@ async fn the_leader_obeys_what_counts_and_a_resolved_fault_stays_quiet_over_a_re
     };
     rival.put(store).await;
     watched.told(&[Firing, Acknowledged]).await;
+    // Notifiers come first, the store then.
+    watched.obeyed(1).await;
     let by_ada = "SELECT count() FROM incidents_v1 WHERE state = 'firing' \
                   AND JSONExtractString(document, 'orders', 'ack', 'who') = 'Ada'";
     assert_eq!(store.count(by_ada).await, 1);
