@@ -120,7 +120,7 @@ fn profiles_have_the_shares_of_the_same_sessions() {
         );
     }
     let other = format!("--runs {profiles}/e_mixed.q8head32.SM8635.json");
-    check_fails(&mut gate("mixed_v1.int8", &other), 2, "another model");
+    check_fails(&mut gate("d_mlp.fp32", &other), 2, "another model");
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn measured_launches_keep_limits() {
     for id in ["p95", "late", "cv"] {
         assert!(stderr.contains(&format!("measured: {id}: ")), "{stderr}");
     }
-    let one = launches(dir, "one", 8_003, 0, 1);
+    let one = launches(dir, "one", 8_007, 0, 1);
     let (table, _) = check_ends(&mut with(&one, limits), 0);
     assert!(
         table.contains("1 launch, whose number decides alone"),
