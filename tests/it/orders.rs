@@ -155,6 +155,8 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
 
     let page = serve(&fleet.store).await;
     let session = Session::new(&page, id).await;
+    let list = check_succeeds(epwatch("incident").args(["--clickhouse", &store]));
+    assert!(list.contains("acknowledged by Ada"), "{list}");
     session
         .order("mute", "Bob", "known, until the next release")
         .await;
@@ -162,6 +164,12 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
         silences(&manager, id).await == ["active"]
     })
     .await;
+    let headers = [("cookie", &*session.cookie)];
+    for path in ["/incidents", "/fleet"] {
+        let shown = page.ask(Method::GET, path, &headers, "").await;
+        let orders = "acknowledged by Ada, muted until ";
+        assert!(shown.text.contains(orders), "{path}: {}", shown.text);
+    }
     until("the alert is silenced", async || {
         let alert = alert(&manager, id).await;
         alert.is_some_and(|alert| alert["status"]["state"] == "suppressed")

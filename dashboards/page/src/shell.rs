@@ -255,7 +255,7 @@ fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
         );
     }
     let mut rows = vec![head(&[
-        "STATE", "SEVERITY", "MODEL", "VERSION", "CHIPSETS", "HIT", "STARTED", "ID",
+        "STATE", "SEVERITY", "MODEL", "VERSION", "CHIPSETS", "HIT", "STARTED", "ORDERS", "ID",
     ])];
     rows.extend(page.incidents.iter().map(|row| {
         let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
@@ -271,6 +271,7 @@ fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
                 number::count(row.devices_seen)
             ),
             row.started_at.map_or_else(String::new, |at| ago(at, now)),
+            row.orders(&now),
             visible(&row.incident),
         ]
     }));

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 
 use askama::Template;
+use jiff::Timestamp;
 
 use super::frame::Frame;
 use crate::read::incidents::{IncidentRow, IncidentsPage};
-use crate::text::name::{Link, Name};
+use crate::text::name::{Link, Name, visible};
 use crate::text::number;
+use crate::text::time::clock;
 use crate::text::words::{self, Icon, Tone};
 
 #[derive(Template)]
@@ -58,6 +60,16 @@ impl IncidentRow {
 
     fn icon(&self) -> Icon {
         self.tone().icon()
+    }
+
+    /// Returns what people ordered, if that is in force: "acknowledged by Ada", "muted until 14:03:00".
+    pub(crate) fn orders(&self, now: &Timestamp) -> String {
+        let ack = self.acknowledged_by.as_ref();
+        let mute = self.muted_until.filter(|_| self.is_open());
+        let ack = ack.map(|who| format!("acknowledged by {}", visible(who)));
+        let mute = mute.map(|until| format!("muted until {}", clock(until, *now)));
+        let orders: Vec<String> = ack.into_iter().chain(mute).collect();
+        orders.join(", ")
     }
 
     fn words(&self) -> String {

@@ -83,7 +83,7 @@ fn axis(svg: &mut Svg, scale: LogScale, (top, bottom): (f64, f64), right: f64, m
             // The last label has the unit, and stays inside.
             true => {
                 let label = format!("{label} ms");
-                let half = label.len() as f64 * 3.4;
+                let half = label.len() as f64 * 4.2;
                 svg.text("m t-3", (x.min(right - half), bottom + 20.0), &label);
             }
             false => svg.text("m t-3", (x, bottom + 20.0), &label),

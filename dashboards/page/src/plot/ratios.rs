@@ -17,14 +17,22 @@ pub(crate) struct RatioRow<'a> {
     pub(crate) ratios: &'a Ratios,
 }
 
+/// Returns the ratio of a bin's end to its middle.
+fn half_bin(ratios: &Ratios) -> f64 {
+    (1.0 / (2.0 * ratios.bins_per_octave)).exp2()
+}
+
 /// Draws a column for each bin, with the devices on the NPU below and those on the CPU above them. `None` without
 /// devices that have a past.
 pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Drawing> {
     let rows: Vec<_> = rows.iter().filter(|row| row.ratios.devices() > 0).collect();
-    let filled = rows.iter().flat_map(|row| row.ratios.bins());
-    let filled = filled.filter(|(_, npu, cpu)| npu + cpu > 0);
+    let edges = rows.iter().flat_map(|row| {
+        let half = half_bin(row.ratios);
+        let filled = row.ratios.bins().filter(|(_, npu, cpu)| npu + cpu > 0);
+        filled.flat_map(move |(ratio, ..)| [ratio / half, ratio * half])
+    });
     // One is always on the axis: as before.
-    let values = filled.map(|(ratio, ..)| ratio).chain([0.8, 1.25]);
+    let values = edges.chain([0.8, 1.25]);
     if rows.is_empty() {
         return None;
     }
@@ -54,7 +62,7 @@ pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Dr
             .map(|(_, npu, cpu)| npu + cpu)
             .max()
             .unwrap_or(1);
-        let half = (1.0 / (2.0 * row.ratios.bins_per_octave)).exp2();
+        let half = half_bin(row.ratios);
         for (ratio, npu, cpu) in row.ratios.bins() {
             let (from, to) = (scale.at(ratio / half), scale.at(ratio * half));
             let width = (to - from - 2.0).max(1.5);

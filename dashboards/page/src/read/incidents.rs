@@ -27,6 +27,10 @@ pub(crate) struct IncidentRow {
     pub(crate) latency_ratio: Option<f64>,
     pub(crate) cpu_ops: Vec<String>,
     pub(crate) cpu_macs_share: Option<f64>,
+    /// Who works on it.
+    pub(crate) acknowledged_by: Option<String>,
+    /// End of a mute that is in force.
+    pub(crate) muted_until: Option<Timestamp>,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -47,6 +51,8 @@ pub(super) struct IncidentSelect {
     latency_ratio: Option<f64>,
     cpu_ops: Vec<String>,
     cpu_macs_share: Option<f64>,
+    acknowledged_by: String,
+    muted_until: String,
     pub(super) document: String,
 }
 
@@ -69,6 +75,8 @@ impl From<IncidentSelect> for IncidentRow {
             latency_ratio: row.latency_ratio,
             cpu_ops: row.cpu_ops,
             cpu_macs_share: row.cpu_macs_share,
+            acknowledged_by: Some(row.acknowledged_by).filter(|who| !who.is_empty()),
+            muted_until: row.muted_until.parse().ok(),
         }
     }
 }
@@ -83,7 +91,9 @@ macro_rules! select {
                 toInt64(toUnixTimestamp64Milli(i.started_at)) AS started,
                 toInt64(toUnixTimestamp64Milli(i.changed_at)) AS changed,
                 i.devices_hit AS devices_hit, i.devices_seen AS devices_seen, i.latency_ratio AS latency_ratio,
-                CAST(i.cpu_ops, 'Array(String)') AS cpu_ops, i.cpu_macs_share AS cpu_macs_share, ",
+                CAST(i.cpu_ops, 'Array(String)') AS cpu_ops, i.cpu_macs_share AS cpu_macs_share,
+                JSONExtractString(i.document, 'orders', 'ack', 'who') AS acknowledged_by,
+                JSONExtractString(i.document, 'orders', 'mute', 'until') AS muted_until, ",
             $document,
             " AS document FROM incidents_v1 AS i ",
             $rest
