@@ -68,7 +68,13 @@ impl Served {
         Self::with(store, PageConfig::default()).await
     }
 
+    /// With the patience that a machine full of tests needs.
     pub(crate) async fn with(store: Client, mut config: PageConfig) -> Self {
+        config.patience = 8;
+        Self::as_is(store, config).await
+    }
+
+    async fn as_is(store: Client, mut config: PageConfig) -> Self {
         config.listen.set_port(0);
         let stop = CancellationToken::new();
         let server = PageServer::start(&config, store, Box::new(Vec::new), stop.clone());
@@ -606,7 +612,7 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let target = epwatch_store::StoreTarget::parse(&address, "epwatch").unwrap();
-    let page = Served::start(epwatch_store::client(&target)).await;
+    let page = Served::as_is(epwatch_store::client(&target), PageConfig::default()).await;
     let asked = Instant::now();
     let slow = page.get("/fleet").await;
     assert_eq!(slow.status, 503, "{}", slow.text);

@@ -21,6 +21,9 @@ pub struct PageConfig {
     pub orders_token_file: Option<PathBuf>,
     /// Names in addition to loopback that a request's `Host` may have.
     pub hosts: Vec<String>,
+    /// Multiple of the longest times of a page and of its queries. For tests on a busy machine; the file has no key.
+    #[serde(skip)]
+    pub patience: u32,
 }
 
 impl Default for PageConfig {
@@ -30,6 +33,7 @@ impl Default for PageConfig {
             token_file: None,
             orders_token_file: None,
             hosts: Vec::new(),
+            patience: 1,
         }
     }
 }

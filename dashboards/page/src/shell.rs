@@ -114,7 +114,7 @@ impl From<ReadError> for ShellError {
 /// # Errors
 /// Nothing has the name, or the store does not answer.
 pub async fn ask(store: Client, question: ShellPage) -> Result<ShellAnswer, ShellError> {
-    let pages = Pages::new(store, Box::new(Vec::new));
+    let pages = Pages::new(store, Box::new(Vec::new), 1);
     let progress = pages.progress().await?;
     let read = pages
         .read(&target(question), progress, &Scope::all())

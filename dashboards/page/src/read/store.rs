@@ -14,7 +14,7 @@ const AT_ONCE: usize = 2;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time of a query, as the store counts it.
-const QUERY_SECONDS: &str = "2";
+const QUERY_SECONDS: u32 = 2;
 
 /// Longest time of a query until its rows are here.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
@@ -95,6 +95,7 @@ fn code(text: &str) -> Option<u32> {
 pub(crate) struct StoreReader {
     client: Handle,
     places: Semaphore,
+    patience: u32,
 }
 
 /// The client prints nothing about itself.
@@ -107,10 +108,12 @@ impl std::fmt::Debug for Handle {
 }
 
 impl StoreReader {
-    pub(crate) fn new(client: Client) -> Self {
+    /// All times are multiplied by `patience`.
+    pub(crate) fn new(client: Client, patience: u32) -> Self {
         Self {
             client: Handle(client),
             places: Semaphore::new(AT_ONCE),
+            patience,
         }
     }
 
@@ -126,14 +129,15 @@ impl StoreReader {
     where
         T: RowOwned + RowRead,
     {
-        let place = timeout(QUEUE_TIMEOUT, self.places.acquire()).await;
+        let place = timeout(QUEUE_TIMEOUT * self.patience, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else {
             return Err(ReadError::Busy);
         };
+        let seconds = QUERY_SECONDS * self.patience;
         let query = bind(self.client.0.query(sql))
-            .with_setting("max_execution_time", QUERY_SECONDS)
+            .with_setting("max_execution_time", seconds.to_string())
             .with_setting("max_memory_usage", QUERY_MEMORY_BYTES);
-        let rows = timeout(QUERY_TIMEOUT, query.fetch_all::<T>()).await;
+        let rows = timeout(QUERY_TIMEOUT * self.patience, query.fetch_all::<T>()).await;
         rows.map_err(|_| ReadError::Slow)?.map_err(ReadError::from)
     }
 }

@@ -148,6 +148,7 @@ impl From<ReadError> for Missing {
 /// All pages over one store.
 pub(crate) struct Pages {
     store: StoreReader,
+    patience: u32,
     facts: Facts,
     progress: AsyncMutex<Option<(Instant, Result<Progress, ReadError>)>>,
     cache: Cache<Read>,
@@ -242,9 +243,10 @@ impl Target {
 }
 
 impl Pages {
-    pub(crate) fn new(client: Client, facts: Facts) -> Self {
+    pub(crate) fn new(client: Client, facts: Facts, patience: u32) -> Self {
         Self {
-            store: StoreReader::new(client),
+            store: StoreReader::new(client, patience),
+            patience,
             facts,
             progress: AsyncMutex::default(),
             cache: Cache::default(),
@@ -294,7 +296,8 @@ impl Pages {
             Ok(progress) => {
                 frame.progress = Some(progress);
                 let read = async {
-                    let read = timeout(PAGE_TIMEOUT, self.read(&target, progress, scope)).await;
+                    let read = self.read(&target, progress, scope);
+                    let read = timeout(PAGE_TIMEOUT * self.patience, read).await;
                     read.unwrap_or(Err(Missing::Store(ReadError::Slow)))
                 };
                 self.cache.page(&address, progress, read).await

@@ -73,7 +73,7 @@ impl PageServer {
         let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
             access,
-            pages: Pages::new(store.clone(), facts),
+            pages: Pages::new(store.clone(), facts, config.patience),
             store,
         });
         let router = Router::new().fallback(answer).with_state(shared);
