@@ -61,6 +61,8 @@ pub enum DirectiveAction {
     ReportIntervalMs(u64),
     /// Do not ask for the NPU.
     NpuOff,
+    /// Record nothing.
+    RecordingOff,
     /// Load this variant of the model if the app has it.
     PreferredVariant(String),
     /// Forget the directive of this id.
@@ -152,6 +154,7 @@ impl Kind for DirectiveAction {
                 Self::ReportIntervalMs(within(field, i.interval_ms, shortest, longest)?)
             }
             Action::NpuOff(v1::NpuOff {}) => Self::NpuOff,
+            Action::RecordingOff(v1::RecordingOff {}) => Self::RecordingOff,
             Action::PreferredVariant(p) => {
                 let field = "preferred_variant.variant";
                 Self::PreferredVariant(Name::<64>::parse(field, p.variant)?)
@@ -174,6 +177,7 @@ impl Kind for DirectiveAction {
                 Action::ReportInterval(v1::ReportInterval { interval_ms: *ms })
             }
             Self::NpuOff => Action::NpuOff(v1::NpuOff {}),
+            Self::RecordingOff => Action::RecordingOff(v1::RecordingOff {}),
             Self::PreferredVariant(variant) => {
                 let variant = variant.clone();
                 Action::PreferredVariant(v1::PreferredVariant { variant })

@@ -261,7 +261,9 @@ impl Watch {
             text: placement::scrubbed(error),
             count: 1,
         };
-        self.shared.core().start_failed(failure);
+        self.shared
+            .core()
+            .start_failed(failure, self.shared.clock.now());
     }
 
     /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. For hosts that send by themselves, for

@@ -29,6 +29,9 @@ pub(super) struct MakeArgs {
     /// Do not use the NPU.
     #[arg(long, group = "action")]
     npu_off: bool,
+    /// Record nothing.
+    #[arg(long, group = "action")]
+    recording_off: bool,
     /// Record one run in N.
     #[arg(long, group = "action", value_name = "N")]
     sampling: Option<u32>,
@@ -156,7 +159,7 @@ impl DirectiveDocument {
             value: match &directive.action {
                 DirectiveAction::Sampling(one_in) => Some(one_in.to_string()),
                 DirectiveAction::ReportIntervalMs(ms) => Some(format!("{ms}ms")),
-                DirectiveAction::NpuOff => None,
+                DirectiveAction::NpuOff | DirectiveAction::RecordingOff => None,
                 DirectiveAction::PreferredVariant(name) => Some(name.clone()),
                 DirectiveAction::Revoke(id) => Some(id.clone()),
             },
@@ -243,6 +246,8 @@ impl MakeArgs {
     fn directive(&self) -> anyhow::Result<Directive> {
         let action = if self.npu_off {
             DirectiveAction::NpuOff
+        } else if self.recording_off {
+            DirectiveAction::RecordingOff
         } else if let Some(one_in) = self.sampling {
             DirectiveAction::Sampling(one_in)
         } else if let Some(interval) = self.interval {
@@ -254,7 +259,9 @@ impl MakeArgs {
         } else if let Some(id) = &self.revoke {
             DirectiveAction::Revoke(id.clone())
         } else {
-            bail!("give one of --npu-off, --sampling, --interval, --variant and --revoke");
+            bail!(
+                "give one of --npu-off, --recording-off, --sampling, --interval, --variant and --revoke"
+            );
         };
         let begin = self
             .not_before

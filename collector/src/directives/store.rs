@@ -100,6 +100,7 @@ pub fn action_name(action: &DirectiveAction) -> &'static str {
         DirectiveAction::Sampling(_) => "sampling",
         DirectiveAction::ReportIntervalMs(_) => "report_interval",
         DirectiveAction::NpuOff => "npu_off",
+        DirectiveAction::RecordingOff => "recording_off",
         DirectiveAction::PreferredVariant(_) => "preferred_variant",
         DirectiveAction::Revoke(_) => "revoke",
     }

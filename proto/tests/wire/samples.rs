@@ -376,6 +376,7 @@ pub(crate) fn directives() -> Vec<(&'static str, SignedDirective)> {
             DirectiveAction::ReportIntervalMs(60_000),
         ),
         signed("directive_npu_off", DirectiveAction::NpuOff),
+        signed("directive_recording_off", DirectiveAction::RecordingOff),
         signed(
             "directive_preferred_variant",
             DirectiveAction::PreferredVariant(text("int8")),

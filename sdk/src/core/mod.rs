@@ -175,8 +175,9 @@ impl Core {
     }
 
     /// Counts a session that could not be made. Equal failures of an interval are counted together.
-    pub fn start_failed(&mut self, failure: StartFailure) {
-        if !self.conditions.is_recording() {
+    pub fn start_failed(&mut self, failure: StartFailure, now: Now) {
+        if !self.conditions.is_recording() || self.directives.is_recording_off(&failure.model, now)
+        {
             return;
         }
         let is_same = |f: &&mut StartFailure| {
@@ -212,6 +213,9 @@ impl Core {
         let has_news = !parts.is_empty()
             || !self.start_failures.is_empty()
             || self.ended.has_unnamed()
+            // The only news of a device that a directive tells to record nothing, once per process. With the answer it
+            // hears of a revoke.
+            || self.health.directives_applied != self.sealed_health.directives_applied
             || self.health.dropped != self.sealed_health.dropped;
         if !has_news {
             self.interval_start = now;

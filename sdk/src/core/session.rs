@@ -66,6 +66,10 @@ pub(super) struct SessionState {
 }
 
 impl SessionState {
+    fn may_keep_self_test(&self) -> bool {
+        self.recorder.is_recording() && self.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION
+    }
+
     fn explained(&self) -> ExplainedSession {
         let mut explained = ExplainedSession::of(&self.session, &self.sealed);
         let restarted = self.dsp_restarted.then_some(ReasonCode::DspRestarted);
@@ -95,6 +99,7 @@ impl Core {
         };
         recorder.set_baselines(self.baselines_of(&session));
         recorder.sample(self.directives.one_in(&session.model, now));
+        recorder.turn_off(self.directives.is_recording_off(&session.model, now));
         self.drop_unrecorded_closed();
         self.sessions.push(SessionState {
             opened_as: info.uid,
@@ -155,12 +160,12 @@ impl Core {
         }
     }
 
-    /// Keeps the result of a self-test for the next report. `false` if its session is not observed, or has as many
-    /// results as an interval may hold.
+    /// Keeps the result of a self-test for the next report. `false` if its session is not observed or not recorded, or
+    /// has as many results as an interval may hold.
     pub(crate) fn self_tested(&mut self, test: SelfTest) -> bool {
         let mut sessions = self.sessions.iter_mut();
         match sessions.find(|s| s.session.uid == test.session_uid) {
-            Some(state) if state.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION => {
+            Some(state) if state.may_keep_self_test() => {
                 state.self_tests.push(test);
                 true
             }
@@ -218,8 +223,8 @@ impl Core {
         }
         let mut part = self.part(&state.session, drained);
         part.self_tests = std::mem::take(&mut state.self_tests);
-        let has_news = !part.is_empty() || !state.is_reported;
-        state.is_reported = true;
+        let has_news = !part.is_empty() || (!state.is_reported && state.recorder.is_recording());
+        state.is_reported |= has_news;
         (has_news.then_some(part), is_closed)
     }
 
@@ -304,6 +309,14 @@ impl Core {
         for state in &self.sessions {
             let one_in = self.directives.one_in(&state.session.model, now);
             state.recorder.sample(one_in);
+        }
+    }
+
+    /// Turns recording off and on by directives, at once.
+    pub(crate) fn refresh_recording(&mut self, now: Now) {
+        for state in &self.sessions {
+            let is_off = self.directives.is_recording_off(&state.session.model, now);
+            state.recorder.turn_off(is_off);
         }
     }
 

@@ -175,7 +175,7 @@ fn equal_start_failures_are_counted_together_and_bounded() {
     let mut core = core();
     for version in 0..40 {
         for _ in 0..2 {
-            core.start_failed(StartFailure {
+            let failure = StartFailure {
                 model: ModelInfo::new("m", version.to_string()).unwrap().into(),
                 requested_eps: vec![QNN_EP.to_owned()],
                 phase: StartPhase::SessionCreation,
@@ -183,7 +183,8 @@ fn equal_start_failures_are_counted_together_and_bounded() {
                 ort_status_code: 1,
                 text: String::new(),
                 count: 1,
-            });
+            };
+            core.start_failed(failure, at(1));
         }
     }
     let report = &parse(&core.seal(at(60)))[0];

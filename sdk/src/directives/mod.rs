@@ -2,8 +2,8 @@
 //!
 //! A directive arrives signed with the answer to an upload. It is verified and checked (`held.rs` has the rules,
 //! `clock.rs` the time), stored (`stored.rs`), and takes effect at a defined moment: NPU off and the preferred
-//! variant with the *next* session's plan ([`SessionPlan`]), sampling with the next interval, the report interval at
-//! once. A running session never changes. Effects are counted, and `explain()` prints them.
+//! variant with the *next* session's plan ([`SessionPlan`]), sampling with the next interval, recording off and the
+//! report interval at once. A running session never changes. Effects are counted, and `explain()` prints them.
 //!
 //! A directive counts as applied when it first takes effect in this stream. Refusals are counted by reason, each
 //! directive once per process, because the collector repeats what the device does not hold. A revoked one counts as
@@ -237,6 +237,20 @@ impl Directives {
         one_in.max(1)
     }
 
+    /// Whether a directive turns recording off for a model.
+    pub(crate) fn is_recording_off(&mut self, model: &Model, now: Now) -> bool {
+        let time = self.clock.time(now);
+        let off = self.held.for_model(model, time, |action| {
+            matches!(action, DirectiveAction::RecordingOff).then_some(())
+        });
+        let Some((held, ())) = off else {
+            return false;
+        };
+        let id = held.directive.id.clone();
+        self.mark_applied([id.as_str()].into_iter());
+        true
+    }
+
     /// Returns the report interval that a directive asks for, if one does.
     pub(crate) fn report_interval(&mut self, models: &[&Model], now: Now) -> Option<Duration> {
         let time = self.clock.time(now);
@@ -279,6 +293,7 @@ fn explained_one(held: &HeldDirective, now_unix_ms: i64) -> String {
             format!("report every {:?}", Duration::from_millis(*ms))
         }
         DirectiveAction::NpuOff => "do not use the NPU".to_owned(),
+        DirectiveAction::RecordingOff => "record nothing".to_owned(),
         DirectiveAction::PreferredVariant(variant) => format!("prefer variant {variant}"),
         DirectiveAction::Revoke(id) => format!("revokes {id}"),
     };

@@ -123,7 +123,9 @@ impl Driver {
         }
         lock(&self.core).set_device(device, &self.boot_id);
         // The seal that follows reads again, and reports the error.
-        let _ = self.directives.read(&self.core, self.clock.now());
+        let now = self.clock.now();
+        let _ = self.directives.read(&self.core, now);
+        lock(&self.core).refresh_recording(now);
 
         let dir = self.config.dir.clone();
         let secret = installation::load_or_create(&dir).map_err(|e| chain(&e))?;
@@ -238,6 +240,7 @@ impl Driver {
         if let Err(error) = self.directives.refresh(&self.core, now) {
             self.last_error = Some(format!("failed to keep directives: {error}"));
         }
+        lock(&self.core).refresh_recording(now);
     }
 
     fn report_interval(&self, now: Now) -> Duration {
@@ -245,11 +248,12 @@ impl Driver {
         by_directive.unwrap_or(self.config.report_interval)
     }
 
-    /// Takes the directives of an answer. A shorter report interval applies at once.
+    /// Takes the directives of an answer. A shorter report interval applies at once, and so does recording off.
     fn receive_directives(&mut self, received: directives::ReceivedDirectives, now: Now) {
         if let Err(error) = self.directives.receive(&self.core, received, now) {
             self.last_error = Some(format!("failed to keep directives: {error}"));
         }
+        lock(&self.core).refresh_recording(now);
         self.next_seal = self.next_seal.min(now.mono + self.report_interval(now));
     }
 

@@ -118,7 +118,7 @@ impl SessionRecorder {
     /// Never blocks. While the sealer swaps it retries some hundred times at most; a run that finds every shard held
     /// is dropped and counted. The first run of a stratum or shape allocates.
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
-        if !self.conditions.is_recording() {
+        if !self.is_recording() {
             return;
         }
         let shape = self.shape(shape_key);
@@ -127,7 +127,7 @@ impl SessionRecorder {
 
     /// As [`Self::record`], for a model with a fixed input shape.
     pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
-        if self.conditions.is_recording() {
+        if self.is_recording() {
             self.keep(began, latency, Some(TextId::STATIC), self.conditions.get());
         }
     }
@@ -140,7 +140,7 @@ impl SessionRecorder {
         shape_key: &str,
         conditions: &Conditions,
     ) {
-        if !self.conditions.is_recording() {
+        if !self.is_recording() {
             return;
         }
         let Some(mode) = self
@@ -157,7 +157,7 @@ impl SessionRecorder {
 
     /// Counts a run that failed with this status code of ORT.
     pub fn record_error(&self, ort_status_code: i32) {
-        if !self.conditions.is_recording() {
+        if !self.is_recording() {
             return;
         }
         let code = usize::try_from(ort_status_code).unwrap_or(N_STATUS_CODES);
@@ -171,6 +171,12 @@ impl SessionRecorder {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Acquire)
+    }
+
+    /// `false` without consent, and while a directive turns recording off.
+    #[inline]
+    pub(crate) fn is_recording(&self) -> bool {
+        self.conditions.is_recording() && !self.sampling.is_off()
     }
 
     #[inline]
@@ -260,6 +266,11 @@ impl SessionRecorder {
     /// Records one of this many runs from now on, except for the first runs.
     pub(crate) fn sample(&self, one_in: u32) {
         self.sampling.set(one_in);
+    }
+
+    /// Records nothing from now on, or again.
+    pub(crate) fn turn_off(&self, is_off: bool) {
+        self.sampling.turn_off(is_off);
     }
 
     /// Sets the baselines. They apply to series without a run in this interval, and to later ones.

@@ -1,10 +1,10 @@
-//! Chooses the runs that are recorded if a directive asks for one in N.
+//! Chooses the runs that are recorded if a directive asks for one in N, or for none.
 //!
 //! The choice hashes a counter. Taking every N-th run would show only the slow ones, or none, of an app whose every
 //! second run is slow. The first runs of a session are always recorded: they are few, and each is reported by itself.
 //! Skipped runs are counted. While all runs are recorded the check costs one load.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::random_u64;
 
@@ -12,6 +12,7 @@ use crate::random_u64;
 #[derive(Debug)]
 pub(crate) struct Sampling {
     one_in: AtomicU32,
+    is_off: AtomicBool,
     /// Grows by one with each draw, from a random start.
     draws: AtomicU64,
     /// Skipped runs that found no free shard.
@@ -22,6 +23,7 @@ impl Sampling {
     pub(crate) fn all() -> Self {
         Self {
             one_in: AtomicU32::new(1),
+            is_off: AtomicBool::new(false),
             draws: AtomicU64::new(random_u64()),
             passed_over: AtomicU64::new(0),
         }
@@ -34,6 +36,16 @@ impl Sampling {
     #[inline]
     pub(crate) fn one_in(&self) -> u32 {
         self.one_in.load(Relaxed)
+    }
+
+    pub(crate) fn turn_off(&self, is_off: bool) {
+        self.is_off.store(is_off, Relaxed);
+    }
+
+    /// Whether no run is recorded, not even the first ones.
+    #[inline]
+    pub(crate) fn is_off(&self) -> bool {
+        self.is_off.load(Relaxed)
     }
 
     /// Whether to record this run, which is none of the first.

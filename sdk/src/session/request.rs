@@ -151,7 +151,9 @@ impl<S> SessionRequest<S> {
             text: placement::scrubbed(message),
             count: 1,
         };
-        self.shared.core().start_failed(failure);
+        self.shared
+            .core()
+            .start_failed(failure, self.shared.clock.now());
     }
 
     /// Begins to observe a session that exists.

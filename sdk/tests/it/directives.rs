@@ -8,8 +8,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, ReasonCode, UploadRequest,
-    placement::QNN_EP, v1,
+    Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, ReasonCode, StartPhase,
+    UploadRequest, placement::QNN_EP, v1,
 };
 use epwatch_sdk::{ConfigError, ModelInfo, ObservedSession, SdkConfig, SdkConfigBuilder, Watch};
 use ort::session::Session;
@@ -281,6 +281,66 @@ fn sampled_runs_are_fewer_and_all_are_counted() {
     assert_eq!(health.runs_observed, 5_101);
     assert_eq!(health.runs_recorded, 101 + series.n);
     assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn recording_off_ends_all_records_of_a_model_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let off = signed("quiet", "m", DirectiveAction::RecordingOff);
+    collector.answer([Answer::Ok(answer(vec![off]))]);
+    let first = watch(dir.path(), &collector.endpoint());
+    let (session, other) = (
+        session_of(&first, "m", "1"),
+        session_of(&first, "other", "1"),
+    );
+    run(&session, 10);
+    first.flush(PATIENCE).unwrap();
+    let fails = |watch: &Watch| {
+        let phase = StartPhase::EpRegistration;
+        watch.start_failed(model("m"), &[QNN_EP], phase, ReasonCode::Unknown, "no");
+    };
+    run(&session, 10);
+    session.recorder().record_error(2);
+    fails(&first);
+    let later = session_of(&first, "m", "1");
+    run(&later, 10);
+    run(&other, 7);
+    first.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let second = &reports[1];
+    assert_eq!(second.series.iter().map(|s| s.n).sum::<u64>(), 7);
+    let models: Vec<_> = second
+        .sessions
+        .iter()
+        .map(|s| s.model.id.as_str())
+        .collect();
+    assert_eq!(models, ["other"]);
+    assert!(second.run_errors.is_empty() && second.start_failures.is_empty());
+    assert_eq!(second.health.directives_applied, 1);
+    assert_eq!(second.health.runs_observed, 17);
+    crate::support::check_explains(&first, "directive quiet: record nothing, model m");
+    drop((session, other, later));
+    assert!(first.stop(PATIENCE));
+
+    // The next process is silent from its first run on, but for one report, whose answer may hold a revoke.
+    let next = watch(dir.path(), &collector.endpoint());
+    assert!(next.plan_within(&model("m"), PATIENCE).is_known());
+    let session = session_of(&next, "m", "1");
+    run(&session, 10);
+    fails(&next);
+    let revoke = signed("loud", "", DirectiveAction::Revoke("quiet".to_owned()));
+    collector.answer([Answer::Ok(answer(vec![revoke]))]);
+    next.flush(PATIENCE).unwrap();
+    let told = collector.reports().pop().unwrap();
+    assert!(told.sessions.is_empty() && told.series.is_empty() && told.start_failures.is_empty());
+    assert_eq!(told.health.directives_applied, 1);
+    run(&session, 10);
+    next.flush(PATIENCE).unwrap();
+    let loud = collector.reports().pop().unwrap();
+    assert_eq!(loud.series.iter().map(|s| s.n).sum::<u64>(), 10);
+    assert_eq!(loud.sessions.len(), 1);
+    assert!(next.stop(PATIENCE));
 }
 
 #[test]

@@ -11,8 +11,10 @@ use std::{
 use epwatch_engines::{Engine, for_tests};
 use epwatch_runtimes::is_nightly;
 use epwatch_sdk::proto::{Phase, Report};
-use epwatch_strict_collector::Collector;
+use epwatch_strict_collector::{Answer, Collector};
 use serde_json::Value;
+
+use crate::operator;
 
 pub(crate) const KEY: &str = "demo-key";
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -207,6 +209,26 @@ fn wrong_use_has_a_status_and_ends_nothing() {
     let dropped: u64 = last.health.dropped.values().map(|d| d.runs).sum();
     assert_eq!(n_runs(&reports), last.health.runs_recorded);
     assert!(n_runs(&reports) + dropped >= 200_002, "{dropped}");
+}
+
+#[test]
+fn a_signed_directive_turns_recording_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "-std=c11", "tests/it/off.c", SANITIZED, folder.path());
+    let collector = Collector::start(KEY);
+    collector.answer([Answer::Ok(operator::recording_off())]);
+    let data = folder.path().join("data");
+    let args = [
+        collector.endpoint().into(),
+        data,
+        operator::public_key().into(),
+    ];
+    let explained = run(&program, args);
+    assert!(
+        explained.contains("directive quiet: record nothing, model segmenter"),
+        "{explained}"
+    );
+    operator::check_quiet(&collector.reports());
 }
 
 /// The programs of the guide are whole but for what the app has.

@@ -18,38 +18,57 @@ use epwatch_sdk::proto::{Report, ReportKey, v1};
 use prost::Message;
 use serde_json::Value;
 
-use crate::c::{App, KEY, crate_file, library_folder, n_runs, newest};
+use crate::{
+    c::{App, KEY, crate_file, library_folder, n_runs, newest},
+    operator,
+};
 
 const RUNS_PER_THREAD: u64 = 125_000;
 
 /// Takes uploads over HTTP/1.1, and keeps each report once.
 struct Receiver {
     endpoint: String,
-    reports: Arc<Mutex<BTreeMap<ReportKey, Report>>>,
+    received: Arc<Mutex<Received>>,
+}
+
+#[derive(Default)]
+struct Received {
+    reports: BTreeMap<ReportKey, Report>,
+    /// The answer to the next upload.
+    next_answer: v1::UploadResponse,
+    deletions: usize,
 }
 
 impl Receiver {
     fn start() -> Self {
+        Self::answering(v1::UploadResponse::default())
+    }
+
+    fn answering(next_answer: v1::UploadResponse) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let reports = Arc::default();
-        let kept = Arc::clone(&reports);
+        let received = Arc::new(Mutex::new(Received {
+            next_answer,
+            ..Received::default()
+        }));
+        let kept = Arc::clone(&received);
         // It ends with the process.
         thread::spawn(move || {
             for connection in listener.incoming() {
                 answer(connection.unwrap(), &kept);
             }
         });
-        Self { endpoint, reports }
+        Self { endpoint, received }
     }
 
     fn reports(&self) -> Vec<Report> {
-        self.reports.lock().unwrap().values().cloned().collect()
+        let received = self.received.lock().unwrap();
+        received.reports.values().cloned().collect()
     }
 }
 
 /// Answers one request, and closes the connection.
-fn answer(connection: TcpStream, kept: &Mutex<BTreeMap<ReportKey, Report>>) {
+fn answer(connection: TcpStream, kept: &Mutex<Received>) {
     let mut reader = BufReader::new(&connection);
     let mut head = Vec::new();
     loop {
@@ -61,8 +80,9 @@ fn answer(connection: TcpStream, kept: &Mutex<BTreeMap<ReportKey, Report>>) {
         }
     }
     let has = |line: &str| head.iter().any(|of_head| of_head == line);
+    let is_deletion = has("post /epwatch.v1.collectorservice/deleteinstallation http/1.1");
     assert!(
-        has("post /epwatch.v1.collectorservice/upload http/1.1"),
+        is_deletion || has("post /epwatch.v1.collectorservice/upload http/1.1"),
         "{head:?}"
     );
     assert!(has(&format!("authorization: bearer {KEY}")), "{head:?}");
@@ -70,12 +90,21 @@ fn answer(connection: TcpStream, kept: &Mutex<BTreeMap<ReportKey, Report>>) {
     let length = head.iter().find_map(|l| l.strip_prefix("content-length: "));
     let mut body = vec![0; length.unwrap().parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
-    let request = v1::UploadRequest::decode(&body[..]).unwrap();
-    for bytes in &request.reports {
-        let report = Report::parse(bytes).unwrap();
-        kept.lock().unwrap().insert(report.key, report);
-    }
-    let answer = v1::UploadResponse::default().encode_to_vec();
+    let answer = match is_deletion {
+        true => {
+            kept.lock().unwrap().deletions += 1;
+            v1::DeleteInstallationResponse::default().encode_to_vec()
+        }
+        false => {
+            let request = v1::UploadRequest::decode(&body[..]).unwrap();
+            let mut kept = kept.lock().unwrap();
+            for bytes in &request.reports {
+                let report = Report::parse(bytes).unwrap();
+                kept.reports.insert(report.key, report);
+            }
+            std::mem::take(&mut kept.next_answer).encode_to_vec()
+        }
+    };
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         answer.len()
@@ -214,7 +243,19 @@ impl Printed {
 fn sample(class_path: &[PathBuf], model: &Path, more: &[&str]) -> (Printed, Vec<Report>) {
     let receiver = Receiver::start();
     let data = tempfile::tempdir().unwrap();
-    let ran = Command::new("java")
+    let printed = java(class_path, "sample.SampleKt", |command| {
+        command
+            .args([model, Path::new(&receiver.endpoint), data.path()])
+            .arg(RUNS_PER_THREAD.to_string())
+            .args(more);
+    });
+    (printed, receiver.reports())
+}
+
+/// Runs a program in a JVM of its own to its end.
+fn java(class_path: &[PathBuf], main: &str, args: impl FnOnce(&mut Command)) -> Printed {
+    let mut command = Command::new("java");
+    command
         .arg("-Xcheck:jni")
         .arg(format!(
             "-Djava.library.path={}",
@@ -222,10 +263,9 @@ fn sample(class_path: &[PathBuf], model: &Path, more: &[&str]) -> (Printed, Vec<
         ))
         .arg("-cp")
         .arg(std::env::join_paths(class_path).unwrap())
-        .arg("sample.SampleKt")
-        .args([model, Path::new(&receiver.endpoint), data.path()])
-        .arg(RUNS_PER_THREAD.to_string())
-        .args(more)
+        .arg(main);
+    args(&mut command);
+    let ran = command
         .output()
         .expect("java starts: apt-get install default-jdk-headless");
     let out = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -234,7 +274,7 @@ fn sample(class_path: &[PathBuf], model: &Path, more: &[&str]) -> (Printed, Vec<
     for said in ["WARNING in native", "FATAL ERROR in native", "panicked"] {
         assert!(!out.contains(said) && !err.contains(said), "{out}\n{err}");
     }
-    (Printed(out), receiver.reports())
+    Printed(out)
 }
 
 /// Every run arrives once, or is counted as dropped: 1,000,000 of 8 threads, 21 inferences, 2 of a batch.
@@ -260,6 +300,41 @@ fn check_misuse(printed: &Printed) {
         printed.json("after")["host_problem"],
         "Epwatch.stop was called"
     );
+}
+
+#[test]
+fn kotlin_leaves_no_trace_without_consent_and_is_quiet_by_directive() {
+    if !is_nightly("the Kotlin library without consent and by directive (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let with_newest = class_path(folder.path(), &newest_jar);
+    let receiver = Receiver::answering(operator::recording_off());
+    let data = folder.path().join("data");
+    let printed = java(&with_newest, "checks.ConsentApp", |command| {
+        command
+            .args([&receiver.endpoint, KEY])
+            .args([
+                &data,
+                &crate_file("../../tests/fixtures/models/cnn.qu8.onnx"),
+            ])
+            .arg(operator::public_key());
+    });
+    assert_eq!(printed.line("without"), "[]");
+    assert!(printed.line("given").contains("secret"), "{}", printed.0);
+    let explained = printed.json("explain");
+    assert!(
+        explained["directives"][0]
+            .to_string()
+            .contains("directive quiet: record nothing"),
+        "{explained}"
+    );
+    // Only the deletion is left, until it is acknowledged.
+    assert_eq!(printed.line("withdrawn"), "[lock]");
+    operator::check_quiet(&receiver.reports());
+    assert_eq!(receiver.received.lock().unwrap().deletions, 1);
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod android;
 mod c;
 mod header;
 mod jvm;
+mod operator;
