@@ -35,7 +35,7 @@ ABIS = {
 VARIANTS = {
     "minimal": {
         "features": "panic-unwind,optimize_for_size",
-        "rustc": ["-Zlocation-detail=none", "-Cforce-unwind-tables=no"],
+        "rustc": ["-Zlocation-detail=none", "-Cforce-unwind-tables=no", "-Zuse-sync-unwind=yes"],
         "lld": ["--icf=all", "--pack-dyn-relocs=android"],
     },
     "std": {"features": "panic-unwind,backtrace", "rustc": [], "lld": []},

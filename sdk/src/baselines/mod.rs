@@ -18,7 +18,7 @@
 //!   and a clock that jumps changes nothing.
 //! - 64 models and shapes are kept ([`policy::MAX_BASELINES`]). Beyond, the one updated longest ago is evicted,
 //!   counted in updates and not in wall time.
-//! - Processes of an app share the file. Each adds its updates under the folder's lock, and reads those of others at
+//! - Processes of an app share the file, a [`message_file`]. Each adds its updates under the folder's lock, and reads those of others at
 //!   start.
 //! - Everything is reset with the installation, or if the file is unreadable or invalid. After any loss the reason
 //!   for a missing baseline is `lost`, because "no earlier version" would no longer be certain.
@@ -31,25 +31,39 @@ use std::{
 use epwatch_proto::{
     BaselineAbsence, BaselineKind, Baselines, SelfBaseline, SparseHistogram, Stratum,
 };
-use serde::{Deserialize, Serialize};
+use prost::Message;
 
-use crate::{moments::Moments, policy, recorder::interner};
+use crate::{
+    folder::message_file::{self, Magic},
+    moments::Moments,
+    policy,
+    recorder::interner,
+};
+
+const MAGIC: &Magic = b"epwbas1\n";
 
 /// Identity of a baseline.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
 pub(crate) struct BaselineKey {
+    #[prost(string, tag = "1")]
     pub(crate) model: String,
     /// So that a CPU session of a model is no reference for its NPU session.
+    #[prost(string, repeated, tag = "2")]
     pub(crate) requested_eps: Vec<String>,
+    #[prost(string, tag = "3")]
     pub(crate) shape: String,
 }
 
 /// Software that the latency was measured on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct MeasuredOn {
+    #[prost(string, tag = "1")]
     pub(crate) version: String,
+    #[prost(string, tag = "2")]
     pub(crate) firmware: String,
+    #[prost(string, tag = "3")]
     pub(crate) ort: String,
+    #[prost(string, tag = "4")]
     pub(crate) ep: String,
 }
 
@@ -79,43 +93,71 @@ pub(crate) struct BaselineUpdate {
 }
 
 /// The version that runs now.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Message)]
 struct CurrentVersion {
+    #[prost(message, required, tag = "1")]
     on: MeasuredOn,
-    indices: Vec<u16>,
+    /// Below 2^16.
+    #[prost(uint32, repeated, tag = "2")]
+    indices: Vec<u32>,
+    #[prost(uint64, repeated, tag = "3")]
     counts: Vec<u64>,
+    #[prost(uint64, tag = "4")]
     n: u64,
+    #[prost(double, tag = "5")]
     sum_us: f64,
+    #[prost(double, tag = "6")]
     m2_us2: f64,
 }
 
 /// Summary of an earlier version that was settled.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Message)]
 struct SettledVersion {
+    #[prost(message, required, tag = "1")]
     on: MeasuredOn,
+    #[prost(uint64, tag = "2")]
     n: u64,
+    #[prost(double, tag = "3")]
     p10_us: f64,
+    #[prost(double, tag = "4")]
     p50_us: f64,
+    #[prost(double, tag = "5")]
     p95_us: f64,
+    #[prost(double, tag = "6")]
     cv: f64,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Message)]
 struct BaselineHistory {
+    #[prost(message, required, tag = "1")]
     current: CurrentVersion,
+    #[prost(message, optional, tag = "2")]
     previous_version: Option<SettledVersion>,
+    #[prost(message, optional, tag = "3")]
     earlier_runtime: Option<SettledVersion>,
     /// Whether another version ran before, settled or not.
+    #[prost(bool, tag = "4")]
     had_others: bool,
     /// Step at which it was updated last.
+    #[prost(uint64, tag = "5")]
     learnt_at: u64,
 }
 
 /// Content of the file.
-#[derive(Serialize, Deserialize)]
-struct BaselinesFile<E> {
+#[derive(Clone, PartialEq, Message)]
+struct StoredBaselines {
+    #[prost(bool, tag = "1")]
     is_lost: bool,
-    entries: E,
+    #[prost(message, repeated, tag = "2")]
+    entries: Vec<StoredBaseline>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StoredBaseline {
+    #[prost(message, required, tag = "1")]
+    key: BaselineKey,
+    #[prost(message, required, tag = "2")]
+    history: BaselineHistory,
 }
 
 /// All baselines of an installation.
@@ -171,12 +213,13 @@ impl BaselineSet {
     }
 
     /// Reads the file; anything else counts as a loss.
-    pub(crate) fn from_json(json: &[u8], settled_runs: u64) -> Self {
-        match serde_json::from_slice::<BaselinesFile<Vec<(BaselineKey, BaselineHistory)>>>(json) {
-            Ok(written) if written.entries.iter().all(|(_, e)| e.is_valid()) => {
+    pub(crate) fn parse(bytes: &[u8], settled_runs: u64) -> Self {
+        match message_file::parse::<StoredBaselines>(MAGIC, bytes) {
+            Some(stored) if stored.entries.iter().all(|e| e.history.is_valid()) => {
                 let mut baselines = Self::new(settled_runs);
-                baselines.is_lost = written.is_lost;
-                baselines.entries = written.entries.into_iter().collect();
+                baselines.is_lost = stored.is_lost;
+                let entries = stored.entries.into_iter();
+                baselines.entries = entries.map(|e| (e.key, e.history)).collect();
                 baselines.evict_oldest();
                 baselines
             }
@@ -184,12 +227,16 @@ impl BaselineSet {
         }
     }
 
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        let written = BaselinesFile {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let entries = self.entries.iter().map(|(key, history)| StoredBaseline {
+            key: key.clone(),
+            history: history.clone(),
+        });
+        let stored = StoredBaselines {
             is_lost: self.is_lost,
-            entries: self.entries.iter().collect::<Vec<_>>(),
+            entries: entries.collect(),
         };
-        serde_json::to_vec(&written).unwrap_or_default()
+        message_file::to_bytes(MAGIC, &stored)
     }
 
     /// Adds runs by the rules above.
@@ -329,9 +376,8 @@ impl BaselineHistory {
     /// A file may hold anything.
     fn is_valid(&self) -> bool {
         let c = &self.current;
-        let sparse = SparseHistogram::from_parts(c.indices.clone(), c.counts.clone());
         let settled = [&self.previous_version, &self.earlier_runtime];
-        sparse.is_ok_and(|h| h.total() == c.n)
+        c.parsed().is_some_and(|h| h.total() == c.n)
             && c.on.is_valid()
             && c.sum_us.is_finite()
             && c.m2_us2.is_finite()
@@ -353,8 +399,14 @@ impl CurrentVersion {
         current
     }
 
+    /// `None` if a file holds what no histogram has.
+    fn parsed(&self) -> Option<SparseHistogram> {
+        let indices = self.indices.iter().map(|index| u16::try_from(*index).ok());
+        SparseHistogram::from_parts(indices.collect::<Option<_>>()?, self.counts.clone()).ok()
+    }
+
     fn histogram(&self) -> SparseHistogram {
-        SparseHistogram::from_parts(self.indices.clone(), self.counts.clone()).unwrap_or_default()
+        self.parsed().unwrap_or_default()
     }
 
     fn add(&mut self, update: &BaselineUpdate) {
@@ -365,7 +417,7 @@ impl CurrentVersion {
         histogram.merge(&update.histogram);
         let mut moments = Moments::from_parts(self.n, self.sum_us, self.m2_us2);
         moments.merge(&update.moments);
-        self.indices = histogram.indices().to_vec();
+        self.indices = histogram.indices().iter().copied().map(u32::from).collect();
         self.counts = histogram.counts().to_vec();
         self.n = histogram.total();
         self.sum_us = moments.sum;

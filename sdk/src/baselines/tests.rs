@@ -137,20 +137,17 @@ fn learning_ends_before_a_late_fault_becomes_usual() {
 
 #[test]
 fn an_unreadable_file_is_reported_as_lost() {
-    for junk in [&b"{"[..], b"[[1,2]]", b"", b"null"] {
-        let baselines = BaselineSet::from_json(junk, 20);
+    for junk in [&b"{"[..], b"epwbas1\n", b"", b"epwbas1\n\0\0\0\0junk"] {
+        let baselines = BaselineSet::parse(junk, 20);
         check_absent(&baselines, &on("1"), BaselineAbsence::Lost);
     }
     let mut baselines = BaselineSet::new(20);
     baselines.apply(&update("1", 10_000, 30));
-    let json = String::from_utf8(baselines.to_json()).unwrap();
-    let lying = json.replace("\"n\":30", "\"n\":31");
-    assert_ne!(json, lying);
-    check_absent(
-        &BaselineSet::from_json(lying.as_bytes(), 20),
-        &on("2"),
-        BaselineAbsence::Lost,
-    );
+    for history in baselines.entries.values_mut() {
+        history.current.n += 1;
+    }
+    let lying = BaselineSet::parse(&baselines.to_bytes(), 20);
+    check_absent(&lying, &on("2"), BaselineAbsence::Lost);
 }
 
 #[test]
@@ -284,15 +281,15 @@ fn the_one_updated_longest_ago_is_evicted_and_reported() {
         for_session.of_shape("static").absence()
     };
     assert_eq!(absence(&baselines), Some(BaselineAbsence::Lost));
-    let again = BaselineSet::from_json(&baselines.to_json(), 20);
+    let again = BaselineSet::parse(&baselines.to_bytes(), 20);
     assert_eq!(absence(&again), Some(BaselineAbsence::Lost));
 }
 
 #[test]
 fn a_loss_is_still_known_after_the_next_start() {
-    let mut baselines = BaselineSet::from_json(b"torn", 20);
+    let mut baselines = BaselineSet::parse(b"torn", 20);
     baselines.apply(&update("1", 10_000, 30));
-    let again = BaselineSet::from_json(&baselines.to_json(), 20);
+    let again = BaselineSet::parse(&baselines.to_bytes(), 20);
     check_absent(&again, &on("1"), BaselineAbsence::Lost);
     // Later updates are there.
     check_known(&again, &on("2"), &[(PreviousVersion, "1")]);
@@ -307,7 +304,7 @@ fn a_file_with_texts_that_a_collector_refuses_is_lost() {
             ..update("1", 10_000, 30)
         });
         check_absent(
-            &BaselineSet::from_json(&baselines.to_json(), 20),
+            &BaselineSet::parse(&baselines.to_bytes(), 20),
             &on("2"),
             BaselineAbsence::Lost,
         );
@@ -323,7 +320,7 @@ proptest! {
         for (version, us, n) in updates {
             baselines.apply(&update(&version.to_string(), us, n));
         }
-        let again = BaselineSet::from_json(&baselines.to_json(), 20);
+        let again = BaselineSet::parse(&baselines.to_bytes(), 20);
         prop_assert!(!again.is_lost);
         for version in 0..5 {
             let on = on(&version.to_string());

@@ -1,8 +1,7 @@
 //! File of held directives.
 //!
-//! `DIR/directives` is 8 bytes of magic, the CRC-32C (little-endian) of the rest, and an encoded message: the
-//! directives as they arrived, with signatures, and the server's time at the writing. It is replaced atomically under
-//! the folder's lock. Signatures are verified again at each reading, so write access to the file does not suffice to
+//! `DIR/directives` is a [`message_file`]: the directives as they arrived, with signatures, and the server's time at the
+//! writing. It is replaced atomically under the folder's lock. Signatures are verified again at each reading, so write access to the file does not suffice to
 //! make a directive. Any other file counts as one malformed directive and holds none; the collector repeats
 //! directives that the device no longer names.
 
@@ -15,9 +14,12 @@ use super::{
     clock::Anchor,
     held::{HeldDirective, MAX_HELD},
 };
-use crate::folder::files;
+use crate::folder::{
+    files,
+    message_file::{self, Magic},
+};
 
-const MAGIC: &[u8; 8] = b"epwdir1\n";
+const MAGIC: &Magic = b"epwdir1\n";
 /// Far above the size of a full file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -66,21 +68,12 @@ impl StoredDirectives {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let message = self.encode_to_vec();
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(crc32c::crc32c(&message).to_le_bytes());
-        bytes.extend(message);
-        bytes
+        message_file::to_bytes(MAGIC, self)
     }
 
     /// `None` unless it is a whole file of ours.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(MAGIC)?;
-        let (checksum, message) = rest.split_first_chunk::<4>()?;
-        if u32::from_le_bytes(*checksum) != crc32c::crc32c(message) {
-            return None;
-        }
-        let file = Self::decode(message).ok()?;
+        let file: Self = message_file::parse(MAGIC, bytes)?;
         let is_ours = file.held.len() <= MAX_HELD && file.boot_id.len() <= 64;
         is_ours.then_some(file)
     }

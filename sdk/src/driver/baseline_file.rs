@@ -31,7 +31,7 @@ impl BaselineFile {
         let path = self.dir.join(folder::BASELINES);
         Ok(
             match files::read_ours(&path, policy::MAX_BASELINES_BYTES)? {
-                Some(json) => BaselineSet::from_json(&json, self.settled_runs),
+                Some(bytes) => BaselineSet::parse(&bytes, self.settled_runs),
                 None => BaselineSet::new(self.settled_runs),
             },
         )
@@ -52,6 +52,6 @@ impl BaselineFile {
         for update in updates {
             baselines.apply(update);
         }
-        files::replace(&self.dir.join(folder::BASELINES), &baselines.to_json())
+        files::replace(&self.dir.join(folder::BASELINES), &baselines.to_bytes())
     }
 }

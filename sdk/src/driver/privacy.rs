@@ -452,11 +452,11 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         process.driver.seal();
         assert!(process.driver.has_baselines);
-        let baselines = process.driver.baselines.read().unwrap().to_json();
-        let baselines = String::from_utf8(baselines).unwrap();
+        let baselines = process.driver.baselines.read().unwrap();
+        let described = format!("{baselines:?}");
         assert!(
-            baselines.contains("static") && baselines.contains("\"is_lost\":false"),
-            "{baselines}"
+            described.contains("static") && described.contains("is_lost: false"),
+            "{described}"
         );
     }
 

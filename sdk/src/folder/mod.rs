@@ -3,6 +3,7 @@
 //! Several processes of an app share the folder.
 
 pub(crate) mod files;
+pub(crate) mod message_file;
 
 /// Error of the folder. Callers print it and go on; no other difference matters to them.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +36,16 @@ pub(crate) const DELETIONS: &str = "deletions";
 pub(crate) const STREAMS: &str = "streams";
 
 /// Bytes sent today.
-pub(crate) const BUDGET: &str = "budget.json";
+pub(crate) const BUDGET: &str = "budget";
 
 /// Earlier latency of this device.
-pub(crate) const BASELINES: &str = "baselines.json";
+pub(crate) const BASELINES: &str = "baselines";
 
 /// Directives that the device holds, and the server's time when they came.
 pub(crate) const DIRECTIVES: &str = "directives";
 
 /// Self-tests that began and ended.
-pub(crate) const SELF_TESTS: &str = "self-tests.json";
+pub(crate) const SELF_TESTS: &str = "self-tests";
 
 /// Everything that belongs to one installation. [`LOCK`] and [`DELETIONS`] outlive it.
 pub(crate) const OF_INSTALLATION: [&str; 7] = [

@@ -1,19 +1,23 @@
 //! Self-tests that this installation has done: once per (model, firmware, runtime, input).
 //!
-//! `DIR/self-tests.json` is replaced atomically under the folder's lock. A test is noted *before* it runs. If the NPU
+//! `DIR/self-tests`, a [`message_file`], is replaced atomically under the folder's lock. A test is noted *before* it runs. If the NPU
 //! takes the process down, the app's next starts try again, [`MAX_ATTEMPTS`] times in all. A test is done when its
 //! result is sealed into a report. An unreadable file counts as empty, so tests run once more.
 
 use std::{io, path::Path};
 
-use serde::{Deserialize, Serialize};
+use prost::Message;
 
 use crate::{
     core::{SelfTestSkip, TestKey},
-    folder::{self, files},
+    folder::{
+        self, files,
+        message_file::{self, Magic},
+    },
     installation,
 };
 
+const MAGIC: &Magic = b"epwtst1\n";
 /// Attempts of a test that may end without a result.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
 /// Tests that are remembered. The one unused for longest goes first.
@@ -21,29 +25,34 @@ const MAX_ENTRIES: usize = 256;
 /// Far above the size of a full file.
 pub(crate) const MAX_FILE_BYTES: u64 = 64 << 10;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Message)]
 struct TestEntry {
-    key: TestKey,
+    /// A [`TestKey`].
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bool, tag = "2")]
     is_done: bool,
+    #[prost(uint32, tag = "3")]
     unfinished: u32,
 }
 
 /// All tests, the one used last at the end.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct DoneTests {
+    #[prost(message, repeated, tag = "1")]
     entries: Vec<TestEntry>,
 }
 
 impl DoneTests {
-    pub(crate) fn from_json(json: &[u8]) -> Self {
-        let mut entries: Vec<TestEntry> = serde_json::from_slice(json).unwrap_or_default();
-        let surplus = entries.len().saturating_sub(MAX_ENTRIES);
-        entries.drain(..surplus);
-        Self { entries }
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let mut tests: Self = message_file::parse(MAGIC, bytes).unwrap_or_default();
+        let surplus = tests.entries.len().saturating_sub(MAX_ENTRIES);
+        tests.entries.drain(..surplus);
+        tests
     }
 
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(&self.entries).unwrap_or_default()
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        message_file::to_bytes(MAGIC, self)
     }
 
     /// Notes a test that is about to run. `is_repeat`: even if it was done before.
@@ -64,7 +73,7 @@ impl DoneTests {
     pub(crate) fn finish(&mut self, key: TestKey) {
         self.take(key);
         self.entries.push(TestEntry {
-            key,
+            key: key.to_vec(),
             is_done: true,
             unfinished: 0,
         });
@@ -79,7 +88,7 @@ impl DoneTests {
             self.entries.remove(0);
         }
         TestEntry {
-            key,
+            key: key.to_vec(),
             is_done: false,
             unfinished: 0,
         }
@@ -109,11 +118,11 @@ pub(super) fn change_done<T>(
         return Ok(None);
     }
     let path = dir.join(folder::SELF_TESTS);
-    let json = files::read_ours(&path, MAX_FILE_BYTES)?.unwrap_or_default();
-    let mut tests = DoneTests::from_json(&json);
+    let before = files::read_ours(&path, MAX_FILE_BYTES)?.unwrap_or_default();
+    let mut tests = DoneTests::parse(&before);
     let changed = change(&mut tests);
-    let after = tests.to_json();
-    if after != json {
+    let after = tests.to_bytes();
+    if after != before {
         files::replace(&path, &after)?;
     }
     Ok(Some(changed))
@@ -130,7 +139,7 @@ mod tests {
         let mut tests = DoneTests::default();
         assert_eq!(tests.begin(KEY, false), Ok(()));
         tests.finish(KEY);
-        let mut tests = DoneTests::from_json(&tests.to_json());
+        let mut tests = DoneTests::parse(&tests.to_bytes());
         assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::Done));
         assert_eq!(tests.begin([2; 16], false), Ok(()));
         assert_eq!(tests.begin(KEY, true), Ok(()));
@@ -143,7 +152,7 @@ mod tests {
         let mut tests = DoneTests::default();
         for _ in 0..MAX_ATTEMPTS {
             assert_eq!(tests.begin(KEY, false), Ok(()));
-            tests = DoneTests::from_json(&tests.to_json());
+            tests = DoneTests::parse(&tests.to_bytes());
         }
         assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::GivenUp));
         assert_eq!(tests.begin(KEY, true), Err(SelfTestSkip::GivenUp));
@@ -158,8 +167,8 @@ mod tests {
         }
         assert_eq!(tests.begin(*b"one more than is", false), Ok(()));
         assert_eq!(tests.entries.len(), MAX_ENTRIES);
-        assert!(tests.to_json().len() < usize::try_from(MAX_FILE_BYTES).unwrap());
+        assert!(tests.to_bytes().len() < usize::try_from(MAX_FILE_BYTES).unwrap());
         assert_eq!(tests.begin([0; 16], false), Ok(()));
-        assert_eq!(DoneTests::from_json(b"[{"), DoneTests::default());
+        assert_eq!(DoneTests::parse(b"epwtst1\n[{"), DoneTests::default());
     }
 }

@@ -2,21 +2,23 @@
 //!
 //! Days are UTC days of the wall clock, which a phone may set at will. A clock set back keeps the spent bytes, and a
 //! new day begins at most once in twenty hours of uptime, so a jumping clock brings no second budget. Processes of
-//! the app share `DIR/budget.json`.
+//! the app share `DIR/budget`, a [`message_file`].
 
 use std::{io, path::Path, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use prost::Message;
 
 use crate::{
     folder::{
         self,
         files::{self, FileLock},
+        message_file::{self, Magic},
     },
     installation,
     time::Now,
 };
 
+const MAGIC: &Magic = b"epwbud1\n";
 const MAX_FILE_BYTES: u64 = 4096;
 const DAY_MS: i64 = 24 * 3_600_000;
 /// Shorter than any day between two midnights, longer than a clock's correction.
@@ -80,14 +82,18 @@ pub(crate) enum BudgetRefusal {
 }
 
 /// Bytes spent today.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Spent {
+    #[prost(int64, tag = "1")]
     day: i64,
+    #[prost(uint64, tag = "2")]
     unmetered: u64,
+    #[prost(uint64, tag = "3")]
     metered: u64,
     /// Boot and uptime at the beginning of the day; empty if the day began with this file.
+    #[prost(string, tag = "4")]
     boot_id: String,
+    #[prost(uint64, optional, tag = "5")]
     uptime_ms: Option<u64>,
 }
 
@@ -237,8 +243,8 @@ impl Budget {
             self.is_kept = false;
             return Ok(());
         }
-        let json = serde_json::to_vec(&self.spent).map_err(io::Error::other)?;
-        let kept = files::replace(&dir.join(folder::BUDGET), &json);
+        let bytes = message_file::to_bytes(MAGIC, &self.spent);
+        let kept = files::replace(&dir.join(folder::BUDGET), &bytes);
         self.is_kept = kept.is_ok();
         kept
     }
@@ -246,8 +252,8 @@ impl Budget {
     /// Keeps this process's numbers if the file is missing or unreadable.
     fn read(&mut self, dir: &Path) {
         let path = dir.join(folder::BUDGET);
-        let json = files::read_at_most(&path, MAX_FILE_BYTES).ok();
-        let spent = json.and_then(|json| serde_json::from_slice::<Spent>(&json).ok());
+        let bytes = files::read_at_most(&path, MAX_FILE_BYTES).ok();
+        let spent = bytes.and_then(|bytes| message_file::parse::<Spent>(MAGIC, &bytes));
         match spent {
             Some(spent) if self.is_kept || self.spent == Spent::default() => {
                 self.spent = spent;

@@ -51,7 +51,7 @@ fn processes_of_an_app_share_one_file_of_baselines() {
 fn a_damaged_file_is_reported_as_lost_and_later_baselines_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
-    let file = dir.path().join("baselines.json");
+    let file = dir.path().join("baselines");
     fs::write(&file, b"{\"is_lost\": false, \"entries\": [[{}, 7").unwrap();
     for (version, runs) in [("1", 30), ("2", 10)] {
         let watch = start(dir.path(), &collector);
@@ -69,7 +69,7 @@ fn a_damaged_file_is_reported_as_lost_and_later_baselines_are_kept() {
 fn updates_wait_until_they_can_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
-    let file = dir.path().join("baselines.json");
+    let file = dir.path().join("baselines");
     fs::create_dir(&file).unwrap();
     let watch = start(dir.path(), &collector);
     run(&watch, "1", 30);

@@ -111,7 +111,7 @@ fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
     run(&session, 5);
     let old = secret(dir.path());
     let old_stream = watch.stream();
-    assert!(dir.path().join("baselines.json").exists());
+    assert!(dir.path().join("baselines").exists());
 
     watch.set_consent(false);
     until("the deletion", || collector.deleted() == [old]);
