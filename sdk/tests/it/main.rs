@@ -16,6 +16,7 @@
 mod attached;
 mod baselines;
 mod churn;
+mod collectors;
 mod consent;
 mod directives;
 mod harm;
