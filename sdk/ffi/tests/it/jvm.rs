@@ -2,7 +2,7 @@
 //! under `-Xcheck:jni`, to a collector here that takes its HTTP uploads.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -34,21 +34,21 @@ struct Receiver {
 #[derive(Default)]
 struct Received {
     reports: BTreeMap<ReportKey, Report>,
-    /// The answer to the next upload.
-    next_answer: v1::UploadResponse,
+    /// The answers to the next uploads.
+    answers: VecDeque<v1::UploadResponse>,
     deletions: usize,
 }
 
 impl Receiver {
     fn start() -> Self {
-        Self::answering(v1::UploadResponse::default())
+        Self::answering([])
     }
 
-    fn answering(next_answer: v1::UploadResponse) -> Self {
+    fn answering(answers: impl IntoIterator<Item = v1::UploadResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let received = Arc::new(Mutex::new(Received {
-            next_answer,
+            answers: answers.into_iter().collect(),
             ..Received::default()
         }));
         let kept = Arc::clone(&received);
@@ -102,7 +102,7 @@ fn answer(connection: TcpStream, kept: &Mutex<Received>) {
                 let report = Report::parse(bytes).unwrap();
                 kept.reports.insert(report.key, report);
             }
-            std::mem::take(&mut kept.next_answer).encode_to_vec()
+            kept.answers.pop_front().unwrap_or_default().encode_to_vec()
         }
     };
     let head = format!(
@@ -311,7 +311,9 @@ fn kotlin_leaves_no_trace_without_consent_and_is_quiet_by_directive() {
     built(folder.path());
     let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
     let with_newest = class_path(folder.path(), &newest_jar);
-    let receiver = Receiver::answering(operator::recording_off());
+    // The first upload has the session alone.
+    let answers = [v1::UploadResponse::default(), operator::recording_off()];
+    let receiver = Receiver::answering(answers);
     let data = folder.path().join("data");
     let printed = java(&with_newest, "checks.ConsentApp", |command| {
         command
