@@ -33,11 +33,12 @@ const MAY_USE: &str = "
 /// Crates that ship into apps, so that their features are few and their own.
 const IN_APPS: [&str; 3] = ["proto", "sdk", "ffi"];
 
-/// Tests may also fetch runtimes, break their own processes, and enable more features of their own crate.
-const TESTS_MAY_USE: [&str; 5] = [
+/// Tests may also fetch runtimes, break their own processes, load the library of other languages, and enable more features of their own crate.
+const TESTS_MAY_USE: [&str; 6] = [
     "engines",
     "faults",
     "features",
+    "ffi",
     "runtimes",
     "strict-collector",
 ];

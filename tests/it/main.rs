@@ -27,6 +27,7 @@ mod page;
 mod page_scope;
 #[expect(clippy::print_stdout, reason = "a bench prints its table")]
 mod page_times;
+mod phones;
 mod privacy;
 mod schema;
 mod secrets;

@@ -1,0 +1,63 @@
+package checks
+
+import ai.onnxruntime.OnnxTensor
+import ai.onnxruntime.OrtEnvironment
+import ai.onnxruntime.OrtSession
+import dev.epwatch.Epwatch
+import dev.epwatch.EpwatchConfig
+import dev.epwatch.JvmPlatform
+import dev.epwatch.ModelInfo
+import java.io.File
+import java.nio.FloatBuffer
+
+/**
+ * Nanoseconds a call, next to those of `System.nanoTime` in the same rounds: FOLDER MODEL. Each figure is the least of its
+ * rounds, since other processes can only add to one. `start` is the first call of its process.
+ */
+public object CostsApp {
+    @Volatile private var sink = 0L
+
+    @JvmStatic
+    public fun main(args: Array<String>) {
+        val (folder, model) = args
+        val began = System.nanoTime()
+        val config = EpwatchConfig.Builder("com.example.camera", "http://127.0.0.1:1", "key").setConsent(true).build()
+        Epwatch.start(JvmPlatform(File(folder)), config)
+        val startUs = (System.nanoTime() - began) / 1000
+
+        val env = OrtEnvironment.getEnvironment()
+        val options = OrtSession.SessionOptions()
+        val observed = Epwatch.createSession(env, model, options, ModelInfo("segmenter", "3"))
+        val (name, shape) = "x" to longArrayOf(1, 3, 32, 32)
+        val input = OnnxTensor.createTensor(env, FloatBuffer.allocate(3 * 32 * 32), shape)
+        val inputs = mapOf((observed.session.inputNames.firstOrNull() ?: name) to input)
+        val batch = LongArray(2 * BATCH) { if (it % 2 == 0) System.nanoTime() else 8_000 }
+
+        val calls = listOf<Triple<String, Int, () -> Unit>>(
+            Triple("nano_time", N) { sink += System.nanoTime() },
+            Triple("begin_end", N) { observed.end(observed.begin()) },
+            Triple("record_all", BATCH) { observed.recordAll(batch, BATCH) },
+            Triple("run_plain", RUNS) { observed.session.run(inputs).close() },
+            Triple("run_observed", RUNS) { observed.run(inputs).close() },
+        )
+        val least = HashMap<String, Double>()
+        repeat(ROUNDS) {
+            for ((call, n, work) in calls) {
+                val times = if (call == "record_all") 1 else n
+                val from = System.nanoTime()
+                for (i in 0 until times) work()
+                val each = (System.nanoTime() - from).toDouble() / n
+                least.merge(call, each, ::minOf)
+            }
+        }
+        println("start_us $startUs")
+        for ((call, _, _) in calls) println("$call ${"%.1f".format(least[call])}")
+        observed.close()
+        Epwatch.stop(60_000)
+    }
+
+    private const val ROUNDS = 30
+    private const val N = 200_000
+    private const val BATCH = 10_000
+    private const val RUNS = 200
+}
