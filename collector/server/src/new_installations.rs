@@ -1,8 +1,8 @@
-//! The room for new installations of an app that vote: the one rule behind the mark `is_unproven`.
+//! The arithmetic of the room for new installations of an app that vote. The collector's `admission/room.rs` decides by
+//! it at ingest and sets the mark `is_unproven`; over recordings without the mark the detector has [`AppAdmission`].
 //!
-//! The collector applies it at ingest, the detector over recorded reports without the mark. Pure: counts and times in,
-//! a decision out; no clock, no store. The room is one of the last 24 hours, so no midnight gives it twice. It is learnt
-//! from admitted installations alone: refused ones make no room for others.
+//! Pure: counts and times in, a decision out; no clock, no store. The room is one of the last 24 hours, so no midnight
+//! gives it twice. It is learnt from admitted installations alone: refused ones make no room for others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

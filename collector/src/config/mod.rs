@@ -1,8 +1,8 @@
 //! The collector's part of the config file: keys, defaults, validation. The command reads the file and the environment.
 
 mod address_block;
+mod app_keys;
 mod connections;
-mod keys;
 mod limits;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,10 +12,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::address_block::AddressBlock;
+pub use self::app_keys::{AppKeyConfig, KeyKind, NewKey};
+pub(crate) use self::app_keys::{
+    KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file,
+};
 pub(crate) use self::connections::ConnectionsConfig;
 pub use self::connections::TlsConfig;
-pub use self::keys::{AppKeyConfig, KeyKind, NewKey};
-pub(crate) use self::keys::{KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file};
 pub use self::limits::{BurstsConfig, LimitsConfig, NamesConfig, NewInstallationsConfig};
 use epwatch_server::{ByteSize, Period, Problems};
 
@@ -206,7 +208,7 @@ impl CollectorConfig {
     /// Every problem, not just the first.
     pub fn validate(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
-        keys::check(
+        app_keys::check(
             &self.keys,
             self.keys_file.as_deref(),
             self.listen,

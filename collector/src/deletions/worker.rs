@@ -245,7 +245,7 @@ impl Worker {
             .into_iter()
             .map(|row| (row.installation, row.reports))
             .collect();
-        // Views hide these rows before and during the erasure.
+        // All rows with an id, as `docs/privacy.md` promises. Views hide them before and during the erasure.
         for table in ["reports", "report_copies"] {
             let condition = format!("installation IN ({list})");
             sink.delete(table, &condition).await?;

@@ -58,23 +58,43 @@ pub enum SignalId {
     CvIncrease,
 }
 
+/// Declares the names of signals without a number. A signal that lacks one does not compile.
+macro_rules! names {
+    ($($signal:ident = $name:literal,)+) => {
+        impl SignalId {
+            const NAMED: &'static [Self] = &[$(Self::$signal,)+];
+
+            fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$signal => Some($name),)+
+                    Self::ShiftBeyond(_) | Self::TailBeyond(_) => None,
+                }
+            }
+        }
+    };
+}
+
+names! {
+    Placement = "EP",
+    SlowerAndMoved = "EJ",
+    Certificate = "EC",
+    Median = "A",
+    Shift = "B",
+    ShiftOfModel = "B'",
+    Tail = "C",
+    Moved = "M",
+    Start = "S",
+    Outputs = "O",
+    OutputHash = "OH",
+    CvIncrease = "CV",
+}
+
 impl fmt::Display for SignalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SignalId::Placement => f.write_str("EP"),
-            SignalId::SlowerAndMoved => f.write_str("EJ"),
-            SignalId::Certificate => f.write_str("EC"),
-            SignalId::Median => f.write_str("A"),
-            SignalId::Shift => f.write_str("B"),
-            SignalId::ShiftOfModel => f.write_str("B'"),
             SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
-            SignalId::Tail => f.write_str("C"),
             SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
-            SignalId::Moved => f.write_str("M"),
-            SignalId::Start => f.write_str("S"),
-            SignalId::Outputs => f.write_str("O"),
-            SignalId::OutputHash => f.write_str("OH"),
-            SignalId::CvIncrease => f.write_str("CV"),
+            named => f.write_str(named.name().unwrap_or_default()),
         }
     }
 }
@@ -97,23 +117,9 @@ impl SignalId {
     /// Reads a name as [`fmt::Display`] writes it.
     #[must_use]
     pub fn parse(text: &str) -> Option<SignalId> {
-        let fixed = [
-            SignalId::Placement,
-            SignalId::SlowerAndMoved,
-            SignalId::Certificate,
-            SignalId::Median,
-            SignalId::Shift,
-            SignalId::ShiftOfModel,
-            SignalId::Tail,
-            SignalId::Moved,
-            SignalId::Start,
-            SignalId::Outputs,
-            SignalId::OutputHash,
-            SignalId::CvIncrease,
-        ];
         let tails = TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
-        fixed
-            .into_iter()
+        let named = SignalId::NAMED.iter().copied();
+        named
             .chain(BEYOND_TENTHS.map(SignalId::ShiftBeyond))
             .chain(tails)
             .find(|id| id.to_string() == text)
