@@ -316,6 +316,32 @@ mod tests {
         wal.close();
     }
 
+    /// Each file call fails in each way: a copy that succeeded has every record.
+    #[tokio::test]
+    async fn no_failing_call_makes_half_a_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let wal = Wal::open(&options(dir.path())).unwrap().wal;
+        for n in 0..20 {
+            append(&wal, &[n; 300]).await;
+        }
+        wal.save_checkpoint(&Checkpoint::default()).unwrap();
+        wal.close();
+        let whole = payloads(dir.path());
+        let n_faults = epwatch_io_faults::each_fault(
+            1,
+            || tempfile::tempdir().unwrap(),
+            |to| {
+                let copied = copy_wal(dir.path(), to.path());
+                (to, copied)
+            },
+            |(to, copied), fault, nth| match copied {
+                Ok(_) => assert_eq!(payloads(to.path()), whole, "after {fault:?} at call {nth}"),
+                Err(error) => assert!(!error.to_string().is_empty()),
+            },
+        );
+        assert!(n_faults > 40, "{n_faults}");
+    }
+
     #[test]
     fn a_directory_without_a_wal_is_refused() {
         let dir = tempfile::tempdir().unwrap();

@@ -41,6 +41,9 @@ pub(super) struct Manifest {
     pub(super) tables: Vec<TableSize>,
     pub(super) wal: Option<SavedWal>,
     pub(super) files: Vec<SavedFile>,
+    /// Hash of the text before this field, without blanks between its values.
+    #[serde(default)]
+    sha256: String,
 }
 
 /// The position of the saved WAL.
@@ -80,12 +83,22 @@ impl Manifest {
             tables: Vec::new(),
             wal: None,
             files: Vec::new(),
+            sha256: String::new(),
         }
     }
 
+    /// Returns the hash of all that is before its own field, which is the last.
+    fn own_digest(&self) -> anyhow::Result<String> {
+        let text = serde_json::to_string(self)?;
+        let own = format!(",\"sha256\":\"{}\"}}", self.sha256);
+        let before = text.strip_suffix(&own).context("its sha256 is no hash")?;
+        Ok(epwatch_proto::hex(&Sha256::digest(before.as_bytes())))
+    }
+
     /// Writes it durably into the backup's folder.
-    pub(super) fn write(&self, dir: &Path) -> anyhow::Result<()> {
+    pub(super) fn write(&mut self, dir: &Path) -> anyhow::Result<()> {
         let path = dir.join(NAME);
+        self.sha256 = self.own_digest()?;
         let text = serde_json::to_vec_pretty(self)?;
         epwatch_server::replace_file(&path, &text)
             .with_context(|| format!("failed to write {}", path.display()))
@@ -111,20 +124,35 @@ impl Manifest {
         file.take(MAX_BYTES)
             .read_to_end(&mut text)
             .with_context(|| format!("failed to read {}", path.display()))?;
-        let unsound = |problem: String| No(format!("{}: {problem}", path.display()));
-        let manifest: Self =
-            serde_json::from_slice(&text).map_err(|error| unsound(error.to_string()))?;
-        if manifest.format != FORMAT {
-            return Err(unsound(format!(
-                "format: expected {FORMAT}, got {}; use the epwatch that made it ({})",
-                manifest.format, manifest.epwatch
-            ))
-            .into());
-        }
+        let manifest =
+            Self::parse(&text).map_err(|problem| No(format!("{}: {problem}", path.display())))?;
         for file in &manifest.files {
             file.check(dir)?;
         }
         Ok(manifest)
+    }
+
+    /// Parses the document, without a look at the files that it names.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+        let manifest: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if manifest.format != FORMAT {
+            return Err(format!(
+                "format: expected {FORMAT}, got {}; use the epwatch that made it ({})",
+                manifest.format, manifest.epwatch
+            ));
+        }
+        if !manifest.is_whole() {
+            return Err("is damaged, or was edited: its content has another SHA-256 than it says; use another backup".to_owned());
+        }
+        Ok(manifest)
+    }
+
+    /// Whether it is as it was written.
+    pub(super) fn is_whole(&self) -> bool {
+        self.own_digest().is_ok_and(|digest| digest == self.sha256)
     }
 
     /// Returns the file of a path that every backup has.
@@ -218,6 +246,58 @@ mod tests {
         let error = Manifest::read(dir.path()).unwrap_err();
         assert!(error.is::<No>(), "{error:?}");
         assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    /// Each file call fails in each way: a backup that can be read is whole.
+    #[test]
+    fn no_failing_call_makes_half_a_backup() {
+        let n_faults = epwatch_io_faults::each_fault(
+            1,
+            || tempfile::tempdir().unwrap(),
+            |dir| {
+                std::fs::write(dir.path().join(ARCHIVE), b"rows").ok();
+                let mut manifest = Manifest::new("epwatch", 1);
+                let saved = SavedFile::of(dir.path(), ARCHIVE).ok();
+                let is_written = saved.is_some_and(|file| {
+                    manifest.files = vec![file];
+                    manifest.write(dir.path()).is_ok()
+                });
+                (dir, is_written)
+            },
+            |(dir, is_written), fault, nth| {
+                let read = Manifest::read(dir.path());
+                let at = format!("after {fault:?} at call {nth}");
+                assert!(read.is_ok() || !is_written, "{at}: {read:?}");
+                if let Ok(manifest) = read {
+                    let archive = std::fs::read(dir.path().join(ARCHIVE)).unwrap();
+                    assert_eq!(manifest.files[0].bytes, archive.len() as u64, "{at}");
+                }
+            },
+        );
+        assert!(n_faults > 20, "{n_faults}");
+    }
+
+    #[test]
+    fn no_flipped_or_cut_byte_goes_unnoticed() {
+        let dir = tempfile::tempdir().unwrap();
+        backup(dir.path());
+        let text = |manifest: &Manifest| serde_json::to_string(manifest).unwrap();
+        let whole = text(&Manifest::read(dir.path()).unwrap());
+        for name in [NAME, ARCHIVE] {
+            let mut n_refused = 0;
+            let path = dir.path().join(name);
+            let n_damages = epwatch_io_faults::each_damage(&path, 1, |place, damage| {
+                match Manifest::read(dir.path()) {
+                    // A blank became another one.
+                    Ok(read) => assert_eq!(text(&read), whole, "{name}, {damage} at {place:?}"),
+                    Err(error) => {
+                        n_refused += 1;
+                        assert!(error.to_string().contains(name), "{error}");
+                    }
+                }
+            });
+            assert!(n_refused * 10 > n_damages * 9, "{n_refused} of {n_damages}");
+        }
     }
 
     #[test]

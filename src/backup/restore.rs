@@ -259,12 +259,8 @@ mod tests {
         let mut manifest = Manifest::new("epwatch", 1);
         manifest.files = vec![SavedFile::of(dir.path(), ARCHIVE).unwrap()];
         manifest.schema_version = version;
-        let mut text = serde_json::to_value(&manifest).unwrap();
-        match series {
-            Some(series) => text["schema_series"] = series.into(),
-            None => drop(text.as_object_mut().unwrap().remove("schema_series")),
-        }
-        fs::write(dir.path().join("backup.json"), text.to_string()).unwrap();
+        manifest.schema_series = series.unwrap_or_default().to_owned();
+        manifest.write(dir.path()).unwrap();
         let manifest = Manifest::read(dir.path()).unwrap();
         let fits = refuse_what_does_not_fit(&manifest, &ServerConfig::default());
         let said = fits.map_or_else(|error| error.to_string(), |()| "fits".to_owned());

@@ -21,6 +21,7 @@ const MAY_USE: &str = "
     store: proto
     collector: proto server store
     detector: proto server stats store
+    io-faults:
     runtimes: engines proto
     strict-collector: proto
     fleet: proto sdk
@@ -34,11 +35,12 @@ const MAY_USE: &str = "
 const IN_APPS: [&str; 3] = ["proto", "sdk", "ffi"];
 
 /// Tests may also fetch runtimes, break their own processes, load the library of other languages, and enable more features of their own crate.
-const TESTS_MAY_USE: [&str; 6] = [
+const TESTS_MAY_USE: [&str; 7] = [
     "engines",
     "faults",
     "features",
     "ffi",
+    "io-faults",
     "runtimes",
     "strict-collector",
 ];

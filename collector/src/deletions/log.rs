@@ -279,6 +279,50 @@ mod tests {
         assert_eq!(tombstones_of(b"no deletions"), [0; 0]);
     }
 
+    /// Each file call fails in each way: a promise stays until the store may have it.
+    #[test]
+    fn no_failing_call_loses_a_promise() {
+        let n_faults = epwatch_io_faults::each_fault(
+            1,
+            || tempfile::tempdir().unwrap(),
+            |dir| {
+                let (mut promised, mut hidden) = (Vec::new(), Vec::new());
+                for first in [1, 11] {
+                    let Ok((mut log, _)) = DeletionLog::open(dir.path()) else {
+                        break;
+                    };
+                    // Written anew while it is used.
+                    log.full_bytes = 8 * RECORD_BYTES as u64;
+                    for n in first..first + 7 {
+                        if log.bury(&tombstone(n)).is_ok() {
+                            promised.push(tombstone(n));
+                        }
+                        if n % 2 == 0 {
+                            hidden.push(tombstone(n));
+                            let _ = log.note_hidden(&[tombstone(n)]);
+                        }
+                    }
+                }
+                (dir, promised, hidden)
+            },
+            |(dir, promised, hidden), fault, nth| {
+                let (mut log, found) = DeletionLog::open(dir.path()).unwrap();
+                for promise in promised.iter().filter(|promise| !hidden.contains(promise)) {
+                    let n = found
+                        .pending
+                        .iter()
+                        .filter(|found| *found == promise)
+                        .count();
+                    assert_eq!(n, 1, "{promise:?} after {fault:?} at call {nth}");
+                }
+                log.bury(&tombstone(99)).unwrap();
+                let (_, found) = DeletionLog::open(dir.path()).unwrap();
+                assert!(found.pending.contains(&tombstone(99)));
+            },
+        );
+        assert!(n_faults > 100, "{n_faults}");
+    }
+
     /// As `docs/operations.md` repeats deletions in a store that was restored from before them.
     #[test]
     fn a_promise_that_stands_again_behind_its_end_is_carried_out_again() {

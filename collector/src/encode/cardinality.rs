@@ -12,8 +12,9 @@
 //! repetition an admitted name is known, and for any other name the room is as full as it was. Each collector has
 //! limits of its own, so two admit at most twice as many.
 //!
-//! Each line of the file is a JSON array: day, app, environment, dimension, name, network, offset. A torn line is
-//! skipped; its batch was not inserted. Old days are dropped at start.
+//! Each line of the file is a CRC-32C in hex, a blank, and a JSON array: day, app, environment, dimension, name, network,
+//! offset. A torn line is skipped; its batch was not inserted. So is a damaged one: its name is new again. Old days are
+//! dropped at start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -129,16 +130,18 @@ impl CardinalityLimiter {
             ..Self::default()
         };
         let path = dir.join(FILE);
-        let text = match fs::read(&path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let lines = text.lines().filter_map(|line| {
-            let line: SavedName = serde_json::from_str(line).ok()?;
-            Some((*Dimension::ALL.get(line.3)?, line))
-        });
-        let lines: Vec<_> = lines.collect();
+        let (lines, n_damaged) = parse(&bytes);
+        if n_damaged > 0 {
+            tracing::error!(
+                lines = n_damaged,
+                "the file of names is torn or damaged: the names of these lines are new again"
+            );
+        }
         let latest = lines.iter().map(|(_, line)| line.0).max();
         guard.begin(latest.unwrap_or(i64::MIN));
         for (of, (day, app, environment, _, name, network, from)) in &lines {
@@ -363,9 +366,16 @@ impl CardinalityLimiter {
         name: &str,
         (network, from): (u32, u64),
     ) {
-        let line = serde_json::json!([day, at.0, at.1, of as usize, name, network, from]);
-        self.unwritten.extend(line.to_string().as_bytes());
-        self.unwritten.push(b'\n');
+        let line = (
+            day,
+            at.0.to_owned(),
+            at.1.to_owned(),
+            of as usize,
+            name.to_owned(),
+            network,
+            from,
+        );
+        self.unwritten.extend(line_of(&line).as_bytes());
     }
 
     /// Makes admitted names durable, before their batch is inserted.
@@ -387,7 +397,37 @@ impl CardinalityLimiter {
 }
 
 /// A line of the file: day, app, environment, dimension, name, network, offset.
-type SavedName = (i64, String, String, usize, String, u32, u64);
+pub(crate) type SavedName = (i64, String, String, usize, String, u32, u64);
+
+/// Returns the lines of a file, and the number of damaged ones.
+pub(crate) fn parse(bytes: &[u8]) -> (Vec<(Dimension, SavedName)>, u64) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = Vec::new();
+    let mut n_damaged = 0;
+    // A failed write may have left an empty line.
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match parse_line(line) {
+            Some(line) => lines.push(line),
+            None => n_damaged += 1,
+        }
+    }
+    (lines, n_damaged)
+}
+
+pub(crate) fn line_of(line: &SavedName) -> String {
+    let json = serde_json::json!(line).to_string();
+    format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()))
+}
+
+/// `None` for a line that is not as it was written.
+fn parse_line(line: &str) -> Option<(Dimension, SavedName)> {
+    let (crc, json) = line.split_once(' ')?;
+    if crc != format!("{:08x}", crc32c::crc32c(json.as_bytes())) {
+        return None;
+    }
+    let line: SavedName = serde_json::from_str(json).ok()?;
+    Some((*Dimension::ALL.get(line.3)?, line))
+}
 
 fn place(at: (&str, &str), of: Dimension) -> NamePlace {
     (at.0.to_owned(), at.1.to_owned(), of as u8)
@@ -491,6 +531,73 @@ mod tests {
         assert_eq!(decide(&mut again), first);
         let mut once_more = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         assert_eq!(decide(&mut once_more), first);
+    }
+
+    fn admit(guard: &mut CardinalityLimiter, name: &str) -> io::Result<()> {
+        guard.keeps(&on(7), AT, Dimension::Version, name);
+        guard.save()
+    }
+
+    fn knows(guard: &CardinalityLimiter, name: &str) -> bool {
+        guard.known(AT, Dimension::Version, name).is_some()
+    }
+
+    /// Each file call fails in each way: a name whose batch may be stored is known to the next process.
+    #[test]
+    fn no_failing_call_loses_a_name_that_was_saved() {
+        let n_faults = epwatch_io_faults::each_fault(
+            1,
+            || tempfile::tempdir().unwrap(),
+            |dir| {
+                let mut saved = Vec::new();
+                for names in [["a", "b"], ["c", "d"]] {
+                    let Ok(mut guard) = CardinalityLimiter::open(dir.path(), [100; 4]) else {
+                        break;
+                    };
+                    for name in names {
+                        // The writer tries again before it goes on.
+                        let is_saved = admit(&mut guard, name).is_ok() || guard.save().is_ok();
+                        saved.extend(is_saved.then_some(name));
+                    }
+                }
+                (dir, saved)
+            },
+            |(dir, saved), fault, nth| {
+                let guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+                for name in saved {
+                    assert!(knows(&guard, name), "{name} after {fault:?} at call {nth}");
+                }
+            },
+        );
+        assert!(n_faults > 40, "{n_faults}");
+    }
+
+    #[test]
+    fn damage_of_the_file_costs_the_names_of_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        let names = ["a", "b", "c"];
+        let mut ends = Vec::new();
+        for name in names {
+            admit(&mut guard, name).unwrap();
+            ends.push(fs::metadata(dir.path().join(FILE)).unwrap().len());
+        }
+        let path = dir.path().join(FILE);
+        epwatch_io_faults::each_damage(&path, 1, |place, damage| {
+            let guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+            let mut start = 0;
+            for (name, end) in names.iter().zip(&ends) {
+                let end = usize::try_from(*end).unwrap();
+                // A newline that is gone joins two lines.
+                let is_hit = place.start < end && place.end + 1 > start;
+                assert!(
+                    knows(&guard, name) || is_hit,
+                    "{name}, {damage} at {place:?}"
+                );
+                assert!(!is_hit || guard.n_names <= names.len());
+                start = end;
+            }
+        });
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The writer's checkpoint: one small file, replaced as a whole.
+//! The writer's checkpoint: one small file, replaced as a whole. It holds two records of 56 bytes: the checkpoint, then the
+//! one before it. If the first is damaged, the other is a lower bound: records above it may be in the store already.
 //!
 //! | at | size | field |
 //! |---|---|---|
@@ -68,21 +69,63 @@ impl Checkpoint {
     }
 }
 
-/// Reads the checkpoint; `Ok(None)` without one, or with a damaged one.
-pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<Option<Checkpoint>> {
+/// Content of the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SavedCheckpoint {
+    /// The latest; `None` if it is damaged, or was never saved.
+    pub(crate) latest: Option<Checkpoint>,
+    /// The one before it. Also `None` after the first save.
+    pub(crate) before: Option<Checkpoint>,
+    pub(crate) is_there: bool,
+}
+
+impl SavedCheckpoint {
+    /// The highest one that is whole.
+    pub(crate) fn known(&self) -> Option<Checkpoint> {
+        self.latest.or(self.before)
+    }
+}
+
+/// Reads the file. Damage is no error; neither is a file that the disk cannot read.
+pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<SavedCheckpoint> {
+    let Some(bytes) = read(storage)? else {
+        return Ok(SavedCheckpoint::default());
+    };
+    let records = bytes.as_chunks::<LEN>().0;
+    let decoded = |at: usize| Checkpoint::decode(wal_id, records.get(at)?);
+    Ok(SavedCheckpoint {
+        latest: decoded(0),
+        before: decoded(1),
+        is_there: true,
+    })
+}
+
+/// `None` without the file.
+fn read(storage: &dyn Storage) -> io::Result<Option<Vec<u8>>> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut bytes = [0; LEN];
-    let n_read = file.read_at(0, &mut bytes)?;
-    Ok(Checkpoint::decode(wal_id, &bytes[..n_read]))
+    let mut bytes = vec![0; 2 * LEN];
+    let n_read = file.read_at(0, &mut bytes).unwrap_or_else(|error| {
+        let error = &error as &(dyn std::error::Error + 'static);
+        tracing::error!(error, "the WAL's checkpoint cannot be read");
+        0
+    });
+    bytes.truncate(n_read);
+    Ok(Some(bytes))
 }
 
-/// True if there is a checkpoint, damaged or not.
-pub(crate) fn exists(storage: &dyn Storage) -> bool {
-    storage.open(FILE).is_ok()
+/// Returns the id of the WAL whose checkpoint this is, if one of its records is whole.
+pub(crate) fn wal_id(storage: &dyn Storage) -> io::Result<Option<[u8; 16]>> {
+    let bytes = read(storage)?.unwrap_or_default();
+    let records = bytes.as_chunks::<LEN>().0;
+    let mut ids = records.iter().filter_map(|record| {
+        let id = record[8..].first_chunk::<16>()?;
+        Checkpoint::decode(id, record).map(|_| *id)
+    });
+    Ok(ids.next_back())
 }
 
 /// Replaces the checkpoint, durably. After an error the file holds the old or the new one.
@@ -91,11 +134,17 @@ pub(crate) fn save(
     wal_id: &[u8; 16],
     checkpoint: &Checkpoint,
 ) -> io::Result<()> {
-    storage::replace(storage, FILE, &checkpoint.encode(wal_id))
+    let before = load(storage, wal_id)?.known();
+    let mut bytes = checkpoint.encode(wal_id).to_vec();
+    if let Some(before) = before {
+        bytes.extend(before.encode(wal_id));
+    }
+    storage::replace(storage, FILE, &bytes)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::faulty_storage::FaultyStorage;
     use super::*;
 
     #[test]
@@ -114,5 +163,41 @@ mod tests {
             changed[at] ^= 1;
             assert_eq!(Checkpoint::decode(&wal_id, &changed), None, "byte {at}");
         }
+    }
+
+    /// Whatever one byte does to the file, one of the two is still there.
+    #[test]
+    fn the_checkpoint_before_stays_when_the_latest_is_damaged() {
+        let (storage, id) = (FaultyStorage::default(), [3; 16]);
+        let at = |offset| Checkpoint {
+            offset: WalOffset(offset),
+            ..Checkpoint::default()
+        };
+        for offset in [64, 128, 192] {
+            save(&storage, &id, &at(offset)).unwrap();
+        }
+        for byte in 0..2 * LEN {
+            storage.corrupt(FILE, byte);
+            let found = load(&storage, &id).unwrap();
+            let (latest, before) = if byte < LEN {
+                (None, Some(at(128)))
+            } else {
+                (Some(at(192)), None)
+            };
+            assert_eq!(
+                (found.latest, found.before),
+                (latest, before),
+                "byte {byte}"
+            );
+            assert_eq!(super::wal_id(&storage).unwrap(), Some(id), "byte {byte}");
+            storage.corrupt(FILE, byte);
+        }
+        storage.corrupt(FILE, 30);
+        save(&storage, &id, &at(256)).unwrap();
+        let found = load(&storage, &id).unwrap();
+        assert_eq!((found.latest, found.before), (Some(at(256)), Some(at(128))));
+        storage.disk().files[FILE].lock().unreadable_at = Some(5);
+        let found = load(&storage, &id).unwrap();
+        assert_eq!((found.known(), found.is_there), (None, true));
     }
 }

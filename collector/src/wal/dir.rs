@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use epwatch_server::private_dir;
 
 use super::WalError;
 use super::checkpoint;
+use super::segment::SegmentHeader;
 use super::storage::{self, DirStorage, Storage};
 
 const LOCK_FILE: &str = "lock";
-const ID_FILE: &str = "collector-id";
+pub(super) const ID_FILE: &str = "collector-id";
 
 /// 128 random bits, made with a WAL directory. A new directory is a new collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +55,8 @@ pub(crate) struct WalDir {
 impl WalDir {
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
         private_dir(dir).map_err(WalError::io("make wal directory"))?;
-        let lock = OpenOptions::new()
+        let mut lock = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
@@ -62,10 +64,17 @@ impl WalDir {
             .open(dir.join(LOCK_FILE))
             .map_err(WalError::io("open wal lock file"))?;
         match lock.try_lock() {
-            Ok(()) => {}
+            // For whoever finds it locked. A full disk holds up no start.
+            Ok(()) => {
+                let id = format!("{}\n", std::process::id());
+                let _ = lock.set_len(0).and_then(|()| lock.write_all(id.as_bytes()));
+            }
             Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let _ = lock.take(16).read_to_string(&mut text);
                 return Err(WalError::Locked {
                     dir: dir.to_owned(),
+                    process: text.trim_end().parse().ok(),
                 });
             }
             Err(TryLockError::Error(error)) => {
@@ -104,49 +113,135 @@ impl WalDir {
     }
 }
 
-/// Reads the collector id, or makes one. Without segments and checkpoint the used offsets are unknown, and the store
-/// would take a batch with used offsets for a repetition. The WAL then starts over with a new id.
+/// Reads the collector id, or makes one. Without segments and a whole checkpoint the used offsets are unknown, and the
+/// store would take a batch with used offsets for a repetition. The WAL then starts over with a new id.
 pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> {
-    let names = storage.list()?;
-    let has_segments = names
-        .iter()
-        .any(|name| super::segment::base_of(name).is_some());
-    if names.iter().any(|name| name == ID_FILE) {
-        match stored_id(storage)? {
-            Some(id) if has_segments => return Ok(id),
-            Some(id) if checkpoint::load(storage, &id.0)?.is_some() => return Ok(id),
-            // The id is part of every record's checksum, so it cannot be replaced.
-            None if has_segments => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "file collector-id is damaged; put it back, or move the wal directory away",
-                ));
-            }
-            Some(_) | None => {}
+    let is_segment = |name: &String| super::segment::base_of(name).is_some();
+    let has_segments = storage.list()?.iter().any(is_segment);
+    let stored = stored_id(storage)?;
+    let known = match stored {
+        Some(id) => Some(id),
+        // The id is part of every record's checksum, so another one would lose all of them.
+        None => id_of_its_files(storage)?,
+    };
+    if let Some(id) = known
+        && (has_segments || checkpoint::load(storage, &id.0)?.latest.is_some())
+    {
+        if stored.is_none() {
+            tracing::error!(%id, "file collector-id was damaged or missing: written again as the WAL's files have it");
+            write_id(storage, id)?;
         }
-    } else if has_segments {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "file collector-id is missing; put it back, or move the wal directory away",
-        ));
+        return Ok(id);
+    }
+    if has_segments {
+        return Err(no_id());
     }
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(io::Error::other)?;
     let id = CollectorId(id);
-    storage::replace(storage, ID_FILE, id.to_string().as_bytes())?;
+    write_id(storage, id)?;
     Ok(id)
 }
 
 /// Reads the id of an existing WAL.
 pub(crate) fn read_id(storage: &dyn Storage) -> io::Result<CollectorId> {
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "file collector-id is damaged");
-    stored_id(storage)?.ok_or_else(damaged)
+    if let Some(id) = stored_id(storage)? {
+        return Ok(id);
+    }
+    id_of_its_files(storage)?.ok_or_else(no_id)
 }
 
-/// `None` if the file is damaged.
+fn no_id() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "file collector-id is damaged or missing, and no other file of the WAL has the id; put it back, or move the \
+         wal directory away",
+    )
+}
+
+/// Writes the id and the CRC-32C of its text, both as hex.
+fn write_id(storage: &dyn Storage, id: CollectorId) -> io::Result<()> {
+    let id = id.to_string();
+    let text = format!("{id} {:08x}\n", crc32c::crc32c(id.as_bytes()));
+    storage::replace(storage, ID_FILE, text.as_bytes())
+}
+
+/// `None` without the file, or if it is damaged.
 fn stored_id(storage: &dyn Storage) -> io::Result<Option<CollectorId>> {
-    let mut text = [0; 32];
-    let n_read = storage.open(ID_FILE)?.read_at(0, &mut text)?;
-    let id = std::str::from_utf8(&text[..n_read]).ok().and_then(unhex);
-    Ok(id.and_then(|id| id.try_into().ok()).map(CollectorId))
+    let file = match storage.open(ID_FILE) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = [0; 64];
+    // A page that cannot be read counts as damaged.
+    let n_read = file.read_at(0, &mut text).unwrap_or(0);
+    Ok(parse_id(&text[..n_read]))
+}
+
+fn parse_id(text: &[u8]) -> Option<CollectorId> {
+    let (id, crc) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+    let is_whole = crc == format!("{:08x}\n", crc32c::crc32c(id.as_bytes()));
+    let id = unhex(id).and_then(|id| id.try_into().ok());
+    id.filter(|_| is_whole).map(CollectorId)
+}
+
+/// Returns the id in the checkpoint or in a segment's header. If they have several, none is certain.
+fn id_of_its_files(storage: &dyn Storage) -> io::Result<Option<CollectorId>> {
+    let mut found = checkpoint::wal_id(storage)?.map(CollectorId);
+    for name in storage.list()? {
+        let Some(base) = super::segment::base_of(&name) else {
+            continue;
+        };
+        let mut bytes = [0; 64];
+        let n_read = storage.open(&name)?.read_at(0, &mut bytes).unwrap_or(0);
+        if let Ok(Some(header)) = SegmentHeader::decode(&name, &bytes[..n_read])
+            && header.base == base
+        {
+            let id = CollectorId(header.wal_id);
+            if *found.get_or_insert(id) != id {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::faulty_storage::FaultyStorage;
+    use super::super::segment;
+    use super::*;
+
+    /// With a checkpoint alone, with a segment alone, and with both.
+    #[test]
+    fn a_damaged_or_lost_id_is_found_in_the_wal_s_other_files() {
+        for (has_checkpoint, has_segment) in [(true, false), (false, true), (true, true)] {
+            let storage = FaultyStorage::default();
+            let id = load_or_make_id(&storage).unwrap();
+            if has_checkpoint {
+                checkpoint::save(&storage, &id.0, &checkpoint::Checkpoint::default()).unwrap();
+            }
+            if has_segment {
+                let header = SegmentHeader {
+                    wal_id: id.0,
+                    base: 0,
+                    not_before_us: 1,
+                };
+                let file = storage.create(&segment::file_name(0)).unwrap();
+                file.write_at(0, &header.encode()).unwrap();
+            }
+            let whole = storage.disk().files[ID_FILE].lock().cached.clone();
+            for at in 0..whole.len() {
+                storage.corrupt(ID_FILE, at);
+                assert_eq!(read_id(&storage).unwrap(), id, "byte {at}");
+                assert_eq!(load_or_make_id(&storage).unwrap(), id, "byte {at}");
+                assert_eq!(storage.disk().files[ID_FILE].lock().cached, whole);
+                storage.open(ID_FILE).unwrap().set_len(at as u64).unwrap();
+                assert_eq!(load_or_make_id(&storage).unwrap(), id, "cut at {at}");
+            }
+            storage.remove(ID_FILE).unwrap();
+            assert_eq!(load_or_make_id(&storage).unwrap(), id);
+        }
+    }
 }

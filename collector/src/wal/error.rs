@@ -37,8 +37,12 @@ pub enum WalError {
         #[source]
         source: Arc<io::Error>,
     },
-    #[error("failed to lock wal directory {}: another collector uses it", dir.display())]
-    Locked { dir: PathBuf },
+    #[error("failed to lock wal directory {}: held by {}", dir.display(), holder(*process))]
+    Locked {
+        dir: PathBuf,
+        /// As it wrote it down.
+        process: Option<u32>,
+    },
     #[error("failed to read wal file {file}: its format is version {version}, this is {known}")]
     Format {
         file: String,
@@ -53,6 +57,13 @@ pub enum WalError {
     /// Closed, or closing.
     #[error("wal is closed")]
     Closed,
+}
+
+fn holder(process: Option<u32>) -> String {
+    process.map_or_else(
+        || "another process".to_owned(),
+        |id| format!("process {id}"),
+    )
 }
 
 impl WalError {

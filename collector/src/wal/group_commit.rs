@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 
 use super::api::{Batch, WalOptions, WalStats};
-use super::checkpoint::{self, Checkpoint};
+use super::checkpoint::{self, Checkpoint, SavedCheckpoint};
 use super::dir::WalDir;
 use super::error::WalError;
 use super::fill_level::FillLevel;
@@ -127,12 +127,9 @@ pub(crate) fn start(
     let id = dir.collector_id;
     let found = checkpoint::load(&*dir.storage, &id.0);
     let found = found.map_err(WalError::io("read wal checkpoint"))?;
-    let checkpoint = found.unwrap_or_default();
-    let floor = checkpoint.highest();
+    let floor = found.known().unwrap_or_default().highest();
     let (log, mut recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
-    // A WAL that never saved one begins at 0.
-    let had_one = checkpoint::exists(&*dir.storage) || log.start() > 0;
-    recovery.is_checkpoint_lost = found.is_none() && had_one && recovery.segments > 0;
+    let checkpoint = writers_start(&found, &log, &mut recovery);
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
     // Segments that the previous process did not remove. If no record waits for the store, no later checkpoint would
@@ -177,6 +174,24 @@ pub(crate) fn start(
         running,
     });
     Ok((threads, checkpoint, recovery))
+}
+
+/// Returns the position from which the writer goes on.
+pub(super) fn writers_start(
+    found: &SavedCheckpoint,
+    log: &Log,
+    recovery: &mut Recovery,
+) -> Checkpoint {
+    let mut checkpoint = found.known().unwrap_or_default();
+    // A WAL that never saved one begins at 0.
+    let had_one = found.is_there || log.start() > 0;
+    recovery.is_checkpoint_lost = found.latest.is_none() && had_one && recovery.segments > 0;
+    if recovery.is_checkpoint_lost && checkpoint.offset.0 < log.start() {
+        // Segments are freed below the checkpoint that was lost.
+        checkpoint.offset = WalOffset(log.start());
+        checkpoint.batch_end = None;
+    }
+    checkpoint
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, WalError> {

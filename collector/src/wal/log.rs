@@ -199,16 +199,22 @@ impl Log {
             end = record.end();
             recovery.newest_us = recovery.newest_us.max(record.received_at_us);
         }
-        // Zeros follow a finished group.
-        let mut next_header = [0; HEADER_BYTES];
-        file.read_at(segment::file_position(base, end), &mut next_header)
-            .map_err(&failed)?;
+        // Zeros follow a finished group, so a file without them was cut.
+        let position = segment::file_position(base, end);
+        let mut next_header = [1; HEADER_BYTES];
+        file.read_at(position, &mut next_header).map_err(&failed)?;
         recovery.is_tail_torn = next_header != [0; HEADER_BYTES];
         let failed = WalError::io("cut torn tail of wal segment");
-        file.set_len(segment::file_position(base, end))
+        file.set_len(position)
+            .and_then(|()| file.set_len(position + HEADER_BYTES as u64))
+            .and_then(|()| file.sync())
             .map_err(&failed)?;
-        file.sync().map_err(&failed)?;
         Ok(end)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn wal_id(&self) -> [u8; 16] {
+        self.wal_id
     }
 
     pub(crate) fn key(&self) -> FrameKey {
@@ -282,8 +288,11 @@ impl Log {
             base,
             not_before_us,
         };
+        // With the zeros after a finished group of no frames.
+        let mut first = header.encode().to_vec();
+        first.resize(first.len() + HEADER_BYTES, 0);
         let named = file
-            .append_at(0, &header.encode())
+            .append_at(0, &first)
             .and_then(|()| file.sync())
             .and_then(|()| self.storage.rename(&name, &segment::file_name(base)));
         if let Err(error) = named {

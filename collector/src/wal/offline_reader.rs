@@ -102,6 +102,7 @@ pub(crate) fn wal_files(dir: &Path) -> Result<WalFiles, WalError> {
     let (storage, collector_id) = open_dir(dir)?;
     let checkpoint = checkpoint::load(&storage, &collector_id.0)
         .map_err(WalError::io("read checkpoint"))?
+        .known()
         .map_or(0, |checkpoint| checkpoint.offset.0);
     let mut names = storage.list().map_err(WalError::io("list wal directory"))?;
     names.sort_unstable();
@@ -120,7 +121,8 @@ pub(crate) fn wal_files(dir: &Path) -> Result<WalFiles, WalError> {
 pub(crate) fn forget_begun_batch(dir: &Path) -> Result<(), WalError> {
     let (storage, id) = open_dir(dir)?;
     let failed = WalError::io("write checkpoint");
-    if let Some(found) = checkpoint::load(&storage, &id.0).map_err(&failed)? {
+    let saved = checkpoint::load(&storage, &id.0).map_err(&failed)?;
+    if let Some(found) = saved.known() {
         let batch_end = None;
         checkpoint::save(&storage, &id.0, &Checkpoint { batch_end, ..found }).map_err(&failed)?;
     }

@@ -10,6 +10,7 @@ use crate::support::{
     COUNTED, ROWS, Store, check_metrics, config, connect, report, start, start_alone, store_all,
 };
 
+/// Of the file's two records.
 const CHECKPOINT_BYTES: usize = 56;
 
 fn reports(first: u64, n: u64) -> Vec<v1::Report> {

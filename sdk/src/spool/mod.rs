@@ -15,6 +15,8 @@
 //! If more streams ended than a report can name, the others wait. The oldest of very many stay unnamed: their runs
 //! are counted, but their reports have no place in the ledger.
 
+#[cfg(test)]
+mod faults;
 mod quota;
 mod segment;
 mod stream;

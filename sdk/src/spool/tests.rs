@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{segment::tests::report, *};
 use crate::random_stream;
 
-fn sealed(stream: StreamId, sequence: u64, ballast: usize) -> SealedReport {
+pub(super) fn sealed(stream: StreamId, sequence: u64, ballast: usize) -> SealedReport {
     SealedReport {
         key: key(stream, sequence),
         bytes: report(stream, sequence, 10, ballast).into(),
@@ -14,7 +14,7 @@ fn sealed(stream: StreamId, sequence: u64, ballast: usize) -> SealedReport {
     }
 }
 
-fn key(stream: StreamId, sequence: u64) -> ReportKey {
+pub(super) fn key(stream: StreamId, sequence: u64) -> ReportKey {
     ReportKey {
         installation: InstallationId::from_secret(b"x"),
         stream,
@@ -22,7 +22,7 @@ fn key(stream: StreamId, sequence: u64) -> ReportKey {
     }
 }
 
-fn limits(max_spool_bytes: u64, segment_bytes: u64) -> Limits {
+pub(super) fn limits(max_spool_bytes: u64, segment_bytes: u64) -> Limits {
     Limits {
         max_spool_bytes,
         segment_bytes,
@@ -30,9 +30,9 @@ fn limits(max_spool_bytes: u64, segment_bytes: u64) -> Limits {
     }
 }
 
-const WALL: i64 = 1_800_000_000_000;
+pub(super) const WALL: i64 = 1_800_000_000_000;
 
-fn now(wall_unix_ms: i64) -> Now {
+pub(super) fn now(wall_unix_ms: i64) -> Now {
     Now::simulated(Duration::from_secs(1), wall_unix_ms)
 }
 

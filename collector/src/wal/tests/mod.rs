@@ -5,6 +5,7 @@ mod checkpoints;
 mod clock;
 mod damage;
 mod disk;
+mod faults;
 mod model;
 
 use std::path::Path;
@@ -27,6 +28,7 @@ fn open_log(storage: &FaultyStorage) -> (Log, Recovery, Checkpoint) {
     let id = load_or_make_id(storage).unwrap();
     let checkpoint = checkpoint::load(storage, &id.0)
         .unwrap()
+        .known()
         .unwrap_or_default();
     let storage = Arc::new(storage.clone());
     let (log, recovery) = Log::open(storage, id.0, SEGMENT_BYTES, checkpoint.highest()).unwrap();
@@ -77,7 +79,7 @@ pub(crate) fn options(dir: &Path) -> WalOptions {
     }
 }
 
-fn batch(payload: &[u8]) -> Batch {
+pub(crate) fn batch(payload: &[u8]) -> Batch {
     let mut batch = Batch::default();
     batch.push(&[payload]).unwrap();
     batch
