@@ -18,7 +18,7 @@ use crate::ingest::auth::AppKeys;
 use crate::metrics::{KeyMetrics, Metrics};
 use crate::server::DeviceServer;
 use crate::wal::{Record, WalOffset, WalSegmentFuzz};
-use crate::{ingest::validate::validate_report, wal_record};
+use crate::{deletions, encode, ingest::validate::validate_report, wal_record};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -111,6 +111,30 @@ pub fn wal_segment(bytes: &[u8]) {
             "an untouched record is found"
         );
     }
+}
+
+/// The files `checkpoint` and `collector-id` of a WAL.
+pub fn wal_checkpoint(bytes: &[u8]) {
+    WalSegmentFuzz::default().checkpoint(bytes);
+}
+
+/// The file `deletions`: what it promises stays promised when it is written anew.
+pub fn deletions(bytes: &[u8]) {
+    let records = deletions::tombstones_of(bytes);
+    assert!(records.len() <= 2 * bytes.len());
+    assert_eq!(deletions::tombstones_of(&records), records);
+}
+
+/// The file `names`: a line that is taken is one that was written.
+pub fn names(bytes: &[u8]) {
+    let (lines, n_damaged) = encode::parse_names(bytes);
+    let n_lines = lines.len() as u64 + n_damaged;
+    assert!(n_lines <= bytes.len() as u64);
+    let written: String = lines
+        .iter()
+        .map(|(_, line)| encode::line_of_name(line))
+        .collect();
+    assert_eq!(encode::parse_names(written.as_bytes()), (lines, 0));
 }
 
 /// Answers every call and does nothing.
@@ -217,6 +241,13 @@ mod tests {
     #[test]
     fn segments_of_the_seeds_lose_only_what_is_damaged() {
         check("wal_segment", super::wal_segment);
+    }
+
+    #[test]
+    fn the_wal_s_small_files_are_read_or_damaged() {
+        check("wal_checkpoint", super::wal_checkpoint);
+        check("deletions", super::deletions);
+        check("names", super::names);
     }
 
     #[test]

@@ -32,6 +32,9 @@ mod driver;
 mod error_text;
 mod explain;
 mod folder;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod host;
 mod installation;
 mod lock;

@@ -3,6 +3,8 @@
 
 import base64
 import gzip
+import hashlib
+import json
 import os
 import struct
 
@@ -123,7 +125,75 @@ def main():
     block += text(b"n") + text(b"Nullable(Float64)") + bytes([0, 1]) + struct.pack("<dd", 0.5, 0)
     seed("engine_native_blocks", "nested", bytes([255, 0]) + block)
 
+    files()
     gate()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def sealed(data):
+    return data + struct.pack("<I", crc32c(data))
+
+
+def files():
+    """What the collector, a backup and the SDK keep, and what they are given."""
+    checkpoint = lambda offset, end: sealed(b"EPWCKPT\x01" + b"\x07" * 16 + struct.pack("<QQQI", offset, 9, end, 0))
+    seed("wal_checkpoint", "one", checkpoint(640, 960))
+    seed("wal_checkpoint", "two", checkpoint(1280, 1280) + checkpoint(640, 960))
+    wal_id = b"07" * 16
+    seed("wal_checkpoint", "id", wal_id + b" %08x\n" % crc32c(wal_id))
+
+    def tombstone(kind, installation):
+        head, tail = bytes([kind, 0, 0, 0]), struct.pack("<q", 1_760_000_000_000) + bytes([installation] * 16)
+        return head + struct.pack("<I", crc32c(head + tail)) + tail
+
+    seed("deletions", "promised", tombstone(1, 5) * 2 + tombstone(1, 6) * 2)
+    seed("deletions", "hidden", tombstone(1, 5) * 2 + tombstone(2, 5) + tombstone(1, 6)[:20])
+
+    def name(line):
+        text = json.dumps(line, separators=(",", ":")).encode()
+        return b"%08x " % crc32c(text) + text + b"\n"
+
+    seed("names", "two", name([20_000, "app", "production", 1, "m\n2", 7, 0]) + b"\n" + name([20_001, "app", "x", 3, "1x3", 0, 640]))
+    seed("names", "torn", name([20_000, "app", "production", 0, "m", 0, 0]) + b"0badc0de [20000")
+
+    backup = {"format": 1, "epwatch": "0.1.0", "database": "epwatch", "schema_series": "epwatch-1", "schema_version": 8,
+              "taken_at_ms": 1_760_000_000_000, "functions": [], "tables": [],
+              "wal": {"collector_id": "7", "checkpoint": 640},
+              "files": [{"path": "store.tar.zst", "bytes": 4, "sha256": "00" * 32}]}
+    text = json.dumps(backup, separators=(",", ":"))
+    backup["sha256"] = hashlib.sha256(text[:-1].encode()).hexdigest()
+    seed("backup_manifest", "whole", json.dumps(backup, indent=2).encode())
+    seed("backup_manifest", "edited", json.dumps({**backup, "taken_at_ms": 1}).encode())
+
+    report = wire("report_minimal")
+    record = struct.pack("<II", len(report), crc32c(report)) + report
+    seed("spool_segment", "two", b"EPWSPL1\n" + record * 2)
+    seed("spool_segment", "torn", b"EPWSPL1\n" + record + record[:30])
+
+    fixtures = os.path.join(HERE, "..", "fixtures")
+
+    def copy(target, name, *path):
+        with open(os.path.join(fixtures, *path), "rb") as file:
+            seed(target, name, file.read()[:60_000])
+
+    copy("golden_input", "image", "self_test", "image-1", "input_0.pb")
+    copy("golden_input", "packed", "self_test", "every_type_packed", "input_0.pb")
+    for name in ["built_in_1_17.txt", "built_in_1_20.logcat.txt", "built_in_errors.txt", "e_topk.qu8.68.verbose.txt"]:
+        copy("ort_log", name.removesuffix(".txt"), "logs", name)
+    for name in ["npu_off", "revoke"]:
+        # A signed directive begins with its directive.
+        signed = wire("directive_" + name)
+        seed("directive", name, signed[2:2 + signed[1]])
+        # Field 6 of the answer, longer than 127 bytes.
+        seed("directive", "answer_" + name, bytes([0x32, len(signed) & 0x7F | 0x80, len(signed) >> 7]) + signed)
 
 
 def gate():

@@ -23,6 +23,8 @@ pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 
 pub(crate) use self::cardinality::{CardinalityLimiter, Dimension, Limited};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::cardinality::{line_of as line_of_name, parse as parse_names};
 use self::column::FillReport;
 pub(crate) use self::column::{TIME, U32S, WORD, WORDS};
 use self::copy::COPIES;

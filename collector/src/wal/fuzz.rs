@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::checkpoint;
+use super::dir;
 use super::faulty_storage::FaultyStorage;
 use super::frame::{self, FrameKey};
 use super::reader::Reader;
@@ -32,6 +34,25 @@ impl WalSegmentFuzz {
             found.push(record.payload.to_vec());
         }
         found
+    }
+
+    /// Reads the small files of a WAL: `bytes` are both.
+    pub(crate) fn checkpoint(&self, bytes: &[u8]) {
+        let storage = FaultyStorage::default();
+        for name in [checkpoint::FILE, dir::ID_FILE] {
+            let file = storage.create(name).expect("memory");
+            file.write_at(0, bytes).expect("memory can be written");
+        }
+        let _ = dir::read_id(&storage);
+        let id = checkpoint::wal_id(&storage).expect("memory can be read");
+        let id = id.unwrap_or([7; 16]);
+        let found = checkpoint::load(&storage, &id).expect("memory can be read");
+        let Some(known) = found.known() else {
+            return;
+        };
+        checkpoint::save(&storage, &id, &known).expect("memory can be written");
+        let again = checkpoint::load(&storage, &id).expect("memory can be read");
+        assert_eq!((again.latest, again.before), (Some(known), Some(known)));
     }
 
     /// Returns valid frames, and the range of each.

@@ -316,6 +316,19 @@ impl Spool {
     }
 }
 
+/// Reads a segment of any content, for fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn scan_any(bytes: &[u8]) {
+    let scan = segment::scan_bytes(bytes);
+    assert_eq!(scan.whole_bytes + scan.lost_bytes, bytes.len() as u64);
+    let mut end = 0;
+    for record in &scan.records {
+        assert!(record.bytes.start >= end + segment::RECORD_HEADER_BYTES);
+        end = record.bytes.end;
+    }
+    assert!(end <= scan.whole_bytes);
+}
+
 /// Runs in all whole reports of a folder, to be counted before a wipe.
 pub(crate) fn runs_left(dir: &Path) -> u64 {
     let dirs = stream_dirs(&dir.join(folder::STREAMS)).unwrap_or_default();
