@@ -5,22 +5,26 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use epwatch_collector::check::{Report, check};
+use epwatch_collector::check::{Repair, RepairLock, RepairState, Report, check, repair};
 use epwatch_collector::schema::{self, retention};
 use serde::Serialize;
 
-use crate::backup::OpenStore;
-use crate::output::{self, No};
+use crate::backup::{OpenStore, embedded_data_dir, move_wal};
+use crate::output::{self, No, WrongUse};
+use crate::server_config::ServerConfig;
 use crate::store_args::StoreArgs;
 
 /// Checks that each report in the store counts once and that summaries are those of their reports.
 ///
 /// Reads only, while a `serve` runs or not. Exit code 0: all holds; 1: something is broken, and what; 3: the store or
-/// the WAL could not be read.
+/// the WAL could not be read. With --repair exit code 0 says that nothing is left to repair but by the next start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
+    /// Repair what can be repaired without losing anything, while no collector of this WAL runs. Make a backup first.
+    #[arg(long)]
+    repair: bool,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -34,11 +38,15 @@ struct CheckDocument<'a> {
     seconds: f64,
     #[serde(flatten)]
     report: &'a Report,
+    /// One for each check that found something; `null` without --repair.
+    repairs: Option<&'a [Repair]>,
 }
 
 pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut config = args.store.load()?;
+    // Before the store: an engine that is started here would hold up a collector that runs.
+    let lock = args.repair.then(|| lock_of(&mut config)).transpose()?;
     let open = OpenStore::of(&mut config).await?;
     let checked = async {
         let target = &open.target;
@@ -56,18 +64,33 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         let wal = &config.collector.wal.dir;
         let wal = wal.exists().then_some(wal.as_path());
-        let report = check(&epwatch_store::client(target), days.raw_days, wal, say).await;
-        report.with_context(|| format!("failed to check the store {target}"))
+        let client = epwatch_store::client(target);
+        let report = check(&client, days.raw_days, wal, say).await;
+        let report = report.with_context(|| format!("failed to check the store {target}"))?;
+        let repairs = match &lock {
+            Some(lock) => {
+                say("repairs");
+                let repairs = repair(&client, days.raw_days, lock, &report).await;
+                Some(repairs.with_context(|| format!("failed to repair the store {target}"))?)
+            }
+            None => None,
+        };
+        anyhow::Ok((report, repairs))
     };
     let checked = checked.await;
     let store = open.target.to_string();
     open.close().await;
-    let report = checked?;
+    let (report, repairs) = checked?;
+    let is_left = |repair: &Repair| repair.state == RepairState::Left;
     let document = CheckDocument {
-        ok: report.is_whole(),
+        ok: match &repairs {
+            Some(repairs) => !repairs.iter().any(is_left),
+            None => report.is_whole(),
+        },
         store,
         seconds: started.elapsed().as_secs_f64(),
         report: &report,
+        repairs: repairs.as_deref(),
     };
     if args.json {
         output::json(&document)?;
@@ -78,6 +101,22 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(output::NO),
     })
+}
+
+/// Takes the lock of the WAL beside the store.
+fn lock_of(config: &mut ServerConfig) -> anyhow::Result<RepairLock> {
+    // Of a ClickHouse server's collector the config names it.
+    if let Ok(data_dir) = embedded_data_dir(config) {
+        move_wal(config, &data_dir);
+    }
+    let wal = &config.collector.wal.dir;
+    if !wal.exists() {
+        bail!(WrongUse(format!(
+            "{} holds no WAL; run --repair where the collector runs, with its --data-dir or --config",
+            wal.display()
+        )));
+    }
+    RepairLock::take(wal).context("failed to repair: stop the collector first")
 }
 
 /// Progress, for a person.
@@ -108,16 +147,27 @@ fn print(document: &CheckDocument<'_>) -> anyhow::Result<()> {
         store,
         seconds,
         report,
+        repairs,
         ..
     } = document;
     let (copies, days) = (report.copies, report.days);
     output::line(format_args!(
         "{store}: {copies} copies of reports, days: {days}, seconds: {seconds:.1}"
     ))?;
-    if !document.ok {
+    for repair in repairs.unwrap_or_default() {
+        let state = match repair.state {
+            RepairState::Done => "repaired    ",
+            RepairState::NextStart => "next start  ",
+            RepairState::Left => "LEFT        ",
+        };
+        output::line(format_args!("{state} {}: {}", repair.check, repair.what))?;
+    }
+    if repairs.is_some() {
+        output::line("Start the collector, and check again once it has caught up.")?;
+    } else if !document.ok {
         output::line(
             "Nothing was changed. Keep a backup (`epwatch store backup`) as evidence; docs/operations.md, \
-             \"Is the store whole\", says what each finding means.",
+             \"Is the store whole\", says what each finding means, and what --repair does.",
         )?;
     }
     Ok(())

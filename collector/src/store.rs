@@ -121,15 +121,21 @@ impl Sink {
         table: &'static str,
         condition: &str,
     ) -> Result<(), SinkError> {
+        let name = self.stored_name(table).await?;
+        let sql =
+            format!("ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2");
+        self.execute(table, &sql).await
+    }
+
+    /// Returns the name under which a statement finds the table's rows themselves, on a cluster too.
+    pub(crate) async fn stored_name(&self, table: &'static str) -> Result<String, SinkError> {
         let sql = format!(
             "SELECT engine_full FROM system.tables WHERE database = currentDatabase() \
              AND name = '{table}'"
         );
         let engine = self.first::<String>(table, &sql).await?;
-        let name = mutated_name(&engine.unwrap_or_default()).unwrap_or_else(|| table.to_owned());
-        let sql =
-            format!("ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2");
-        self.execute(table, &sql).await
+        let name = mutated_name(&engine.unwrap_or_default());
+        Ok(name.unwrap_or_else(|| table.to_owned()))
     }
 
     /// Returns the highest offset of a collector's reports at or above `end`, received at `newest_us` or later.

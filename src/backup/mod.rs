@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use kept::metrics;
-pub(crate) use open_store::OpenStore;
+pub(crate) use open_store::{OpenStore, embedded_data_dir, move_wal};
 
 use crate::store_args::{FolderArgs, StoreArgs};
 use crate::store_check;

@@ -10,7 +10,7 @@ use crate::server_config::ServerConfig;
 use crate::store::Store;
 
 /// Returns the data folder of the embedded store.
-pub(super) fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
+pub(crate) fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf> {
     let Some(address) = &config.store.clickhouse else {
         return Ok(config.data_dir.clone());
     };
@@ -88,7 +88,7 @@ impl OpenStore {
 }
 
 /// The WAL is in the data folder unless the config names another.
-pub(super) fn move_wal(config: &mut ServerConfig, data_dir: &Path) {
+pub(crate) fn move_wal(config: &mut ServerConfig, data_dir: &Path) {
     if let Ok(name) = config.collector.wal.dir.strip_prefix(&config.data_dir) {
         config.collector.wal.dir = data_dir.join(name);
     }

@@ -30,12 +30,7 @@ async fn a_whole_store_is_whole_and_each_damage_is_found() {
     let data_dir = dir.path().join("data");
     let serve = Serve::start(&data_dir, "100ms");
     let sent = acked(serve.load("--rate 200 --duration 2s --batch 10"));
-    until("all reports are in the store, in closed buckets", || async {
-        let closed = "SELECT count() FROM reports WHERE bucket < (SELECT least(max(closed_until), \
-                      (SELECT max(checked_until) FROM rollup_checks)) FROM rollup_watermark)";
-        serve.number(closed).await == sent && serve.number("SELECT count() FROM report_copies").await == sent
-    })
-    .await;
+    all_stored_and_checked(&serve, sent).await;
 
     // While it runs.
     let (text, _) = check_ends(&mut check(&data_dir), 0);
@@ -173,9 +168,137 @@ fn flip_a_byte(wal: &Path) {
     file.flush().unwrap();
 }
 
+async fn all_stored_and_checked(serve: &Serve, sent: u64) {
+    until("all reports are in the store, in closed buckets", || async {
+        let closed = "SELECT count() FROM reports WHERE bucket < (SELECT least(max(closed_until), \
+                      (SELECT max(checked_until) FROM rollup_checks)) FROM rollup_watermark)";
+        serve.number(closed).await == sent
+            && serve.number("SELECT count() FROM report_copies").await == sent
+    })
+    .await;
+}
+
+async fn run(serve: &Serve, damages: &[String]) {
+    for sql in damages {
+        let run = serve.client().query_raw(sql).execute().await;
+        run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    }
+}
+
+/// Rows of a deleted installation that are three days old.
+fn old_rows() -> Vec<String> {
+    let of_old =
+        "now64(3) - INTERVAL 3 DAY AS received_at, unhex(repeat('07', 16)) AS installation";
+    let rows = ["reports", "report_copies"].map(|table| {
+        format!(
+            "INSERT INTO {table} SELECT * REPLACE (666666666 AS wal_offset, {of_old}) \
+             FROM (SELECT * FROM {table} LIMIT 1)"
+        )
+    });
+    let tombstone =
+        "INSERT INTO tombstones SELECT unhex(repeat('07', 16)), now64(3) - INTERVAL 3 DAY";
+    rows.into_iter().chain([tombstone.to_owned()]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repair_mends_what_loses_nothing_and_the_next_start_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let serve = Serve::start(&data_dir, "100ms");
+    let sent = acked(serve.load("--rate 100 --duration 2s --batch 10"));
+    all_stored_and_checked(&serve, sent).await;
+    let (_, error) = check_ends(check(&data_dir).arg("--repair"), 3);
+    assert!(error.contains("held by process "), "{error}");
+
+    let nth = async |n: u32| {
+        let at =
+            format!("SELECT wal_offset FROM report_copies ORDER BY wal_offset LIMIT 1 OFFSET {n}");
+        serve.number(&at).await
+    };
+    let (twice, listed, lost) = (nth(10).await, nth(40).await, nth(150).await);
+    let mut damages = Vec::new();
+    for table in ["report_copies", "reports"] {
+        damages.push(format!(
+            "INSERT INTO {table} SELECT * FROM {table} WHERE wal_offset = {twice}"
+        ));
+        damages.push(format!(
+            "ALTER TABLE {table} DELETE WHERE wal_offset = {lost} SETTINGS mutations_sync = 2"
+        ));
+    }
+    damages.push(format!(
+        "INSERT INTO surplus_copies SELECT bucket, collector_id, wal_offset FROM report_copies WHERE wal_offset = {listed}"
+    ));
+    for table in ["cohort_buckets", "cohort_sessions", "bucket_revisions"] {
+        damages.push(format!(
+            "INSERT INTO {table} SELECT * REPLACE ('other' AS app_id) FROM {table}"
+        ));
+    }
+    run(&serve, &damages).await;
+    drop(serve);
+    let (text, _) = check_ends(check(&data_dir).args(["--repair", "--json"]), 0);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let states: Vec<_> = document["repairs"].as_array().unwrap().iter().collect();
+    let states = states.iter().map(|repair| {
+        let text = |key: &str| repair[key].as_str().unwrap();
+        (text("check"), text("state"))
+    });
+    let expected = [
+        ("copies_once", "done"),
+        ("reports_once", "done"),
+        ("counted_once", "next_start"),
+        ("counted_at_all", "done"),
+        ("run_summaries", "next_start"),
+        ("session_summaries", "next_start"),
+        ("ledger", "next_start"),
+        ("log_is_stored", "next_start"),
+    ];
+    assert_eq!(states.collect::<Vec<_>>(), expected, "{document:#}");
+
+    // What it left to the next start, that does.
+    let serve = Serve::start(&data_dir, "100ms");
+    all_stored_and_checked(&serve, sent).await;
+    run(&serve, &old_rows()).await;
+    drop(serve);
+    let (text, _) = check_ends(check(&data_dir).arg("--repair"), 0);
+    assert_eq!(text.matches("next start ").count(), 1, "{text}");
+    assert!(text.contains("1 deletions were promised again"), "{text}");
+    let serve = Serve::start(&data_dir, "100ms");
+    until("the deletion is carried out", || async {
+        serve
+            .number("SELECT count() FROM reports WHERE installation = unhex(repeat('07', 16))")
+            .await
+            == 0
+    })
+    .await;
+    all_stored_and_checked(&serve, sent).await;
+    check_ends(&mut check(&data_dir), 0);
+}
+
 #[test]
 fn a_folder_without_a_store_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let (_, error) = check_ends(&mut check(dir.path()), 2);
     assert!(error.contains("holds no embedded store"), "{error}");
+}
+
+/// `cargo test --release --test it store_check::time -- --ignored --nocapture` prints the seconds of a check of
+/// 1,000,000 reports.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement that takes minutes"]
+async fn time_of_a_check_of_a_million_reports() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let serve = Serve::start(&data_dir, "1s");
+    let mut sent = 0;
+    while sent < 1_000_000 {
+        sent += acked(serve.load("--rate 20000 --duration 10s --batch 500"));
+        // More would fill the WAL.
+        until("the reports are in the store", || async {
+            serve.number("SELECT count() FROM reports").await == sent
+        })
+        .await;
+    }
+    let (text, _) = check_ends(check(&data_dir).arg("--json"), 0);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    println!("{} copies in {} s", document["copies"], document["seconds"]);
 }

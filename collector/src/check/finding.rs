@@ -21,6 +21,15 @@ pub enum CheckError {
     /// The log cannot be read.
     #[error("failed to read the log")]
     Log(#[from] crate::wal::WalError),
+    /// The store did not take a repair.
+    #[error("failed to repair {check}")]
+    Repair {
+        /// The invariant.
+        check: &'static str,
+        /// Of the client.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 /// One invariant after the check.
@@ -50,5 +59,26 @@ impl Checked {
             examples: found.iter().take(10).cloned().collect(),
             not_checked: None,
         }
+    }
+}
+
+/// What was checked.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Days with reports.
+    pub days: usize,
+    /// Copies of reports on them.
+    pub copies: u64,
+    /// The invariants of the store, then those of the log.
+    pub checks: Vec<Checked>,
+}
+
+impl Report {
+    /// Whether everything that was looked at holds.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.checks
+            .iter()
+            .all(|check| check.found.is_none_or(|n| n == 0))
     }
 }

@@ -1,20 +1,25 @@
-//! Whether the invariants hold: of the rows of a store, and of a log beside the store. Reads only, so a collector may run.
+//! Whether the invariants hold: of the rows of a store, and of a log beside the store. A check reads only, so a collector
+//! may run. [`repair()`] repairs some of what it found while none runs.
 //!
 //! A collector writes between two reads, so a row that breaks an invariant counts only if a second look finds it again.
 
 mod finding;
 mod invariants;
+mod limits;
 mod log;
+mod repair;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use clickhouse::{Client, Row};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-pub use self::finding::{CheckError, Checked};
+pub use self::finding::{CheckError, Checked, Report};
 use self::invariants::{INVARIANTS, Invariant, Repeat};
+use self::limits::{Limits, limits, unread_days};
+pub use self::repair::{Repair, RepairLock, RepairState, repair};
 
 /// Rows of an invariant that are looked at.
 const MAX_FOUND: usize = 1_000;
@@ -31,47 +36,6 @@ struct DayToCheck {
     reports: u64,
 }
 
-/// Where reports and summaries are complete.
-#[derive(Debug, Row, Deserialize)]
-struct Limits {
-    horizon: String,
-    from: u32,
-    until: u32,
-    n_deletions_under_way: u64,
-}
-
-/// Days of a store count from the first that no TTL has touched.
-const LIMITS: &str = "
-    SELECT
-        toString(toDate(now('UTC')) - {raw_days} + 1) AS horizon,
-        assumeNotNull(greatest(toUInt32(toUnixTimestamp(toDateTime(toDate(now('UTC')) - {raw_days} + 1, 'UTC'))),
-            (SELECT toUInt32(max(whole_since)) FROM raw_retention))) AS from,
-        assumeNotNull(least((SELECT toUInt32(max(closed_until)) FROM rollup_watermark),
-            (SELECT toUInt32(max(checked_until)) FROM rollup_checks))) AS until,
-        assumeNotNull((SELECT uniqExact(installation) FROM tombstones
-            WHERE installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'hidden'))) AS n_deletions_under_way";
-
-/// What was checked.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Days with reports.
-    pub days: usize,
-    /// Copies of reports on them.
-    pub copies: u64,
-    /// The invariants of the store, then those of the log.
-    pub checks: Vec<Checked>,
-}
-
-impl Report {
-    /// Whether everything that was looked at holds.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.checks
-            .iter()
-            .all(|check| check.found.is_none_or(|n| n == 0))
-    }
-}
-
 /// Checks a store at this program's schema that keeps reports for `raw_days`, and the log at `wal_dir` if one is given.
 /// `say` gets a line a step.
 ///
@@ -83,12 +47,7 @@ pub async fn check(
     wal_dir: Option<&Path>,
     mut say: impl FnMut(&str),
 ) -> Result<Report, CheckError> {
-    let failed = |source| CheckError::Store {
-        what: "the days of reports",
-        source,
-    };
-    let limits = LIMITS.replace("{raw_days}", &raw_days.to_string());
-    let limits: Limits = client.query(&limits).fetch_one().await.map_err(failed)?;
+    let limits = limits(client, raw_days).await?;
     let sql = format!(
         "SELECT toString(toDate(received_at)) AS day, countIf(is_copy) AS copies, countIf(NOT is_copy) AS reports \
          FROM (SELECT received_at, true AS is_copy FROM report_copies \
@@ -96,7 +55,8 @@ pub async fn check(
          WHERE day >= '{}' GROUP BY day ORDER BY day",
         limits.horizon
     );
-    let days: Vec<DayToCheck> = client.query(&sql).fetch_all().await.map_err(failed)?;
+    let days = client.query(&sql).fetch_all::<DayToCheck>().await;
+    let days = days.map_err(unread_days)?;
     let store = StoreToCheck {
         client,
         limits,

@@ -204,6 +204,12 @@ pub(crate) fn tombstones_of(bytes: &[u8]) -> Vec<u8> {
     tombstones.iter().flat_map(promise).flatten().collect()
 }
 
+/// Returns the records that promise these deletions.
+pub(crate) fn records_of(tombstones: impl Iterator<Item = Tombstone>) -> Vec<u8> {
+    let records = tombstones.map(|tombstone| promise(&tombstone));
+    records.flatten().flatten().collect()
+}
+
 /// Adds such records to the file in `dir`, durably. A tombstone that is there twice counts once.
 pub(crate) fn add_tombstones(dir: &Path, records: &[u8]) -> io::Result<()> {
     let (mut log, _) = DeletionLog::open(dir)?;

@@ -18,8 +18,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 
-use self::log::{DeletionLog, Tombstone};
-pub(crate) use self::log::{RECORD_BYTES, add_tombstones, tombstones_of};
+use self::log::DeletionLog;
+pub(crate) use self::log::{RECORD_BYTES, Tombstone, add_tombstones, records_of, tombstones_of};
 pub(crate) use self::worker::Worker;
 use crate::ingest::limits::Buckets;
 use crate::server::retry;

@@ -27,6 +27,7 @@ mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
 mod group_commit;
+mod locked;
 mod log;
 mod offline_reader;
 mod reader;
@@ -50,6 +51,7 @@ pub(crate) use self::frame::MAX_PAYLOAD_BYTES;
 pub use self::frame::WalOffset;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::fuzz::WalSegmentFuzz;
+pub(crate) use self::locked::{LockedWal, Rewound};
 pub(crate) use self::log::Recovery;
 pub(crate) use self::offline_reader::WalRecords;
 pub(crate) use self::offline_reader::{WalFiles, forget_begun_batch, wal_files};

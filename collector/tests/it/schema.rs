@@ -2,10 +2,12 @@
 
 use clickhouse::Row;
 use epwatch_collector::schema::{self, DATABASE, Retention, retention};
-use epwatch_store::{Cluster, StoreTarget, TemplateValues};
+use epwatch_store::{
+    Cluster, MigrateError, Migration, Migrations, StoreTarget, TemplateValues, migrate,
+};
 use serde::Deserialize;
 
-use crate::support::{CLUSTER, Store};
+use crate::support::{CLUSTER, COUNTED, Store, connect, report, request, start, store_all};
 
 #[derive(Debug, Row, Deserialize)]
 struct Name {
@@ -155,4 +157,62 @@ async fn a_store_that_is_there_takes_another_retention() {
     let values = |retention| schema::cluster(retention, cluster.clone());
     check_retention_changes(&store, &target, values, "epwatch_shard").await;
     store.engine.stop().await;
+}
+
+/// A rolling upgrade: collectors of two schema numbers write one store. The newer number is this build's plus one
+/// file, so both collectors are this build: a second build does not exist before the first release.
+#[tokio::test(flavor = "multi_thread")]
+async fn collectors_of_two_schemas_write_one_store_and_the_older_does_not_start_again() {
+    let store = Store::start().await;
+    let target = store.engine.target(DATABASE);
+    let values = schema::single_server(Retention::default());
+    let known = schema::MIGRATIONS.files;
+    let next = Migration {
+        version: known.last().unwrap().version + 1,
+        name: "next",
+        sql: "ALTER TABLE reports ADD COLUMN IF NOT EXISTS of_the_next_version UInt8 DEFAULT 7;",
+    };
+    let files: Vec<Migration> = known.iter().chain([&next]).copied().collect();
+    let newer = Migrations {
+        series: schema::MIGRATIONS.series,
+        files: &files,
+    };
+    let (old, new) = (start(&store, "old").await, start(&store, "new").await);
+    let reports = |installation, first| -> Vec<_> {
+        (first..first + 20)
+            .map(|sequence| report(installation, 1, sequence))
+            .collect()
+    };
+    let mut device = connect(&old).await;
+    store_all(&mut device, &reports(1, 1)).await;
+    // The first collector of the new version migrates, while the others are under load.
+    let meanwhile = reports(1, 21);
+    let (migrated, ()) = tokio::join!(
+        migrate(&target, newer, &values),
+        store_all(&mut device, &meanwhile),
+    );
+    migrated.unwrap();
+    store_all(&mut device, &reports(1, 41)).await;
+    let mut device = connect(&new).await;
+    store_all(&mut device, &reports(2, 1)).await;
+    store.eventually(COUNTED, 80).await;
+    store.check_views_show(80).await;
+    // A report that the old one acknowledged comes again through the new one.
+    store_all(&mut device, &reports(2, 21)).await;
+    device.upload(request(&reports(1, 1))).await.unwrap();
+    store.eventually(COUNTED, 100).await;
+
+    // The way back: the older program says so and changes nothing; the newer one goes on.
+    old.stop().await;
+    let refused = migrate(&target, schema::MIGRATIONS, &values)
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, MigrateError::Newer { .. }), "{refused}");
+    assert!(refused.to_string().contains("upgrade epwatch"), "{refused}");
+    migrate(&target, newer, &values).await.unwrap();
+    let old = start(&store, "old").await;
+    store_all(&mut connect(&old).await, &reports(1, 61)).await;
+    store.eventually(COUNTED, 120).await;
+    old.stop().await;
+    store.end(new).await;
 }
