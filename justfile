@@ -50,6 +50,14 @@ faults *ARGS:
 fuzz *ARGS:
     tests/fuzz/run {{ARGS}}
 
+# Every attack of tests/hostile/attacks.tsv, a line each; `just hostile checkpoint` for those with a word in their line.
+hostile *ARGS:
+    tests/hostile/run {{ARGS}}
+
+# Tests of the rooms with `unsafe` under AddressSanitizer.
+asan *ARGS:
+    tests/asan {{ARGS}}
+
 # Lines of the product, of tests and of generated code, crates, executables, config keys, empty docs.
 size:
     tests/size.py

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{EPWATCH, docs};
 
-async fn break_things(servers: Servers) {
+async fn break_things(servers: Servers, kills: u32) {
     let dir = tempfile::tempdir().unwrap();
     // The engine is fetched before the time starts.
     let _ = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb);
@@ -18,8 +18,8 @@ async fn break_things(servers: Servers) {
     let options = FaultOptions {
         program: EPWATCH.into(),
         servers,
-        kills: 12,
-        length: seconds(20.0),
+        kills: kills.into(),
+        length: seconds(20.0 * f64::from(kills) / 12.0),
         seed: 3,
         devices: 8,
         pause: seconds(0.2),
@@ -37,7 +37,8 @@ async fn break_things(servers: Servers) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_collectors_and_stores_lose_and_double_nothing() {
-    break_things(Servers::Collectors).await;
+    let is_nightly = is_nightly("88 of 100 kills of two collectors and their store");
+    break_things(Servers::Collectors, if is_nightly { 100 } else { 12 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +46,7 @@ async fn a_killed_serve_loses_and_doubles_nothing() {
     if !is_nightly("a killed `epwatch serve` under load") {
         return;
     }
-    break_things(Servers::Serve).await;
+    break_things(Servers::Serve, 12).await;
 }
 
 /// Returns the source of all Rust files below a folder.
@@ -62,7 +63,7 @@ fn sources(folder: &Path) -> String {
     text
 }
 
-/// A row of a document without its test would be a promise only.
+/// A row of a document, or of the table of attacks, without its test would be a promise only.
 #[test]
 fn the_tests_that_documents_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -72,9 +73,17 @@ fn the_tests_that_documents_name_exist() {
         "detector/src",
         "proto",
         "sdk/src",
+        "src",
+        "tests/io_faults",
         "tests/it",
     ];
     let sources: String = rooms.map(|folder| sources(&root.join(folder))).concat();
+    let attacks = fs::read_to_string(root.join("tests/hostile/attacks.tsv")).unwrap();
+    for line in attacks.lines().filter(|line| !line.starts_with('#')) {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let test = columns[4..].join("\t");
+        assert!(sources.contains(&format!("fn {test}(")), "{line}");
+    }
     for name in ["faults.md", "security.md"] {
         let document = docs(name);
         let code = document.split('`').skip(1).step_by(2);
