@@ -2,10 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        mpsc::{self, TrySendError},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,6 +22,7 @@ use crate::{
     explain::{ExplainedSession, Explanation},
     host::preflight::{self, Check, PreflightFacts},
     placement::{self, HostRuntime},
+    queue::{ReceiveEnd, SendRefusal, queue},
     recorder::conditions::Conditions,
     session::{AttachRequest, SessionRequest, SimulatedSession},
     shared::Shared,
@@ -279,17 +277,17 @@ impl Watch {
     /// The reason why a report did not reach the collector; it stays in the spool and is sent by schedule. Or
     /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
-        let (answer, answered) = mpsc::sync_channel(1);
+        let (answer, answered) = queue(1);
         self.shared
             .try_send_command(Command::Flush(answer))
             .map_err(|error| match error {
-                TrySendError::Full(_) => FlushError::Timeout,
-                TrySendError::Disconnected(_) => FlushError::Stopped,
+                SendRefusal::Full => FlushError::Timeout,
+                SendRefusal::Closed => FlushError::Stopped,
             })?;
         match answered.recv_timeout(timeout) {
             Ok(result) => result,
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(FlushError::Timeout),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(FlushError::Stopped),
+            Err(ReceiveEnd::Timeout) => Err(FlushError::Timeout),
+            Err(ReceiveEnd::Closed) => Err(FlushError::Stopped),
         }
     }
 
@@ -297,15 +295,15 @@ impl Watch {
     /// `timeout`; an upload in progress may take until its deadline. Returns whether the thread ended.
     pub fn stop(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
-        let (answer, answered) = mpsc::sync_channel(1);
+        let (answer, answered) = queue(1);
         match self.shared.try_send_command(Command::Stop(answer)) {
             Ok(()) => {
                 let left = until.saturating_duration_since(Instant::now());
                 let outcome = answered.recv_timeout(left);
-                !matches!(outcome, Err(mpsc::RecvTimeoutError::Timeout))
+                !matches!(outcome, Err(ReceiveEnd::Timeout))
             }
-            Err(TrySendError::Disconnected(_)) => true,
-            Err(TrySendError::Full(_)) => false,
+            Err(SendRefusal::Closed) => true,
+            Err(SendRefusal::Full) => false,
         }
     }
 

@@ -39,6 +39,7 @@ mod host;
 mod installation;
 mod lock;
 mod moments;
+mod queue;
 mod random;
 mod recorder;
 mod session;

@@ -8,7 +8,6 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::{self, SyncSender, TrySendError},
     },
     thread,
     time::Duration,
@@ -26,6 +25,7 @@ use crate::{
     },
     host::{preflight::Check, thermal_zones::ThermalReader},
     lock::lock,
+    queue::{QueueSender, SendRefusal, queue},
     random_stream,
     recorder::{SessionRecorder, conditions::CurrentConditions},
     time::Clock,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     /// Whether the SDK reads the thermal status, so that the host's is ignored.
     pub(crate) is_thermal_read: bool,
     pub(crate) consent: Arc<ConsentSwitch>,
-    commands: SyncSender<Command>,
+    commands: QueueSender<Command>,
     panics: Arc<AtomicU64>,
     opened: Arc<OpenedSignal>,
     /// The SDK's folder.
@@ -73,7 +73,7 @@ impl Shared {
         let driver = Driver::new(config.clone(), clock, ours, opens, Arc::clone(&consent));
         let driver = Arc::new(Mutex::new(driver));
         let panics = Arc::new(AtomicU64::new(0));
-        let (commands, inbox) = mpsc::sync_channel(MAX_COMMANDS);
+        let (commands, inbox) = queue(MAX_COMMANDS);
         let worker = Worker {
             transport: None,
             driver: Arc::clone(&driver),
@@ -188,7 +188,7 @@ impl Shared {
     ///
     /// # Errors
     /// If the queue is full or the thread has ended.
-    pub(crate) fn try_send_command(&self, command: Command) -> Result<(), TrySendError<Command>> {
+    pub(crate) fn try_send_command(&self, command: Command) -> Result<(), SendRefusal> {
         self.commands.try_send(command)
     }
 }

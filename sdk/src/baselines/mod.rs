@@ -23,10 +23,7 @@
 //! - Everything is reset with the installation, or if the file is unreadable or invalid. After any loss the reason
 //!   for a missing baseline is `lost`, because "no earlier version" would no longer be certain.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use epwatch_proto::{
     BaselineAbsence, BaselineKind, Baselines, SelfBaseline, SparseHistogram, Stratum,
@@ -43,7 +40,7 @@ use crate::{
 const MAGIC: &Magic = b"epwbas1\n";
 
 /// Identity of a baseline.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct BaselineKey {
     #[prost(string, tag = "1")]
     pub(crate) model: String,
@@ -163,7 +160,8 @@ struct StoredBaseline {
 /// All baselines of an installation.
 #[derive(Debug, Clone)]
 pub(crate) struct BaselineSet {
-    entries: BTreeMap<BaselineKey, BaselineHistory>,
+    /// Each key once. So few that a search through all is quick.
+    entries: Vec<StoredBaseline>,
     /// Whether any baseline was lost or evicted.
     is_lost: bool,
     settled_runs: u64,
@@ -198,7 +196,7 @@ pub(crate) fn is_clean(stratum: &Stratum) -> bool {
 impl BaselineSet {
     pub(crate) fn new(settled_runs: u64) -> Self {
         Self {
-            entries: BTreeMap::new(),
+            entries: Vec::new(),
             is_lost: false,
             settled_runs: settled_runs.max(1),
         }
@@ -218,8 +216,11 @@ impl BaselineSet {
             Some(stored) if stored.entries.iter().all(|e| e.history.is_valid()) => {
                 let mut baselines = Self::new(settled_runs);
                 baselines.is_lost = stored.is_lost;
-                let entries = stored.entries.into_iter();
-                baselines.entries = entries.map(|e| (e.key, e.history)).collect();
+                for entry in stored.entries {
+                    // The later one of a key that a file holds twice.
+                    baselines.entries.retain(|e| e.key != entry.key);
+                    baselines.entries.push(entry);
+                }
                 baselines.evict_oldest();
                 baselines
             }
@@ -228,13 +229,9 @@ impl BaselineSet {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let entries = self.entries.iter().map(|(key, history)| StoredBaseline {
-            key: key.clone(),
-            history: history.clone(),
-        });
         let stored = StoredBaselines {
             is_lost: self.is_lost,
-            entries: entries.collect(),
+            entries: self.entries.clone(),
         };
         message_file::to_bytes(MAGIC, &stored)
     }
@@ -244,22 +241,23 @@ impl BaselineSet {
         if update.moments.n == 0 {
             return;
         }
-        let last = self.entries.values().map(|e| e.learnt_at).max();
+        let last = self.entries.iter().map(|e| e.history.learnt_at).max();
         let learnt_at = last.map_or(1, |last| last.saturating_add(1));
-        match self.entries.get_mut(&update.key) {
-            Some(entry) => {
-                entry.learnt_at = learnt_at;
-                entry.apply(update, self.settled_runs);
+        match self.entries.iter_mut().find(|e| e.key == update.key) {
+            Some(StoredBaseline { history, .. }) => {
+                history.learnt_at = learnt_at;
+                history.apply(update, self.settled_runs);
             }
             None => {
-                let entry = BaselineHistory {
+                let history = BaselineHistory {
                     current: CurrentVersion::of(update),
                     previous_version: None,
                     earlier_runtime: None,
                     had_others: false,
                     learnt_at,
                 };
-                self.entries.insert(update.key.clone(), entry);
+                let key = update.key.clone();
+                self.entries.push(StoredBaseline { key, history });
                 self.evict_oldest();
             }
         }
@@ -274,12 +272,12 @@ impl BaselineSet {
     ) -> Arc<ShapeBaselines> {
         let mut by_shape = HashMap::new();
         let mut knows_other_version = false;
-        for (key, entry) in &self.entries {
+        for StoredBaseline { key, history } in &self.entries {
             if key.model != model || key.requested_eps != requested_eps {
                 continue;
             }
-            knows_other_version |= entry.current.on.version != on.version;
-            by_shape.insert(key.shape.clone(), entry.baselines(on, self.settled_runs));
+            knows_other_version |= history.current.on.version != on.version;
+            by_shape.insert(key.shape.clone(), history.baselines(on, self.settled_runs));
         }
         let otherwise = match (self.is_lost, knows_other_version) {
             (true, _) => BaselineAbsence::Lost,
@@ -301,11 +299,12 @@ impl BaselineSet {
 
     fn evict_oldest(&mut self) {
         while self.entries.len() > policy::MAX_BASELINES {
-            let oldest = self.entries.iter().min_by_key(|(_, e)| e.learnt_at);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
+            let all = self.entries.iter().enumerate();
+            let oldest = all.min_by_key(|(_, e)| e.history.learnt_at);
+            let Some((at, _)) = oldest else {
                 return;
             };
-            self.entries.remove(&key);
+            self.entries.remove(at);
             self.is_lost = true;
         }
     }

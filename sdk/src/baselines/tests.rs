@@ -143,8 +143,8 @@ fn an_unreadable_file_is_reported_as_lost() {
     }
     let mut baselines = BaselineSet::new(20);
     baselines.apply(&update("1", 10_000, 30));
-    for history in baselines.entries.values_mut() {
-        history.current.n += 1;
+    for entry in &mut baselines.entries {
+        entry.history.current.n += 1;
     }
     let lying = BaselineSet::parse(&baselines.to_bytes(), 20);
     check_absent(&lying, &on("2"), BaselineAbsence::Lost);
@@ -272,8 +272,8 @@ fn the_one_updated_longest_ago_is_evicted_and_reported() {
     baselines.apply(&of(1_000));
     let models: Vec<_> = baselines
         .entries
-        .keys()
-        .map(|key| key.model.as_str())
+        .iter()
+        .map(|entry| entry.key.model.as_str())
         .collect();
     assert!(models.contains(&"0") && models.contains(&"1000") && !models.contains(&"1"));
     let absence = |baselines: &BaselineSet| {

@@ -1,6 +1,6 @@
 //! Sessions in the core: opened by a caller, drained by a seal.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use epwatch_proto::{
     DropReason, Model, ModelHash, Placement, ReasonCode, SelfTest, Session, SessionOptions,
@@ -262,23 +262,28 @@ impl Core {
         if !session.directive_id.is_empty() {
             return;
         }
-        let mut by_shape: BTreeMap<&str, BaselineUpdate> = BTreeMap::new();
+        let mut updates: Vec<BaselineUpdate> = Vec::new();
         for series in drained.series.iter().filter(|s| is_clean(&s.stratum)) {
             let shape = series.stratum.shape_key.as_str();
-            let update = by_shape.entry(shape).or_insert_with(|| BaselineUpdate {
-                key: BaselineKey {
-                    model: session.model.id.clone(),
-                    requested_eps: session.placement.requested_eps.clone(),
-                    shape: shape.to_owned(),
-                },
-                on: self.measured_on(session),
-                histogram: Default::default(),
-                moments: Default::default(),
-            });
+            let known = updates.iter().position(|update| update.key.shape == shape);
+            let at = known.unwrap_or(updates.len());
+            if known.is_none() {
+                updates.push(BaselineUpdate {
+                    key: BaselineKey {
+                        model: session.model.id.clone(),
+                        requested_eps: session.placement.requested_eps.clone(),
+                        shape: shape.to_owned(),
+                    },
+                    on: self.measured_on(session),
+                    histogram: Default::default(),
+                    moments: Default::default(),
+                });
+            }
+            let update = &mut updates[at];
             update.histogram.merge(&series.histogram);
             update.moments.merge(&series.moments());
         }
-        for update in by_shape.into_values() {
+        for update in updates {
             self.baselines.apply(&update);
             // Before the installation is known its baselines are not loaded either.
             if self.keeps_baseline_updates || self.installation.is_none() {

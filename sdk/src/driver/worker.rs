@@ -10,7 +10,6 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender},
     },
     time::{Duration, Instant},
 };
@@ -23,6 +22,7 @@ use crate::{
     driver::{Driver, UploadTrigger, consent::ConsentSwitch},
     host::thermal_zones::ThermalReader,
     lock::lock,
+    queue::{QueueReceiver, QueueSender, ReceiveEnd},
     upload::{FlushError, RequestKind, Transport, UploadError},
 };
 
@@ -33,7 +33,7 @@ const MAX_PANICS: u64 = 3;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Seal and send everything now, and answer.
-    Flush(SyncSender<Result<(), FlushError>>),
+    Flush(QueueSender<Result<(), FlushError>>),
     /// Seal before the time, because many sessions were closed.
     Seal,
     /// Read consent and network again.
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// Compute the hash of a model's file.
     HashModel(SessionUid, PathBuf),
     /// Seal, leave the folder to the next process, and end.
-    Stop(SyncSender<()>),
+    Stop(QueueSender<()>),
 }
 
 pub(crate) struct Worker {
@@ -62,7 +62,7 @@ const MAX_UNREAD: usize = 64;
 
 impl Worker {
     /// Runs until a command stops it, or no handle is left.
-    pub(crate) fn run(mut self, commands: &Receiver<Command>) {
+    pub(crate) fn run(mut self, commands: &QueueReceiver<Command>) {
         let stopped = loop {
             if self.panics.load(Relaxed) >= MAX_PANICS {
                 return;
@@ -90,8 +90,8 @@ impl Worker {
                     }
                 }
                 Ok(Command::Stop(answer)) => break Some(answer),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break None,
+                Err(ReceiveEnd::Timeout) => {}
+                Err(ReceiveEnd::Closed) => break None,
             }
         };
         self.guarded(|worker| lock(&worker.driver).end());
