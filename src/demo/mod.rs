@@ -91,6 +91,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stack = shutdown.unless_requested(starting).await??;
     let page = start_page(&stack).await?;
     screen.say(format_args!("open {} in a browser", page.url()));
+    let folder = dir.path().display();
+    screen.say(format_args!("other commands take --data-dir {folder}"));
     let access = CollectorAccess {
         endpoint: format!("http://{}", stack.collector.listen()),
         app_key,
