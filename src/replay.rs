@@ -233,6 +233,9 @@ fn in_words(line: &Line) -> String {
                 .iter()
                 .map(|(verdict, n)| format!("{n} {verdict}"))
                 .collect();
+            if counts.is_empty() {
+                return "0 cohort windows: no reports in this time".to_owned();
+            }
             format!(
                 "{} cohort windows, {} pages; verdicts, those on single firmwares included: {}",
                 summary.cohort_windows,
