@@ -1,5 +1,6 @@
 //! `epwatch collector`: the collector alone, on a ClickHouse server that several may share.
 
+mod dump;
 mod key;
 
 use std::{net::SocketAddr, process::ExitCode};
@@ -36,12 +37,14 @@ pub(crate) struct Args {
 /// Tasks other than running it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CollectorCommand {
+    Dump(dump::Args),
     Key(key::Args),
 }
 
 impl CollectorCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Dump(args) => dump::run(&args),
             Self::Key(args) => key::run(&args),
         }
     }

@@ -113,7 +113,7 @@ impl CertifyArgs {
 }
 
 /// The runtimes that the placements come from.
-async fn runtime() -> anyhow::Result<Runtime> {
+pub(super) async fn runtime() -> anyhow::Result<Runtime> {
     Ok(Runtime {
         ort_version: engines::ensure(Engine::OnnxRuntime).await?.version().into(),
         ep_package: "onnxruntime-qnn".to_owned(),

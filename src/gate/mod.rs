@@ -18,7 +18,7 @@ use dsse::Envelope;
 use epwatch_gate::{
     evidence,
     placement::{Inspected, InspectedChipset, judge_crossings},
-    policy::{PlacementLimits, Policy},
+    policy::{LatencyLimits, PlacementLimits, Policy},
     read::{HdrUnit, ReadOptions},
     report,
     verdict::{CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
@@ -88,6 +88,23 @@ pub(crate) struct Args {
     /// Most partitions on the NPU. Short for a policy.
     #[arg(long, value_name = "N", conflicts_with = "policy")]
     max_partitions: Option<u32>,
+    /// Longest median of the runs. Short for a policy, as the next three.
+    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
+    median_ms: Option<f64>,
+    /// Longest 95th percentile.
+    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
+    p95_ms: Option<f64>,
+    /// Time after which a run is late: at most 1 % may be.
+    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
+    deadline_ms: Option<f64>,
+    /// Largest coefficient of variation, for example 8%. docs/gate.md has what it costs.
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        requires = "runs",
+        conflicts_with = "policy"
+    )]
+    cv: Option<Percent>,
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS")]
     shape: Vec<InputShape>,
@@ -213,10 +230,21 @@ fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
             max_partitions: args.max_partitions,
             ..PlacementLimits::default()
         };
+        let latency = LatencyLimits {
+            median_ms: args.median_ms,
+            p95_ms: args.p95_ms,
+            deadline_ms: args.deadline_ms,
+            cv_max: args.cv.map(|most| most.0),
+            ..LatencyLimits::default()
+        };
         let policy = Policy {
             placement,
+            latency,
             ..Policy::default()
         };
+        policy
+            .check()
+            .map_err(|error| WrongUse(format!("limits of the command line: {error}")))?;
         return Ok((policy, None));
     };
     let shown = path.display();
@@ -269,6 +297,7 @@ async fn targets(
         }
     }
     let mut targets = Vec::new();
+    let runtime = certify::runtime().await?.name();
     for (model, socs) in by_model {
         let document = inspect::inspected(&inspect::Args {
             model: model.clone(),
@@ -312,6 +341,10 @@ async fn targets(
                 model: Some(file.clone()),
                 runs: Vec::new(),
                 source: "emulator",
+                device: None,
+                firmware: None,
+                runtime: Some(runtime.clone()),
+                against: None,
                 placement,
                 latency: None,
                 checks,

@@ -209,6 +209,7 @@ def gate():
     copy("gate_read", "qnn_csv", fixtures, "profiles", "e_mixed.q8head32.SM8635.csv")
     copy("gate_read", "aihub_result", fixtures, "aihub", "result.pb")
     copy("gate_read", "aihub_profile", fixtures, "aihub", "profile.json")
+    copy("gate_read", "recorded_reports", root, "tests", "fixtures", "wire", "recorded_reports.bin")
     read("latencies", str([8_210 + at for at in range(30)]))
     read("latencies_csv", "run,latency_ms\n" + "".join(f"{at},8.21\n" for at in range(30)))
     read("perf_yaml", "precisions:\n  float:\n    components:\n      M:\n        performance_metrics:\n          QCS8550 (Proxy):\n"

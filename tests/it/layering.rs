@@ -11,7 +11,7 @@ const MAY_USE: &str = "
     proto:
     features:
     stats:
-    gate: stats
+    gate: proto stats
     grafana:
     engines: proto
     manifest: proto

@@ -1,36 +1,31 @@
 //! Judges what was measured elsewhere: launches of one kind of file, against those of a baseline and against limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use epwatch_stats::order_stat::median;
 
 use crate::{
     Judged, Launch,
-    launch::LaunchError,
-    macs::{ModelMacs, WrongModel},
+    files::{check_files, check_targets, groups, is_paired, of_one_model},
+    macs::ModelMacs,
     measured::{self, judge_eps},
     mistakes::Mistake,
     placement::InspectedChipset,
     policy::Policy,
+    read::recorded,
     run::{Run, RunTarget},
+    sessions,
     unpaired::{judge_jobs, judge_layers},
     verdict::{Check, GatedFile, LatencyNumbers, NotChecked, Outcome, Target},
 };
+
+pub use crate::files::{LaunchesError, MeasuredFile};
 
 /// Runs that are dropped where the policy has no other number.
 const DEFAULT_WARMUP: usize = 3;
 /// Runs that show a warm-up, and how much longer they take.
 const FIRST_RUNS: usize = 3;
 const WARM_UP: f64 = 1.25;
-
-/// A launch with its file.
-#[derive(Debug, Clone)]
-pub struct MeasuredFile {
-    /// Path and hash of the file.
-    pub file: GatedFile,
-    /// What was read of it.
-    pub run: Run,
-}
 
 /// What the launches are judged by.
 #[derive(Debug, Clone, Copy)]
@@ -45,59 +40,6 @@ pub struct JudgedBy<'a> {
     pub chipset: Option<&'a str>,
     /// Whether an EP of this name puts nodes on the NPU.
     pub is_npu_ep: fn(&str) -> bool,
-}
-
-/// Files that cannot be judged together.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchesError {
-    /// Nothing could fail.
-    #[error(
-        "nothing to judge by: give --baseline, limits in [latency] of --policy, or MODEL for the placement of profiles"
-    )]
-    NothingToJudge,
-    /// Arms of different size.
-    #[error(
-        "{candidates} files of --runs and {baselines} of --baseline do not pair up; give as many of each, in the order of measuring"
-    )]
-    NoPairs {
-        /// Of the candidate.
-        candidates: usize,
-        /// Of the baseline.
-        baselines: usize,
-    },
-    /// A file given twice.
-    #[error("{0} and {1} are the same launch; measure each anew")]
-    SameLaunch(String, String),
-    /// Files that do not compare.
-    #[error(
-        "{0} is of the kind {1} and {2} of the kind {3}; they are measured differently, so give one kind for all"
-    )]
-    Kinds(String, &'static str, String, &'static str),
-    /// Launches of another device or runtime.
-    #[error("{0} and {1} do not compare: {2}; measure both models on one device with one runtime")]
-    Targets(String, String, String),
-    /// The model of a launch is not the one at hand.
-    #[error("{0} was measured with another model (SHA-256 {1}) than {2}")]
-    OtherModel(String, String, String),
-    /// A profile with nodes of another model.
-    #[error("{file}: {error}")]
-    WrongModel {
-        /// Path as the command line has it.
-        file: String,
-        /// What does not fit.
-        error: WrongModel,
-    },
-    /// A launch that cannot be judged.
-    #[error("{file}: {error}")]
-    Launch {
-        /// Path as the command line has it.
-        file: String,
-        /// The part of the file that is wrong.
-        error: LaunchError,
-    },
-    /// A table without a row that both have.
-    #[error("no row of --runs is in --baseline too")]
-    NoRow,
 }
 
 /// What a group of launches came to.
@@ -120,6 +62,7 @@ pub fn judged(
     baseline: Vec<MeasuredFile>,
     by: JudgedBy<'_>,
 ) -> Result<JudgedLaunches, LaunchesError> {
+    let (candidate, baseline) = of_one_model(candidate, baseline, by.model)?;
     check_files(&candidate, &baseline)?;
     if let Some(model) = by.model {
         let other = |one: &&MeasuredFile| {
@@ -143,10 +86,13 @@ pub fn judged(
         not_checked: not_checked(&candidate, by),
         launches: Vec::new(),
     };
-    let is_table = candidate
-        .first()
-        .is_some_and(|one| one.run.source == "perf_yaml");
-    for (label, mut candidate, baseline) in groups(candidate, baseline, is_table) {
+    let has_baseline = !baseline.is_empty();
+    let source = candidate.first().map_or("", |one| one.run.source);
+    let (is_table, is_recorded) = (source == "perf_yaml", source == recorded::SOURCE);
+    for (label, mut candidate, baseline) in groups(candidate, baseline, source) {
+        if is_recorded && by.chipset.is_some_and(|chipset| chipset != label) {
+            continue;
+        }
         if is_table && baseline.is_empty() && !by.policy.latency.has_limits() {
             continue;
         }
@@ -163,7 +109,10 @@ pub fn judged(
                 }
             })),
             None => {
-                let (target, launches) = group(label, &mut candidate, &baseline, by)?;
+                let (mut target, launches) = group(label, &mut candidate, &baseline, by)?;
+                if is_recorded && has_baseline && baseline.is_empty() {
+                    target.checks.push(sessions::without_runs());
+                }
                 found.targets.push(target);
                 found.launches.extend(launches);
             }
@@ -171,82 +120,12 @@ pub fn judged(
     }
     match found.targets.is_empty() {
         true if is_table => Err(LaunchesError::NoRow),
+        true if is_recorded => Err(LaunchesError::NoChipset(
+            by.chipset.unwrap_or_default().to_owned(),
+        )),
         true => Err(LaunchesError::NothingToJudge),
         false => Ok(found),
     }
-}
-
-/// Files come once, are of one kind, pair up, and are of one device.
-fn check_files(candidate: &[MeasuredFile], baseline: &[MeasuredFile]) -> Result<(), LaunchesError> {
-    let all = || candidate.iter().chain(baseline);
-    let mut seen: BTreeMap<(&str, &RunTarget), &str> = BTreeMap::new();
-    for MeasuredFile { file, run } in all() {
-        if let Some(first) = seen.insert((&file.sha256, &run.target), &file.path) {
-            return Err(LaunchesError::SameLaunch(
-                first.to_owned(),
-                file.path.clone(),
-            ));
-        }
-    }
-    let Some(first) = candidate.first() else {
-        return Err(LaunchesError::NothingToJudge);
-    };
-    if let Some(other) = all().find(|one| one.run.source != first.run.source) {
-        let (a, b) = (first.file.path.clone(), other.file.path.clone());
-        return Err(LaunchesError::Kinds(
-            a,
-            first.run.source,
-            b,
-            other.run.source,
-        ));
-    }
-    if first.run.source == "perf_yaml" {
-        return Ok(());
-    }
-    if is_paired(&first.run) && !baseline.is_empty() && baseline.len() != candidate.len() {
-        return Err(LaunchesError::NoPairs {
-            candidates: candidate.len(),
-            baselines: baseline.len(),
-        });
-    }
-    for other in all().skip(1) {
-        if let Some(what) = first.run.target.difference(&other.run.target) {
-            let (a, b) = (first.file.path.clone(), other.file.path.clone());
-            return Err(LaunchesError::Targets(a, b, what));
-        }
-    }
-    Ok(())
-}
-
-/// Whether launches of this kind are measured in turn on one device, so that they pair up.
-fn is_paired(run: &Run) -> bool {
-    !run.source.starts_with("aihub") && !run.runs_us.is_empty()
-}
-
-type Group = (String, Vec<MeasuredFile>, Vec<MeasuredFile>);
-
-/// The launches by row of a table; all together if it is none.
-fn groups(candidate: Vec<MeasuredFile>, baseline: Vec<MeasuredFile>, is_table: bool) -> Vec<Group> {
-    if !is_table {
-        return vec![("measured".to_owned(), candidate, baseline)];
-    }
-    let label = |one: &MeasuredFile| {
-        let device = one.run.target.device.as_deref().unwrap_or_default();
-        format!("{device}: {}", one.run.target.row)
-    };
-    let mut rows: BTreeMap<String, (Vec<MeasuredFile>, Vec<MeasuredFile>)> = BTreeMap::new();
-    for one in candidate {
-        rows.entry(label(&one)).or_default().0.push(one);
-    }
-    for one in baseline {
-        if let Some((_, before)) = rows.get_mut(&label(&one)) {
-            before.push(one);
-        }
-    }
-    let rows = rows
-        .into_iter()
-        .map(|(label, (now, before))| (label, now, before));
-    rows.collect()
 }
 
 fn target(
@@ -256,12 +135,30 @@ fn target(
     baseline: &[MeasuredFile],
     by: JudgedBy<'_>,
 ) -> Target {
-    let files = candidate.iter().chain(baseline).map(|one| one.file.clone());
+    let mut files: Vec<GatedFile> = Vec::new();
+    for one in candidate.iter().chain(baseline) {
+        // Recorded reports have many launches in a file.
+        if files.last() != Some(&one.file) {
+            files.push(one.file.clone());
+        }
+    }
+    // What all launches share.
+    let same = |of: fn(&RunTarget) -> Option<&String>| {
+        let first = of(&candidate.first()?.run.target)?;
+        let all = candidate
+            .iter()
+            .all(|one| of(&one.run.target) == Some(first));
+        all.then(|| first.clone())
+    };
     Target {
         chipset,
         model: by.model.cloned(),
-        runs: files.collect(),
+        runs: files,
         source,
+        device: same(|target| target.device.as_ref()),
+        firmware: same(|target| target.firmware.as_ref()),
+        runtime: same(|target| target.runtime.as_ref()),
+        against: None,
         placement: None,
         latency: None,
         checks: Vec::new(),
@@ -284,7 +181,11 @@ fn group(
         .collect();
     target.checks.extend(judge_eps(eps, by.is_npu_ep));
 
-    let placed = placed(candidate, by)?;
+    let is_recorded = source == recorded::SOURCE;
+    let placed = match is_recorded {
+        true => sessions::worst_placement(candidate, by.policy, by.macs, &mut target.mistakes),
+        false => placed(candidate, by)?,
+    };
     if let Some(placed) = &placed {
         let limits = by.policy.placement_on(&placed.chipset);
         let checks = placed.judge(&limits, placed.error.as_deref());
@@ -294,10 +195,11 @@ fn group(
         target.placement = placed.numbers();
     }
 
-    let mut mistakes: Vec<Mistake> = Vec::new();
+    let mut mistakes = std::mem::take(&mut target.mistakes);
     let measured = candidate.iter().chain(baseline);
     mistakes.extend(measured.flat_map(named));
-    let (now, before) = without_throttled(candidate, baseline);
+    let n_all = candidate.len() + baseline.len();
+    let (mut now, mut before) = without_throttled(candidate, baseline);
     let (now_us, before_us) = (times(&now), times(&before));
     let layers = |of: &[&MeasuredFile]| of.iter().find_map(|one| one.run.layers);
     let ratio = median(&now_us)
@@ -314,7 +216,24 @@ fn group(
     if !needs_latency && !is_placed {
         return Err(LaunchesError::NothingToJudge);
     }
-    let single_runs = now.iter().all(|one| !one.run.runs_us.is_empty());
+    if is_recorded {
+        for arm in [&mut now, &mut before] {
+            arm.retain(|one| !one.run.runs_us.is_empty());
+        }
+        let left_out = n_all - now.len() - before.len();
+        if needs_latency {
+            check_targets(now.iter().chain(&before).copied())?;
+            mistakes.extend((left_out > 0).then(|| Mistake::few_runs(left_out)));
+            let is_unequal = !baseline.is_empty() && now.len() != before.len();
+            mistakes.extend(is_unequal.then(|| Mistake::unequal_arms(now.len(), before.len())));
+            if now.is_empty() || (before.is_empty() && !baseline.is_empty()) {
+                target.checks.push(sessions::without_runs());
+                target.mistakes = distinct(mistakes);
+                return Ok((target, Vec::new()));
+            }
+        }
+    }
+    let single_runs = !now.is_empty() && now.iter().all(|one| !one.run.runs_us.is_empty());
     let mut launches = Vec::new();
     if single_runs {
         let warmup = limits.warmup.unwrap_or(DEFAULT_WARMUP);
@@ -327,15 +246,16 @@ fn group(
                     .iter()
                     .any(|one| !one.run.is_warm && has_warm_up(&one.run.runs_us, warmup));
                 mistakes.extend(warm.then(Mistake::warm_up_in_runs));
-                let pairs = match candidate.first().is_some_and(|one| is_paired(&one.run)) {
+                let pairs = match now.first().is_some_and(|one| is_paired(&one.run)) {
                     true => before,
                     false => Vec::new(),
                 };
-                let mut checks = measured::judge(&pairs, &found, limits);
+                let (mut checks, against) = measured::judge(&pairs, &found, limits);
                 if !baseline.is_empty() && pairs.is_empty() {
                     checks[0] = unpaired(&before_us, &now_us);
                 }
                 if needs_latency {
+                    target.against = against;
                     target.checks.extend(checks);
                     mistakes.extend((found.len() == 1).then(Mistake::one_launch));
                 }
@@ -365,11 +285,14 @@ fn group(
         "every launch was measured on a throttled device; measure again".clone_into(&mut check.why);
         target.checks.push(check);
     }
-    mistakes.dedup();
+    target.mistakes = distinct(mistakes);
+    Ok((target, launches))
+}
+
+fn distinct(mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
     let mut seen = BTreeSet::new();
     mistakes.retain(|mistake| seen.insert((mistake.id, mistake.why.clone())));
-    target.mistakes = mistakes;
-    Ok((target, launches))
+    mistakes
 }
 
 /// The placement of the profile with the least on the NPU, if the model is at hand.
@@ -509,6 +432,7 @@ fn not_checked(candidate: &[MeasuredFile], by: JudgedBy<'_>) -> Vec<NotChecked> 
     let has_placement = |run: &Run| {
         (by.macs.is_some() && run.source == "ort_profile")
             || run.layers.is_some()
+            || run.placed.is_some()
             || run.inspected.is_some()
     };
     if !all(&has_placement) {

@@ -18,6 +18,7 @@
 mod bounds;
 pub mod comparison;
 pub mod evidence;
+mod files;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod intermittent;
@@ -35,6 +36,7 @@ pub mod policy;
 pub mod read;
 pub mod report;
 pub mod run;
+mod sessions;
 pub mod unpaired;
 pub mod verdict;
 

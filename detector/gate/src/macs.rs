@@ -11,6 +11,7 @@ use crate::{
     run::{Run, RunNode, Unit},
 };
 
+const CPU: &str = "CPUExecutionProvider";
 /// Least share of the MACs that must be attributed.
 const LEAST_ATTRIBUTED: f64 = 0.95;
 
@@ -81,10 +82,7 @@ impl ModelMacs {
             eps.insert(NPU.to_owned(), ep(1, run.partitions, share(on_npu)));
         }
         let n = u32::try_from(cpu_nodes.len()).unwrap_or(u32::MAX);
-        eps.insert(
-            "CPUExecutionProvider".to_owned(),
-            ep(n, None, share(off as f64)),
-        );
+        eps.insert(CPU.to_owned(), ep(n, None, share(off as f64)));
         let error = unknown.map(|name| format!("the MACs of {name} are in no shape and no name"));
         Ok(InspectedChipset {
             chipset: chipset.to_owned(),
@@ -95,7 +93,43 @@ impl ModelMacs {
             cpu_nodes,
             fingerprint_normalised: None,
             reasons: Vec::new(),
+            npu_partitions: Vec::new(),
         })
+    }
+}
+
+impl ModelMacs {
+    /// Adds the shares to a placement without them, as an SDK without a manifest reports it. Leaves a placement as it is
+    /// if a node that computes is not in the model, or the list of CPU nodes is cut.
+    pub(crate) fn add_shares(&self, placed: &mut InspectedChipset) {
+        let cpu = placed.eps.get(CPU).map_or(0, |cpu| cpu.nodes);
+        let is_whole = u32::try_from(placed.cpu_nodes.len()).is_ok_and(|named| named == cpu);
+        let has_shares = placed.eps.values().any(|ep| ep.macs_share.is_some());
+        let has_others = placed.eps.keys().any(|ep| ep != CPU && ep != NPU);
+        if !is_whole || has_shares || has_others || self.total == 0 || self.unnamed > 0 {
+            return;
+        }
+        let macs_of = |node: &InspectedNode| match self.of(&node.name) {
+            None if computes(&node.op_type) => None,
+            macs => Some(macs.unwrap_or(0)),
+        };
+        let each: Option<Vec<u64>> = placed.cpu_nodes.iter().map(macs_of).collect();
+        let Some(each) = each else { return };
+        let off = each
+            .iter()
+            .fold(0_u64, |sum, macs| sum.saturating_add(*macs));
+        let share = |macs: u64| macs as f64 / self.total as f64;
+        for (node, macs) in placed.cpu_nodes.iter_mut().zip(each) {
+            node.macs_share = Some(share(macs));
+        }
+        for (ep, found) in &mut placed.eps {
+            let macs = if ep == NPU {
+                self.total.saturating_sub(off)
+            } else {
+                off
+            };
+            found.macs_share = Some(share(macs).min(1.0));
+        }
     }
 }
 

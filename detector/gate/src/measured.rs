@@ -9,7 +9,7 @@ use crate::{
     comparison::{Comparison, DEFAULT_MIN_EFFECT, Pair},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
-    verdict::{Check, LatencyNumbers, Outcome},
+    verdict::{Against, Check, LatencyNumbers, Outcome},
 };
 
 /// Late runs that a deadline allows where the policy has no other share.
@@ -76,8 +76,13 @@ pub fn judge_eps<'a>(
 }
 
 /// Judges the candidate's launches: by each limit that the policy has, and pair by pair against the baseline's.
-pub fn judge(baseline: &[Launch], candidate: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
-    let mut checks = vec![regression(baseline, candidate, limits)];
+pub fn judge(
+    baseline: &[Launch],
+    candidate: &[Launch],
+    limits: &LatencyLimits,
+) -> (Vec<Check>, Option<Against>) {
+    let (regression, against) = regression(baseline, candidate, limits);
+    let mut checks = vec![regression];
     let mut over = |id, limit: Option<f64>, unit: &str, of: &dyn Fn(&Launch) -> f64| {
         if let Some(limit) = limit {
             let values: Vec<f64> = candidate.iter().map(of).collect();
@@ -111,7 +116,7 @@ pub fn judge(baseline: &[Launch], candidate: &[Launch], limits: &LatencyLimits) 
             judge_cv(candidate, limit),
         ));
     }
-    checks
+    (checks, against)
 }
 
 /// Judges numbers of launches without single runs by the limit of the median.
@@ -135,12 +140,16 @@ fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, judged: Jud
     check
 }
 
-fn regression(baseline: &[Launch], candidate: &[Launch], limits: &LatencyLimits) -> Check {
+fn regression(
+    baseline: &[Launch],
+    candidate: &[Launch],
+    limits: &LatencyLimits,
+) -> (Check, Option<Against>) {
     let mut check = Check::new("regression");
     if baseline.is_empty() {
         check.result = Outcome::Skip;
         check.why = "there is no baseline".to_owned();
-        return check;
+        return (check, None);
     }
     let pairs = baseline
         .iter()
@@ -176,7 +185,13 @@ fn regression(baseline: &[Launch], candidate: &[Launch], limits: &LatencyLimits)
         ));
     }
     decide(&mut check, found.judged, "pairs");
-    check
+    let against = Against {
+        pairs: found.ratios.len(),
+        ratio: found.ratio,
+        low: found.low,
+        high: found.high,
+    };
+    (check, Some(against))
 }
 
 fn decide(check: &mut Check, judged: Judged, of: &str) {

@@ -116,6 +116,43 @@ impl Mistake {
         )
     }
 
+    pub(crate) fn input_shapes() -> Self {
+        Self::new(
+            "input_shapes",
+            "a session has runs of several input shapes, which take different times; those of the most frequent one are judged",
+            "record with one shape",
+        )
+    }
+
+    pub(crate) fn few_runs(sessions: usize) -> Self {
+        Self::new(
+            "few_runs",
+            format!(
+                "{sessions} sessions have fewer than 20 warm runs on a cool device, so that their times are not judged"
+            ),
+            "record longer sessions",
+        )
+    }
+
+    pub(crate) fn placements_differ(n: usize) -> Self {
+        Self::new(
+            "placements_differ",
+            format!("the sessions have {n} placements that differ; the worst one is judged"),
+            "the reasons of its nodes say why; a session that fell back once is a fault of the start",
+        )
+    }
+
+    pub(crate) fn unequal_arms(candidates: usize, baselines: usize) -> Self {
+        Self::new(
+            "unequal_arms",
+            format!(
+                "{candidates} sessions and {baselines} of the baseline: they pair up in the order in which they were made, \
+                 the surplus with none"
+            ),
+            "make as many sessions of both models in turn",
+        )
+    }
+
     pub(crate) fn sum_of_layers() -> Self {
         Self::new(
             "sum_of_layers",

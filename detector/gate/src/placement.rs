@@ -8,10 +8,12 @@ use serde::Deserialize;
 use crate::{
     ops,
     policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
-    verdict::{Check, Crossings, FailingNode, Outcome, PlacementNumbers},
+    verdict::{Check, Crossings, FailingNode, Outcome, PartitionSize, PlacementNumbers},
 };
 
 pub(crate) const NPU: &str = "QNNExecutionProvider";
+/// Partitions in a sentence.
+const SHOWN_PARTITIONS: usize = 4;
 
 /// The document of `inspect --json`, as far as it is judged.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -33,6 +35,8 @@ pub struct InspectedChipset {
     pub cpu_nodes: Vec<InspectedNode>,
     pub fingerprint_normalised: Option<String>,
     pub reasons: Vec<InspectedReason>,
+    #[serde(default)]
+    pub npu_partitions: Vec<PartitionSize>,
 }
 
 /// An EP of `inspect --json`.
@@ -111,6 +115,7 @@ impl InspectedChipset {
             macs_attributed: (!shares.is_empty()).then(|| shares.iter().sum::<f64>().min(1.0)),
             npu_nodes: npu.map_or(0, |npu| npu.nodes),
             partitions: npu.and_then(|npu| npu.partitions).unwrap_or(0),
+            partition_sizes: self.npu_partitions.clone(),
             cpu_nodes: self.computing().count(),
             crossings: None,
             fingerprint_normalised: self.fingerprint_normalised.clone(),
@@ -220,14 +225,15 @@ impl InspectedChipset {
         let mut check = Check::new("partitions");
         check.value = Some(f64::from(found));
         check.limit = limits.max_partitions.map(f64::from);
+        let sizes = self.sizes();
         (check.result, check.why) = match limits.max_partitions {
             Some(most) if found > most => (
                 Outcome::Fail,
-                format!("{found} partitions on the NPU; at most {most}"),
+                format!("{found} partitions on the NPU{sizes}; at most {most}"),
             ),
             None if found > 1 => (
                 Outcome::Warn,
-                format!("{found} partitions on the NPU; max_partitions makes this a limit"),
+                format!("{found} partitions on the NPU{sizes}; max_partitions makes this a limit"),
             ),
             _ => (Outcome::Pass, format!("{found} on the NPU")),
         };
@@ -235,6 +241,25 @@ impl InspectedChipset {
             check.nodes = self.nodes(|node| !node.benign);
         }
         check
+    }
+
+    /// The largest partitions in words, for example ` (12 nodes with 99.7 % of the MACs, 1 node)`; empty if their sizes are
+    /// not known.
+    fn sizes(&self) -> String {
+        let mut largest: Vec<&PartitionSize> = self.npu_partitions.iter().collect();
+        largest.sort_by_key(|size| std::cmp::Reverse(size.nodes));
+        let words = |size: &&PartitionSize| {
+            let nodes = if size.nodes == 1 { "node" } else { "nodes" };
+            let macs = size.macs_share.filter(|share| *share > 0.0);
+            let macs = macs.map(|share| format!(" with {:.1} % of the MACs", 100.0 * share));
+            format!("{} {nodes}{}", size.nodes, macs.unwrap_or_default())
+        };
+        let shown: Vec<String> = largest.iter().take(SHOWN_PARTITIONS).map(words).collect();
+        match shown.as_slice() {
+            [] => String::new(),
+            _ if largest.len() > shown.len() => format!(" ({}, ..)", shown.join(", ")),
+            _ => format!(" ({})", shown.join(", ")),
+        }
     }
 
     fn ops_check(&self, limits: &PlacementLimits) -> Check {

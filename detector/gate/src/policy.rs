@@ -98,13 +98,22 @@ impl Policy {
     /// Unknown keys, values of another type, and shares outside 0 to 1.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy: Self = toml::from_str(text)?;
-        policy.placement.check("placement")?;
-        policy.latency.check()?;
-        for (chipset, limits) in &policy.chipset {
+        policy.check()?;
+        Ok(policy)
+    }
+
+    /// Checks the limits, for those that come from elsewhere than a file.
+    ///
+    /// # Errors
+    /// Shares outside 0 to 1, and limits that nothing or everything keeps.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        self.placement.check("placement")?;
+        self.latency.check()?;
+        for (chipset, limits) in &self.chipset {
             let key = format!("chipset.{chipset}.placement");
             limits.placement.check(&key)?;
         }
-        Ok(policy)
+        Ok(())
     }
 
     /// Names of chipsets in the file.

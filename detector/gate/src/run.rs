@@ -1,8 +1,12 @@
 //! One launch, or one row of a table of launches, as a reader found it in a file.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{layers::Layers, mistakes::Mistake, placement::Inspected};
+use crate::{
+    layers::Layers,
+    mistakes::Mistake,
+    placement::{Inspected, InspectedChipset},
+};
 
 /// A file's content, as far as it is judged. Fields that the kind of file does not have are empty.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,6 +31,8 @@ pub struct Run {
     pub layers: Option<Layers>,
     /// The document of `epwatch inspect --json`.
     pub inspected: Option<Inspected>,
+    /// The placement of this launch, as the SDK reported it.
+    pub placed: Option<Arc<InspectedChipset>>,
     /// Misreadings that the file invites.
     pub mistakes: Vec<Mistake>,
 }
@@ -38,12 +44,16 @@ pub struct RunTarget {
     pub row: String,
     /// For example `Samsung Galaxy S24`.
     pub device: Option<String>,
+    /// The single device, where the file tells those of one kind apart.
+    pub phone: Option<String>,
     /// For example `SM8650`.
     pub chipset: Option<String>,
     /// The device's firmware.
     pub firmware: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,
+    /// Id and version of the model, as the app gives them.
+    pub model: Option<String>,
     /// SHA-256 of the model, hexadecimal.
     pub model_sha256: Option<String>,
 }
@@ -99,6 +109,7 @@ impl RunTarget {
     pub fn difference(&self, other: &Self) -> Option<String> {
         let pairs = [
             ("device", &self.device, &other.device),
+            ("phone", &self.phone, &other.phone),
             ("chipset", &self.chipset, &other.chipset),
             ("firmware", &self.firmware, &other.firmware),
             ("runtime", &self.runtime, &other.runtime),

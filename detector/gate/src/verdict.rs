@@ -1,6 +1,6 @@
 //! The result of a gate: the document `epwatch.gate/1`, which all reports are written from.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::mistakes::Mistake;
 
@@ -85,10 +85,18 @@ pub struct Target {
     pub runs: Vec<GatedFile>,
     /// `emulator`, or the kind of the files.
     pub source: &'static str,
+    /// Device that the launches are of, as far as the files name it.
+    pub device: Option<String>,
+    /// Its firmware.
+    pub firmware: Option<String>,
+    /// The runtime with its version.
+    pub runtime: Option<String>,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,
     /// How long runs take; `None` on an emulator.
     pub latency: Option<LatencyNumbers>,
+    /// The comparison with a baseline; `None` without pairs of launches.
+    pub against: Option<Against>,
     /// In a fixed order.
     pub checks: Vec<Check>,
     /// Misreadings that the files invite.
@@ -106,12 +114,23 @@ pub struct PlacementNumbers {
     pub npu_nodes: u32,
     /// Partitions on the NPU.
     pub partitions: u32,
+    /// Their sizes, in ONNX Runtime's order; empty if they are not known.
+    pub partition_sizes: Vec<PartitionSize>,
     /// Nodes on the CPU that compute.
     pub cpu_nodes: usize,
     /// Tensors between NPU and CPU; `None` if they are not known.
     pub crossings: Option<Crossings>,
     /// Fingerprint of the computing nodes.
     pub fingerprint_normalised: Option<String>,
+}
+
+/// A partition on the NPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PartitionSize {
+    /// Nodes of the model.
+    pub nodes: u32,
+    /// Their share of the model's MACs, 0 to 1; `None` if they could not be counted.
+    pub macs_share: Option<f64>,
 }
 
 /// Tensors between NPU and CPU, without the graph's own inputs and outputs.
@@ -144,6 +163,18 @@ pub struct LatencyNumbers {
     pub cv_robust: Option<f64>,
     /// Share of runs beyond 1.7 x the launch's own p10.
     pub slow_share: Option<f64>,
+}
+
+/// Pairs of launches, the candidate's over the baseline's median.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Against {
+    pub pairs: usize,
+    /// The median ratio.
+    pub ratio: f64,
+    /// Bounds of the true median ratio; `None` below six pairs.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
 }
 
 /// One rule on one target.

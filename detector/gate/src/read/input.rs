@@ -34,8 +34,8 @@ pub enum ReadError {
     /// Nothing that is known.
     #[error(
         "the file is of no known kind: expected ONNX Runtime's profile, QNN's CSV, AI Hub's result, perf.yaml, latencies \
-         (JSON array, CSV, HDR log), the output of benchmark_model, coreml_compute_plan.py, trtexec or winml perf, or a \
-         document epwatch.run/1"
+         (JSON array, CSV, HDR log), the output of benchmark_model, coreml_compute_plan.py, trtexec or winml perf, recorded \
+         reports, or a document epwatch.run/1"
     )]
     Unknown,
 }

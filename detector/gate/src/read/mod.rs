@@ -15,6 +15,7 @@ mod own;
 mod perf_yaml;
 mod protobuf;
 mod qnn_csv;
+pub(crate) mod recorded;
 mod trtexec;
 mod winml;
 
@@ -36,7 +37,7 @@ pub struct ReadOptions {
     pub hdr_unit: Option<HdrUnit>,
 }
 
-/// Reads a file. A table gives one run for each of its rows.
+/// Reads a file. A table gives one run for each of its rows, recorded reports one for each session.
 ///
 /// # Errors
 /// The file is of no known kind, cut off, too large, or holds what cannot be.
@@ -52,6 +53,7 @@ pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, Read
         Kind::Litert => litert::read(input)?,
         Kind::Coreml => coreml::read(input)?,
         Kind::PerfYaml => return perf_yaml::read(input),
+        Kind::Recorded => return recorded::read(input),
         Kind::AihubResult => aihub::job_result(&bytes(input)?)?,
         Kind::Trtexec => trtexec::read(&text(input)?)?,
         Kind::Json => document(&text(input)?)?,
@@ -77,9 +79,13 @@ enum Kind {
     PerfYaml,
     Csv,
     AihubResult,
+    Recorded,
 }
 
 fn kind_of(head: &[u8]) -> Option<Kind> {
+    if recorded::is_recorded(head) {
+        return Some(Kind::Recorded);
+    }
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let text = String::from_utf8_lossy(head);
     let text = text.trim_start();

@@ -7,3 +7,4 @@ mod farm;
 mod hostile;
 mod launches;
 mod power;
+mod sessions;

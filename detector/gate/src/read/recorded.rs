@@ -1,0 +1,396 @@
+//! Files of recorded reports: what the SDK in an app reported of each session, as a collector received it
+//! (`epwatch collector dump`), plain or gzip.
+//!
+//! A session is a launch. Each report has a part of its runs; parts are added up, each report once. Only clean runs count:
+//! warm, at most lightly hot, without power save. Memory is bounded by the number of sessions and placements.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::{BufRead, BufReader, Read},
+    sync::Arc,
+};
+
+use epwatch_proto::{
+    GraphKind, InstallationId, LatencySeries, Phase, Placement, PlacementSource, Report, ReportKey,
+    Session, SessionUid, SparseHistogram,
+    histogram::{bucket_high_us, bucket_low_us},
+    recorded::{MAX_RECORDED_BYTES, RecordedReader},
+};
+use flate2::bufread::MultiGzDecoder;
+
+use super::{
+    input::{ReadError, malformed},
+    protobuf::varint,
+};
+use crate::{
+    launch::LEAST_RUNS,
+    mistakes::Mistake,
+    placement::{InspectedChipset, InspectedEp, InspectedNode, InspectedReason},
+    run::{Run, RunTarget},
+};
+
+const KIND: &str = "recorded reports";
+/// [`Run::source`] of these files.
+pub(crate) const SOURCE: &str = "recorded_reports";
+
+/// Most sessions of a file: a bench's, or a small fleet's of a day.
+const MOST_SESSIONS: usize = 1_000;
+/// Most placements that differ. Each has at most 256 nodes.
+const MOST_PLACEMENTS: usize = 64;
+/// Runs that are kept of a session. Of more an even sample has the same quantiles.
+const MOST_RUNS: u64 = 2_000;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Receive times in milliseconds that a record may begin with, from 2001 to 2100.
+const RECEIVED_MS: std::ops::Range<u64> = 1_000_000_000_000..4_102_444_800_000;
+
+/// Whether a file begins as a record does: its length, the receive time (field 1), the app's id (field 2).
+pub(super) fn is_recorded(head: &[u8]) -> bool {
+    if head.starts_with(&GZIP_MAGIC) {
+        return true;
+    }
+    let mut rest = head;
+    let is_length = varint(&mut rest).is_some_and(|length| length <= MAX_RECORDED_BYTES as u64);
+    let Some(after_key) = rest.strip_prefix(&[0x08]).filter(|_| is_length) else {
+        return false;
+    };
+    rest = after_key;
+    varint(&mut rest).is_some_and(|ms| RECEIVED_MS.contains(&ms)) && rest.first() == Some(&0x12)
+}
+
+/// Returns a run for each session, in the order in which the sessions were made.
+pub(super) fn read(mut input: impl BufRead) -> Result<Vec<Run>, ReadError> {
+    let mut sessions = Sessions::default();
+    match input.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        // Reads are small: a length is read byte by byte.
+        true => sessions.add_all(BufReader::new(MultiGzDecoder::new(input)))?,
+        false => sessions.add_all(input)?,
+    }
+    sessions.runs()
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    seen: HashSet<ReportKey>,
+    of: BTreeMap<(InstallationId, SessionUid), Launched>,
+    /// Those that differ.
+    placements: Vec<Arc<InspectedChipset>>,
+}
+
+/// A session with the runs of all its reports.
+#[derive(Debug)]
+struct Launched {
+    created_at_unix_ms: i64,
+    target: RunTarget,
+    placed: Option<Arc<InspectedChipset>>,
+    is_precompiled: bool,
+    /// Clean runs by the shape of their inputs.
+    clean: BTreeMap<String, SparseHistogram>,
+    /// Warm runs on a hot device, or one that saves power.
+    n_throttled: u64,
+}
+
+impl Sessions {
+    fn add_all(&mut self, input: impl Read) -> Result<(), ReadError> {
+        let expected = "varint-length-delimited epwatch.v1.RecordedReport, whole";
+        for (record, at) in RecordedReader::new(input).zip(1..) {
+            let record = record.map_err(|error| {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                malformed(
+                    KIND,
+                    format!("{error}{}", cause.unwrap_or_default()),
+                    expected,
+                )
+            })?;
+            let report = record.parse_report().map_err(|error| {
+                malformed(KIND, format!("record {at}: {}", error.detail()), expected)
+            })?;
+            if self.seen.insert(report.key) {
+                self.add(&report)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, report: &Report) -> Result<(), ReadError> {
+        for session in &report.sessions {
+            let key = (report.key.installation, session.uid);
+            if !self.of.contains_key(&key) {
+                if self.of.len() == MOST_SESSIONS {
+                    let what = format!("more than {MOST_SESSIONS} sessions");
+                    let expected = "the recording of a bench; `epwatch replay` judges a fleet's";
+                    return Err(malformed(KIND, what, expected));
+                }
+                let launched = self.launched(report, session)?;
+                self.of.insert(key, launched);
+            }
+        }
+        for series in &report.series {
+            let key = (report.key.installation, series.session_uid);
+            if let Some(launched) = self.of.get_mut(&key) {
+                launched.add(series);
+            }
+        }
+        Ok(())
+    }
+
+    fn launched(&mut self, report: &Report, session: &Session) -> Result<Launched, ReadError> {
+        let device = &report.device;
+        let name = format!("{} {}", device.manufacturer, device.model);
+        let some = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        let target = RunTarget {
+            row: session.uid.to_string(),
+            device: some(&name),
+            phone: Some(report.key.installation.to_hex()[..8].to_owned()),
+            chipset: Some(device.chipset.as_str().to_owned()),
+            firmware: some(&device.vendor_fingerprint_hash),
+            runtime: Some(report.runtime.name()),
+            model: Some(format!("{} {}", session.model.id, session.model.version)),
+            model_sha256: session.model.sha256.map(|sha256| sha256.to_string()),
+        };
+        let placement = &session.placement;
+        let is_precompiled = placement.graph_kind == GraphKind::EpContext;
+        let is_known = placement.source != PlacementSource::Unavailable && !is_precompiled;
+        let placed = is_known.then(|| inspected(placement, device.chipset.as_str()));
+        Ok(Launched {
+            created_at_unix_ms: session.created_at_unix_ms,
+            target,
+            placed: placed.map(|placed| self.shared(placed)).transpose()?,
+            is_precompiled,
+            clean: BTreeMap::new(),
+            n_throttled: 0,
+        })
+    }
+
+    /// The same placement once in memory.
+    fn shared(&mut self, placed: InspectedChipset) -> Result<Arc<InspectedChipset>, ReadError> {
+        if let Some(known) = self.placements.iter().find(|known| ***known == placed) {
+            return Ok(Arc::clone(known));
+        }
+        if self.placements.len() == MOST_PLACEMENTS {
+            let what = format!("more than {MOST_PLACEMENTS} placements that differ");
+            let expected = "the recording of a bench; `epwatch replay` judges a fleet's";
+            return Err(malformed(KIND, what, expected));
+        }
+        let placed = Arc::new(placed);
+        self.placements.push(Arc::clone(&placed));
+        Ok(placed)
+    }
+
+    fn runs(self) -> Result<Vec<Run>, ReadError> {
+        let mut sessions: Vec<Launched> = self.of.into_values().collect();
+        if sessions.is_empty() {
+            return Err(malformed(KIND, "no session", "reports with sessions"));
+        }
+        sessions.sort_by_key(|session| session.created_at_unix_ms);
+        Ok(sessions.into_iter().map(Launched::run).collect())
+    }
+}
+
+impl Launched {
+    fn add(&mut self, series: &LatencySeries) {
+        let stratum = &series.stratum;
+        if stratum.is_clean() {
+            let shape = self.clean.entry(stratum.shape_key.clone()).or_default();
+            shape.merge(&series.histogram);
+        } else if stratum.phase == Phase::Warm {
+            self.n_throttled = self.n_throttled.saturating_add(series.n);
+        }
+    }
+
+    fn run(self) -> Run {
+        let n_shapes = self.clean.len();
+        let most = self.clean.into_values().max_by_key(SparseHistogram::total);
+        let runs_us = most.map_or(Vec::new(), |histogram| sample(&histogram));
+        let mut mistakes = Vec::new();
+        mistakes.extend((n_shapes > 1).then(Mistake::input_shapes));
+        mistakes.extend(self.is_precompiled.then(Mistake::ep_context));
+        if runs_us.is_empty() && self.n_throttled > 0 {
+            let why = format!("hot or saving power in {} warm runs", self.n_throttled);
+            mistakes.push(Mistake::throttled("a session", &why));
+        }
+        Run {
+            source: SOURCE,
+            target: self.target,
+            // Too few are left out with their number, as sessions of the field often are.
+            runs_us: Some(runs_us)
+                .filter(|runs| runs.len() >= LEAST_RUNS)
+                .unwrap_or_default(),
+            is_warm: true,
+            placed: self.placed,
+            mistakes,
+            ..Run::default()
+        }
+    }
+}
+
+/// Runs in ascending order, each in the middle of its bucket.
+fn sample(histogram: &SparseHistogram) -> Vec<u64> {
+    let every = histogram.total().div_ceil(MOST_RUNS).max(1);
+    let (mut runs, mut next, mut n_below) = (Vec::new(), every / 2, 0_u64);
+    for (index, n) in histogram.buckets() {
+        n_below = n_below.saturating_add(n);
+        while next < n_below {
+            runs.push((bucket_low_us(index).midpoint(bucket_high_us(index))).max(1));
+            next = next.saturating_add(every);
+        }
+    }
+    runs
+}
+
+fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
+    let eps = placement.eps.iter().map(|share| {
+        let ep = InspectedEp {
+            nodes: share.n_nodes,
+            partitions: share.n_partitions,
+            macs_share: share.macs_share,
+        };
+        (share.ep.clone(), ep)
+    });
+    let cpu_nodes = placement.cpu_nodes.iter().map(|node| InspectedNode {
+        name: node.name.clone(),
+        op_type: node.op_type.clone(),
+        reason: node.reason.as_str().to_owned(),
+        reason_text: Some(node.reason_text.clone()).filter(|text| !text.is_empty()),
+        macs_share: node.macs_share,
+        benign: node.benign,
+    });
+    let reasons = placement.reasons.iter().map(|reason| InspectedReason {
+        code: reason.as_str().to_owned(),
+        fix: reason.fix().to_owned(),
+    });
+    InspectedChipset {
+        chipset: chipset.to_owned(),
+        soc_model: String::new(),
+        session: "ok".to_owned(),
+        error: None,
+        eps: eps.collect(),
+        cpu_nodes: cpu_nodes.collect(),
+        fingerprint_normalised: placement.normalised.map(|print| print.to_string()),
+        reasons: reasons.collect(),
+        npu_partitions: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use epwatch_proto::{RecordedReport, Thermal, recorded::write_recorded};
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+    use crate::read::{ReadOptions, read as read_any};
+
+    /// The report of the wire's golden file: a session of "mixed 2" on SM8635, of which one node in two that compute is
+    /// on the CPU.
+    fn golden() -> (RecordedReport, Report) {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fixtures/wire/recorded_reports.bin"
+        );
+        let file = std::fs::File::open(path).unwrap();
+        let record = RecordedReader::new(file).next().unwrap().unwrap();
+        let report = record.parse_report().unwrap();
+        (record, report)
+    }
+
+    /// A report with `n` clean runs around this latency.
+    fn with_runs(sequence: u64, us: u64, n: u64) -> Report {
+        let (_, mut report) = golden();
+        report.key.sequence = epwatch_proto::Sequence::new(sequence).unwrap();
+        let series = &mut report.series[0];
+        series.stratum.thermal = Thermal::None;
+        series.stratum.power_save = epwatch_proto::PowerSave::Off;
+        series.histogram = SparseHistogram::default();
+        series.histogram.record_n(us, n);
+        let all = us as f64 * n as f64;
+        (series.n, series.runs_seen) = (n, 4 * n + 10);
+        (series.sum_us, series.m2_us2) = (all, 0.0);
+        (series.min_us, series.max_us) = (us as f64, us as f64);
+        series.exceed = None;
+        (series.slow_fast_switches, series.longest_slow_streak) = (None, None);
+        series.first_runs_us = Vec::new();
+        report
+    }
+
+    fn file(reports: &[Report]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for report in reports {
+            let record = RecordedReport {
+                report: report.to_bytes().into(),
+                ..golden().0
+            };
+            write_recorded(&mut bytes, &record).unwrap();
+        }
+        bytes
+    }
+
+    fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
+        read_any(bytes, ReadOptions::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_session_is_a_launch_with_the_runs_of_its_reports_each_once() {
+        let (first, second) = (with_runs(1, 1_000, 30), with_runs(2, 4_000, 10));
+        let plain = file(&[first.clone(), second, first]);
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(&plain).unwrap();
+        for bytes in [plain, packed.finish().unwrap()] {
+            let [run] = <[Run; 1]>::try_from(runs(&bytes).unwrap()).unwrap();
+            assert_eq!(run.runs_us.len(), 40);
+            let near = |us: u64, of: u64| us.abs_diff(of) <= of / 100;
+            assert!(near(run.runs_us[29], 1_000) && near(run.runs_us[30], 4_000));
+            assert_eq!(run.target.chipset.as_deref(), Some("SM8635"));
+            assert_eq!(run.target.model.as_deref(), Some("mixed 2"));
+            assert_eq!(run.target.device.as_deref(), Some("Example EX-1"));
+            let placed = run.placed.unwrap();
+            assert_eq!(placed.eps["QNNExecutionProvider"].macs_share, Some(0.75));
+            assert_eq!(placed.cpu_nodes.len(), 2);
+            assert_eq!(
+                placed.cpu_nodes[1].reason_text.as_deref(),
+                Some("Validation FAILED")
+            );
+        }
+    }
+
+    #[test]
+    fn only_clean_runs_count_and_few_are_none() {
+        let mut hot = with_runs(1, 1_000, 30);
+        hot.series[0].stratum.thermal = Thermal::Severe;
+        let run = &runs(&file(&[hot])).unwrap()[0];
+        assert_eq!((run.runs_us.len(), run.mistakes[0].id), (0, "throttled"));
+        assert!(
+            runs(&file(&[with_runs(1, 1_000, 19)])).unwrap()[0]
+                .runs_us
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_long_session_is_sampled_evenly() {
+        let many = &runs(&file(&[
+            with_runs(1, 1_000, 900_000),
+            with_runs(2, 4_000, 100_000),
+        ]))
+        .unwrap()[0];
+        assert_eq!(many.runs_us.len(), 2_000);
+        assert_eq!(many.runs_us.iter().filter(|us| **us > 2_000).count(), 200);
+    }
+
+    #[test]
+    fn a_cut_file_and_one_without_sessions_are_refused() {
+        let mut bytes = file(&[with_runs(1, 1_000, 30)]);
+        bytes.pop();
+        let error = runs(&bytes).unwrap_err();
+        assert!(
+            error.contains("record at byte 0: the file ends within it"),
+            "{error}"
+        );
+        let mut none = with_runs(1, 1_000, 30);
+        (none.sessions, none.series, none.self_tests) = (Vec::new(), Vec::new(), Vec::new());
+        (none.run_errors, none.start_failures) = (Vec::new(), Vec::new());
+        let error = runs(&file(&[none])).unwrap_err();
+        assert!(error.contains("no session"), "{error}");
+    }
+}
