@@ -226,8 +226,11 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         known_reasons: &htp.reasons,
     };
     Ok(match inspect_file(builder, &args.model, input) {
-        Inspection::Placed(placement) => Answer::Placed {
-            placed: Placed::of(&placement),
+        Inspection::Placed {
+            placement,
+            npu_partitions,
+        } => Answer::Placed {
+            placed: Placed::of(&placement, &npu_partitions),
             encoded: STANDARD.encode(v1::Placement::from(&*placement).encode_to_vec()),
         },
         Inspection::Failed {

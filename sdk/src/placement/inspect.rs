@@ -12,7 +12,7 @@ use super::{
     log::SessionLog,
     ort::{read, record_assignment},
     start_failure_reason, status_code, summarise,
-    summary::all_cpu_nodes,
+    summary::{PartitionSize, all_cpu_nodes, npu_partitions},
 };
 
 /// Longest error text, in bytes. Some name each node of a graph.
@@ -22,8 +22,13 @@ const MAX_ERROR_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Inspection {
-    /// The session was made. The list of CPU nodes is complete, with ORT's own names.
-    Placed(Box<Placement>),
+    /// The session was made.
+    Placed {
+        /// The list of CPU nodes is complete, with ORT's own names.
+        placement: Box<Placement>,
+        /// Of the NPU, in ORT's order; empty if ORT is older than its assignment API.
+        npu_partitions: Vec<PartitionSize>,
+    },
     /// The session could not be made.
     Failed {
         /// ORT's error, at most 4 KiB. Not for a report.
@@ -45,7 +50,13 @@ pub fn inspect_file(
     let mut builder = record_assignment(builder);
     let captured = capture_log(&builder, make);
     match make(&mut builder) {
-        Ok(session) => Inspection::Placed(Box::new(placed(&session, &captured, input))),
+        Ok(session) => {
+            let (placement, npu_partitions) = placed(&session, &captured, input);
+            Inspection::Placed {
+                placement: Box::new(placement),
+                npu_partitions,
+            }
+        }
         Err(error) => {
             let status_code = status_code(error.code());
             Inspection::Failed {
@@ -57,9 +68,13 @@ pub fn inspect_file(
     }
 }
 
-fn placed(session: &Session, captured: &SessionLog, input: PlacementInput<'_>) -> Placement {
+fn placed(
+    session: &Session,
+    captured: &SessionLog,
+    input: PlacementInput<'_>,
+) -> (Placement, Vec<PartitionSize>) {
     let Ok(assignment) = read(session) else {
-        return captured.placement(input);
+        return (captured.placement(input), Vec::new());
     };
     let mut placement = summarise(&assignment, input);
     let (nodes, names): (Vec<CpuNode>, Vec<&str>) = all_cpu_nodes(&assignment, input.manifest)
@@ -73,5 +88,5 @@ fn placed(session: &Session, captured: &SessionLog, input: PlacementInput<'_>) -
     for (node, name) in placement.cpu_nodes.iter_mut().zip(names) {
         name.clone_into(&mut node.name);
     }
-    placement
+    (placement, npu_partitions(&assignment, input.manifest))
 }

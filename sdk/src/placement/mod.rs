@@ -19,7 +19,7 @@ pub use self::inspect::{Inspection, inspect_file};
 pub use self::ort::{
     AssignedNode, Assignment, HostRuntime, HostSession, PrepareError, Subgraph, ort_version, read,
 };
-pub use self::summary::{PlacementInput, summarise};
+pub use self::summary::{PartitionSize, PlacementInput, summarise};
 
 pub(crate) use self::ep_context::ep_compatibility;
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason, status_code};

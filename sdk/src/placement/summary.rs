@@ -29,6 +29,16 @@ pub struct PlacementInput<'a> {
     pub known_reasons: &'a [ReasonCode],
 }
 
+/// A partition on the NPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct PartitionSize {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Share of the model's MACs, 0 to 1. Needs a manifest.
+    pub macs_share: Option<f64>,
+}
+
 /// Summarises an assignment.
 pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placement {
     let nodes = nodes_of(assignment);
@@ -89,6 +99,27 @@ pub(super) fn all_cpu_nodes<'a>(
 ) -> Vec<(CpuNode, &'a str)> {
     let nodes = nodes_of(assignment);
     cpu_nodes_of(&nodes, attribution_of(&nodes, manifest).as_ref())
+}
+
+/// Sizes of the NPU's partitions, in ORT's order.
+pub(super) fn npu_partitions(
+    assignment: &Assignment,
+    manifest: Option<&ModelManifest>,
+) -> Vec<PartitionSize> {
+    let attribution = attribution_of(&nodes_of(assignment), manifest);
+    let (mut sizes, mut at) = (Vec::new(), 0);
+    for subgraph in &assignment.subgraphs {
+        let of_nodes = at..at + subgraph.nodes.len();
+        at = of_nodes.end;
+        if is_npu_ep(&subgraph.ep) {
+            let share = |of: &Attribution| of.by_node[of_nodes.clone()].iter().sum::<f64>();
+            sizes.push(PartitionSize {
+                nodes: u32::try_from(of_nodes.len()).unwrap_or(u32::MAX),
+                macs_share: attribution.as_ref().map(|of| share(of).clamp(0.0, 1.0)),
+            });
+        }
+    }
+    sizes
 }
 
 fn attribution_of(nodes: &[Node<'_>], manifest: Option<&ModelManifest>) -> Option<Attribution> {
@@ -270,6 +301,33 @@ mod tests {
         assert_eq!(placement.ep(CPU_EP).unwrap().n_partitions, None);
         let expected = [ReasonCode::EdgeQuantization, ReasonCode::Unknown];
         assert_eq!(placement.reasons, expected);
+    }
+
+    #[test]
+    fn partitions_have_the_macs_of_their_own_nodes() {
+        let macs = |name: &str, macs| epwatch_proto::NodeMacs {
+            name: name.to_owned(),
+            op_type: "Conv".to_owned(),
+            macs,
+        };
+        let manifest = ModelManifest {
+            algorithm: 1,
+            total_macs: 100,
+            nodes: vec![macs("c1", 60), macs("g", 10), macs("c3", 30)],
+        };
+        let subgraphs = vec![
+            subgraph(QNN_EP, &[("c1", "Conv"), ("c2", "Relu")]),
+            subgraph(CPU_EP, &[("g", "Gemm")]),
+            subgraph(QNN_EP, &[("c3", "Conv")]),
+        ];
+        let sizes = |manifest| {
+            let subgraphs = subgraphs.clone();
+            let sizes = npu_partitions(&Assignment { subgraphs }, manifest);
+            let each = sizes.into_iter().map(|size| (size.nodes, size.macs_share));
+            each.collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(Some(&manifest)), [(2, Some(0.6)), (1, Some(0.3))]);
+        assert_eq!(sizes(None), [(2, None), (1, None)]);
     }
 
     #[test]
