@@ -256,6 +256,7 @@ fn a_pull_request_is_red_and_then_green() {
         runner.log
     );
     assert!(runner.log.contains("built"), "{}", runner.log);
+    assert_eq!(runner.output("evidence"), "");
     let document: Value =
         serde_json::from_slice(&fs::read(runner.output("json")).unwrap()).unwrap();
     assert_eq!(document["schema"], "epwatch.gate/1");
@@ -311,6 +312,7 @@ fn a_pull_request_is_red_and_then_green() {
         inputs[1],
         ("epwatch", EPWATCH),
         ("attest-key", &key),
+        ("ep-option", "offload_graph_io_quantization=0\n"),
     ]);
     assert_eq!(
         (runner.code, runner.output("result")),
@@ -326,7 +328,9 @@ fn a_pull_request_is_red_and_then_green() {
     let path = &runner.uploaded.as_ref().unwrap()["path"];
     assert_ne!(path, &upload["path"]);
     let public = runner.dir.path().join("ops.pem.pub");
-    let evidence = format!("verify {path}/gate.dsse.json --key {}", public.display());
+    assert_eq!(runner.output("evidence"), format!("{path}/gate.dsse.json"));
+    let evidence = runner.output("evidence");
+    let evidence = format!("verify {evidence} --key {}", public.display());
     check_succeeds(&mut epwatch(&evidence));
     // The key is gone, and in no log.
     let files = fs::read_dir(runner.temp()).unwrap();
@@ -378,7 +382,16 @@ fn measured_launches_are_given_by_pattern() {
 fn inputs_are_texts_and_never_code() {
     let mut runner = Runner::new(GREEN);
     let hostile = "$(touch pwned); touch pwned #\"'`touch pwned`";
-    let all = ["model", "soc", "policy", "runs", "baseline"];
+    let all = [
+        "model",
+        "soc",
+        "policy",
+        "runs",
+        "baseline",
+        "shape",
+        "ep-option",
+        "hdr-unit",
+    ];
     let mut inputs = vec![("epwatch", EPWATCH)];
     inputs.extend(all.map(|name| (name, hostile)));
     runner.run(&inputs);

@@ -38,6 +38,8 @@ fn a_model_that_leaves_the_npu_on_one_chipset_fails_there() {
         (&"SM8650".into(), &"SM8635".into())
     );
     assert_eq!(check(healthy, "npu_macs")["result"], "pass");
+    // ONNX Runtime's version and the plugin's.
+    assert_eq!(healthy["runtime"].as_str().unwrap().split('/').count(), 2);
     let macs = check(ill, "npu_macs");
     assert_eq!(macs["result"], "fail");
     assert!(
@@ -81,6 +83,20 @@ fn a_second_partition_warns_or_fails() {
         check(&found["targets"][0], "cpu_ops")["nodes"][0]["op_type"],
         "TopK"
     );
+    let placement = &found["targets"][0]["placement"];
+    let sizes = placement["partition_sizes"].as_array().unwrap();
+    let sum = |key: &str| {
+        sizes
+            .iter()
+            .map(|size| size[key].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    assert_eq!(
+        (sizes.len(), placement["partitions"].as_u64()),
+        (2, Some(2))
+    );
+    assert_eq!(Some(sum("nodes")), placement["npu_nodes"].as_f64());
+    assert!((sum("macs_share") - placement["npu_macs"].as_f64().unwrap()).abs() < 1e-9);
     let found = document("e_topk.qu8", "--soc SM8650,SM8635 --max-partitions 1", 1);
     assert_eq!(check(&found["targets"][0], "partitions")["result"], "pass");
     assert_eq!(check(&found["targets"][1], "partitions")["result"], "fail");
@@ -355,8 +371,12 @@ fn measured_launches_are_judged_against_a_baseline() {
         epwatch(&format!("gate --runs{candidate} --baseline{baseline}"))
     };
     let same = launches(dir, "same", 8_050, 0, 6);
-    let (table, _) = check_ends(&mut judged(same, 6), 0);
+    let (table, _) = check_ends(&mut judged(same.clone(), 6), 0);
     assert!(table.starts_with("not checked: placement"), "{table}");
+    let found = json(&mut judged(same, 6));
+    let against = &found["targets"][0]["against"];
+    assert_eq!(against["pairs"], 6);
+    assert!((1.0..1.01).contains(&against["ratio"].as_f64().unwrap()));
     // Six that are red ask for six more, and all twelve are judged.
     let slower = launches(dir, "slower", 10_000, 0, 6);
     check_fails(&mut judged(slower, 6), 3, "12 pairs in total would decide");
@@ -386,6 +406,12 @@ fn measured_launches_keep_limits() {
     let spiked = launches(dir, "spiked", 8_000, 3, 6);
     let limits = "[latency]\nmedian_ms = 10.0\np95_ms = 14.0\ndeadline_ms = 20.0\ncv_max = 0.08";
     check_succeeds(&mut with(&healthy, limits));
+    let short = |words: &str| epwatch(&format!("gate {words} --runs{healthy}"));
+    check_succeeds(&mut short(
+        "--median-ms 10 --p95-ms 14 --deadline-ms 20 --cv 8%",
+    ));
+    check_fails(&mut short("--median-ms 7"), 1, "median");
+    check_fails(&mut short("--median-ms 0"), 2, "latency.median_ms is 0");
     // A tenth of the runs takes 24 ms, so that the median holds.
     let (table, stderr) = check_ends(&mut with(&spiked, limits), 1);
     assert!(table.contains("pass      median"), "{table}");
