@@ -153,12 +153,15 @@ async fn answered(
                 shown = Some(answer.json);
             }
             // Its first report may be under way.
-            Err(ShellError::NoDevice) if shared.watch => {}
+            Err(ShellError::NoDevice | ShellError::NoneYet) if shared.watch => {}
             // The store may come back.
             Err(error) if shown.is_some() => tracing::warn!(%error, "the last answer stands"),
-            Err(error @ (ShellError::NoDevice | ShellError::Several(_) | ShellError::Unknown)) => {
-                return Err(No(error.to_string()).into());
-            }
+            Err(
+                error @ (ShellError::NoDevice
+                | ShellError::NoneYet
+                | ShellError::Several(_)
+                | ShellError::Unknown),
+            ) => return Err(No(error.to_string()).into()),
             Err(error @ ShellError::Id(_)) => return Err(WrongUse(error.to_string()).into()),
             Err(error) => return Err(error.into()),
         }

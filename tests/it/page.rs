@@ -472,7 +472,7 @@ fn check_devices(at_shell: &dyn Fn(&[&str]) -> std::process::Command, environmen
     check_fails(
         &mut at_shell(&["devices", "--latest", "--app", "no.such"]),
         1,
-        "no such device",
+        "no device has reported",
     );
 }
 

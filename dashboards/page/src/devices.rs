@@ -56,8 +56,9 @@ pub async fn devices(store: Client, query: &DevicesQuery) -> Result<ShellAnswer,
             return Ok(answer(&Installations { installations }, text));
         }
         DevicesQuery::Latest { app } => {
-            let mut all = installations::list(&store, 1, "", app.as_deref()).await?;
-            all.drain(..).next()
+            let all = installations::list(&store, 1, "", app.as_deref()).await?;
+            let last = all.into_iter().next().ok_or(ShellError::NoneYet)?;
+            Some(last)
         }
         DevicesQuery::One { id } => {
             let digits = digits(id).ok_or_else(|| ShellError::Id(visible(id)))?;
@@ -92,6 +93,14 @@ fn received(ms: i64, now: Timestamp) -> String {
     Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |at| ago(at, now))
 }
 
+/// Returns a text that an app may leave out.
+fn given(text: &str, absent: &str) -> String {
+    match text.trim() {
+        "" => absent.to_owned(),
+        text => visible(text),
+    }
+}
+
 fn listed(installations: &[InstallationRow], now: Timestamp) -> String {
     if installations.is_empty() {
         return "No device reported in the last day.\n".to_owned();
@@ -103,9 +112,9 @@ fn listed(installations: &[InstallationRow], now: Timestamp) -> String {
         vec![
             row.id.chars().take(SHORT).collect(),
             visible(&row.app),
-            visible(&row.app_version),
+            given(&row.app_version, "-"),
             visible(&row.chipset),
-            visible(&row.device),
+            given(&row.device, "-"),
             visible(&row.sdk_version),
             number::count(row.reports),
             received(row.last_received_ms, now),
@@ -127,11 +136,11 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
         "{}\n{} {}, {}; {} on {}, firmware {}; runtime {}, SDK {}\n{} reports in {DAYS} days, the last {}",
         row.id,
         visible(&row.app),
-        visible(&row.app_version),
+        given(&row.app_version, "without a version"),
         visible(&row.environment),
-        visible(&row.device),
+        given(&row.device, "unnamed device"),
         visible(&row.chipset),
-        visible(&row.firmware),
+        given(&row.firmware, "unknown"),
         visible(&row.runtime),
         visible(&row.sdk_version),
         number::count(row.reports),

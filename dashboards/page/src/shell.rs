@@ -78,9 +78,14 @@ pub enum ShellError {
     Unknown,
     /// No report of such an installation is in the store.
     #[error(
-        "no such device reported in the last days; `epwatch devices` lists those of the last day"
+        "no such device has reported in the last days; `epwatch devices` lists those of the last day"
     )]
     NoDevice,
+    /// No installation reported in the last day.
+    #[error(
+        "no device has reported in the last day; the SDK's `explain()` prints what kept a report back as `last problem`"
+    )]
+    NoneYet,
     /// Text that is no id of an installation.
     #[error(
         "{0} is no device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
@@ -197,7 +202,7 @@ pub(crate) fn head(names: &[&str]) -> Vec<String> {
 
 fn fleet(page: &FleetPage) -> String {
     let (Some(app), Some(environment)) = (&page.app, &page.environment) else {
-        return "Nothing is judged yet. Send a report: `epwatch serve` prints the address for devices.\n".to_owned();
+        return "Nothing is judged yet: a window is judged once it is over. `epwatch devices` lists what has reported.\n".to_owned();
     };
     let mut text = format!(
         "{}\n{}, {}\n",
