@@ -51,8 +51,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             vec![0.5_f32; length]
         ))?])?;
     }
+    // Runs are explained once they are in a report.
+    let flushed = watch.flush(Duration::from_secs(10));
     println!("{}", watch.explain());
-    watch.flush(Duration::from_secs(10))?;
+    flushed?;
     println!("the collector has 100 runs");
     Ok(())
 }
