@@ -178,13 +178,15 @@ async fn an_incident_arrives_at_a_real_alertmanager() {
     fleet.stop().await;
 }
 
-/// Starts the detector's process on a fleet's store with one Alertmanager, and its default `hold_for`.
-fn detector(fleet: &WatchedFleet, url: &str) -> Running {
+/// Starts the detector's process on a fleet's store with one Alertmanager, its default `hold_for`, and a heartbeat.
+fn detector(fleet: &WatchedFleet, url: &str, heartbeat: &Receiver) -> Running {
     let dir = fleet.store.dir.path();
     let config = dir.join("detector.toml");
     let text = format!(
         "[collector.rollup]\nbucket = \"1s\"\n[detector]\nwindow = \"3s\"\nstep = \"1s\"\nlookback = \"10m\"\n\
-         stdout = false\nhttp_listen = \"127.0.0.1:0\"\n[[detector.alertmanager]]\nurl = \"{url}\"\n"
+         stdout = false\nhttp_listen = \"127.0.0.1:0\"\n[[detector.alertmanager]]\nurl = \"{url}\"\n\
+         [detector.heartbeat]\nurl = \"{}\"\n",
+        heartbeat.url
     );
     std::fs::write(&config, text).unwrap();
     let mut command = epwatch("detector --clickhouse");
@@ -210,7 +212,8 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     let mut fleet = WatchedFleet::start(notifiers(vec![brief_config])).await;
     brief.page().await;
     fleet.stop_detector().await;
-    let killed = detector(&fleet, &usual.url);
+    let heartbeat = Receiver::start();
+    let killed = detector(&fleet, &usual.url, &heartbeat);
 
     let ends = ends_at(&brief.page().await);
     until("the brief alert ends", || async {
@@ -220,6 +223,10 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     assert!(Timestamp::now() >= ends, "it ended before {ends}");
 
     let page = usual.page().await;
+    until("a window is judged, which posts the heartbeat", || async {
+        heartbeat.count() > 0
+    })
+    .await;
     // A process that is dropped is killed by SIGKILL.
     drop(killed);
     let hours = SignedDuration::from_hours(6) - SignedDuration::from_mins(10);
@@ -235,7 +242,7 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     foreign["labels"]["incident"] = "00c0ffee00c0ffee-1".into();
     usual.post(&[stray, foreign]).await;
     assert!(usual.has("SM8250").await && usual.has("SM8350").await);
-    let _restarted = detector(&fleet, &usual.url);
+    let _restarted = detector(&fleet, &usual.url, &heartbeat);
     until("the stray ends", || async { !usual.has("SM8250").await }).await;
     assert!(usual.has("SM8635").await && usual.has("SM8350").await);
     fleet.stop().await;
