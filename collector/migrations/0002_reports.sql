@@ -249,11 +249,22 @@ ORDER BY (app_id, environment, model_id, model_version, fingerprint_algorithm, f
 TTL toDateTime(first_seen) + INTERVAL ${rollup_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Deleted installations. Rows never expire, and every view leaves these installations out.
+-- Deleted installations that reports were received of. Rows never expire.
 CREATE TABLE IF NOT EXISTS tombstones ${on_cluster} (
     installation FixedString(16),
     tombstoned_at DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}ReplacingMergeTree
+ORDER BY installation
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Deleted installations that may have rows in `reports`: every view leaves these out. A row goes some hours after its
+-- reports were erased, so that a view costs the same however many tombstones there are. The writer looks up the
+-- installations of a batch in `tombstones`, and adds those it finds here before it inserts their reports.
+CREATE TABLE IF NOT EXISTS hidden_installations ${on_cluster} (
+    installation FixedString(16),
+    tombstoned_at DateTime64(3, 'UTC'),
+    hidden_at DateTime64(3, 'UTC') DEFAULT now64(3)
+) ENGINE = ${replicated}ReplacingMergeTree(hidden_at)
 ORDER BY installation
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 

@@ -28,7 +28,7 @@ SELECT collector_id, wal_offset FROM open_surplus_copies_v1;
 CREATE OR REPLACE VIEW counted_reports_v1 ${on_cluster} AS
 SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
-  AND installation NOT IN (SELECT installation FROM tombstones);
+  AND installation NOT IN (SELECT installation FROM hidden_installations);
 
 -- Reports less the listed copies. A report of an open bucket is here as often as it came;
 -- `open_surplus_copies_v1` has its copies that do not count. A reader of the same reports in several queries
@@ -36,7 +36,7 @@ WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM su
 CREATE OR REPLACE VIEW settled_reports_v1 ${on_cluster} AS
 SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)
-  AND installation NOT IN (SELECT installation FROM tombstones);
+  AND installation NOT IN (SELECT installation FROM hidden_installations);
 
 -- Every session of every report: a session that spans reports has a row in each.
 CREATE OR REPLACE VIEW device_sessions_v1 ${on_cluster} AS
@@ -351,7 +351,7 @@ FROM (
     UNION ALL
     SELECT app_id, environment, count() AS copies FROM reports
     WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
-      AND installation NOT IN (SELECT installation FROM tombstones)
+      AND installation NOT IN (SELECT installation FROM hidden_installations)
     GROUP BY app_id, environment
 )
 GROUP BY app_id, environment;

@@ -1,8 +1,8 @@
 -- Data of the calls other than Upload: deletions, directives, manifests, certified placements.
 
--- The steps of each deletion and their times. `requested`: the tombstone is durable at a collector.
--- `hidden`: it is in `tombstones`, so no view shows the installation, and the summaries of `buckets`
--- slices were rebuilt without it. `erased`: its `reports` rows are gone from disk.
+-- The steps of each deletion of an installation that reports were received of, and their times. `requested`: the
+-- promise is durable at a collector. `hidden`: it is in `tombstones` and `hidden_installations`, so no view shows the
+-- installation, and the summaries of `buckets` slices were rebuilt without it. `erased`: its `reports` rows are gone from disk.
 CREATE TABLE IF NOT EXISTS deletion_log ${on_cluster} (
     installation FixedString(16),
     step LowCardinality(String),

@@ -95,7 +95,7 @@ SELECT app_id, environment, toDate(received_at) AS day, 'duplicate' AS kind, 'su
     toInt64(count()) AS reports, toInt64(sum(arraySum(series_n))) AS runs
 FROM reports
 WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
-  AND installation NOT IN (SELECT installation FROM tombstones)
+  AND installation NOT IN (SELECT installation FROM hidden_installations)
 GROUP BY app_id, environment, day
 UNION ALL
 -- ... or answered as duplicate at once, without counting their runs.

@@ -143,7 +143,9 @@ impl Collector {
                 BackgroundServices::start(&parts, checkpoint.offset, &stop, &stop_writer).await?;
             let start_deadline = Instant::now() + START_TIMEOUT;
             // Before the port opens, so that other collectors' roll-ups wait for this one.
-            let writer = start_writer(&parts, checkpoint, &stop, stop_writer.clone()).await?;
+            let deletions = services.deletions.clone();
+            let writer =
+                start_writer(&parts, deletions, checkpoint, &stop, stop_writer.clone()).await?;
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
             let server = device_server(&parts, &access, &services, listener, stop.clone());
             reload::watch(&parts, access.keys, access.tls, stop.clone());
@@ -350,6 +352,7 @@ async fn open_current_wal(
 /// must not wait for it. If one of them ends before `stop`, `all` is cancelled.
 async fn start_writer(
     parts: &Arc<Parts>,
+    deletions: Arc<Deletions>,
     checkpoint: Checkpoint,
     all: &CancellationToken,
     stop: CancellationToken,
@@ -358,7 +361,7 @@ async fn start_writer(
     let names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
         .map_err(StartError::Names)?;
     let encoder = Encoder::new(parts.collector_id(), parts.bucket(), names);
-    let mut writer = Writer::new(parts.clone(), encoder, checkpoint);
+    let mut writer = Writer::new(parts.clone(), deletions, encoder, checkpoint);
     let rollup = roll_up(parts);
     let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -487,7 +490,9 @@ impl BackgroundServices {
     ) -> Result<Self, StartError> {
         let config = &parts.config;
         let (dir, of_log) = (config.wal.dir.clone(), parts.clock.clone());
-        let opening = tokio::task::spawn_blocking(move || Deletions::open(&dir, of_log)).await;
+        let wal_end = WalOffset(parts.wal.stats().end);
+        let opening = move || Deletions::open(&dir, of_log, wal_end);
+        let opening = tokio::task::spawn_blocking(opening).await;
         let opened = opening.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
         let deletions = Arc::new(opened.map_err(StartError::Deletions)?);
         let worker = Worker {

@@ -88,6 +88,8 @@ pub struct Metrics {
     pub(crate) store_disk_free_bytes: Gauge,
     pub(crate) deletions: Counter,
     pub(crate) deletions_pending: Gauge,
+    pub(crate) deletions_waiting: Gauge,
+    pub(crate) deletions_unknown_refused: Counter,
     pub(crate) directives_live: Gauge,
     pub(crate) directives_sent: Counter,
     pub(crate) ack_seconds: Histogram,
@@ -195,6 +197,14 @@ impl Metrics {
             deletions_pending: table.add(
                 "deletions_pending",
                 "Deletions that this collector promised and the store does not hide yet",
+            ),
+            deletions_waiting: table.add(
+                "deletions_waiting",
+                "Deletions of installations that nothing was received from; they are forgotten after store.raw_days",
+            ),
+            deletions_unknown_refused: table.add(
+                "deletions_unknown_refused",
+                "Deletions of unknown installations that were refused for now, because too many wait",
             ),
             directives_live: table.add("directives_live", "Directives on offer"),
             directives_sent: table.add("directives_sent", "Directives sent to devices"),

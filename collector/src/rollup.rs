@@ -291,7 +291,7 @@ impl RollUp {
     /// Rebuilds every slice of a bucket that counted one of `installations` (SQL), unless its reports may have expired.
     /// Returns their number.
     ///
-    /// Open buckets too: a bucket that is closed right now may have been read before the tombstones were inserted, under
+    /// Open buckets too: a bucket that is closed right now may have been read before they were hidden, under
     /// an older revision.
     pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<u64, SinkError> {
         let raw_since = self.raw_since().await?;
@@ -355,12 +355,12 @@ impl RollUp {
     }
 
     /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,
-    /// and either summary may have the higher revision. So slices with new tombstones are rebuilt.
+    /// and either summary may have the higher revision. So slices with newly hidden ones are rebuilt.
     async fn build(&self, within: &str, reason: &str) -> Result<(), SinkError> {
-        let mut before = self.tombstones().await?;
+        let mut before = self.hidden().await?;
         self.build_once(within, reason).await?;
         loop {
-            let after = self.tombstones().await?;
+            let after = self.hidden().await?;
             let touched = after.difference(&before);
             let touched: Vec<String> = touched.map(|(slice, _)| slice.to_string()).collect();
             if touched.is_empty() {
@@ -372,15 +372,13 @@ impl RollUp {
         }
     }
 
-    /// Deleted installations by slice.
-    async fn tombstones(&self) -> Result<BTreeSet<(u8, u64)>, SinkError> {
-        let sql = "SELECT epwatch_slice(installation) AS slice, uniqExact(installation) AS n \
-                   FROM tombstones GROUP BY slice";
-        let rows = self
-            .parts
-            .sink
-            .fetch::<(u8, u64)>("tombstones", sql)
-            .await?;
+    /// Which installations are hidden, as a number a slice.
+    async fn hidden(&self) -> Result<BTreeSet<(u8, u64)>, SinkError> {
+        let sql = "SELECT epwatch_slice(installation) AS slice, \
+                   sum(DISTINCT cityHash64(installation)) AS n \
+                   FROM hidden_installations GROUP BY slice";
+        let what = "hidden_installations";
+        let rows = self.parts.sink.fetch::<(u8, u64)>(what, sql).await?;
         Ok(rows.into_iter().collect())
     }
 

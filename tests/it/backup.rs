@@ -98,7 +98,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     })
     .await;
     // Deletes a device with reports in the store, as another collector does it.
-    let forget = "INSERT INTO tombstones SELECT installation, now64(3) FROM reports \
+    let forget = "INSERT INTO hidden_installations (installation, tombstoned_at) SELECT installation, now64(3) FROM reports \
                   ORDER BY installation LIMIT 1";
     serve.client().query(forget).execute().await.unwrap();
     let before: HashSet<String> = serve.keys().await.into_iter().collect();
@@ -146,11 +146,11 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     assert!(found.is_superset(&before), "a report is missing");
     assert!(
         found.is_subset(&all),
-        "a report nobody sent, or a tombstone is gone"
+        "a report nobody sent, or a deletion is gone"
     );
-    // Roll-ups are of the restored reports only. The slice of the deleted installation is left out: a tombstone
+    // Roll-ups are of the restored reports only. The slice of the deleted installation is left out: a row
     // inserted by hand, as in this test, rebuilds no closed bucket.
-    let other = "(SELECT any(epwatch_slice(installation)) FROM tombstones)";
+    let other = "(SELECT any(epwatch_slice(installation)) FROM hidden_installations)";
     let raw =
         format!("SELECT sum(n) FROM device_series_v1 WHERE epwatch_slice(installation) != {other}");
     let summed = format!("SELECT sum(n) FROM cohort_buckets_v1 WHERE slice != {other}");
@@ -158,7 +158,9 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
     assert!(raw > 0);
     assert_eq!(raw, summed);
     assert_eq!(
-        serve.number("SELECT count() FROM tombstones FINAL").await,
+        serve
+            .number("SELECT count() FROM hidden_installations FINAL")
+            .await,
         1
     );
     // The restored one takes reports.

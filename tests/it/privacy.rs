@@ -101,5 +101,5 @@ fn every_table_that_knows_an_installation_is_named_with_its_deletion() {
             }
         }
     }
-    assert_eq!(tables, 4);
+    assert_eq!(tables, 5);
 }

@@ -78,6 +78,8 @@ async fn a_whole_store_is_whole_and_each_damage_is_found() {
         ),
         "INSERT INTO tombstones SELECT unhex(repeat('07', 16)), now64(3) - INTERVAL 3 DAY"
             .to_owned(),
+        "INSERT INTO hidden_installations SELECT unhex(repeat('07', 16)), now64(3) - INTERVAL 3 DAY, now64(3)"
+            .to_owned(),
         "INSERT INTO deletion_log SELECT unhex(repeat('07', 16)), 'hidden', 1, now64(3), 0, 0"
             .to_owned(),
         "INSERT INTO rollup_watermark SELECT now() + INTERVAL 2 DAY, now64(3)".to_owned(),

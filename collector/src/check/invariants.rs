@@ -54,7 +54,7 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         needs_deletions_done: false,
         sql: "SELECT concat('collector ', lower(hex(collector_id)), ', offset ', toString(wal_offset)) FROM report_copies
             WHERE toDate(received_at) = '{day}' AND {in_slice}
-              AND installation NOT IN (SELECT installation FROM tombstones)
+              AND installation NOT IN (SELECT installation FROM hidden_installations)
               AND (collector_id, wal_offset) NOT IN (
                 SELECT collector_id, wal_offset FROM reports WHERE toDate(received_at) = '{day}' AND {in_slice})",
     },
@@ -66,7 +66,7 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         needs_deletions_done: false,
         sql: "SELECT concat('collector ', lower(hex(collector_id)), ', offset ', toString(wal_offset)) FROM reports
             WHERE toDate(received_at) = '{day}' AND {in_slice}
-              AND installation NOT IN (SELECT installation FROM tombstones)
+              AND installation NOT IN (SELECT installation FROM hidden_installations)
               AND (collector_id, wal_offset) NOT IN (
                 SELECT collector_id, wal_offset FROM report_copies WHERE toDate(received_at) = '{day}' AND {in_slice})",
     },
@@ -158,9 +158,9 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         needs_deletions_done: false,
         sql: "SELECT concat('installation ', lower(substring(hex(installation), 1, 8)), ', deleted ', toString(deleted))
             FROM (
-                SELECT installation, min(tombstoned_at) AS deleted FROM tombstones GROUP BY installation
-                HAVING deleted < now64(3) - INTERVAL 2 DAY)
-            WHERE installation IN (SELECT installation FROM reports WHERE received_at < now64(3) - INTERVAL 2 DAY)",
+                SELECT installation, min(tombstoned_at) AS deleted FROM tombstones
+                WHERE installation IN (SELECT installation FROM reports WHERE received_at < now64(3) - INTERVAL 2 DAY)
+                GROUP BY installation HAVING deleted < now64(3) - INTERVAL 2 DAY)",
     },
     Invariant {
         name: "clock",

@@ -21,8 +21,9 @@ const LIMITS: &str = "
             (SELECT toUInt32(max(whole_since)) FROM raw_retention))) AS from,
         assumeNotNull(least((SELECT toUInt32(max(closed_until)) FROM rollup_watermark),
             (SELECT toUInt32(max(checked_until)) FROM rollup_checks))) AS until,
-        assumeNotNull((SELECT uniqExact(installation) FROM tombstones
-            WHERE installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'hidden'))) AS n_deletions_under_way";
+        assumeNotNull((SELECT uniqExact(installation) FROM hidden_installations
+            WHERE installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'hidden'
+                AND installation IN (SELECT installation FROM hidden_installations)))) AS n_deletions_under_way";
 
 pub(super) fn unread_days(source: clickhouse::error::Error) -> CheckError {
     CheckError::Store {

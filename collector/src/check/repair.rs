@@ -70,7 +70,8 @@ const LISTED_BUT_FIRST: &str = "(collector_id, wal_offset) IN (
 const FORGOTTEN: &str = "
     SELECT installation, toInt64(toUnixTimestamp64Milli(min(tombstoned_at))) AS at_ms FROM tombstones
     WHERE installation IN (SELECT installation FROM reports)
-      AND installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'hidden')
+      AND (installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'hidden')
+        OR installation NOT IN (SELECT installation FROM hidden_installations))
     GROUP BY installation";
 
 /// Repairs what `report` found broken in a store and in the WAL beside it.

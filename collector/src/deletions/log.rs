@@ -4,13 +4,13 @@
 //!
 //! | at | size | field |
 //! |---|---|---|
-//! | 0 | 1 | 1: a tombstone; 2: the store has it and hides the installation |
+//! | 0 | 1 | 1: a promise; 2: the store hides the installation; 3: forgotten, since nothing of it was ever received |
 //! | 1 | 3 | zero |
 //! | 4 | 4 | CRC-32C of the other 28 bytes, in order, little endian |
 //! | 8 | 8 | milliseconds since 1970, little endian |
 //! | 16 | 16 | installation |
 //!
-//! A tombstone is written twice, because it is a promise: a record with a wrong checksum is skipped, and the other one
+//! A promise is written twice: a record with a wrong checksum is skipped, and the other one
 //! counts. A crash during a write leaves torn records at the end, which were not acknowledged. The file is rewritten when
 //! it has grown: at start, and during operation once it is full.
 
@@ -33,6 +33,7 @@ const FULL_BYTES: u64 = 256 << 20;
 
 const BURIED: u8 = 1;
 const HIDDEN: u8 = 2;
+const FORGOTTEN: u8 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tombstone {
@@ -147,7 +148,15 @@ impl DeletionLog {
     }
 
     pub(super) fn note_hidden(&mut self, tombstones: &[Tombstone]) -> io::Result<()> {
-        let records = tombstones.iter().flat_map(|t| encode(HIDDEN, t));
+        self.note_end(HIDDEN, tombstones)
+    }
+
+    pub(super) fn note_forgotten(&mut self, tombstones: &[Tombstone]) -> io::Result<()> {
+        self.note_end(FORGOTTEN, tombstones)
+    }
+
+    fn note_end(&mut self, kind: u8, tombstones: &[Tombstone]) -> io::Result<()> {
+        let records = tombstones.iter().flat_map(|t| encode(kind, t));
         self.append(&records.collect::<Vec<u8>>())?;
         for tombstone in tombstones {
             self.pending.remove(&tombstone.installation);
@@ -171,8 +180,9 @@ fn open_file(path: &Path) -> io::Result<File> {
 }
 
 fn read(bytes: &[u8]) -> Found {
-    let mut all = Vec::new();
+    let mut all: Vec<Tombstone> = Vec::new();
     let mut seen = HashSet::new();
+    let mut forgotten = HashSet::new();
     let mut pending = HashMap::new();
     let mut n_damaged = 0_u64;
     let (records, _torn) = bytes.as_chunks::<RECORD_BYTES>();
@@ -182,10 +192,14 @@ fn read(bytes: &[u8]) -> Found {
                 if seen.insert(tombstone.installation) {
                     all.push(tombstone);
                 }
+                forgotten.remove(&tombstone.installation);
                 pending.insert(tombstone.installation, tombstone);
             }
-            Some((HIDDEN, tombstone)) => {
+            Some((end @ (HIDDEN | FORGOTTEN), tombstone)) => {
                 pending.remove(&tombstone.installation);
+                if end == FORGOTTEN {
+                    forgotten.insert(tombstone.installation);
+                }
             }
             _ => n_damaged += 1,
         }
@@ -193,6 +207,7 @@ fn read(bytes: &[u8]) -> Found {
     if n_damaged > 0 {
         tracing::error!(records = n_damaged, "the file of deletions is damaged");
     }
+    all.retain(|tombstone| !forgotten.contains(&tombstone.installation));
     let mut pending: Vec<Tombstone> = pending.into_values().collect();
     pending.sort_by_key(|tombstone| (tombstone.at_ms, tombstone.installation));
     Found { all, pending }
@@ -327,6 +342,22 @@ mod tests {
             },
         );
         assert!(n_faults > 100, "{n_faults}");
+    }
+
+    #[test]
+    fn what_was_forgotten_is_no_promise_until_it_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
+        for n in 1..=2 {
+            log.bury(&tombstone(n)).unwrap();
+        }
+        log.note_forgotten(&[tombstone(1)]).unwrap();
+        let (mut log, found) = DeletionLog::open(dir.path()).unwrap();
+        assert_eq!(found.all, [tombstone(2)]);
+        assert_eq!(found.pending, [tombstone(2)]);
+        log.bury(&tombstone(1)).unwrap();
+        let (_, found) = DeletionLog::open(dir.path()).unwrap();
+        assert_eq!(found.pending, [tombstone(1), tombstone(2)]);
     }
 
     /// As `docs/operations.md` repeats deletions in a store that was restored from before them.

@@ -1,110 +1,167 @@
-//! Deleted installations. A device's deletion is answered once its tombstone is on disk here; the worker then inserts it
-//! into the store, and no view shows the installation.
+//! Deleted installations. A device's deletion is answered once the promise is on disk here. The worker then inserts the
+//! tombstone of an installation that the store has reports of, and no view shows it.
 //!
-//! The bounded set in memory refuses late reports at once. Correctness does not depend on it: every view honours the
-//! store's table of tombstones, which never loses a row.
+//! An installation that nothing was received from may be made up. Its promise waits here for as long as the store keeps
+//! reports, in case another collector's WAL still has some, and is then forgotten. So made-up deletions leave nothing in
+//! the store. Waiting promises are bounded: beyond, only deletions of installations that the store knows are accepted.
+//!
+//! The bounded set in memory refuses late reports at once. Correctness does not depend on it: the writer hides deleted
+//! installations of each batch, and every view honours `hidden_installations`.
 
+mod known;
 mod log;
 mod worker;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use epwatch_proto::InstallationId;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 
+use self::known::KnownDeletions;
 use self::log::DeletionLog;
 pub(crate) use self::log::{RECORD_BYTES, Tombstone, add_tombstones, records_of, tombstones_of};
 pub(crate) use self::worker::Worker;
 use crate::ingest::limits::Buckets;
+use crate::metrics::Metrics;
 use crate::server::retry;
+use crate::store::{Sink, SinkError};
+use crate::wal::WalOffset;
 use epwatch_server::Clock;
 
-/// About 60 MB. Beyond, late reports of further deleted installations are stored, and hidden by the views.
-const MAX_IN_MEMORY: usize = 1 << 20;
-/// Deletions a second of all callers: each costs a sync and a row for ever. Ten million devices that ask once in their
-/// life make less than one a second.
+/// Promises that the store does not hide: 64 MiB of the file.
+const MAX_OPEN: usize = 1 << 20;
+/// Deletions a second of all callers: each costs a sync. Ten million devices that ask once in their life make less than
+/// one a second.
 const PER_MINUTE: u32 = 50 * 60;
 const BURST: u32 = 500;
 const BUSY: Duration = Duration::from_secs(2);
 /// Retry delay after a failed write.
 const NO_DISK: Duration = Duration::from_secs(10);
+/// Tombstones of other collectors are this old at most when the writer inserts rows. Far less than the time for which
+/// an installation stays hidden.
+const STALE: Duration = Duration::from_secs(600);
+
+/// A deletion on disk that the store does not hide yet.
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    tombstone: Tombstone,
+    /// Reports that this collector received before are below.
+    wal_end: WalOffset,
+}
 
 /// One collector's deletions, and those of others as far as they are loaded.
 #[derive(Debug)]
 pub(crate) struct Deletions {
-    /// Time of each installation's tombstone, in milliseconds since 1970.
-    buried: RwLock<HashMap<InstallationId, i64>>,
-    /// Saves the lock while there are no deletions.
-    has_any: AtomicBool,
+    known: KnownDeletions,
     log: Arc<Mutex<DeletionLog>>,
     /// The rate limit of all deletions.
     rate: Buckets<()>,
     clock: Arc<dyn Clock>,
-    /// This collector's tombstones that the store does not have yet.
-    pending: Mutex<Vec<Tombstone>>,
+    /// Promises to be looked up in the store.
+    pending: Mutex<HashMap<InstallationId, Promise>>,
+    /// Promises for installations that the store did not have when it was last asked; the next to ask for is first.
+    waiting: Mutex<VecDeque<Tombstone>>,
+    /// True until the warning about a full set was written.
+    says_full: AtomicBool,
     asked: Notify,
 }
 
 impl Deletions {
     /// Opens the file of deletions in the WAL's directory, which is locked already. Blocks on the disk.
-    pub(crate) fn open(dir: &Path, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
+    pub(crate) fn open(
+        dir: &Path,
+        clock: Arc<dyn Clock>,
+        wal_end: WalOffset,
+    ) -> std::io::Result<Self> {
         let (log, found) = DeletionLog::open(dir)?;
+        let promise =
+            |tombstone: Tombstone| (tombstone.installation, Promise { tombstone, wal_end });
         let deletions = Self {
-            buried: RwLock::default(),
-            has_any: AtomicBool::new(false),
+            known: KnownDeletions::default(),
             log: Arc::new(Mutex::new(log)),
             rate: Buckets::new((PER_MINUTE, BURST), 1),
             clock,
-            pending: Mutex::new(found.pending),
+            pending: Mutex::new(found.pending.into_iter().map(promise).collect()),
+            waiting: Mutex::default(),
+            says_full: AtomicBool::new(true),
             asked: Notify::new(),
         };
-        deletions.learn(&found.all);
+        deletions.known.add(&found.all);
         Ok(deletions)
     }
 
     /// True if the installation is deleted, so that its reports are refused.
     pub(crate) fn contains(&self, installation: &InstallationId) -> bool {
-        self.has_any.load(Relaxed) && self.buried.read().contains_key(installation)
-    }
-
-    /// Adds tombstones, of this collector or others.
-    pub(crate) fn learn(&self, tombstones: &[Tombstone]) {
-        if tombstones.is_empty() {
-            return;
-        }
-        let mut buried = self.buried.write();
-        for tombstone in tombstones {
-            if buried.len() < MAX_IN_MEMORY {
-                buried
-                    .entry(tombstone.installation)
-                    .or_insert(tombstone.at_ms);
-            }
-        }
-        self.has_any.store(true, Relaxed);
+        self.buried_at(installation).is_some()
     }
 
     /// Time of the installation's tombstone, in milliseconds since 1970.
     pub(crate) fn buried_at(&self, installation: &InstallationId) -> Option<i64> {
-        let buried = self.buried.read();
-        buried.get(installation).copied()
+        self.known.buried_at(installation)
     }
 
-    /// Number of acknowledged deletions that the store does not hide yet.
-    pub(crate) fn n_pending(&self) -> i64 {
-        i64::try_from(self.pending.lock().len()).unwrap_or(i64::MAX)
+    /// Numbers of promises to be looked up in the store, and of those for installations that it does not know.
+    pub(crate) fn n_open(&self) -> (usize, usize) {
+        (self.pending.lock().len(), self.waiting.lock().len())
     }
 
-    /// Makes a tombstone durable and returns its time, or the time of an existing one.
+    /// Shows these numbers.
+    pub(crate) fn show_open(&self, metrics: &Metrics) {
+        let (pending, waiting) = self.n_open();
+        for (gauge, n) in [
+            (&metrics.deletions_pending, pending),
+            (&metrics.deletions_waiting, waiting),
+        ] {
+            gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// True if only deletions of installations that the store knows are accepted. Logged once until there is room again.
+    pub(crate) fn is_full(&self) -> bool {
+        let (pending, waiting) = self.n_open();
+        let is_full = pending + waiting >= MAX_OPEN;
+        if is_full && self.says_full.swap(false, Relaxed) {
+            tracing::warn!(
+                pending,
+                waiting,
+                "deletions of unknown installations are refused for now: most of those that wait are made up; \
+                 installations with reports in the store are deleted as ever"
+            );
+        } else if pending + waiting < MAX_OPEN / 10 * 9 {
+            self.says_full.store(true, Relaxed);
+        }
+        is_full
+    }
+
+    /// True if the store has reports of the installation.
+    pub(crate) async fn is_received(
+        &self,
+        sink: &Sink,
+        installation: InstallationId,
+    ) -> Result<bool, SinkError> {
+        let asked = Tombstone {
+            installation,
+            at_ms: 0,
+        };
+        Ok(!known::received(sink, &[asked]).await?.is_empty())
+    }
+
+    /// Makes a promise durable and returns its time, or the time of an existing tombstone. Reports that this collector
+    /// received before are below `wal_end`.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, both with a delay.
-    pub(crate) async fn bury(&self, installation: InstallationId) -> Result<i64, Status> {
+    pub(crate) async fn bury(
+        &self,
+        installation: InstallationId,
+        wal_end: WalOffset,
+    ) -> Result<i64, Status> {
         if let Some(at_ms) = self.buried_at(&installation) {
             return Ok(at_ms);
         }
@@ -129,14 +186,54 @@ impl Deletions {
             }
             Err(_) => return Err(Status::unavailable("the collector is stopping")),
         }
-        self.learn(&[tombstone]);
-        self.pending.lock().push(tombstone);
+        self.known.add(&[tombstone]);
+        let promise = Promise { tombstone, wal_end };
+        self.pending.lock().insert(installation, promise);
         self.asked.notify_one();
         Ok(at_ms)
     }
 
-    fn pending(&self) -> Vec<Tombstone> {
-        self.pending.lock().clone()
+    /// Hides deleted ones of these installations before their rows are inserted. The writer calls it.
+    pub(crate) async fn hide_again(
+        &self,
+        sink: &Sink,
+        installations: &[InstallationId],
+    ) -> Result<(), SinkError> {
+        self.known.catch_up(sink, STALE).await?;
+        self.known.hide_again(sink, installations).await
+    }
+
+    /// The promises to be looked up, the oldest first.
+    fn pending(&self) -> Vec<Promise> {
+        let mut pending: Vec<Promise> = self.pending.lock().values().copied().collect();
+        pending.sort_by_key(|promise| (promise.tombstone.at_ms, promise.tombstone.installation));
+        pending
+    }
+
+    /// Moves promises to those that wait.
+    fn wait_for(&self, unknown: &[Tombstone]) {
+        self.remove_pending(unknown);
+        self.waiting.lock().extend(unknown);
+    }
+
+    /// Takes the next promises that wait; they are to be given back.
+    fn take_waiting(&self, at_most: usize) -> Vec<Tombstone> {
+        let mut waiting = self.waiting.lock();
+        let n = at_most.min(waiting.len());
+        waiting.drain(..n).collect()
+    }
+
+    fn give_back(&self, waiting: Vec<Tombstone>) {
+        self.waiting.lock().extend(waiting);
+    }
+
+    /// Puts a promise that waited first among those to be carried out.
+    fn found(&self, received: impl IntoIterator<Item = Tombstone>) {
+        let wal_end = WalOffset(0);
+        let promises = received
+            .into_iter()
+            .map(|tombstone| (tombstone.installation, Promise { tombstone, wal_end }));
+        self.pending.lock().extend(promises);
     }
 
     /// Records that the store hides these installations.
@@ -147,9 +244,25 @@ impl Deletions {
             // They are inserted again after a restart, which is harmless.
             tracing::warn!(%error, "failed to write down that deletions are done");
         }
-        self.pending
-            .lock()
-            .retain(|tombstone| !done.contains(tombstone));
+        self.remove_pending(done);
+    }
+
+    /// Ends promises for installations that no collector had reports of. They were taken from those that wait.
+    async fn forget(&self, unknown: Vec<Tombstone>) {
+        let (log, some) = (self.log.clone(), unknown.clone());
+        let written = tokio::task::spawn_blocking(move || log.lock().note_forgotten(&some)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(%error, "failed to write down that deletions are forgotten");
+            return self.give_back(unknown);
+        }
+        self.known.forget(&unknown);
+    }
+
+    fn remove_pending(&self, done: &[Tombstone]) {
+        let mut pending = self.pending.lock();
+        for tombstone in done {
+            pending.remove(&tombstone.installation);
+        }
     }
 }
 
@@ -158,12 +271,19 @@ mod tests {
     use super::*;
     use epwatch_server::SystemClock;
 
+    const END: WalOffset = WalOffset(7);
+
     fn id(n: u8) -> InstallationId {
         InstallationId::from_bytes([n; 16])
     }
 
     fn open(dir: &Path) -> Deletions {
-        Deletions::open(dir, Arc::new(SystemClock)).unwrap()
+        Deletions::open(dir, Arc::new(SystemClock), END).unwrap()
+    }
+
+    fn tombstones(deletions: &Deletions) -> Vec<Tombstone> {
+        let pending = deletions.pending();
+        pending.iter().map(|promise| promise.tombstone).collect()
     }
 
     #[tokio::test]
@@ -171,23 +291,52 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let deletions = open(dir.path());
         assert!(!deletions.contains(&id(1)));
-        let at = deletions.bury(id(1)).await.unwrap();
-        deletions.bury(id(2)).await.unwrap();
+        let at = deletions.bury(id(1), END).await.unwrap();
+        deletions.bury(id(2), END).await.unwrap();
         assert!(deletions.contains(&id(1)) && !deletions.contains(&id(3)));
         drop(deletions);
 
         let again = open(dir.path());
         assert!(again.contains(&id(1)) && again.contains(&id(2)));
-        assert_eq!(again.bury(id(1)).await.unwrap(), at, "the first one counts");
-        let pending = again.pending();
+        assert_eq!(
+            again.bury(id(1), END).await.unwrap(),
+            at,
+            "the first one counts"
+        );
+        let pending = tombstones(&again);
         assert_eq!(pending.len(), 2);
         again.note_hidden(&pending[..1]).await;
-        assert_eq!(again.pending(), pending[1..]);
+        assert_eq!(tombstones(&again), pending[1..]);
         drop(again);
 
         let last = open(dir.path());
-        assert_eq!(last.pending(), pending[1..]);
+        assert_eq!(tombstones(&last), pending[1..]);
         assert!(last.contains(&id(1)));
+    }
+
+    #[tokio::test]
+    async fn a_promise_that_waits_is_one_after_a_restart_and_none_once_it_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let deletions = open(dir.path());
+        deletions.bury(id(1), END).await.unwrap();
+        let unknown = tombstones(&deletions);
+        deletions.wait_for(&unknown);
+        assert_eq!(deletions.n_open(), (0, 1));
+        drop(deletions);
+
+        let again = open(dir.path());
+        assert!(again.contains(&id(1)));
+        assert_eq!(again.n_open(), (1, 0), "the store may have it by now");
+        again.wait_for(&unknown);
+        let taken = again.take_waiting(10);
+        assert_eq!(taken, unknown);
+        again.forget(taken).await;
+        assert!(!again.contains(&id(1)));
+        drop(again);
+
+        let last = open(dir.path());
+        assert!(!last.contains(&id(1)));
+        assert_eq!(last.n_open(), (0, 0));
     }
 
     #[test]

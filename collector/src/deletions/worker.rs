@@ -1,17 +1,19 @@
-//! Carries out deletions in the store: inserts the tombstone, which hides the installation from every view, rebuilds
-//! summaries that counted it, adds a row to `deletion_log`, and periodically erases the rows. Each step may be repeated.
+//! Carries out deletions in the store: inserts the tombstone of an installation that the store has reports of, hides it from
+//! every view, rebuilds summaries that counted it, adds a row to `deletion_log`, and periodically erases the rows. Once
+//! they are gone for good, views need not hide it any more. Each step may be repeated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clickhouse::Row;
-use epwatch_proto::InstallationId;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Deletions, Tombstone};
+use super::known::{HiddenRow, IDS_AT_ONCE, IdRow, id_list, received};
+use super::{Deletions, Promise, Tombstone};
 use crate::parts::Parts;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
@@ -19,33 +21,33 @@ use epwatch_server::Backoff;
 
 /// Deletions carried out together; the query's text holds their ids.
 const AT_ONCE: usize = 500;
-/// Tombstones are read again from this long before the newest one, because collectors' clocks differ.
-const OVERLAP_MS: i64 = 3_600_000;
+/// Promises of unknown installations that a refresh looks up again: a million of them in half an hour.
+const LOOKED_UP_AGAIN: usize = 20_000;
 /// Time for pending deletions at a stop.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
 /// Hidden installations whose rows are not erased yet.
-const NOT_ERASED: &str = "SELECT DISTINCT installation FROM tombstones \
-     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'hidden') \
-     AND installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'erased')";
+const NOT_ERASED: &str = "SELECT DISTINCT installation FROM hidden_installations \
+     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'hidden' \
+        AND installation IN (SELECT installation FROM hidden_installations)) \
+     AND installation NOT IN (SELECT installation FROM deletion_log WHERE step = 'erased' \
+        AND installation IN (SELECT installation FROM hidden_installations))";
 /// Erased installations with new rows, from another collector's later backlog.
 const CAME_LATE: &str = "SELECT DISTINCT installation FROM (\
      SELECT installation FROM report_copies \
-     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased') \
+     WHERE installation IN (SELECT installation FROM hidden_installations) \
      UNION ALL SELECT installation FROM reports \
-     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased'))";
+     WHERE installation IN (SELECT installation FROM hidden_installations)) \
+     WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased')";
+/// An installation stays hidden at least this long: longer than any insert that began before, and longer than a writer may
+/// not know of it.
+const HIDDEN_FOR_MS: i64 = 2 * 3_600_000;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) parts: Arc<Parts>,
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) rollup: RollUp,
-}
-
-#[derive(Debug, Row, Serialize, Deserialize)]
-struct TombstoneRow {
-    installation: [u8; 16],
-    tombstoned_at: i64,
 }
 
 #[derive(Debug, Row, Serialize)]
@@ -59,22 +61,21 @@ struct LogRow {
 }
 
 #[derive(Debug, Row, Deserialize)]
-struct Erasable {
-    installation: [u8; 16],
-}
-
-#[derive(Debug, Row, Deserialize)]
 struct Counted {
     installation: [u8; 16],
     reports: u64,
 }
 
 impl Worker {
-    /// Runs until `stop` is cancelled, then tries once more to hide pending installations. The rest follows after
-    /// the next start.
+    /// Runs until `stop` is cancelled, then tries once more to hide installations. The rest follows after the next
+    /// start.
     pub(crate) async fn run(self, stop: CancellationToken) {
         self.work_until(&stop).await;
-        match timeout(LAST_TRY, self.hide_pending()).await {
+        let last = async {
+            self.hide_pending().await?;
+            self.look_up_again().await
+        };
+        match timeout(LAST_TRY, last).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => note_failure(&self.parts.metrics, "tombstones", &error),
             Err(_elapsed) => tracing::warn!("deletions are left for the next start"),
@@ -83,17 +84,16 @@ impl Worker {
 
     async fn work_until(&self, stop: &CancellationToken) {
         self.show_pending();
-        let mut newest_ms = 0;
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
         let mut backoff = Backoff::new(FIRST_PAUSE, self.parts.config.refresh.0);
         loop {
-            let working = self.work(&mut newest_ms, &mut next_refresh, &mut next_erase);
+            let working = self.work(&mut next_refresh, &mut next_erase);
             let pause = tokio::select! {
                 worked = working => match worked {
                     Ok(()) => {
                         backoff.reset();
-                        next_refresh.min(next_erase).saturating_duration_since(Instant::now())
+                        self.pause_until(next_refresh.min(next_erase))
                     }
                     Err(error) => {
                         note_failure(&self.parts.metrics, "tombstones", &error);
@@ -111,77 +111,106 @@ impl Worker {
         }
     }
 
+    /// Promises whose reports may still be in the WAL are looked up again soon.
+    fn pause_until(&self, next: Instant) -> Duration {
+        let pause = next.saturating_duration_since(Instant::now());
+        match self.deletions.n_open() {
+            (0, _) => pause,
+            _ => pause.min(self.parts.config.batch.period.0),
+        }
+    }
+
     async fn work(
         &self,
-        newest_ms: &mut i64,
         next_refresh: &mut Instant,
         next_erase: &mut Instant,
     ) -> Result<(), SinkError> {
         let config = &self.parts.config;
         self.hide_pending().await?;
         if Instant::now() >= *next_refresh {
-            *newest_ms = self.refresh(*newest_ms).await?;
+            let known = &self.deletions.known;
+            known.catch_up(&self.parts.sink, Duration::ZERO).await?;
+            self.look_up_again().await?;
             *next_refresh = Instant::now() + config.refresh.0;
         }
         if Instant::now() >= *next_erase {
-            for which in [NOT_ERASED, CAME_LATE] {
-                // One of several collectors is enough.
-                while config.rollup.enabled && self.erase(which).await? {}
+            // One of several collectors is enough.
+            if config.rollup.enabled {
+                let sql = "SELECT toUnixTimestamp64Milli(now64(3)) AS now";
+                let now_ms = self.parts.sink.first::<i64>("the time", sql).await?;
+                for which in [NOT_ERASED, CAME_LATE] {
+                    while self.erase(which).await? {}
+                }
+                self.end_hiding(now_ms.unwrap_or(0) - HIDDEN_FOR_MS).await?;
             }
             *next_erase = Instant::now() + config.erase_period.0;
         }
         Ok(())
     }
 
+    /// Hides pending installations that the store has reports of. The others wait, once reports that this collector
+    /// received before the promise are in the store.
     async fn hide_pending(&self) -> Result<(), SinkError> {
+        let parts = &self.parts;
         for some in self.deletions.pending().chunks(AT_ONCE) {
-            self.hide(some).await?;
-            self.deletions.note_hidden(some).await;
+            // Read before the store is asked.
+            let stored = parts.metrics.progress.checkpoint.load(Relaxed);
+            let tombstones: Vec<Tombstone> = some.iter().map(|one| one.tombstone).collect();
+            let found = received(&parts.sink, &tombstones).await?;
+            let is_found = |one: &Tombstone| found.contains(one.installation.as_bytes());
+            let found: Vec<Tombstone> = tombstones.into_iter().filter(is_found).collect();
+            if !found.is_empty() {
+                self.hide(&found).await?;
+                self.deletions.note_hidden(&found).await;
+            }
+            let is_unknown = |one: &&Promise| one.wal_end.0 <= stored && !is_found(&one.tombstone);
+            let unknown = some.iter().filter(is_unknown).map(|one| one.tombstone);
+            self.deletions.wait_for(&unknown.collect::<Vec<_>>());
             self.show_pending();
         }
         Ok(())
     }
 
-    fn show_pending(&self) {
-        let gauge = &self.parts.metrics.deletions_pending;
-        gauge.set(self.deletions.n_pending());
+    /// Looks up some of the promises that wait: another collector's WAL may have had reports of them. Forgets those that
+    /// waited for as long as the store keeps reports.
+    async fn look_up_again(&self) -> Result<(), SinkError> {
+        let taken = self.deletions.take_waiting(LOOKED_UP_AGAIN);
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let found = match received(&self.parts.sink, &taken).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.deletions.give_back(taken);
+                return Err(error);
+            }
+        };
+        let kept_ms = self.parts.config.raw_retention.0.as_millis();
+        let kept_ms = i64::try_from(kept_ms).unwrap_or(i64::MAX);
+        let oldest_ms = self.parts.now_ms().saturating_sub(kept_ms);
+        let is_found = |one: &Tombstone| found.contains(one.installation.as_bytes());
+        let (received, unknown): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_found);
+        let (over, waiting): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|one| one.at_ms < oldest_ms);
+        self.deletions.found(received);
+        self.deletions.give_back(waiting);
+        if !over.is_empty() {
+            self.deletions.forget(over).await;
+        }
+        self.hide_pending().await
     }
 
-    /// Loads other collectors' tombstones; returns the newest one's time.
-    async fn refresh(&self, newest_ms: i64) -> Result<i64, SinkError> {
-        let sql = format!(
-            "SELECT installation, tombstoned_at FROM tombstones \
-             WHERE tombstoned_at >= fromUnixTimestamp64Milli(toInt64({}), 'UTC') \
-             ORDER BY tombstoned_at DESC LIMIT {}",
-            newest_ms.saturating_sub(OVERLAP_MS).max(0),
-            super::MAX_IN_MEMORY
-        );
-        let sink = &self.parts.sink;
-        let rows = sink.fetch::<TombstoneRow>("tombstones", &sql).await?;
-        let tombstones: Vec<Tombstone> = rows
-            .iter()
-            .map(|row| Tombstone {
-                installation: InstallationId::from_bytes(row.installation),
-                at_ms: row.tombstoned_at,
-            })
-            .collect();
-        self.deletions.learn(&tombstones);
-        let newest = tombstones.iter().map(|tombstone| tombstone.at_ms).max();
-        // A tombstone from a clock ahead must not exclude later ones.
-        Ok(newest.unwrap_or(newest_ms).min(self.parts.now_ms()))
+    fn show_pending(&self) {
+        self.deletions.show_open(&self.parts.metrics);
     }
 
     async fn hide(&self, some: &[Tombstone]) -> Result<(), SinkError> {
-        let rows: Vec<TombstoneRow> = some
-            .iter()
-            .map(|tombstone| TombstoneRow {
-                installation: *tombstone.installation.as_bytes(),
-                tombstoned_at: tombstone.at_ms,
-            })
-            .collect();
+        let rows: Vec<HiddenRow> = some.iter().map(HiddenRow::from).collect();
         let sink = &self.parts.sink;
-        sink.insert::<TombstoneRow>("tombstones", &rows, None)
-            .await?;
+        // Tombstones last; views read `hidden_installations`.
+        for table in ["tombstones", "hidden_installations"] {
+            sink.insert::<HiddenRow>(table, &rows, None).await?;
+        }
         let list = id_list(rows.iter().map(|row| &row.installation));
         let n_buckets = self.rollup.rebuild_without(&list).await?;
         let hidden_at = self.parts.now_ms();
@@ -224,7 +253,7 @@ impl Worker {
     async fn erase(&self, which: &'static str) -> Result<bool, SinkError> {
         let sink = &self.parts.sink;
         let sql = format!("{which} LIMIT {AT_ONCE}");
-        let found = sink.fetch::<Erasable>("tombstones", &sql).await?;
+        let found = sink.fetch::<IdRow>("tombstones", &sql).await?;
         if found.is_empty() {
             return Ok(false);
         }
@@ -260,13 +289,25 @@ impl Worker {
         tracing::info!(installations = rows.len(), "deleted installations erased");
         Ok(found.len() == AT_ONCE)
     }
-}
 
-/// Ids as a list in SQL.
-fn id_list<'a>(ids: impl Iterator<Item = &'a [u8; 16]>) -> String {
-    let quoted = ids.map(|id| {
-        let hex = InstallationId::from_bytes(*id).to_hex();
-        format!("toFixedString(unhex('{hex}'), 16)")
-    });
-    quoted.collect::<Vec<_>>().join(", ")
+    /// Ends the hiding of installations whose rows were erased, so that views stay quick whatever is deleted. The writer
+    /// hides one again before it inserts a late row.
+    async fn end_hiding(&self, before_ms: i64) -> Result<(), SinkError> {
+        let sink = &self.parts.sink;
+        let before = format!("hidden_at < fromUnixTimestamp64Milli(toInt64({before_ms}), 'UTC')");
+        let sql = format!(
+            "SELECT DISTINCT installation FROM hidden_installations WHERE {before} \
+             AND installation IN (SELECT installation FROM deletion_log WHERE step = 'erased' \
+             AND installation IN (SELECT installation FROM hidden_installations)) LIMIT {IDS_AT_ONCE}"
+        );
+        loop {
+            let found = sink.fetch::<IdRow>("hidden_installations", &sql).await?;
+            if found.is_empty() {
+                return Ok(());
+            }
+            let list = id_list(found.iter().map(|row| &row.installation));
+            let condition = format!("installation IN ({list}) AND {before}");
+            sink.delete("hidden_installations", &condition).await?;
+        }
+    }
 }

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use epwatch_proto::event_time;
-use epwatch_proto::{Report, ReportKey};
+use epwatch_proto::{InstallationId, Report, ReportKey};
 pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 
@@ -70,6 +70,8 @@ pub(crate) struct EncodedBatch {
     pub(crate) reports: EncodedBlock,
     /// Start times of the reports' buckets, in seconds.
     pub(crate) buckets: BTreeSet<u32>,
+    /// Of the reports; one may be there several times.
+    pub(crate) installations: Vec<InstallationId>,
     /// Errors of unreadable records. A newer version wrote them: reports are validated before the WAL.
     pub(crate) unreadable: Vec<String>,
     /// Names that the limiter replaced.
@@ -128,6 +130,7 @@ impl Encoder {
         placements.begin(0);
         reports.begin(records.len());
         let mut buckets = BTreeSet::new();
+        let mut installations = Vec::new();
         let mut unreadable = Vec::new();
         let mut limited = Limited::default();
         let mut sound = Vec::with_capacity(PARSED_AT_ONCE);
@@ -139,6 +142,10 @@ impl Encoder {
                         names.apply(&mut stored, &mut limited);
                         first_reports.add(&stored);
                         buckets.insert(stored.bucket);
+                        let installation = stored.report.key.installation;
+                        if installations.last() != Some(&installation) {
+                            installations.push(installation);
+                        }
                         sound.push(stored);
                     }
                     Err(error) => unreadable.push(error),
@@ -156,6 +163,7 @@ impl Encoder {
             placements: placements.finish(chunk),
             reports: reports.finish(chunk),
             buckets,
+            installations,
             unreadable,
             limited,
             first_reports: Vec::new(),

@@ -26,12 +26,15 @@ use crate::parts::Parts;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
 use crate::store::note_failure;
+use crate::wal::WalOffset;
 
 /// Manifests have up to 4 MiB, and many callers may hold a key that may send them.
 const AT_ONCE: usize = 4;
 const BUSY: Duration = Duration::from_secs(1);
 /// Retry delay while the store does not answer.
 const AWAY: Duration = Duration::from_secs(5);
+/// Retry delay for the deletion of an installation that the store does not know.
+const UNKNOWN: Duration = Duration::from_secs(600);
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -84,10 +87,41 @@ impl Calls {
             let status = retry::later(Code::ResourceExhausted, text, wait);
             return Err(RejectReason::Quota.mark(status));
         }
-        let at_ms = self.deletions.bury(installation).await?;
-        let gauge = &self.parts.metrics.deletions_pending;
-        gauge.set(self.deletions.n_pending());
+        if self.deletions.is_full() {
+            self.check_received(installation).await?;
+        }
+        let wal_end = WalOffset(self.parts.wal.stats().end);
+        let at_ms = self.deletions.bury(installation, wal_end).await?;
+        self.deletions.show_open(&self.parts.metrics);
         Ok(at_ms)
+    }
+
+    /// Refuses the deletion of an installation that the store does not know. One whose reports are still in a WAL is known
+    /// when its device asks again.
+    async fn check_received(&self, installation: InstallationId) -> Result<(), Status> {
+        let asking = self.deletions.is_received(&self.parts.sink, installation);
+        match tokio::time::timeout(STORE_TIMEOUT, asking).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => {
+                self.parts.metrics.deletions_unknown_refused.inc();
+                let text = "too many deletions of installations that sent no report";
+                let status = retry::later(Code::ResourceExhausted, text, UNKNOWN);
+                Err(RejectReason::Quota.mark(status))
+            }
+            Ok(Err(error)) => {
+                note_failure(&self.parts.metrics, "tombstones", &error);
+                Err(retry::later(
+                    Code::Unavailable,
+                    "the store does not answer",
+                    AWAY,
+                ))
+            }
+            Err(_elapsed) => Err(retry::later(
+                Code::Unavailable,
+                "the store does not answer",
+                AWAY,
+            )),
+        }
     }
 
     pub(crate) async fn put_model_manifest(

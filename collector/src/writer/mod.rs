@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::arrivals::ArrivalLog;
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
 use self::progress::{PublishedProgress, RefusalCountRow};
+use crate::deletions::Deletions;
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder};
 use crate::joined::joined;
 use crate::parts::Parts;
@@ -35,6 +36,7 @@ use epwatch_server::Backoff;
 pub(crate) struct Writer {
     parts: Arc<Parts>,
     rollup: RollUp,
+    deletions: Arc<Deletions>,
     encoder: Arc<Mutex<Encoder>>,
     checkpoint: Checkpoint,
     /// Records below were there at the start. Any of them may be stored: the checkpoint may be lost, or an old copy.
@@ -56,8 +58,14 @@ pub(crate) struct Writer {
 struct TimeUp;
 
 impl Writer {
-    pub(crate) fn new(parts: Arc<Parts>, encoder: Encoder, checkpoint: Checkpoint) -> Self {
+    pub(crate) fn new(
+        parts: Arc<Parts>,
+        deletions: Arc<Deletions>,
+        encoder: Encoder,
+        checkpoint: Checkpoint,
+    ) -> Self {
         Self {
+            deletions,
             rollup: RollUp {
                 parts: parts.clone(),
             },
@@ -321,6 +329,8 @@ impl Writer {
         let (rows, sink) = (&batch.rows, &self.parts.sink);
         self.insert_once("report_copies", |rows| &rows.copies, batch, may_be_stored)
             .await?;
+        let installations = &rows.installations;
+        self.deletions.hide_again(sink, installations).await?;
         // Without a token: after a restart other placements are new, and the table merges equal rows.
         sink.insert_body("placements", &rows.placements, None)
             .await?;

@@ -21,10 +21,10 @@ use crate::support::{
     OPEN, PATIENCE, ROWS, Store, config, connect, report, request, send, start_with, store_all,
 };
 
-const SECRET: [u8; 32] = [42; 32];
+pub(crate) const SECRET: [u8; 32] = [42; 32];
 
 /// A report of the installation that [`SECRET`] owns.
-fn doomed(sequence: u64) -> v1::Report {
+pub(crate) fn doomed(sequence: u64) -> v1::Report {
     let mut report = report(9, 1, sequence);
     let id = InstallationId::from_secret(&SECRET);
     report.key.as_mut().unwrap().installation_id = Bytes::copy_from_slice(id.as_bytes());
@@ -55,14 +55,14 @@ fn placement_with_edges() -> Placement {
     placement
 }
 
-fn deletion() -> v1::DeleteInstallationRequest {
+pub(crate) fn deletion() -> v1::DeleteInstallationRequest {
     v1::DeleteInstallationRequest {
         secret: Bytes::copy_from_slice(&SECRET),
     }
 }
 
 /// As [`Store::check_views_show`], of installations with a report each.
-async fn check_views_show(store: &Store, installations: u64) {
+pub(crate) async fn check_views_show(store: &Store, installations: u64) {
     store.check_views_show(installations).await;
     for view in ["device_buckets_v1", "device_placements_v1"] {
         let sql = format!("SELECT uniqExact(installation) AS n FROM {view}");

@@ -118,7 +118,8 @@ async fn an_installation_deleted_while_its_bucket_is_being_closed_is_not_in_the_
         .await;
     gate.open();
     let held = in_time(publishing).await;
-    let deletion = "INSERT INTO tombstones SELECT unhex(repeat('02', 16)), now64(3, 'UTC')";
+    let deletion = "INSERT INTO hidden_installations (installation, tombstoned_at) \
+                    SELECT unhex(repeat('02', 16)), now64(3, 'UTC')";
     store.run(deletion).await;
     drop(held);
     store.eventually(ROWS, 2).await;

@@ -9,6 +9,7 @@
 mod calls;
 mod cluster;
 mod counting;
+mod deletions;
 mod disk_full;
 mod faults;
 mod floods;

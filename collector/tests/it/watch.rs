@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use epwatch_collector::Collector;
 use epwatch_collector::config::CollectorConfig;
+use epwatch_proto::v1;
 use epwatch_server::Period;
 use epwatch_server::{Clock, SystemClock};
 use tokio_util::sync::CancellationToken;
@@ -126,7 +127,12 @@ async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
     let mut config = config(&store.dir.path().join("wal"));
     config.refresh = Period(Duration::from_millis(50));
     let collector = start_with_clock(&store, config, clock.clone()).await;
+    let mut device = connect(&collector).await;
     clock.set();
+    let secret = vec![1; 32].into();
+    let unknown = v1::DeleteInstallationRequest { secret };
+    // It may have ended already.
+    let _ = device.delete_installation(unknown).await;
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await
         .expect("it ends by itself");

@@ -189,7 +189,7 @@ impl Course {
 
     async fn delete(&mut self) {
         let sql = format!(
-            "INSERT INTO tombstones SELECT installation, now64(3) FROM report_copies \
+            "INSERT INTO hidden_installations (installation, tombstoned_at) SELECT installation, now64(3) FROM report_copies \
              ORDER BY sipHash64(installation, {}) LIMIT 1",
             self.dice.below(1_000)
         );
@@ -200,7 +200,7 @@ impl Course {
         for table in ["reports", "report_copies"] {
             let sql = format!(
                 "ALTER TABLE {table} DELETE WHERE installation IN \
-                 (SELECT installation FROM tombstones) SETTINGS mutations_sync = 2"
+                 (SELECT installation FROM hidden_installations) SETTINGS mutations_sync = 2"
             );
             self.run(&sql).await;
         }
@@ -425,12 +425,12 @@ async fn only_buckets_that_are_new_or_changed_are_read_again() {
     late.store(&store, after(now, -5)).await;
     assert_eq!(buckets_read(&source, &next).await, 1, "a late report");
 
-    let deleted = "INSERT INTO tombstones SELECT installation, now64(3) FROM report_copies \
+    let deleted = "INSERT INTO hidden_installations (installation, tombstoned_at) SELECT installation, now64(3) FROM report_copies \
         WHERE reinterpretAsUInt8(substring(installation, 1, 1)) = 0 LIMIT 1";
     store.client().query(deleted).execute().await.unwrap();
     assert_eq!(buckets_read(&source, &next).await, 3, "a deletion");
     let erased = "ALTER TABLE reports DELETE WHERE installation IN \
-        (SELECT installation FROM tombstones) SETTINGS mutations_sync = 2";
+        (SELECT installation FROM hidden_installations) SETTINGS mutations_sync = 2";
     store.client().query(erased).execute().await.unwrap();
     assert_eq!(buckets_read(&source, &next).await, 0, "its erasure");
 

@@ -181,7 +181,7 @@ pub(super) const PART_STATES: &str = "
     FROM reports AS r WHERE part IN ? GROUP BY part, bucket";
 
 /// What decides which copies of buckets count: in each bucket the copies that are named as surplus (kind 0), which
-/// installations are deleted (kind 1), and until when buckets are closed (kind 2). Binds: look-back.
+/// installations are hidden (kind 1), and until when buckets are closed (kind 2). Binds: look-back.
 pub(super) const BUCKET_STATES: &str = "
     SELECT toUInt8(0) AS kind, toUInt32(s.bucket) AS bucket,
         sum(DISTINCT cityHash64('surplus', collector_id, wal_offset)) AS state
@@ -189,7 +189,7 @@ pub(super) const BUCKET_STATES: &str = "
     WHERE s.bucket >= toDateTime(?) AND s.bucket < toDateTime(?)
     GROUP BY s.bucket
     UNION ALL
-    SELECT toUInt8(1), toUInt32(0), sum(DISTINCT cityHash64(installation)) FROM tombstones
+    SELECT toUInt8(1), toUInt32(0), sum(DISTINCT cityHash64(installation)) FROM hidden_installations
     UNION ALL
     SELECT toUInt8(2), toUInt32(max(closed_until)), toUInt64(0) FROM rollup_watermark";
 
