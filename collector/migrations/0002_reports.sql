@@ -2,7 +2,7 @@
 --
 -- A report may be here several times, because a device sends it again after a lost ack, to any collector.
 -- A copy is (collector_id, wal_offset). `report_copies` decides which copy counts: the first by
--- (received_at, collector_id, wal_offset) over all copies of (installation, stream_id, sequence).
+-- (received_at, collector_id, wal_offset) over all copies of (app_id, installation, stream_id, sequence).
 -- The writer inserts a batch into report_copies first, then into reports. A reader in between counts a
 -- report too few for a moment, never twice.
 --
@@ -21,6 +21,10 @@ CREATE TABLE IF NOT EXISTS report_copies ${on_cluster} (
     collector_id UInt64 CODEC(ZSTD(1)),
     wal_offset UInt64 CODEC(Delta, ZSTD(1)),
     bucket DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    -- As the app key proved: another app's key changes nothing here.
+    app_id LowCardinality(String),
+    -- Of the report's bytes as they came in. A copy with another hash than the first is a conflict.
+    content UInt32,
     INDEX by_bucket bucket TYPE minmax GRANULARITY 1
 ) ENGINE = ${replicated}MergeTree
 PARTITION BY toDate(received_at)

@@ -7,22 +7,35 @@
 CREATE OR REPLACE VIEW open_surplus_copies_v1 ${on_cluster} AS
 SELECT collector_id, wal_offset FROM report_copies
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
-  AND (installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN (
-    SELECT installation, stream_id, sequence, (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3
+  AND (app_id, installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN (
+    SELECT app_id, installation, stream_id, sequence, (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3
     FROM report_copies
     PREWHERE (stream_id, sequence) IN (
         SELECT stream_id, sequence FROM report_copies
         WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
-    WHERE (installation, stream_id, sequence) IN (
-        SELECT installation, stream_id, sequence FROM report_copies
+    WHERE (app_id, installation, stream_id, sequence) IN (
+        SELECT app_id, installation, stream_id, sequence FROM report_copies
         WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
-    GROUP BY installation, stream_id, sequence);
+    GROUP BY app_id, installation, stream_id, sequence);
 
 -- Copies that do not count: those of closed buckets are listed in a table, those of open ones are found here.
 CREATE OR REPLACE VIEW surplus_copies_v1 ${on_cluster} AS
 SELECT collector_id, wal_offset FROM surplus_copies
 UNION ALL
 SELECT collector_id, wal_offset FROM open_surplus_copies_v1;
+
+-- Copies that do not count and are not the same report as the first copy of their key: two senders, or a forger.
+CREATE OR REPLACE VIEW conflicting_copies_v1 ${on_cluster} AS
+SELECT collector_id, wal_offset FROM report_copies
+WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+  AND (app_id, installation, stream_id, sequence, content) NOT IN (
+    SELECT app_id, installation, stream_id, sequence,
+        argMin(report_copies.content, (received_at, collector_id, wal_offset))
+    FROM report_copies
+    WHERE (app_id, installation, stream_id, sequence) IN (
+        SELECT app_id, installation, stream_id, sequence FROM report_copies
+        WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1))
+    GROUP BY app_id, installation, stream_id, sequence);
 
 -- Every report, once.
 CREATE OR REPLACE VIEW counted_reports_v1 ${on_cluster} AS
@@ -351,6 +364,7 @@ FROM (
     UNION ALL
     SELECT app_id, environment, count() AS copies FROM reports
     WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+      AND (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM conflicting_copies_v1)
       AND installation NOT IN (SELECT installation FROM hidden_installations)
     GROUP BY app_id, environment
 )

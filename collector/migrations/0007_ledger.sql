@@ -42,7 +42,7 @@ FROM (
 )
 GROUP BY app_id, environment, installation, stream_id, day;
 
--- The entries of the ledger. `kind` is recorded, stored, dropped, refused, duplicate or answered;
+-- The entries of the ledger. `kind` is recorded, stored, dropped, refused, duplicate, conflict or answered;
 -- `reason` is the device's reason of a drop, or the outcome of an answer.
 CREATE OR REPLACE VIEW loss_ledger_entries_v1 ${on_cluster} AS
 SELECT app_id, environment, day, entry.1 AS kind, entry.2 AS reason, sum(entry.3) AS reports, sum(entry.4) AS runs
@@ -90,17 +90,20 @@ ARRAY JOIN entries AS entry
 WHERE entry.3 != 0 OR entry.4 != 0 OR entry.1 IN ('recorded', 'stored')
 GROUP BY app_id, environment, day, kind, reason
 UNION ALL
--- Copies beyond the counted one: found as surplus in the store ...
-SELECT app_id, environment, toDate(received_at) AS day, 'duplicate' AS kind, 'surplus' AS reason,
+-- Copies beyond the counted one: found as surplus in the store, the same report or another one with its key ...
+SELECT app_id, environment, toDate(received_at) AS day,
+    if((collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM conflicting_copies_v1), 'conflict', 'duplicate') AS kind,
+    'surplus' AS reason,
     toInt64(count()) AS reports, toInt64(sum(arraySum(series_n))) AS runs
 FROM reports
 WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
   AND installation NOT IN (SELECT installation FROM hidden_installations)
-GROUP BY app_id, environment, day
+GROUP BY app_id, environment, day, kind
 UNION ALL
--- ... or answered as duplicate at once, without counting their runs.
+-- ... or answered at once, without counting their runs. A refused conflict is an answer too.
 SELECT app_id, environment, toDate(bucket) AS day,
-    if(outcome = 'duplicate', 'duplicate', 'answered') AS kind, toString(outcome) AS reason,
+    arrayJoin(multiIf(outcome = 'duplicate', ['duplicate'], outcome = 'refused_conflict', ['conflict', 'answered'], ['answered'])) AS kind,
+    toString(outcome) AS reason,
     toInt64(sum(report_outcomes.reports)) AS reports, toInt64(0) AS runs
 FROM report_outcomes
 WHERE bucket >= toDateTime(toDate(now('UTC')) - ${raw_ttl_days}, 'UTC')
@@ -116,6 +119,8 @@ SELECT
     sumIf(reports, kind = 'refused') AS refused,
     recorded - stored - dropped - refused AS missing,
     sumIf(reports, kind = 'duplicate') AS duplicate,
+    -- Other reports with the key of a stored one: the first that was received counts.
+    sumIf(reports, kind = 'conflict') AS conflict,
     sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
     -- Answers of collectors by outcome; not part of the sum.
     sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome
@@ -133,6 +138,7 @@ SELECT
     recorded - stored - dropped - refused AS missing,
     -- Of surplus copies in the store; copies that were answered at once were not read.
     sumIf(runs, kind = 'duplicate') AS duplicate,
+    sumIf(runs, kind = 'conflict') AS conflict,
     sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
 FROM loss_ledger_entries_v1
 WHERE kind != 'answered'
@@ -223,6 +229,8 @@ SELECT
     sumIf(reports, kind = 'refused') AS refused,
     recorded - stored - dropped - refused AS missing,
     sumIf(reports, kind = 'duplicate') AS duplicate,
+    -- Other reports with the key of a stored one: the first that was received counts.
+    sumIf(reports, kind = 'conflict') AS conflict,
     sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
     -- Answers of collectors by outcome; not part of the sum.
     sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome,
@@ -240,6 +248,7 @@ SELECT
     sumIf(runs, kind = 'refused') AS refused,
     recorded - stored - dropped - refused AS missing,
     sumIf(runs, kind = 'duplicate') AS duplicate,
+    sumIf(runs, kind = 'conflict') AS conflict,
     sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
 FROM loss_ledger_read_v1
 WHERE kind != 'answered'

@@ -36,6 +36,7 @@ struct Line {
     refused: i64,
     missing: i64,
     duplicate: i64,
+    conflict: i64,
     dropped_by_reason: Vec<(String, i64)>,
     answered_by_outcome: Vec<(String, i64)>,
 }
@@ -86,7 +87,7 @@ async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
     for (view, answered, gauges) in both {
         let sql = format!(
             "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
-             day = toDate(now('UTC')) AS is_today, recorded, stored, dropped, refused, missing, duplicate, \
+             day = toDate(now('UTC')) AS is_today, recorded, stored, dropped, refused, missing, duplicate, conflict, \
              dropped_by_reason, {answered} AS answered_by_outcome FROM {view} WHERE day >= toDate(now('UTC')) - 1 AND app_id != '' \
              ORDER BY recorded DESC LIMIT {}",
             2 * MAX_APPS
@@ -128,6 +129,7 @@ fn show(gauges: &LossLedgerGauges, lines: Vec<Line>) -> HashSet<LedgerLabels> {
             ("refused", line.refused),
             ("missing", line.missing),
             ("duplicate", line.duplicate),
+            ("conflict", line.conflict),
         ] {
             set(&gauges.entries, labels(entry), n);
         }

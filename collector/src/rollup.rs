@@ -271,8 +271,8 @@ impl RollUp {
             "SELECT DISTINCT toUInt32(bucket) AS seconds FROM report_copies \
              WHERE bucket < toDateTime({closed_until}, 'UTC') \
              AND bucket >= toDateTime({raw_since}, 'UTC') \
-             AND (installation, stream_id, sequence) IN \
-             (SELECT installation, stream_id, sequence FROM report_copies WHERE {within}) \
+             AND (app_id, installation, stream_id, sequence) IN \
+             (SELECT app_id, installation, stream_id, sequence FROM report_copies WHERE {within}) \
              ORDER BY seconds"
         );
         let sink = &self.parts.sink;
@@ -340,16 +340,16 @@ impl RollUp {
     async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
         let sql = format!(
             "INSERT INTO surplus_copies (bucket, collector_id, wal_offset) \
-             WITH keys AS (SELECT installation, stream_id, sequence FROM report_copies \
+             WITH keys AS (SELECT app_id, installation, stream_id, sequence FROM report_copies \
                            WHERE {within}) \
              SELECT bucket, collector_id, wal_offset FROM report_copies \
              WHERE bucket < toDateTime({end}, 'UTC') \
-             AND (installation, stream_id, sequence) IN keys \
-             AND (installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN \
-             (SELECT installation, stream_id, sequence, \
+             AND (app_id, installation, stream_id, sequence) IN keys \
+             AND (app_id, installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN \
+             (SELECT app_id, installation, stream_id, sequence, \
                      (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3 \
-              FROM report_copies WHERE (installation, stream_id, sequence) IN keys \
-              GROUP BY installation, stream_id, sequence)"
+              FROM report_copies WHERE (app_id, installation, stream_id, sequence) IN keys \
+              GROUP BY app_id, installation, stream_id, sequence)"
         );
         self.parts.sink.execute("surplus_copies", &sql).await
     }

@@ -79,7 +79,7 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
                 WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
-                GROUP BY installation, stream_id, sequence
+                GROUP BY app_id, installation, stream_id, sequence
                 HAVING count() > 1 AND countIf((collector_id, wal_offset) NOT IN (
                     SELECT collector_id, wal_offset FROM surplus_copies)) > 1)
             SETTINGS optimize_aggregation_in_order = 1",
@@ -94,7 +94,7 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
                 WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
-                GROUP BY installation, stream_id, sequence
+                GROUP BY app_id, installation, stream_id, sequence
                 HAVING toDate(min(received_at)) >= addDays(toDate('{horizon}'), 3)
                   AND countIf((collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)) = 0)
             SETTINGS optimize_aggregation_in_order = 1",

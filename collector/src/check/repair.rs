@@ -62,7 +62,7 @@ const LISTED_BUT_FIRST: &str = "(collector_id, wal_offset) IN (
     SELECT tupleElement(first, 2), tupleElement(first, 3) FROM (
         SELECT min((received_at, collector_id, wal_offset)) AS first FROM report_copies
         WHERE toDate(received_at) >= '{horizon}'
-        GROUP BY installation, stream_id, sequence
+        GROUP BY app_id, installation, stream_id, sequence
         HAVING toDate(min(received_at)) >= addDays(toDate('{horizon}'), 3)
           AND countIf((collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)) = 0))";
 

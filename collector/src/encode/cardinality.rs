@@ -737,6 +737,7 @@ mod tests {
             environment: AT.1.to_owned(),
             mark: SenderMark::default(),
             chipset: name.to_owned(),
+            content: 0,
             report,
         }
     }

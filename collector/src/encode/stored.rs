@@ -18,5 +18,7 @@ pub(crate) struct Stored {
     pub(super) mark: SenderMark,
     /// The chipset as this collector normalises the raw text.
     pub(super) chipset: String,
+    /// A hash of its bytes as they came in.
+    pub(super) content: u32,
     pub(super) report: Report,
 }

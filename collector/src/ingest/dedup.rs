@@ -90,12 +90,13 @@ impl SeenKeys {
         }
     }
 
+    /// Keys are an app's own: whoever knows the key of another app's report changes nothing there.
     #[must_use]
-    pub(crate) fn mark(&self, key: ReportKey, bytes: &[u8]) -> Mark {
+    pub(crate) fn mark(&self, app_id: &str, key: ReportKey, bytes: &[u8]) -> Mark {
         Mark {
             key: KeyMark {
-                hash: self.hasher.hash_one(key),
-                check: self.quick.hash_one(key),
+                hash: self.hasher.hash_one((app_id, key)),
+                check: self.quick.hash_one((app_id, key)),
             },
             content: self.quick.hash_one(bytes),
         }
@@ -183,32 +184,39 @@ mod tests {
     #[test]
     fn same_bytes_are_a_duplicate_and_others_conflict() {
         let seen = SeenKeys::new(100);
-        let (one, two) = (seen.mark(key(1), b"one"), seen.mark(key(1), b"two"));
+        let (one, two) = (
+            seen.mark("app", key(1), b"one"),
+            seen.mark("app", key(1), b"two"),
+        );
         assert_eq!(look_up(&seen, &one), Seen::New);
         seen.remember([one, two]);
         assert_eq!(look_up(&seen, &one), Seen::Duplicate);
         assert_eq!(look_up(&seen, &two), Seen::Conflict);
-        assert_eq!(look_up(&seen, &seen.mark(key(2), b"one")), Seen::New);
+        assert_eq!(look_up(&seen, &seen.mark("app", key(2), b"one")), Seen::New);
+        assert_eq!(
+            look_up(&seen, &seen.mark("other", key(1), b"two")),
+            Seen::New
+        );
     }
 
     #[test]
     fn the_oldest_are_forgotten_and_the_latest_half_never() {
         let seen = SeenKeys::new(100);
         for sequence in 1..=1000 {
-            seen.remember([seen.mark(key(sequence), b"7")]);
+            seen.remember([seen.mark("app", key(sequence), b"7")]);
             for recent in sequence.saturating_sub(49).max(1)..=sequence {
                 assert_eq!(
-                    look_up(&seen, &seen.mark(key(recent), b"7")),
+                    look_up(&seen, &seen.mark("app", key(recent), b"7")),
                     Seen::Duplicate
                 );
             }
         }
         let known = (1..=1000)
-            .filter(|&n| look_up(&seen, &seen.mark(key(n), b"7")) != Seen::New)
+            .filter(|&n| look_up(&seen, &seen.mark("app", key(n), b"7")) != Seen::New)
             .count();
         assert!(known <= 100, "{known}");
         let none = SeenKeys::new(0);
-        let one = none.mark(key(1), b"7");
+        let one = none.mark("app", key(1), b"7");
         none.remember([one]);
         assert_eq!(look_up(&none, &one), Seen::New);
     }
@@ -226,7 +234,7 @@ mod tests {
         let mut sequences = 1..;
         let mut remember = |n| {
             let marks = sequences.by_ref().take(n);
-            seen.remember(marks.map(|sequence| seen.mark(key(sequence), b"7")));
+            seen.remember(marks.map(|sequence| seen.mark("app", key(sequence), b"7")));
         };
         remember(2_000);
         let grown = rooms();

@@ -182,7 +182,7 @@ impl Ingest {
                 let n_dropped = report.n_dropped_series as u64;
                 self.parts.metrics.series_dropped.inc_by(n_dropped);
             }
-            Ok((self.seen.mark(report.key, bytes), report))
+            Ok((self.seen.mark(&report.app_id, report.key, bytes), report))
         };
         reports.iter().map(check).collect()
     }

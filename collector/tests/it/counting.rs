@@ -60,6 +60,66 @@ async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
     store.engine.stop().await;
 }
 
+/// The collector that has the first copy in memory refuses another report with its key. One that has not, or was
+/// restarted, stores it; it counts nowhere, and the ledger says the same of both.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_report_with_a_known_key_is_a_conflict_on_every_collector() {
+    let store = Store::start().await;
+    let first = start(&store, "wal-1").await;
+    let second = start(&store, "wal-2").await;
+    let sent = report(1, 10, 1);
+    let mut other = sent.clone();
+    other.interval_length_ms += 1;
+    // The keys of another app are its own.
+    let mut elsewhere = other.clone();
+    elsewhere.app.as_mut().unwrap().id = "com.example.other".to_owned();
+    let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
+    store_all(&mut to_first, &[sent.clone(), elsewhere]).await;
+    store.eventually(ROWS, 2).await;
+    let refused = send(&mut to_first, &[other.clone()]).await;
+    assert_eq!(refused[0].outcome(), Outcome::RefusedConflict);
+    store_all(&mut to_second, &[other.clone()]).await;
+    store.eventually(ROWS, 3).await;
+    first.stop().await;
+    let first = start(&store, "wal-1").await;
+    store_all(&mut connect(&first).await, &[other]).await;
+    store.eventually(ROWS, 4).await;
+    first.stop().await;
+    let first = start(&store, "wal-1").await;
+    store_all(&mut connect(&first).await, std::slice::from_ref(&sent)).await;
+    store.eventually(ROWS, 5).await;
+
+    let of_app = |column: &str| {
+        let app = &sent.app.as_ref().unwrap().id;
+        format!(
+            "SELECT toUInt64(sum({column})) AS n FROM loss_ledger_daily_v1 WHERE app_id = '{app}'"
+        )
+    };
+    let counted = format!(
+        "SELECT count() AS n FROM counted_reports_v1 WHERE interval_length_ms = {}",
+        sent.interval_length_ms
+    );
+    for closed in [false, true] {
+        if closed {
+            store.eventually(OPEN, 0).await;
+        }
+        for (column, n) in [
+            ("stored", 1),
+            ("missing", 0),
+            ("conflict", 3),
+            ("duplicate", 1),
+        ] {
+            store.eventually(&of_app(column), n).await;
+        }
+        assert_eq!(store.number(COUNTED).await, 2, "one of each app");
+        assert_eq!(store.number(&counted).await, 1, "the first one");
+    }
+    let answered = of_app("answered_by_outcome['refused_conflict']");
+    assert_eq!(store.number(&answered).await, 1);
+    first.stop().await;
+    store.end(second).await;
+}
+
 /// The collector that was gone received its copy first: that one counts, and the bucket that
 /// counted the later copy is built again without it.
 #[tokio::test(flavor = "multi_thread")]

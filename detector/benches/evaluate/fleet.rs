@@ -175,7 +175,7 @@ fn earlier_day_sql(start: i64, ago: u64) -> String {
 fn copies_sql(start: i64) -> String {
     format!(
         "INSERT INTO report_copies SELECT installation, stream_id, sequence, received_at, \
-            collector_id, wal_offset, bucket \
+            collector_id, wal_offset, bucket, app_id, toUInt32(0) \
          FROM reports WHERE received_at >= toDateTime({start}) \
             AND received_at < toDateTime({start} + {DAY_S}) {BLOCKS}"
     )

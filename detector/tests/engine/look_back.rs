@@ -139,7 +139,7 @@ impl Course {
         );
         let copies = format!(
             "INSERT INTO report_copies SELECT installation, stream_id, sequence, received_at, \
-                collector_id, wal_offset, bucket \
+                collector_id, wal_offset, bucket, app_id, toUInt32(0) \
              FROM reports WHERE collector_id = {collector}"
         );
         // A batch's copies come first, but these are made from its reports.
