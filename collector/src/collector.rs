@@ -27,6 +27,7 @@ use crate::ingest::Ingest;
 use crate::ingest::auth::AppKeys;
 use crate::ingest::dedup::SeenKeys;
 use crate::ingest::limits::ReportLimits;
+use crate::ingest::shares::AppShares;
 use crate::loss_ledger_gauges;
 use crate::metrics::{KeyMetrics, Metrics};
 use crate::parts::Parts;
@@ -131,6 +132,7 @@ impl Collector {
             let metrics = Arc::new(metrics);
             let parts = Arc::new(Parts {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),
+                shares: AppShares::default(),
                 config,
                 clock,
                 metrics: metrics.clone(),

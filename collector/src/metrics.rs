@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::config::CollectorConfig;
 use crate::encode::Dimension;
+use crate::ingest::shares::SharedRoom;
 use crate::server::reject_reason::RejectReason;
 use crate::wal::{Wal, WalStats};
 
@@ -99,6 +100,7 @@ pub struct Metrics {
     pub(crate) reports_weighed: Counter,
     pub(crate) reports_unweighed: Counter,
     pub(crate) series_dropped: Counter,
+    pub(crate) share_refused_reports: Family<Label, Counter>,
     unproven_reports: [Counter; 2],
     pub(crate) installations_loaded: Gauge,
     pub(crate) ledger_reports: LossLedgerGauges,
@@ -219,6 +221,12 @@ impl Metrics {
                 "Names beyond an app's limit, stored as __other__",
                 "dimension",
                 Dimension::ALL.map(Dimension::label),
+            ),
+            share_refused_reports: table.add_counters(
+                "share_refused_reports",
+                "Reports refused for now, because their app holds its share of the WAL or of the store's disk",
+                "of",
+                SharedRoom::LABELS,
             ),
             series_dropped: table.add(
                 "series_dropped",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use epwatch_server::Clock;
 
 use crate::config::CollectorConfig;
+use crate::ingest::shares::AppShares;
 use crate::metrics::Metrics;
 use crate::refusal_counts::RefusalCounts;
 use crate::store::Sink;
@@ -20,6 +21,7 @@ pub(crate) struct Parts {
     pub(crate) sink: Sink,
     pub(crate) wal: Wal,
     pub(crate) refusals: RefusalCounts,
+    pub(crate) shares: AppShares,
 }
 
 impl Parts {

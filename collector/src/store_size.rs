@@ -1,5 +1,10 @@
-//! Gauges of the store's size: bytes of the database on disk, and free bytes of the disk. Read with the loss ledger; on a
-//! cluster they are those of the server that answers.
+//! The store's size: bytes of the database on disk, by app too, and free bytes of the disk. Read with the loss ledger; on a
+//! cluster they are those of the server that answers. An app's part is that of its rows in `reports`.
+
+use std::collections::HashMap;
+
+use clickhouse::Row;
+use serde::Deserialize;
 
 use crate::parts::Parts;
 use crate::store::SinkError;
@@ -9,14 +14,40 @@ const DISK_BYTES: &str = "SELECT toUInt64(sum(bytes_on_disk)) AS n FROM system.p
                           WHERE active AND database IN (currentDatabase(), concat(currentDatabase(), '_shard'))";
 const FREE_BYTES: &str = "SELECT toUInt64(min(free_space)) AS n FROM system.disks";
 
+/// Apps whose bytes are read; with fewer rows than these an app holds no share.
+const ROWS_OF_APPS: &str = "SELECT toString(app_id) AS app, count() AS n FROM reports \
+                            GROUP BY app_id ORDER BY n DESC LIMIT 1000";
+
+#[derive(Debug, Row, Deserialize)]
+struct AppRows {
+    app: String,
+    n: u64,
+}
+
 pub(crate) async fn refresh(parts: &Parts) -> Result<(), SinkError> {
-    for (sql, gauge) in [
+    let mut found = [0; 2];
+    for ((sql, gauge), found) in [
         (DISK_BYTES, &parts.metrics.store_disk_bytes),
         (FREE_BYTES, &parts.metrics.store_disk_free_bytes),
-    ] {
-        if let Some(n) = parts.sink.first::<u64>("system tables", sql).await? {
-            gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
-        }
+    ]
+    .into_iter()
+    .zip(&mut found)
+    {
+        *found = parts
+            .sink
+            .first::<u64>("system tables", sql)
+            .await?
+            .unwrap_or(0);
+        gauge.set(i64::try_from(*found).unwrap_or(i64::MAX));
     }
+    let [bytes, free] = found;
+    let apps = parts.sink.fetch::<AppRows>("reports", ROWS_OF_APPS).await?;
+    let n_rows: u64 = apps.iter().map(|app| app.n).sum();
+    let part = |n: u64| {
+        let part = u128::from(bytes) * u128::from(n) / u128::from(n_rows.max(1));
+        u64::try_from(part).expect("at most all bytes")
+    };
+    let sizes: HashMap<String, u64> = apps.into_iter().map(|app| (app.app, part(app.n))).collect();
+    parts.shares.set_store(sizes, free);
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! A key is found by a few bits of its hash and then compared as a whole in constant time; timing of the first step is of
 //! no use against 256 random bits. The table is replaced during operation, so a revoked key ends with the next call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -66,6 +66,8 @@ pub(crate) struct Scope {
     environment: Option<String>,
     /// `None`: no key is configured.
     kind: Option<KeyKind>,
+    /// Keys of other apps are in force too.
+    is_one_of_several: bool,
 }
 
 impl Scope {
@@ -111,6 +113,12 @@ impl Scope {
     #[must_use]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.kind, None | Some(KeyKind::Own))
+    }
+
+    /// True if the collector serves other apps too.
+    #[must_use]
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.is_one_of_several
     }
 
     /// Refuses a call that the key's kind does not open.
@@ -256,6 +264,11 @@ impl KeyTable {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
         let mut n_valid = 0;
+        let uploads =
+            |entry: &&KeyEntry| !entry.config.revoked && entry.config.kind != KeyKind::Pipeline;
+        let apps = entries.iter().filter(uploads);
+        let apps: HashSet<&str> = apps.map(|entry| entry.config.app.as_str()).collect();
+        let is_one_of_several = apps.len() > 1;
         for KeyEntry { config, hash } in entries {
             n_valid += usize::from(!config.revoked);
             // Created here, so that an unused key shows zero.
@@ -277,6 +290,7 @@ impl KeyTable {
                     app: restrict(config.app),
                     environment: restrict(config.environment),
                     kind: Some(config.kind),
+                    is_one_of_several,
                 }),
                 is_revoked: config.revoked,
                 requests,

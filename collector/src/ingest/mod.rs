@@ -8,6 +8,7 @@ pub(crate) mod auth;
 pub(crate) mod dedup;
 pub(crate) mod limits;
 mod refusal_warnings;
+pub(crate) mod shares;
 pub(crate) mod validate;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
 use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
 use crate::ingest::limits::ReportLimits;
+use crate::ingest::shares::ShareError;
 use crate::parts::Parts;
 use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
@@ -41,6 +43,9 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Retry delay for a device over its installation's quota: at the default rate, the quota of one request is
 /// back by then.
 const QUOTA_RETRY_MS: u64 = 15_000;
+
+/// Retry delay of an app that holds its share: as of a full WAL.
+const SHARE_RETRY: Duration = Duration::from_secs(30);
 
 /// Reports without a network from which a warning says so: fewer are an operator's own.
 const MANY_UNWEIGHED: u64 = 100;
@@ -296,6 +301,18 @@ impl Ingest {
         }
     }
 
+    /// Checks that the key's app holds less than its share of the WAL and of the store, if others are served too.
+    fn check_share(&self, scope: &Scope, n_bytes: u64) -> Result<(), ShareError> {
+        if !scope.is_one_of_several() {
+            return Ok(());
+        }
+        let parts = &self.parts;
+        let stored = parts.metrics.progress.checkpoint.load(Relaxed);
+        let max_bytes = parts.config.wal.max_bytes.0;
+        let wal = (&parts.wal.stats(), max_bytes, stored);
+        parts.shares.check(scope.app(), n_bytes, wal)
+    }
+
     fn call_counts(&self, scope: &Arc<Scope>, n_reports: usize) -> CallCounts {
         CallCounts {
             parts: self.parts.clone(),
@@ -316,9 +333,15 @@ impl Ingest {
     ) -> Result<(), WalError> {
         let (answer, answered) = oneshot::channel();
         let (seen, call_counts) = (self.seen.clone(), self.call_counts(scope, n_reports));
+        let n_bytes = batch.n_bytes() as u64;
         let done = move |end: Result<WalOffset, WalError>| {
             match &end {
-                Ok(_) => {
+                Ok(end) => {
+                    let (parts, scope) = (&call_counts.parts, &call_counts.scope);
+                    if scope.is_one_of_several() {
+                        let max_bytes = parts.config.wal.max_bytes.0;
+                        parts.shares.add(scope.app(), n_bytes, end.0, max_bytes);
+                    }
                     let n_stored = accepted.len() as u64;
                     seen.remember(accepted);
                     let metrics = &call_counts.parts.metrics;
@@ -416,6 +439,17 @@ impl CollectorService for Ingest {
             let text = "refused_quota: too many reports with this app key";
             let status = retry::later(Code::ResourceExhausted, text, wait);
             return Err(RejectReason::Quota.mark(status));
+        }
+        let n_bytes = call.reports.iter().map(|report| report.len() as u64).sum();
+        if let Err(error) = self.check_share(&scope, n_bytes) {
+            let of = [("of", error.room.label())];
+            let refused = metrics.share_refused_reports.get_or_create(&of);
+            refused.inc_by(n_reports as u64);
+            let call_counts = self.call_counts(&scope, n_reports);
+            call_counts.count(Outcome::RefusedOverloaded);
+            let text = format!("refused_overloaded: {error}");
+            let status = retry::later(Code::ResourceExhausted, text, SHARE_RETRY);
+            return Err(RejectReason::Overloaded.mark(status));
         }
         let SortedReports {
             batch,

@@ -60,6 +60,12 @@ impl Batch {
         Ok(())
     }
 
+    /// Bytes that it takes in the WAL.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        self.frames.len()
+    }
+
     /// True without any record.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -2,11 +2,12 @@
 
 use epwatch_collector::config::NewKey;
 use epwatch_proto::v1::{self, Outcome};
+use epwatch_server::ByteSize;
 use tonic::Code;
 
 use crate::support::{
-    COUNTED, Store, check_metrics, config, connect, key_for, report, request, send, start_with,
-    store_all, with_key,
+    COUNTED, ROWS, Store, check_metrics, config, connect, eventually, key_for, metric, report,
+    request, send, start_alone, start_with, store_all, with_key,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,4 +103,58 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
         ],
     );
     collector.stop().await;
+}
+
+/// A key is public, so its holders can fill the WAL while the store is away. Other apps have room all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_fills_the_wal_leaves_room_for_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = [NewKey::random().unwrap(), NewKey::random().unwrap()];
+    let apps = ["com.example.camera", "com.example.other"];
+    let mut config = config(&dir.path().join("wal"));
+    config.wal.max_bytes = ByteSize(1 << 20);
+    config.keys = std::iter::zip(&keys, apps)
+        .map(|(key, app)| key_for(key, app))
+        .collect();
+    let collector = start_alone(&dir, config).await;
+    let mut device = connect(&collector).await;
+    let mut upload = async |n: usize, first: u64| {
+        let reports: Vec<_> = (first..first + 50)
+            .map(|sequence| {
+                let mut report = report(1, 1, sequence);
+                report.app.as_mut().unwrap().id = apps[n].to_owned();
+                report
+            })
+            .collect();
+        let call = with_key(request(&reports), &keys[n].secret);
+        device.upload(call).await
+    };
+    let mut next = 1;
+    let status = loop {
+        match upload(0, next).await {
+            Ok(_) => next += 50,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let share = "refused_overloaded: com.example.camera holds its share of the WAL";
+    assert!(status.message().starts_with(share), "{status}");
+    assert!(status.metadata().contains_key("grpc-retry-pushback-ms"));
+    assert!(next > 500, "one app alone gets most of it: {next}");
+    upload(1, 1).await.expect("the other app has room");
+    check_metrics(
+        &collector,
+        &[
+            "epwatch_collector_share_refused_reports_total{of=\"wal\"} 50",
+            "epwatch_collector_share_refused_reports_total{of=\"store\"} 0",
+            "epwatch_collector_wal_writable 1",
+        ],
+    );
+    // The share is free again once the store took the reports.
+    let store = Store::start_in(dir).await;
+    store.eventually(ROWS, next - 1 + 50).await;
+    let waiting = || metric(&collector, "epwatch_collector_wal_lag_bytes");
+    eventually("the store has all of it", || waiting() == 0.0).await;
+    upload(0, next).await.unwrap();
+    store.end(collector).await;
 }
