@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
@@ -10,6 +10,12 @@ use jiff::Timestamp;
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Microseconds since 1970.
     fn now_us(&self) -> u64;
+
+    /// Microseconds of a clock that nobody sets, and that goes on while the machine sleeps. `None` if there is none: jumps of
+    /// the wall clock are not noticed then.
+    fn steady_us(&self) -> Option<u64> {
+        None
+    }
 
     /// The same as a timestamp.
     fn now(&self) -> Timestamp {
@@ -30,6 +36,18 @@ impl Clock for SystemClock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Linux's time since the boot, in hundredths of a second.
+    fn steady_us(&self) -> Option<u64> {
+        let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+        let seconds: Duration = uptime
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())?;
+        u64::try_from(seconds.as_micros()).ok()
     }
 }
 

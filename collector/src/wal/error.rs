@@ -30,6 +30,12 @@ pub enum WalError {
     DiskLow { free: u64, least: u64 },
     #[error("failed to write wal: disk is full")]
     DiskFull(#[source] Arc<io::Error>),
+    /// A receive time in the future would be that of all later reports.
+    #[error(
+        "wal takes nothing: this machine's clock jumped {ahead_seconds} s ahead; set it right, or restart the \
+         collector if it is right now"
+    )]
+    ClockJumped { ahead_seconds: u64 },
     /// Any other failure of the disk.
     #[error("failed to {doing}")]
     Io {
@@ -82,9 +88,10 @@ impl WalError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Full { .. } | Self::DiskLow { .. } | Self::DiskFull(_) => {
-                Retry::After(FULL_RETRY)
-            }
+            Self::Full { .. }
+            | Self::DiskLow { .. }
+            | Self::DiskFull(_)
+            | Self::ClockJumped { .. } => Retry::After(FULL_RETRY),
             Self::Busy { .. } => Retry::After(BUSY_RETRY),
             Self::Io { .. } | Self::Closed => Retry::Backoff,
             Self::Locked { .. }

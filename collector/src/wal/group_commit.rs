@@ -8,11 +8,13 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use epwatch_server::Clock;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 
 use super::api::{Batch, WalOptions, WalStats};
 use super::checkpoint::{self, Checkpoint, SavedCheckpoint};
+use super::clock_jump::ClockJump;
 use super::dir::WalDir;
 use super::error::WalError;
 use super::fill_level::FillLevel;
@@ -61,6 +63,21 @@ struct ReceiveTime {
     newest_us: u64,
     /// End of all stamped frames, durable or not.
     end: u64,
+    jump: ClockJump,
+}
+
+impl ReceiveTime {
+    /// Returns the clock's time, unless that jumped ahead.
+    fn now_us(&mut self, clock: &dyn Clock) -> Result<u64, WalError> {
+        let (wall_us, steady_us) = (clock.now_us(), clock.steady_us());
+        self.jump.check(wall_us, steady_us, self.newest_us)
+    }
+
+    /// Moves on with the clock.
+    fn advance(&mut self, clock: &dyn Clock) -> Result<u64, WalError> {
+        self.newest_us = self.now_us(clock)?.max(self.newest_us);
+        Ok(self.newest_us)
+    }
 }
 
 /// A finished group: its callbacks and its outcome.
@@ -71,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) is_failing: AtomicBool,
     is_ahead: AtomicBool,
+    has_jumped: AtomicBool,
     pub(crate) dir: WalDir,
     pub(super) options: WalOptions,
     /// A batch was refused for `max_bytes` since the last check.
@@ -139,6 +157,7 @@ pub(crate) fn start(
         log,
         is_failing: AtomicBool::new(false),
         is_ahead: AtomicBool::new(false),
+        has_jumped: AtomicBool::new(false),
         dir,
         options: options.clone(),
         was_full: AtomicBool::new(false),
@@ -149,6 +168,7 @@ pub(crate) fn start(
         stamp: Mutex::new(ReceiveTime {
             newest_us: recovery.newest_us.max(checkpoint.time_us),
             end,
+            jump: ClockJump::default(),
         }),
         counts: Mutex::default(),
         free_below: AtomicU64::new(checkpoint.offset.0),
@@ -256,6 +276,9 @@ impl Shared {
         if self.is_failing.load(Ordering::Relaxed) {
             return Some("wal cannot be written: its disk fails");
         }
+        if self.has_jumped.load(Ordering::Relaxed) {
+            return Some("wal refuses reports: this machine's clock jumped ahead");
+        }
         match self.check_room(0) {
             Ok(()) => None,
             Err(WalError::DiskLow { .. }) => Some(
@@ -277,7 +300,8 @@ impl Shared {
 
     pub(crate) fn watermark(&self) -> (u64, WalOffset) {
         let mut stamp = self.stamp.lock();
-        stamp.newest_us = stamp.newest_us.max(self.options.clock.now_us());
+        // Of a clock that jumped, the time before holds.
+        let _ = stamp.advance(&*self.options.clock);
         (stamp.newest_us, WalOffset(stamp.end))
     }
 
@@ -298,8 +322,24 @@ impl Shared {
         newest_us.saturating_sub(self.options.clock.now_us())
     }
 
-    /// Logs once when receive times get far ahead of the clock, and once when the clock has caught up.
+    /// Logs once when the clock jumps ahead, and once when it is right again.
+    fn note_jump(&self, error: Option<&WalError>) {
+        let had_jumped = self.has_jumped.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !had_jumped => tracing::error!(
+                %error,
+                "wal refuses reports; what to do is in docs/operations.md under \"A collector's clock was wrong\""
+            ),
+            None if had_jumped => tracing::info!("wal takes reports again: the clock is right"),
+            _ => {}
+        }
+    }
+
+    /// Looks for a jump of the clock. Logs once when receive times get far ahead of the clock, and once when the clock has
+    /// caught up.
     fn check_clock(&self) {
+        let now_us = self.stamp.lock().now_us(&*self.options.clock);
+        self.note_jump(now_us.as_ref().err());
         let ahead_us = self.ahead_us();
         let is_ahead = ahead_us > MAX_AHEAD_US;
         match (self.is_ahead.swap(is_ahead, Ordering::Relaxed), is_ahead) {
@@ -394,9 +434,11 @@ impl Shared {
         let started = Instant::now();
         let received_at_us = {
             let mut stamp = self.stamp.lock();
-            stamp.newest_us = stamp.newest_us.max(self.options.clock.now_us());
+            let newest_us = stamp.advance(&*self.options.clock);
+            self.note_jump(newest_us.as_ref().err());
+            let newest_us = newest_us?;
             stamp.end = self.log.end() + frames.len() as u64;
-            stamp.newest_us
+            newest_us
         };
         let outcome = self.log.append_group(frames, received_at_us);
         let spent = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);

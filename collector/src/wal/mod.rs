@@ -17,6 +17,7 @@
 
 mod api;
 mod checkpoint;
+mod clock_jump;
 mod dir;
 mod direct_io;
 mod error;

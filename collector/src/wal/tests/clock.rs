@@ -1,8 +1,74 @@
 //! Receive times while the clock is wrong, and after.
 
-use epwatch_server::ManualClock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use epwatch_server::{Clock, ManualClock};
 
 use super::*;
+
+/// A wall clock and the time since the boot.
+#[derive(Debug, Default)]
+struct BothClocks {
+    wall_us: AtomicU64,
+    steady_us: AtomicU64,
+}
+
+impl BothClocks {
+    fn set_hours(&self, wall: u64, steady: u64) {
+        const HOUR_US: u64 = 3_600_000_000;
+        self.wall_us.store(wall * HOUR_US, Ordering::SeqCst);
+        self.steady_us.store(steady * HOUR_US, Ordering::SeqCst);
+    }
+}
+
+impl Clock for BothClocks {
+    fn now_us(&self) -> u64 {
+        self.wall_us.load(Ordering::SeqCst)
+    }
+
+    fn steady_us(&self) -> Option<u64> {
+        Some(self.steady_us.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_stamped_after_the_clock_jumped_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(BothClocks::default());
+    clock.set_hours(1_000, 1);
+    let mut options = options(dir.path());
+    options.clock = clock.clone();
+    let wal = Wal::open(&options).unwrap().wal;
+    wal.append(batch(b"one")).await.unwrap();
+    let (before_us, _) = wal.watermark();
+
+    clock.set_hours(9_000, 1);
+    let error = wal.append(batch(b"two")).await.unwrap_err();
+    assert!(matches!(error, WalError::ClockJumped { .. }), "{error}");
+    assert_eq!(wal.watermark().0, before_us);
+    assert!(
+        wal.downgrade()
+            .stats()
+            .unwrap()
+            .1
+            .unwrap()
+            .contains("clock jumped")
+    );
+
+    clock.set_hours(1_002, 3);
+    wal.append(batch(b"three")).await.unwrap();
+    assert_eq!(wal.downgrade().stats().unwrap().1, None);
+    assert_eq!(wal.watermark().0, 1_002 * 3_600_000_000);
+    wal.close();
+    drop(wal);
+
+    // A restart takes the clock's word.
+    clock.set_hours(9_000, 3);
+    let wal = Wal::open(&options).unwrap().wal;
+    wal.append(batch(b"four")).await.unwrap();
+    assert_eq!(wal.watermark().0, 9_000 * 3_600_000_000);
+    wal.close();
+}
 
 #[tokio::test]
 async fn receive_times_never_fall_and_the_watermark_holds() {
