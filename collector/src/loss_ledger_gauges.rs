@@ -25,7 +25,7 @@ const UNSEALED: &str = "unsealed";
 /// Reasons unknown to this version.
 const OTHER: &str = "other";
 
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug, Default, Row, Deserialize)]
 struct Line {
     app_id: String,
     environment: String,
@@ -89,10 +89,12 @@ async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
             "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
              day = toDate(now('UTC')) AS is_today, recorded, stored, dropped, refused, missing, duplicate, conflict, \
              dropped_by_reason, {answered} AS answered_by_outcome FROM {view} WHERE day >= toDate(now('UTC')) - 1 AND app_id != '' \
-             ORDER BY recorded DESC LIMIT {}",
+             ORDER BY max(recorded) OVER (PARTITION BY app_id, environment) DESC, app_id, environment LIMIT {}",
             2 * MAX_APPS
         );
-        let now = show(gauges, sink.fetch::<Line>(view, &sql).await?);
+        let mut lines = sink.fetch::<Line>(view, &sql).await?;
+        add_begun_day(&mut lines);
+        let now = show(gauges, lines);
         // Gauges of older days are removed, not set to zero. The others exist at any time: a gap in one scrape would
         // restart the `for` of an alert.
         let before = shown.entry(view).or_default();
@@ -103,6 +105,28 @@ async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
         *before = now;
     }
     Ok(())
+}
+
+/// Adds zeros for apps without a report today. Without them the gauges of `today` were gone from midnight until the
+/// first report.
+fn add_begun_day(lines: &mut Vec<Line>) {
+    let of = |line: &Line| (line.app_id.clone(), line.environment.clone());
+    let today = lines.iter().filter(|line| line.is_today).map(of);
+    let today: HashSet<_> = today.collect();
+    let without = lines.iter().filter(|line| !today.contains(&of(line)));
+    let zeros =
+        |counts: &[(String, i64)]| counts.iter().map(|(name, _)| (name.clone(), 0)).collect();
+    let begun: Vec<Line> = without
+        .map(|line| Line {
+            app_id: line.app_id.clone(),
+            environment: line.environment.clone(),
+            is_today: true,
+            dropped_by_reason: zeros(&line.dropped_by_reason),
+            answered_by_outcome: zeros(&line.answered_by_outcome),
+            ..Line::default()
+        })
+        .collect();
+    lines.extend(begun);
 }
 
 /// Sets the gauges and returns their labels.
@@ -166,4 +190,37 @@ fn by_known_reason(counts: &[(String, i64)], is_known: fn(&str) -> bool) -> BTre
         *by_reason.entry(reason).or_default() += n;
     }
     by_reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn after_midnight_the_gauges_of_today_are_zero_and_not_gone() {
+        let yesterday = Line {
+            app_id: "camera".into(),
+            environment: "production".into(),
+            recorded: 7,
+            stored: 6,
+            dropped: 1,
+            dropped_by_reason: vec![("spool_full".into(), 1)],
+            ..Line::default()
+        };
+        let mut lines = vec![yesterday];
+        add_begun_day(&mut lines);
+        add_begun_day(&mut lines);
+        assert_eq!(lines.len(), 2, "once");
+        let metrics = Metrics::new();
+        show(&metrics.ledger_reports, lines);
+        let page = metrics.encode();
+        for line in [
+            "loss_ledger_reports{app=\"camera\",environment=\"production\",day=\"today\",entry=\"recorded\"} 0",
+            "loss_ledger_reports{app=\"camera\",environment=\"production\",day=\"yesterday\",entry=\"recorded\"} 7",
+            "day=\"today\",entry=\"dropped\",reason=\"spool_full\"} 0",
+        ] {
+            assert!(page.contains(line), "no {line} in\n{page}");
+        }
+    }
 }
