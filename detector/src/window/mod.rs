@@ -272,7 +272,7 @@ pub struct Voteless {
     pub directed: u64,
     /// Those of them that have no vote by another session either, by firmware.
     pub only_directed: BTreeMap<Arc<str>, u64>,
-    /// New beyond their app's or their network's quota, and not admitted since.
+    /// Unproven: new beyond the room of their app or network, and not in it since.
     pub unproven: u64,
 }
 

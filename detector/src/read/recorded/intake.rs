@@ -39,7 +39,7 @@ pub struct IntakeSummary {
     pub duplicates: u64,
     /// Reports over 48 h old at their receipt, or of unknown age: they do not vote.
     pub late: u64,
-    /// Reports of installations that were new beyond their quota at their receipt: they do not vote.
+    /// Reports of installations that were new beyond the room at their receipt: they do not vote.
     pub unproven: u64,
 }
 
@@ -77,7 +77,7 @@ struct Kept {
 /// What a collector decided about the sender of a report, if one did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Whether the installation was new beyond its quota; `None` if no collector decided that.
+    /// Whether the installation was unproven; `None` if no collector decided that.
     pub is_unproven: Option<bool>,
     /// Who sent it; `None` if no collector recorded that.
     pub sender: Option<Sender>,
