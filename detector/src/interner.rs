@@ -60,6 +60,15 @@ pub(crate) struct Texts {
 impl TextId {
     /// The number of the empty text.
     pub(crate) const EMPTY: TextId = TextId(0);
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The text whose [`Self::number`] it is.
+    pub(crate) fn of_number(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 impl Default for Texts {

@@ -28,6 +28,9 @@ pub enum SourceError {
         /// Value of `detector.max_votes`.
         limit: usize,
     },
+    /// The file with what is not held of a recording.
+    #[error("failed to read recorded reports from a temporary file")]
+    Spilled(#[source] std::io::Error),
     /// A histogram that cannot be.
     #[error("failed to read a histogram of model {model}")]
     Histogram {
@@ -73,7 +76,9 @@ impl SourceError {
                 source,
                 clickhouse::error::Error::Network(_) | clickhouse::error::Error::TimedOut
             ),
-            SourceError::TooManyVotes { .. } | SourceError::Histogram { .. } => false,
+            SourceError::TooManyVotes { .. }
+            | SourceError::Histogram { .. }
+            | SourceError::Spilled(_) => false,
         }
     }
 }

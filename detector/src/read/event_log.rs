@@ -43,6 +43,10 @@ impl EventLog {
         self.0.entry(cohort).or_default().starts.push((at, start));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn append(&mut self, other: EventLog) {
         for (cohort, events) in other.0 {
             let known = self.0.entry(cohort).or_default();

@@ -40,6 +40,15 @@ pub enum FileError {
         #[source]
         source: RecordedError,
     },
+    /// What does not fit into memory has no place on the disk.
+    #[error(
+        "failed to hold recorded reports in a temporary file in {}; TMPDIR names another directory",
+        std::env::temp_dir().display()
+    )]
+    Spill {
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// What was read from files.
@@ -100,7 +109,8 @@ pub fn read_files(paths: &[PathBuf], bucket: Duration) -> Result<FilesRead, File
             }
         }
     }
-    let (recording, summary) = intake.finish();
+    let finished = intake.finish();
+    let (recording, summary) = finished.map_err(|source| FileError::Spill { source })?;
     Ok(FilesRead {
         recording,
         summary,

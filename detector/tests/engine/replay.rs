@@ -135,7 +135,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
         record(&mut intake, &reports, after(at));
     }
     let from_store = lines_of(Source::new(store.client(), 100_000), 60).await;
-    let (recording, _) = intake.finish();
+    let (recording, _) = intake.finish().unwrap();
     let from_file = lines_of(Source::recorded(Arc::new(recording), 100_000), 60).await;
     assert!(from_file.len() > 10, "{from_file:#?}");
     assert!(
@@ -193,7 +193,7 @@ async fn what_earlier_windows_teach_is_the_same_from_a_file_and_a_store() {
     }
     let window_s = WINDOW_S.unsigned_abs();
     let from_store = lines_of(Source::new(store.client(), 100_000), window_s).await;
-    let (recording, _) = intake.finish();
+    let (recording, _) = intake.finish().unwrap();
     let from_file = lines_of(Source::recorded(Arc::new(recording), 100_000), window_s).await;
     assert_eq!(from_file, from_store);
     let of_version = from_file

@@ -55,7 +55,7 @@ pub(crate) async fn evaluate(
     }
     outcome.seconds_drawing = began.elapsed().as_secs_f64();
     let began = Instant::now();
-    let (recording, summary) = intake.finish();
+    let (recording, summary) = intake.finish()?;
     outcome.reports = summary.reports;
     let options = ReplayOptions {
         config: DetectorConfig {

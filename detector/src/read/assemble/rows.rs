@@ -59,7 +59,7 @@ pub(in crate::read) struct SeriesRow {
 }
 
 /// A device's earlier latency, as a series reports it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::read) struct EarlierSelf {
     /// With the version named.
     pub(in crate::read) previous: Option<(TextId, SelfQuantiles)>,

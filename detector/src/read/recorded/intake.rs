@@ -4,6 +4,8 @@
 //! The copy that counts is the first by receive time, as in the store; among equal times the one
 //! that was read first.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +19,18 @@ use epwatch_server::AppAdmission;
 
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::device_events::{FailedStart, GoldenTest};
-use crate::hash::{HashMap, HashSet};
-use crate::interner::{Interner, TextId, Texts};
-use crate::read::assemble::{CohortPlacement, ModelId, SelfQuantiles};
+use crate::hash::HashMap;
+use crate::interner::{Interner, TextId, Texts, next_id};
+use crate::read::assemble::{CohortPlacement, EarlierSelf, ModelId, SelfQuantiles};
 use crate::read::census::{Census, CensusPlace, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
-use crate::read::span::{Bucket, bucket_at};
+use crate::read::span::bucket_at;
+use crate::varint;
 
-use super::{Baselines, ModelRecord, Nodes, Place, Recording, Seen, Sent, Series, packed};
+use super::rows::{self, Seen, Series, SeriesFields};
+use super::spill::{Extent, MAX_HELD_BYTES, Spill};
+use super::{ModelRecord, Nodes, Place, Recording, Rows, Sent};
 use crate::standing::{NetworkHash, Sender};
 
 /// What was read.
@@ -56,22 +61,23 @@ pub struct Intake {
     /// By model, version, algorithm and exact fingerprint: when they were first received, and the nodes.
     nodes: HashMap<(u32, TextId, u32, u64), (i64, NodesRow)>,
     kept: Vec<Kept>,
+    /// Of the reports that have any, by number.
+    events: BTreeMap<u32, EventLog>,
+    rows: Spill,
+    held_bytes: usize,
+    /// Why rows are missing.
+    failed: Option<io::Error>,
 }
 
-/// A report, as far as windows need it.
+/// A report that waits for its place. Its rows are bytes: app, the collector's decision, sessions, series.
 #[derive(Debug)]
 struct Kept {
     received_ms: i64,
     stream: u64,
     sequence: u64,
     device: u32,
-    app: u32,
-    is_late: bool,
-    /// Each with the number of its model.
-    seen: Box<[(u32, Seen)]>,
-    series: Box<[(u32, Series)]>,
-    events: EventLog,
-    mark: Mark,
+    number: u32,
+    rows: Extent,
 }
 
 /// What a collector decided about the sender of a report, if one did.
@@ -81,6 +87,13 @@ pub struct Mark {
     pub is_unproven: Option<bool>,
     /// Who sent it; `None` if no collector recorded that.
     pub sender: Option<Sender>,
+}
+
+/// The rows of one model in the bucket that is being filled.
+#[derive(Debug, Default)]
+struct OpenRows {
+    seen: Vec<u8>,
+    series: Vec<u8>,
 }
 
 /// Fields that all rows of a report share.
@@ -111,7 +124,20 @@ impl Intake {
             models: Interner::default(),
             nodes: HashMap::default(),
             kept: Vec::new(),
+            events: BTreeMap::new(),
+            rows: Spill::holding(MAX_HELD_BYTES),
+            held_bytes: MAX_HELD_BYTES,
+            failed: None,
         }
+    }
+
+    /// Holds up to `bytes` of rows in memory before and after they are put in order, instead of 96 MiB; the others
+    /// go to a temporary file.
+    #[must_use]
+    pub fn holding(mut self, bytes: usize) -> Self {
+        self.rows = Spill::holding(bytes);
+        self.held_bytes = bytes;
+        self
     }
 
     /// Takes one.
@@ -176,41 +202,56 @@ impl Intake {
             device_model: self.texts.id(&info.model),
             runtime: self.texts.id(&report.runtime.name()),
         };
-        let (mut seen, mut series) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::with_capacity(512);
+        varint::push(&mut bytes, self.apps.id(fields.app.clone()).into());
+        mark.pack(&mut bytes);
+        bytes.push(u8::from(is_late));
+        varint::push(&mut bytes, report.sessions.len() as u64);
+        let mut series = Vec::with_capacity(512);
         for session in &report.sessions {
             let model = self.models.id(fields.model(&session.model));
             let place = self.place(session, &fields);
             self.note_nodes(model, session, received_ms);
             let votes = !is_late && place.requests_npu && !place.is_directed;
             let place = self.places.id(place);
-            let row = Seen {
-                bucket: fields.bucket,
+            varint::push(&mut bytes, model.into());
+            let seen = Seen {
                 device: fields.device,
                 place,
-                created_s: created_after(fields.bucket, session),
+                created_after_s: created_after(fields.bucket, session),
                 is_late,
                 is_unproven: false,
                 is_own: false,
             };
-            seen.push((model, row));
+            seen.pack(&mut bytes);
             let own = report.series.iter().filter(|series| {
                 votes && series.session_uid == session.uid && series.stratum.is_clean()
             });
-            series.extend(own.map(|series| (model, self.series(series, place, &fields))));
+            for one in own {
+                varint::push(&mut series, model.into());
+                self.pack_series(one, place, &fields, &mut series);
+            }
         }
+        bytes.extend_from_slice(&series);
+        let number = next_id(self.kept.len());
         let events = self.events(&fields);
-        self.kept.push(Kept {
-            received_ms,
-            stream: report.key.stream.0,
-            sequence: report.key.sequence.get(),
-            device: fields.device,
-            is_late,
-            seen: seen.into(),
-            series: series.into(),
-            events,
-            mark,
-            app: self.apps.id(fields.app),
-        });
+        if !events.is_empty() {
+            self.events.insert(number, events);
+        }
+        if self.failed.is_some() {
+            return;
+        }
+        match self.rows.push(&bytes) {
+            Ok(rows) => self.kept.push(Kept {
+                received_ms,
+                stream: report.key.stream.0,
+                sequence: report.key.sequence.get(),
+                device: fields.device,
+                number,
+                rows,
+            }),
+            Err(error) => self.failed = Some(error),
+        }
     }
 
     /// Returns how many reports wait.
@@ -220,103 +261,113 @@ impl Intake {
     }
 
     /// Counts every report once, and puts them in order.
-    #[must_use]
-    pub fn finish(mut self) -> (Recording, IntakeSummary) {
-        // Stable: among equal times what was read first comes first.
-        self.kept.sort_by_key(|kept| kept.received_ms);
+    ///
+    /// # Errors
+    /// The temporary file with what is not held in memory could not be written or read.
+    pub fn finish(mut self) -> io::Result<(Recording, IntakeSummary)> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        self.rows.flush()?;
+        let counted = counted_once(self.kept);
+        self.summary.reports = counted.len() as u64;
+        self.summary.duplicates = self.summary.records - self.summary.reports;
+        let models = self.models.into_items();
         let mut records: Vec<ModelRecord> = Vec::new();
-        records.resize_with(self.models.items().len(), ModelRecord::default);
-        // Reserves space once, because rows dominate memory.
-        let rows = self.kept.iter();
-        let mut room = vec![(0, 0); records.len()];
-        for kept in rows {
-            kept.seen
-                .iter()
-                .for_each(|(model, _)| room[*model as usize].0 += 1);
-            kept.series
-                .iter()
-                .for_each(|(model, _)| room[*model as usize].1 += 1);
-        }
-        for (record, (seen, series)) in records.iter_mut().zip(room) {
-            record.seen.reserve_exact(seen);
-            record.series.reserve_exact(series);
-        }
+        records.resize_with(models.len(), ModelRecord::default);
         let mut nodes: Vec<_> = self.nodes.into_iter().collect();
         nodes.sort_by_key(|((_, _, algorithm, exact), (first, _))| (*first, *algorithm, *exact));
         for ((model, version, _, _), (_, row)) in nodes {
             records[model as usize].nodes.push(Nodes { version, row });
         }
-        let mut recording = Recording {
-            texts: self.texts,
-            devices: self.devices.into_items(),
-            places: self.places.into_items(),
-            ..Recording::default()
-        };
-        let models = self.models.into_items();
-        let mut census = Census::with_texts(recording.texts.clone());
+        let (devices, places) = (self.devices.into_items(), self.places.into_items());
+        let mut census = Census::with_texts(self.texts.clone());
         let apps = self.apps.into_items();
         let model_ids: Vec<ModelId> = models.iter().map(|m| census.texts.model(m)).collect();
-        let mut last_bucket = Bucket::default();
-        let mut counted: HashSet<(u32, u64, u64)> = HashSet::default();
-        counted.reserve(self.kept.len());
         let mut admissions: HashMap<u32, AppAdmission<u32>> = HashMap::default();
-        for mut kept in self.kept {
-            if !counted.insert((kept.device, kept.stream, kept.sequence)) {
-                self.summary.duplicates += 1;
-                continue;
+        let mut ordered = Spill::holding(self.held_bytes);
+        let mut open: BTreeMap<u32, OpenRows> = BTreeMap::new();
+        let mut senders: HashMap<App, Vec<Sent>> = HashMap::default();
+        let mut last_s = None;
+        let ends = counted.first().zip(counted.last());
+        let received = ends.map(|(first, last)| (first.received_ms, last.received_ms));
+        for kept in &counted {
+            let received_ms = kept.received_ms;
+            let bucket_s = received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000;
+            if let Some(last_s) = last_s.replace(bucket_s).filter(|last| *last != bucket_s) {
+                close(&mut open, last_s, &mut records, &mut ordered)?;
+                census.close(&[bucket_at(last_s)]);
             }
-            self.summary.reports += 1;
-            let received = kept.received_ms;
-            let span = recording.received.get_or_insert((received, received));
-            span.1 = received;
-            let bucket = received.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000;
-            let app = &apps[kept.app as usize];
-            let admission = admissions.entry(kept.app).or_default();
-            let is_unproven = admission.is_unproven(kept.device, received, kept.mark.is_unproven);
-            let is_own = kept.mark.sender.is_some_and(|sender| sender.is_own);
-            if is_unproven {
-                self.summary.unproven += 1;
-                (kept.series, kept.events) = Default::default();
-            }
-            let bucket = bucket_at(bucket);
-            census.events.append(kept.events);
-            if bucket != last_bucket {
-                census.close(&[last_bucket]);
-                last_bucket = bucket;
-            }
-            let votes = !is_unproven && !kept.is_late;
-            if let Some(by) = kept.mark.sender.filter(|_| votes) {
-                let of_app = recording.senders.entry(app.clone()).or_default();
+            let bytes = self.rows.read(kept.rows)?;
+            let mut rest = &*bytes;
+            let app = rows::number(&mut rest);
+            let mark = Mark::take(&mut rest);
+            let is_late = rows::byte(&mut rest) != 0;
+            let admission = admissions.entry(app).or_default();
+            let is_unproven = admission.is_unproven(kept.device, received_ms, mark.is_unproven);
+            let is_own = mark.sender.is_some_and(|sender| sender.is_own);
+            if let Some(by) = mark.sender.filter(|_| !is_unproven && !is_late) {
+                let of_app = senders.entry(apps[app as usize].clone()).or_default();
                 of_app.push(Sent {
-                    bucket: i64::from(bucket),
+                    bucket: bucket_s,
                     device: kept.device,
                     by,
                 });
             }
-            let device = recording.devices[kept.device as usize];
-            if kept.seen.is_empty() {
+            self.summary.unproven += u64::from(is_unproven);
+            if let Some(events) = self.events.remove(&kept.number).filter(|_| !is_unproven) {
+                census.events.append(events);
+            }
+            let (bucket, device) = (bucket_at(bucket_s), devices[kept.device as usize]);
+            let n_sessions = rows::number(&mut rest);
+            if n_sessions == 0 {
+                let app = &apps[app as usize];
                 census.add_sessionless(bucket, (&app.0, &app.1), device, (is_unproven, is_own));
             }
-            for (model, mut seen) in kept.seen {
-                (seen.is_unproven, seen.is_own) = (is_unproven, is_own);
-                let place = &recording.places[seen.place as usize];
+            for _ in 0..n_sessions {
+                let model = rows::number(&mut rest);
+                let Some(seen) = Seen::take(&mut rest) else {
+                    break;
+                };
+                let seen = Seen {
+                    is_unproven,
+                    is_own,
+                    ..seen
+                };
+                let place = &places[seen.place as usize];
                 let session = CensusSession {
-                    received_ms: received,
+                    received_ms,
                     device,
                     place: place.in_census(model_ids[model as usize], &seen),
                     counts: place.counts(),
                 };
                 census.add(bucket, &session);
-                records[model as usize].seen.push(seen);
+                seen.pack(&mut open.entry(model).or_default().seen);
             }
-            for (model, series) in kept.series {
-                records[model as usize].series.push(series);
+            while !is_unproven && !rest.is_empty() {
+                let model = rows::number(&mut rest);
+                let from_here = rest;
+                Series::take(&mut rest);
+                let taken = &from_here[..from_here.len() - rest.len()];
+                open.entry(model).or_default().series.extend(taken);
             }
         }
-        census.close(&[last_bucket]);
-        recording.census = Arc::new(census);
-        recording.models = models.into_iter().zip(records).collect();
-        (recording, self.summary)
+        if let Some(last_s) = last_s {
+            close(&mut open, last_s, &mut records, &mut ordered)?;
+            census.close(&[bucket_at(last_s)]);
+        }
+        ordered.flush()?;
+        let recording = Recording {
+            texts: self.texts,
+            models: models.into_iter().zip(records).collect(),
+            devices,
+            places,
+            received,
+            census: Arc::new(census),
+            senders,
+            rows: ordered,
+        };
+        Ok((recording, self.summary))
     }
 
     fn place(&mut self, session: &Session, fields: &ReportFields<'_>) -> Place {
@@ -379,7 +430,13 @@ impl Intake {
         self.nodes.insert(id, (received_ms, row));
     }
 
-    fn series(&mut self, series: &LatencySeries, place: u32, fields: &ReportFields<'_>) -> Series {
+    fn pack_series(
+        &mut self,
+        series: &LatencySeries,
+        place: u32,
+        fields: &ReportFields<'_>,
+        to: &mut Vec<u8>,
+    ) {
         let quantiles = |b: &epwatch_proto::SelfBaseline| SelfQuantiles {
             n: b.n,
             p10_us: b.p10_us,
@@ -391,35 +448,28 @@ impl Intake {
         let previous = series.baselines.of_kind(BaselineKind::PreviousVersion);
         let previous = previous.filter(learnt);
         let runtime = series.baselines.of_kind(BaselineKind::EarlierRuntime);
-        let runtime = runtime.filter(learnt).map(quantiles);
-        let baselines = (previous.is_some() || runtime.is_some()).then(|| {
-            Box::new(Baselines {
-                previous: previous.map(|b| (self.texts.id(&b.model_version), quantiles(b))),
-                runtime,
-            })
-        });
         let key = &fields.report.key;
         let absence = series.baselines.absence();
-        Series {
-            bucket: fields.bucket,
+        let packed = SeriesFields {
             order: (
                 fields.received_ms,
                 key.stream.0,
                 key.sequence.get(),
                 series.session_uid.get(),
             ),
-            device: fields.device,
-            place,
-            shape: self.texts.id(&series.stratum.shape_key),
             device_model: fields.device_model,
             reports_heat: series.stratum.thermal != Thermal::Unknown,
             sum_us: series.sum_us,
             m2_us2: series.m2_us2,
-            n: series.n,
-            histogram: packed::pack(&series.histogram),
-            baselines,
-            absence: absence.map_or(TextId::EMPTY, |absence| self.texts.id(absence.as_str())),
-        }
+            earlier: EarlierSelf {
+                previous: previous.map(|b| (self.texts.id(&b.model_version), quantiles(b))),
+                runtime: runtime.filter(learnt).map(quantiles),
+                absence: absence.map_or(TextId::EMPTY, |absence| self.texts.id(absence.as_str())),
+            },
+        };
+        let shape = self.texts.id(&series.stratum.shape_key);
+        let id = (fields.device, place, shape);
+        Series::pack(id, &packed, (series.n, &series.histogram), to);
     }
 
     /// Returns the self-tests of sessions that vote, and the failed starts that requested an NPU.
@@ -489,6 +539,80 @@ fn created_after(bucket: i64, session: &Session) -> i32 {
     let created_s = session.created_at_unix_ms.div_euclid(1_000);
     let after = created_s.saturating_sub(bucket);
     i32::try_from(after).unwrap_or(if after < 0 { i32::MIN } else { i32::MAX })
+}
+
+const DECIDED: u8 = 1;
+const UNPROVEN: u8 = 2;
+const SENT: u8 = 4;
+const OWN: u8 = 8;
+const FROM_NETWORK: u8 = 16;
+
+impl Mark {
+    fn pack(self, to: &mut Vec<u8>) {
+        let network = self.sender.and_then(|sender| sender.network);
+        let flags = [
+            (self.is_unproven.is_some(), DECIDED),
+            (self.is_unproven == Some(true), UNPROVEN),
+            (self.sender.is_some(), SENT),
+            (self.sender.is_some_and(|sender| sender.is_own), OWN),
+            (network.is_some(), FROM_NETWORK),
+        ];
+        let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+        to.push(set.map(|(_, flag)| flag).sum());
+        if let Some(NetworkHash { narrow, wide }) = network {
+            varint::push(to, narrow.into());
+            varint::push(to, wide.into());
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Self {
+        let flags = rows::byte(from);
+        let has = |flag| flags & flag != 0;
+        let network = has(FROM_NETWORK).then(|| NetworkHash {
+            narrow: rows::number(from),
+            wide: rows::number(from),
+        });
+        let sender = Sender {
+            is_own: has(OWN),
+            network,
+        };
+        Self {
+            is_unproven: has(DECIDED).then(|| has(UNPROVEN)),
+            sender: has(SENT).then_some(sender),
+        }
+    }
+}
+
+/// Returns the first copy of each report, in the order of their receipt; among equal times what was read first.
+fn counted_once(mut kept: Vec<Kept>) -> Vec<Kept> {
+    let key = |kept: &Kept| (kept.device, kept.stream, kept.sequence);
+    kept.sort_unstable_by_key(|kept| (key(kept), kept.received_ms, kept.number));
+    kept.dedup_by(|later, first| key(later) == key(first));
+    kept.sort_unstable_by_key(|kept| (kept.received_ms, kept.number));
+    kept
+}
+
+/// Ends a bucket.
+fn close(
+    open: &mut BTreeMap<u32, OpenRows>,
+    bucket: i64,
+    records: &mut [ModelRecord],
+    to: &mut Spill,
+) -> io::Result<()> {
+    for (model, rows) in open {
+        if rows.seen.is_empty() {
+            continue;
+        }
+        let rows_of_bucket = Rows {
+            bucket,
+            seen: to.push(&rows.seen)?,
+            series: to.push(&rows.series)?,
+        };
+        records[*model as usize].buckets.push(rows_of_bucket);
+        rows.seen.clear();
+        rows.series.clear();
+    }
+    Ok(())
 }
 
 impl ReportFields<'_> {

@@ -7,11 +7,12 @@
 mod intake;
 mod packed;
 mod reader;
+mod rows;
+mod spill;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use epwatch_stats::Moments;
 
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
@@ -21,14 +22,16 @@ use crate::standing::Sender;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
 use super::assemble::{
-    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesOrder, SeriesRow, SeriesSum,
-    SessionRow, WindowBuilders,
+    CohortPlacement, PlacedSession, SeriesRow, SeriesSum, SessionRow, WindowBuilders,
 };
 use super::census::Census;
 use super::cpu_nodes::NodesRow;
+use super::error::SourceError;
 use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary, Mark};
+use rows::{Seen, Series};
+use spill::{Extent, Spill};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
@@ -48,44 +51,6 @@ struct Place {
     is_directed: bool,
 }
 
-/// A session in a report.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    bucket: i64,
-    device: u32,
-    place: u32,
-    /// Creation of the session, in seconds from the bucket on.
-    created_s: i32,
-    is_late: bool,
-    is_unproven: bool,
-    is_own: bool,
-}
-
-/// A clean series in a report.
-#[derive(Debug)]
-struct Series {
-    bucket: i64,
-    order: SeriesOrder,
-    device: u32,
-    place: u32,
-    shape: TextId,
-    device_model: TextId,
-    reports_heat: bool,
-    sum_us: f64,
-    m2_us2: f64,
-    n: u64,
-    /// Indices and counts as varints of differences and counts.
-    histogram: Box<[u8]>,
-    baselines: Option<Box<Baselines>>,
-    absence: TextId,
-}
-
-#[derive(Debug, Default)]
-struct Baselines {
-    previous: Option<(TextId, SelfQuantiles)>,
-    runtime: Option<SelfQuantiles>,
-}
-
 /// The nodes behind a fingerprint.
 #[derive(Debug)]
 struct Nodes {
@@ -96,14 +61,21 @@ struct Nodes {
 /// Everything about one model, in the order of its buckets.
 #[derive(Debug, Default)]
 struct ModelRecord {
-    seen: Vec<Seen>,
-    series: Vec<Series>,
+    buckets: Vec<Rows>,
     /// (algorithm, exact), first seen first.
     nodes: Vec<Nodes>,
 }
 
+/// The rows of one bucket, in the order of their receipt.
+#[derive(Debug)]
+struct Rows {
+    bucket: i64,
+    seen: Extent,
+    series: Extent,
+}
+
 /// Recorded reports, counted once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Recording {
     texts: Texts,
     models: BTreeMap<ModelKey, ModelRecord>,
@@ -113,6 +85,7 @@ pub struct Recording {
     census: Arc<Census>,
     /// By app, in the order of their buckets.
     senders: HashMap<App, Vec<Sent>>,
+    rows: Spill,
 }
 
 /// Who sent a report of a device that votes.
@@ -126,17 +99,13 @@ struct Sent {
 /// What votes of one device are told apart by: device, where it ran, shape.
 type VoteId = (u32, CohortPlacement, TextId);
 
-fn between<T>(rows: &[T], bucket: impl Fn(&T) -> i64, from_s: i64, to_s: i64) -> &[T] {
-    let start = rows.partition_point(|row| bucket(row) < from_s);
-    let end = rows.partition_point(|row| bucket(row) < to_s);
-    rows.get(start..end).unwrap_or_default()
-}
-
 impl Recording {
     /// Returns who sent each device's reports in the window, as the store adds them up.
     fn senders_of(&self, all: &[Sent], span: &Span) -> Vec<(Installation, Sender)> {
+        let start = all.partition_point(|sent| sent.bucket < span.start_s());
+        let end = all.partition_point(|sent| sent.bucket < span.end_s());
         let mut senders: HashMap<u32, Sender> = HashMap::default();
-        for sent in between(all, |sent| sent.bucket, span.start_s(), span.end_s()) {
+        for sent in all.get(start..end).unwrap_or_default() {
             let known = senders.entry(sent.device).or_insert(sent.by);
             known.is_own &= sent.by.is_own;
             let both = known.network.into_iter().chain(sent.by.network);
@@ -148,6 +117,27 @@ impl Recording {
             .collect()
     }
 
+    /// Passes each series of a span of seconds to `take`.
+    fn each_series(
+        &self,
+        record: &ModelRecord,
+        span_s: (i64, i64),
+        mut take: impl FnMut(i64, &Series<'_>),
+    ) -> Result<(), SourceError> {
+        for rows in record.between(span_s) {
+            let bytes = self.read(rows.series)?;
+            let mut rest = &*bytes;
+            while let Some(series) = Series::take(&mut rest) {
+                take(rows.bucket, &series);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, extent: Extent) -> Result<Cow<'_, [u8]>, SourceError> {
+        self.rows.read(extent).map_err(SourceError::Spilled)
+    }
+
     /// Adds the window's sessions, each place of a device once, and its clean series.
     fn add_window(
         &self,
@@ -155,50 +145,51 @@ impl Recording {
         record: &ModelRecord,
         span: &Span,
         builders: &mut WindowBuilders,
-    ) {
+    ) -> Result<(), SourceError> {
         let model = builders.texts.model(model);
+        let window_s = (span.start_s(), span.end_s());
         let mut known: HashSet<(u32, u32, bool, bool, i64)> = HashSet::default();
-        for seen in between(&record.seen, |row| row.bucket, span.start_s(), span.end_s()) {
-            let place = &self.places[seen.place as usize];
-            let takes_part = place.requests_npu || place.is_directed;
-            let created_s = seen.bucket.saturating_add(seen.created_s.into());
-            let (late, unproven) = (seen.is_late, seen.is_unproven);
-            let id = (seen.device, seen.place, late, unproven, created_s);
-            if !takes_part || !known.insert(id) {
-                continue;
+        for rows in record.between(window_s) {
+            let bytes = self.read(rows.seen)?;
+            let mut rest = &*bytes;
+            while let Some(seen) = Seen::take(&mut rest) {
+                let place = &self.places[seen.place as usize];
+                let takes_part = place.requests_npu || place.is_directed;
+                let created_s = rows.bucket.saturating_add(seen.created_after_s.into());
+                let (late, unproven) = (seen.is_late, seen.is_unproven);
+                let id = (seen.device, seen.place, late, unproven, created_s);
+                if !takes_part || !known.insert(id) {
+                    continue;
+                }
+                let row = SessionRow {
+                    installation: self.devices[seen.device as usize],
+                    ran: place.ran,
+                    placed: PlacedSession {
+                        runtime: place.runtime,
+                        fingerprint_exact: place.exact,
+                        counts: place.counts(),
+                        reasons: place.reasons.clone(),
+                    },
+                    created_s,
+                    is_late: seen.is_late,
+                    is_unproven: seen.is_unproven,
+                    is_directed: place.is_directed,
+                };
+                builders.add(model, |builder, texts| builder.add_session(row, texts));
             }
-            let row = SessionRow {
-                installation: self.devices[seen.device as usize],
-                ran: place.ran,
-                placed: PlacedSession {
-                    runtime: place.runtime,
-                    fingerprint_exact: place.exact,
-                    counts: place.counts(),
-                    reasons: place.reasons.clone(),
-                },
-                created_s,
-                is_late: seen.is_late,
-                is_unproven: seen.is_unproven,
-                is_directed: place.is_directed,
-            };
-            builders.add(model, |builder, texts| builder.add_session(row, texts));
         }
-        for series in record.series_between(span.start_s(), span.end_s()) {
-            let known = series.baselines.as_deref();
+        self.each_series(record, window_s, |_, series| {
+            let (runs, fields) = series.runs();
             let row = SeriesRow {
                 installation: self.devices[series.device as usize],
                 ran: self.ran(series),
                 shape_key: series.shape,
-                runs: series.runs(),
-                reports_heat: series.reports_heat,
-                earlier: EarlierSelf {
-                    previous: known.and_then(|known| known.previous),
-                    runtime: known.and_then(|known| known.runtime),
-                    absence: series.absence,
-                },
+                runs,
+                reports_heat: fields.reports_heat,
+                earlier: fields.earlier,
             };
             builders.add(model, |builder, _| builder.add_series(row));
-        }
+        })
     }
 
     /// Adds whole windows, the latest first: how often a device reports within one changes nothing.
@@ -208,22 +199,28 @@ impl Recording {
         record: &ModelRecord,
         span: &Span,
         builders: &mut WindowBuilders,
-    ) {
-        let vote_id = |row: &Series| -> VoteId { (row.device, self.ran(row), row.shape) };
+    ) -> Result<(), SourceError> {
+        let vote_id = |row: &Series<'_>| -> VoteId { (row.device, self.ran(row), row.shape) };
         let mut runs: HashMap<VoteId, u64> = HashMap::default();
-        for row in record.series_between(span.start_s(), span.end_s()) {
+        let start_s = span.start_s();
+        self.each_series(record, (start_s, span.end_s()), |_, row| {
             *runs.entry(vote_id(row)).or_default() += row.n;
-        }
+        })?;
         runs.retain(|_, n| *n < MIN_RUNS_HIGH);
-        let length = (span.end_s() - span.start_s()).max(1);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let length = (span.end_s() - start_s).max(1);
         let mut sums: BTreeMap<i64, HashMap<VoteId, SeriesSum>> = BTreeMap::new();
-        for row in record.series_between(span.earliest_s(), span.start_s()) {
+        self.each_series(record, (span.earliest_s(), start_s), |bucket, row| {
             let id = vote_id(row);
             if runs.contains_key(&id) {
-                let windows_back = (span.start_s() - 1 - row.bucket).div_euclid(length);
-                row.runs().add_to(sums.entry(windows_back).or_default(), id);
+                let windows_back = (start_s - 1 - bucket).div_euclid(length);
+                row.runs()
+                    .0
+                    .add_to(sums.entry(windows_back).or_default(), id);
             }
-        }
+        })?;
         let model = builders.texts.model(model);
         let mut used: HashMap<VoteId, usize> = HashMap::default();
         for (id, mut sum) in sums.into_values().flatten() {
@@ -236,39 +233,41 @@ impl Recording {
                 builders.add(model, |builder, _| builder.add_earlier(vote, runs));
             }
         }
+        Ok(())
     }
 
-    fn ran(&self, series: &Series) -> CohortPlacement {
+    fn ran(&self, series: &Series<'_>) -> CohortPlacement {
         self.places[series.place as usize].ran
     }
 
-    /// Returns the clean series of a version on a chipset in a span of seconds.
-    fn series_of<'a>(
-        &'a self,
+    /// Passes each clean series of a version on a chipset in a span of seconds to `take`.
+    fn each_series_of(
+        &self,
         (model, version, chipset): &VersionOnChipset,
-        (from_s, to_s): (i64, i64),
-    ) -> impl Iterator<Item = &'a Series> {
-        let record = self.models.get(model);
-        let series = record.map_or(&[][..], |record| record.series_between(from_s, to_s));
+        span_s: (i64, i64),
+        mut take: impl FnMut(&Series<'_>),
+    ) -> Result<(), SourceError> {
+        let Some(record) = self.models.get(model) else {
+            return Ok(());
+        };
         let is = |id, name: &str| &**self.texts.get(id) == name;
-        series.iter().filter(move |series| {
-            let ran = self.ran(series);
-            is(ran.version, version) && is(ran.chipset, chipset)
+        let is_of =
+            |place: &Place| is(place.ran.version, version) && is(place.ran.chipset, chipset);
+        let is_of: Vec<bool> = self.places.iter().map(is_of).collect();
+        self.each_series(record, span_s, |_, series| {
+            if is_of[series.place as usize] {
+                take(series);
+            }
         })
     }
 }
 
 impl ModelRecord {
-    fn series_between(&self, from_s: i64, to_s: i64) -> &[Series] {
-        between(&self.series, |series| series.bucket, from_s, to_s)
-    }
-}
-
-impl Series {
-    fn runs(&self) -> SeriesSum {
-        let moments = Moments::from_parts(self.n, self.sum_us, self.m2_us2);
-        let histogram = packed::unpack(&self.histogram);
-        SeriesSum::of(histogram, moments, self.order, self.device_model)
+    /// Returns the buckets of a span of seconds.
+    fn between(&self, (from_s, to_s): (i64, i64)) -> &[Rows] {
+        let start = self.buckets.partition_point(|rows| rows.bucket < from_s);
+        let end = self.buckets.partition_point(|rows| rows.bucket < to_s);
+        self.buckets.get(start..end).unwrap_or_default()
     }
 }
 

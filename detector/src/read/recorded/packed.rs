@@ -5,15 +5,13 @@ use epwatch_proto::SparseHistogram;
 
 use crate::varint;
 
-pub(super) fn pack(histogram: &SparseHistogram) -> Box<[u8]> {
-    let mut bytes = Vec::with_capacity(histogram.indices().len() * 3);
+pub(super) fn pack(histogram: &SparseHistogram, bytes: &mut Vec<u8>) {
     let mut before = 0;
     for (index, count) in histogram.buckets() {
-        varint::push(&mut bytes, u64::from(index - before));
-        varint::push(&mut bytes, count);
+        varint::push(bytes, u64::from(index - before));
+        varint::push(bytes, count);
         before = index;
     }
-    bytes.into_boxed_slice()
 }
 
 pub(super) fn unpack(mut bytes: &[u8]) -> SparseHistogram {
@@ -45,7 +43,9 @@ mod tests {
             for (value, n) in values {
                 histogram.record_n(value, n);
             }
-            prop_assert_eq!(unpack(&pack(&histogram)), histogram);
+            let mut packed = Vec::new();
+            pack(&histogram, &mut packed);
+            prop_assert_eq!(unpack(&packed), histogram);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::standing::Sender;
 use crate::verdict::CpuNodes;
 use crate::window::histogram_of;
 
-use super::{Recording, packed};
+use super::Recording;
 
 impl ReportReader for Arc<Recording> {
     fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
@@ -60,11 +60,11 @@ impl ReportReader for Arc<Recording> {
             let models = asked.models.iter();
             let records = models.filter_map(|found| self.models.get_key_value(&found.model));
             for (model, record) in records.clone() {
-                self.add_window(model, record, asked.span, &mut builders);
+                self.add_window(model, record, asked.span, &mut builders)?;
             }
             if builders.end_votes() {
                 for (model, record) in records {
-                    self.add_earlier(model, record, asked.span, &mut builders);
+                    self.add_earlier(model, record, asked.span, &mut builders)?;
                 }
             }
             Ok(builders.finish())
@@ -78,10 +78,10 @@ impl ReportReader for Arc<Recording> {
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
         Box::pin(async move {
             let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
-            for series in self.series_of(cohort, span_s) {
+            self.each_series_of(cohort, span_s, |series| {
                 let counts = merged.entry(self.texts.get(series.shape)).or_default();
-                counts.merge(&packed::unpack(&series.histogram));
-            }
+                counts.merge(&series.runs().0.histogram);
+            })?;
             let histograms = merged.into_iter().map(|(shape, counts)| {
                 let histogram = histogram_of(counts.buckets());
                 let histogram = histogram.map_err(SourceError::histogram(&cohort.0))?;
@@ -103,10 +103,10 @@ impl ReportReader for Arc<Recording> {
             for cohort in wanted {
                 let (model, version, _) = cohort;
                 let mut sums: HashMap<(u32, TextId), SeriesSum> = HashMap::default();
-                for series in self.series_of(cohort, span.before(asked.until)) {
+                self.each_series_of(cohort, span.before(asked.until), |series| {
                     let of_device = (series.device, series.shape);
-                    series.runs().add_to(&mut sums, of_device);
-                }
+                    series.runs().0.add_to(&mut sums, of_device);
+                })?;
                 let mut builder = SelvesBuilder::default();
                 for ((device, shape), mut sum) in sums {
                     let histogram = histogram_of(sum.histogram.buckets());

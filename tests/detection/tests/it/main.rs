@@ -130,7 +130,7 @@ fn recorded(reports: &[FamilyReport]) -> Source {
             None,
         );
     }
-    let (recording, _) = intake.finish();
+    let (recording, _) = intake.finish().unwrap();
     Source::recorded(Arc::new(recording), 2_000_000)
 }
 

@@ -146,7 +146,7 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
             add(&mut intake, &claim);
         }
     }
-    let (recording, _) = intake.finish();
+    let (recording, _) = intake.finish().unwrap();
     let lines = lines_of(Source::recorded(Arc::new(recording), 200_000)).await;
     let received = incidents(&lines);
     assert!(received.is_empty(), "{received:?}");

@@ -1,0 +1,330 @@
+//! Rows of a report as bytes. Whole numbers are varints; floats and random numbers have eight bytes.
+
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::Moments;
+
+use crate::interner::TextId;
+use crate::read::assemble::{EarlierSelf, SelfQuantiles, SeriesOrder, SeriesSum};
+use crate::varint;
+
+use super::packed;
+
+/// A session in a report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Seen {
+    pub(super) device: u32,
+    pub(super) place: u32,
+    /// Creation of the session, in seconds from its bucket on.
+    pub(super) created_after_s: i32,
+    pub(super) is_late: bool,
+    pub(super) is_unproven: bool,
+    pub(super) is_own: bool,
+}
+
+/// A clean series in a report.
+#[derive(Debug)]
+pub(super) struct Series<'a> {
+    pub(super) device: u32,
+    pub(super) place: u32,
+    pub(super) shape: TextId,
+    pub(super) n: u64,
+    rest: &'a [u8],
+}
+
+/// The fields of a series that only its own window needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct SeriesFields {
+    pub(super) order: SeriesOrder,
+    pub(super) device_model: TextId,
+    pub(super) reports_heat: bool,
+    pub(super) sum_us: f64,
+    pub(super) m2_us2: f64,
+    pub(super) earlier: EarlierSelf,
+}
+
+impl Seen {
+    pub(super) fn pack(self, to: &mut Vec<u8>) {
+        varint::push(to, self.device.into());
+        varint::push(to, self.place.into());
+        signed(to, self.created_after_s);
+        let late = u8::from(self.is_late);
+        let unproven = u8::from(self.is_unproven) << 1;
+        to.push(late | unproven | (u8::from(self.is_own) << 2));
+    }
+
+    /// Takes the next of some; `None` at their end.
+    pub(super) fn take(from: &mut &[u8]) -> Option<Self> {
+        if from.is_empty() {
+            return None;
+        }
+        let (device, place) = (number(from), number(from));
+        let created_after_s = take_signed(from);
+        let flags = byte(from);
+        Some(Self {
+            device,
+            place,
+            created_after_s,
+            is_late: flags & 1 != 0,
+            is_unproven: flags & 2 != 0,
+            is_own: flags & 4 != 0,
+        })
+    }
+}
+
+impl<'a> Series<'a> {
+    /// Appends a series with its length, so that it can be passed over.
+    pub(super) fn pack(
+        (device, place, shape): (u32, u32, TextId),
+        fields: &SeriesFields,
+        (n, histogram): (u64, &SparseHistogram),
+        to: &mut Vec<u8>,
+    ) {
+        varint::push(to, device.into());
+        varint::push(to, place.into());
+        varint::push(to, shape.number().into());
+        varint::push(to, n);
+        let mut rest = Vec::with_capacity(160);
+        fields.pack(&mut rest);
+        packed::pack(histogram, &mut rest);
+        varint::push(to, rest.len() as u64);
+        to.extend_from_slice(&rest);
+    }
+
+    /// Takes the next of some; `None` at their end.
+    pub(super) fn take(from: &mut &'a [u8]) -> Option<Self> {
+        if from.is_empty() {
+            return None;
+        }
+        let (device, place) = (number(from), number(from));
+        let shape = text(from);
+        let n = varint::take(from);
+        let len = number(from) as usize;
+        let all: &'a [u8] = from;
+        let (rest, next) = all.split_at_checked(len).unwrap_or((all, &[]));
+        *from = next;
+        Some(Self {
+            device,
+            place,
+            shape,
+            n,
+            rest,
+        })
+    }
+
+    /// Returns its runs, and the fields that are not among them.
+    pub(super) fn runs(&self) -> (SeriesSum, SeriesFields) {
+        let (fields, histogram) = self.fields();
+        let moments = Moments::from_parts(self.n, fields.sum_us, fields.m2_us2);
+        let histogram = packed::unpack(histogram);
+        let runs = SeriesSum::of(histogram, moments, fields.order, fields.device_model);
+        (runs, fields)
+    }
+
+    /// Returns the other fields, and the packed histogram.
+    fn fields(&self) -> (SeriesFields, &'a [u8]) {
+        let mut rest = self.rest;
+        let fields = SeriesFields::take(&mut rest);
+        (fields, rest)
+    }
+}
+
+const HAS_PREVIOUS: u8 = 1;
+const HAS_RUNTIME: u8 = 2;
+const REPORTS_HEAT: u8 = 4;
+
+impl SeriesFields {
+    fn pack(&self, to: &mut Vec<u8>) {
+        let (received_ms, stream, sequence, session) = self.order;
+        to.extend_from_slice(&received_ms.to_le_bytes());
+        to.extend_from_slice(&stream.to_le_bytes());
+        varint::push(to, sequence);
+        to.extend_from_slice(&session.to_le_bytes());
+        varint::push(to, self.device_model.number().into());
+        float(to, self.sum_us);
+        float(to, self.m2_us2);
+        let EarlierSelf {
+            previous,
+            runtime,
+            absence,
+        } = &self.earlier;
+        varint::push(to, absence.number().into());
+        let previous_flag = u8::from(previous.is_some()) * HAS_PREVIOUS;
+        let runtime_flag = u8::from(runtime.is_some()) * HAS_RUNTIME;
+        let heat_flag = u8::from(self.reports_heat) * REPORTS_HEAT;
+        to.push(previous_flag | runtime_flag | heat_flag);
+        if let Some((version, quantiles)) = previous {
+            varint::push(to, version.number().into());
+            pack_quantiles(quantiles, to);
+        }
+        if let Some(quantiles) = runtime {
+            pack_quantiles(quantiles, to);
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Self {
+        let received_ms = word(from).cast_signed();
+        let stream = word(from);
+        let sequence = varint::take(from);
+        let order = (received_ms, stream, sequence, word(from));
+        let device_model = text(from);
+        let (sum_us, m2_us2) = (take_float(from), take_float(from));
+        let absence = text(from);
+        let flags = byte(from);
+        let previous = (flags & HAS_PREVIOUS != 0).then(|| (text(from), take_quantiles(from)));
+        let runtime = (flags & HAS_RUNTIME != 0).then(|| take_quantiles(from));
+        Self {
+            order,
+            device_model,
+            reports_heat: flags & REPORTS_HEAT != 0,
+            sum_us,
+            m2_us2,
+            earlier: EarlierSelf {
+                previous,
+                runtime,
+                absence,
+            },
+        }
+    }
+}
+
+fn pack_quantiles(quantiles: &SelfQuantiles, to: &mut Vec<u8>) {
+    varint::push(to, quantiles.n);
+    let SelfQuantiles {
+        p10_us,
+        p50_us,
+        p95_us,
+        cv,
+        ..
+    } = *quantiles;
+    [p10_us, p50_us, p95_us, cv]
+        .into_iter()
+        .for_each(|value| float(to, value));
+}
+
+fn take_quantiles(from: &mut &[u8]) -> SelfQuantiles {
+    SelfQuantiles {
+        n: varint::take(from),
+        p10_us: take_float(from),
+        p50_us: take_float(from),
+        p95_us: take_float(from),
+        cv: take_float(from),
+    }
+}
+
+/// The sign is the last bit, so that small numbers stay short.
+fn signed(to: &mut Vec<u8>, value: i32) {
+    let sign = u64::from(value < 0);
+    let folded = if value < 0 { !value } else { value };
+    varint::push(to, u64::from(folded.unsigned_abs()) << 1 | sign);
+}
+
+fn take_signed(from: &mut &[u8]) -> i32 {
+    let value = number(from);
+    let folded = (value >> 1).cast_signed();
+    if value & 1 == 1 { !folded } else { folded }
+}
+
+fn float(to: &mut Vec<u8>, value: f64) {
+    to.extend_from_slice(&value.to_bits().to_le_bytes());
+}
+
+fn take_float(from: &mut &[u8]) -> f64 {
+    f64::from_bits(word(from))
+}
+
+fn word(from: &mut &[u8]) -> u64 {
+    let Some((word, rest)) = from.split_first_chunk() else {
+        return 0;
+    };
+    *from = rest;
+    u64::from_le_bytes(*word)
+}
+
+pub(super) fn byte(from: &mut &[u8]) -> u8 {
+    let Some((byte, rest)) = from.split_first() else {
+        return 0;
+    };
+    *from = rest;
+    *byte
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "only 32 bits are packed")]
+pub(super) fn number(from: &mut &[u8]) -> u32 {
+    varint::take(from) as u32
+}
+
+fn text(from: &mut &[u8]) -> TextId {
+    TextId::of_number(number(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_come_back_as_they_were() {
+        let times = [0, 1, -1, -90_000, i32::MAX, i32::MIN];
+        let all = times.map(|created_after_s| Seen {
+            device: 70_000,
+            place: 3,
+            created_after_s,
+            is_late: created_after_s < 0,
+            is_unproven: created_after_s == 1,
+            is_own: created_after_s > 1,
+        });
+        let mut bytes = Vec::new();
+        all.into_iter().for_each(|seen| seen.pack(&mut bytes));
+        let mut from = &*bytes;
+        let back = std::iter::from_fn(|| Seen::take(&mut from));
+        assert_eq!(back.collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn rows_come_back_as_they_were() {
+        let quantiles = |n: u64| SelfQuantiles {
+            n,
+            p10_us: 1.5,
+            p50_us: 2.0,
+            p95_us: f64::MAX,
+            cv: 0.1,
+        };
+        let fields = |previous, runtime: Option<SelfQuantiles>| SeriesFields {
+            order: (i64::MAX, u64::MAX, 7, 8),
+            device_model: TextId::of_number(300),
+            reports_heat: runtime.is_some(),
+            sum_us: 0.1,
+            m2_us2: 1e300,
+            earlier: EarlierSelf {
+                previous,
+                runtime,
+                absence: TextId::of_number(4),
+            },
+        };
+        let mut histogram = SparseHistogram::default();
+        histogram.record_n(1_000, 3);
+        histogram.record_n(70_000, 200);
+        let all = [
+            fields(None, None),
+            fields(Some((TextId::of_number(9), quantiles(20))), None),
+            fields(None, Some(quantiles(u64::MAX))),
+            fields(
+                Some((TextId::of_number(9), quantiles(20))),
+                Some(quantiles(5)),
+            ),
+        ];
+        let mut bytes = Vec::new();
+        for one in &all {
+            let id = (70_000, 3, TextId::of_number(1));
+            Series::pack(id, one, (203, &histogram), &mut bytes);
+        }
+        let mut from = &*bytes;
+        for one in &all {
+            let series = Series::take(&mut from).unwrap();
+            assert_eq!((series.device, series.place, series.n), (70_000, 3, 203));
+            let (back, packed) = series.fields();
+            assert_eq!(back, *one);
+            assert_eq!(packed::unpack(packed), histogram);
+        }
+        assert!(Series::take(&mut from).is_none());
+    }
+}
