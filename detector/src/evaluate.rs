@@ -26,7 +26,7 @@ use crate::reason::Reason;
 use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios, SpeedReference};
 use crate::standing::Senders;
 use crate::verdict::{
-    CohortVerdict, CpuNodes, Severity, completeness, doubt, doubt_networks, judge,
+    CohortVerdict, CpuNodes, Severity, completeness, doubt, doubt_networks, judge, quiet,
 };
 use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
 
@@ -46,6 +46,9 @@ pub struct Evaluation {
     pub verdicts: Vec<CohortVerdict>,
     /// One for each chipset of the window.
     pub evidence: Vec<CohortEvidence>,
+    /// Apps and versions that are quiet, as tickets, and those that were of late. They have no chipset, and are no
+    /// cohort windows.
+    pub quiet: Vec<CohortVerdict>,
     /// Models that could not be judged; the others were.
     pub failures: Vec<(ModelKey, SourceError)>,
 }
@@ -111,7 +114,9 @@ impl Evaluator {
                 frozen,
                 senders: tokio::sync::Mutex::default(),
             };
-            Ok(Arc::new(judging).evaluate().await)
+            let quiet = quiet(&judging.inputs.reporting(), window_end, span.window);
+            let judged = Arc::new(judging).evaluate().await;
+            Ok(Evaluation { quiet, ..judged })
         })
     }
 

@@ -249,8 +249,9 @@ impl Leader {
         let pinned = PinnedReferences::of(self.incident_set.in_mind());
         let evaluation = self.evaluator.evaluate_beside(end, pinned).await;
         let Evaluation {
-            verdicts,
+            mut verdicts,
             evidence,
+            quiet,
             failures,
         } = match evaluation {
             Ok(evaluation) => evaluation,
@@ -278,8 +279,11 @@ impl Leader {
         self.n_retries = if in_part { self.n_retries + 1 } else { 0 };
         let is_done = !in_part || self.n_retries > MAX_JUDGE_RETRIES;
         let before = self.incident_set.firing();
+        let n_cohorts = verdicts.len();
+        verdicts.extend(quiet);
         self.incident_set
             .advance(&verdicts, self.config.lookback.0, now);
+        verdicts.truncate(n_cohorts);
         let firing = self.incident_set.firing();
         for (incident, key) in firing.iter().filter(|(id, _)| !before.contains_key(*id)) {
             tracing::info!(incident, "incident fires");

@@ -26,6 +26,8 @@ pub enum Cause {
     WrongOutputs,
     /// Latency varies more.
     CvSpike,
+    /// Next to no devices report.
+    DataQuality,
 }
 
 impl Cause {
@@ -41,10 +43,10 @@ impl Cause {
             VerdictClass::NpuStartFailure => Some(Cause::NpuStartFailure),
             VerdictClass::WrongOutputs => Some(Cause::WrongOutputs),
             VerdictClass::CvSpike => Some(Cause::CvSpike),
-            VerdictClass::ThermalOrLoad
-            | VerdictClass::DataQuality
-            | VerdictClass::NotEnoughData
-            | VerdictClass::Healthy => None,
+            VerdictClass::DataQuality => Some(Cause::DataQuality),
+            VerdictClass::ThermalOrLoad | VerdictClass::NotEnoughData | VerdictClass::Healthy => {
+                None
+            }
         }
     }
 
@@ -56,6 +58,7 @@ impl Cause {
             Cause::NpuStartFailure => "EpwatchNpuStartFailure",
             Cause::WrongOutputs => "EpwatchWrongOutputs",
             Cause::CvSpike => "EpwatchCvSpike",
+            Cause::DataQuality => "EpwatchDataQuality",
         }
     }
 
@@ -67,6 +70,7 @@ impl Cause {
             Cause::NpuStartFailure => "npu_start_failure",
             Cause::WrongOutputs => "wrong_outputs",
             Cause::CvSpike => "cv_spike",
+            Cause::DataQuality => "data_quality",
         }
     }
 
@@ -78,7 +82,7 @@ impl Cause {
                 matches!(Cause::of(other), Some(Cause::Slower | Cause::CvSpike))
             }
             Cause::Slower => other == VerdictClass::CvSpike,
-            Cause::WrongOutputs | Cause::CvSpike => false,
+            Cause::WrongOutputs | Cause::CvSpike | Cause::DataQuality => false,
         }
     }
 }
@@ -287,7 +291,9 @@ impl Incident {
             .headline
             .as_ref()
             .map(|headline| headline.chipsets.clone());
-        sent.unwrap_or_else(seen).into_iter().collect()
+        let chipsets = sent.unwrap_or_else(seen).into_iter();
+        // What is about all chipsets names none.
+        chipsets.filter(|chipset| !chipset.is_empty()).collect()
     }
 
     /// Returns the firmwares that were judged apart from their chipset.
@@ -327,7 +333,7 @@ impl Incident {
         let counted = verdicts().filter(|verdict| {
             let key = &verdict.key;
             let counts = key.firmware.is_none() || !whole.contains(&*key.chipset);
-            counts && chipsets.contains(&key.chipset)
+            counts && (key.chipset.is_empty() || chipsets.contains(&key.chipset))
         });
         counted.map(|verdict| count(&verdict.numbers)).sum()
     }

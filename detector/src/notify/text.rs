@@ -8,7 +8,7 @@ use epwatch_server::Period;
 use jiff::Timestamp;
 
 use crate::describe::Mixture;
-use crate::incident::{CLEAN_WINDOWS, Incident, IncidentCohort, Order, State};
+use crate::incident::{CLEAN_WINDOWS, Cause, Incident, IncidentCohort, Order, State};
 use crate::reason::{chance, latency, percent};
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
@@ -23,6 +23,16 @@ pub(crate) fn summary(incident: &Incident) -> String {
     }
     let title = incident.class().map_or("incident", VerdictClass::title);
     let key = &incident.key;
+    if key.cause == Cause::DataQuality {
+        let app = format!("app {} ({})", key.model.app_id, key.model.environment);
+        return visible(&match key.model.model_id.is_empty() {
+            true => format!("next to no devices report: {app}"),
+            false => format!(
+                "next to no devices report: {} {} in {app}",
+                key.model.model_id, key.model_version
+            ),
+        });
+    }
     visible(&format!(
         "{title}: {} {} on {}",
         key.model.model_id,
@@ -126,7 +136,9 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     facts.extend(ends(incident).map(|ends| ("ends", ends)));
     let (hit, seen) = incident.devices();
     let compared = incident.devices_compared();
-    if hit <= compared && compared < seen {
+    if incident.key.cause == Cause::DataQuality {
+        facts.push(("devices", format!("{hit} missing of the usual {seen}")));
+    } else if hit <= compared && compared < seen {
         let share = percent(hit as f64 / compared.max(1) as f64);
         let of = format!("{hit} hit of {compared} that could be compared ({share}), {seen} seen");
         facts.push(("devices", of));

@@ -135,6 +135,11 @@ impl Census {
         bucket.open.push((nowhere, device));
     }
 
+    /// Returns each app.
+    pub(super) fn apps(&self) -> impl Iterator<Item = ((TextId, TextId), &AppCensus)> {
+        self.apps.iter().map(|(app, census)| (*app, census))
+    }
+
     /// Drops some buckets.
     pub(super) fn forget(&mut self, gone: &[Bucket]) {
         for app in self.apps.values_mut() {
@@ -235,6 +240,29 @@ impl AppCensus {
     fn device(&mut self, installation: Installation) -> u32 {
         let next = next_id(self.devices.len());
         *self.devices.entry(installation).or_insert(next)
+    }
+
+    pub(super) fn n_devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Returns the packed devices of admitted reports of the look-back, by bucket, with model and version if they
+    /// had a session.
+    pub(super) fn proven(
+        &self,
+        span: &Span,
+    ) -> impl Iterator<Item = (Bucket, Option<(TextId, TextId)>, &[u8])> {
+        let buckets = self.buckets.range(span.buckets());
+        buckets.flat_map(move |(at, bucket)| {
+            let proven = bucket
+                .places()
+                .filter(move |place| !self.is_unproven(place.id));
+            proven.map(move |place| {
+                let known = self.places.items().get(place.at());
+                let version = known.map(|place| (place.model.2, place.ran.version));
+                (*at, version, place.devices)
+            })
+        })
     }
 
     fn bytes(&self) -> usize {
@@ -514,7 +542,7 @@ impl AppBucket {
     }
 }
 
-fn devices(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
+pub(super) fn devices(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     let mut device = 0;
     std::iter::from_fn(move || {
         (!bytes.is_empty()).then(|| {

@@ -19,6 +19,7 @@ use super::event_log::WindowEvents;
 use super::history::HistoryByModel;
 use super::model_windows::{FoundModel, ModelWindows};
 use super::reader::{Beginning, ReportReader, WindowsAsked, apps_of};
+use super::reporting::{Reporting, reporting};
 use super::selves::{Asked, SelvesBefore};
 use super::span::Span;
 
@@ -70,6 +71,12 @@ impl EvaluationInputs {
             models,
             arrivals,
         }
+    }
+
+    /// Returns how many devices reported, for each app and version that may lack any.
+    #[must_use]
+    pub fn reporting(&self) -> Vec<Reporting> {
+        reporting(&self.census, &self.span)
     }
 
     /// Reads the windows of some models of the same or of neighbouring apps. A model fails alone if it has more

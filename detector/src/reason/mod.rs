@@ -398,6 +398,18 @@ pub enum Reason {
         /// Number of those windows.
         windows: u64,
     },
+    /// An app or a version has next to no devices.
+    #[error(
+        "{}; {usual} is usual, by the median of earlier windows and a week ago",
+        text::quiet(*.devices, *.of_version)
+    )]
+    Quiet {
+        /// Devices that reported; of a version, those of its devices that reported under any.
+        devices: u64,
+        /// Devices that usually do.
+        usual: u64,
+        of_version: bool,
+    },
     /// Far more devices reported than usual, and the surplus could explain all hits.
     #[error(
         "{devices} devices reported on this chipset, where the median of {windows} earlier windows is {usual}; no \

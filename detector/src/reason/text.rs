@@ -7,7 +7,7 @@ use crate::baseline::Origin;
 use crate::placement::Unit;
 use crate::signals::SpeedReference;
 
-use super::{many_are_new, percent};
+use super::{counted, many_are_new, percent};
 
 /// Codes that a sentence names; the rest is counted.
 const MAX_CODES: usize = 3;
@@ -114,6 +114,14 @@ pub(super) fn slow_runs(slow_share: Option<f64>, of_median: bool, shape_is_known
             "; input shapes are not known, so larger inputs may be why, and this wakes no one: an app that times its runs \
              itself sends the shape of each with `record_shape`"
         }
+}
+
+pub(super) fn quiet(devices: u64, of_version: bool) -> String {
+    let devices = counted(devices, "device");
+    match of_version {
+        true => format!("{devices} of this version reported in the window, on any version"),
+        false => format!("{devices} reported in the window"),
+    }
 }
 
 pub(super) fn on_share(share: f64, slowed: bool) -> String {

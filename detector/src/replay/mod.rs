@@ -108,6 +108,12 @@ pub fn replay<'a>(
                 }
             }
             let forget_after = options.config.lookback.0;
+            for verdict in &evaluation.quiet {
+                if verdict.severity >= Severity::Ticket {
+                    write(Line::verdict(verdict)).map_err(ReplayError::Write)?;
+                }
+            }
+            evaluation.verdicts.append(&mut evaluation.quiet);
             let changed = advance(&mut incidents.open, &evaluation.verdicts, forget_after, end);
             for incident in incidents.news(changed) {
                 write(Line::incident(&incident, end)).map_err(ReplayError::Write)?;

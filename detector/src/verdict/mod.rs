@@ -8,6 +8,7 @@ mod finding;
 mod firmware;
 mod judge;
 mod numbers;
+mod quiet;
 mod secondary;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub(crate) use class::MOST_DEVICES;
 pub use class::{Severity, VerdictClass};
 pub use judge::judge;
 pub(crate) use judge::{doubt, doubt_networks};
+pub(crate) use quiet::quiet;
 
 /// The verdict on one cohort window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

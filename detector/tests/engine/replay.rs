@@ -13,12 +13,16 @@ use jiff::{SignedDuration, Timestamp};
 use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base};
 
 async fn lines_of(source: Source, window_s: u64) -> Vec<String> {
+    lines_back_to(source, window_s, 3600).await
+}
+
+async fn lines_back_to(source: Source, window_s: u64, lookback_s: u64) -> Vec<String> {
     let options = ReplayOptions {
         config: DetectorConfig {
             window: Period(Duration::from_secs(window_s)),
             step: Period(Duration::from_secs(window_s)),
             bucket: Period(Duration::from_secs(1)),
-            lookback: Period(Duration::from_secs(3600)),
+            lookback: Period(Duration::from_secs(lookback_s)),
             ..DetectorConfig::default()
         },
         from: None,
@@ -215,5 +219,45 @@ async fn what_earlier_windows_teach_is_the_same_from_a_file_and_a_store() {
         slower.iter().all(|signal| *signal == slower[0]),
         "{slower:#?}"
     );
+    store.stop().await;
+}
+
+/// 60 devices a day, and then two.
+#[tokio::test]
+async fn a_fleet_that_goes_quiet_is_the_same_ticket_from_a_file_and_a_store() {
+    const DAY_S: i64 = 86_400;
+    let store = TestStore::start().await;
+    // What does not fit is in a temporary file.
+    let mut intake = Intake::new(Duration::from_secs(1)).holding(4_096);
+    for day in 0..11 {
+        let devices = if day < 10 { 0..60 } else { 0..2 };
+        let reports = Reports {
+            devices,
+            ..Reports::default()
+        };
+        let received = base() + SignedDuration::from_secs((day - 11) * DAY_S);
+        reports.store(&store, received).await;
+        record(&mut intake, &reports, received);
+    }
+    let (window_s, lookback_s) = (DAY_S.unsigned_abs(), 14 * DAY_S.unsigned_abs());
+    let of_store = Source::new(store.client(), 100_000);
+    let from_store = lines_back_to(of_store, window_s, lookback_s).await;
+    let (recording, _) = intake.finish().unwrap();
+    let of_file = Source::recorded(Arc::new(recording), 100_000);
+    let from_file = lines_back_to(of_file, window_s, lookback_s).await;
+    assert_eq!(from_file, from_store);
+    let incidents = from_file
+        .iter()
+        .filter(|line| line.contains("\"kind\":\"incident\""));
+    let incidents: Vec<&String> = incidents.collect();
+    assert_eq!(incidents.len(), 1, "{from_file:#?}");
+    for part in [
+        "\"verdict\":\"data_quality\"",
+        "\"severity\":\"ticket\"",
+        "\"state\":\"firing\"",
+        "\"devices_hit\":58",
+    ] {
+        assert!(incidents[0].contains(part), "{part} in {}", incidents[0]);
+    }
     store.stop().await;
 }

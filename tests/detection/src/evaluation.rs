@@ -188,6 +188,19 @@ impl Fleet {
     ) -> anyhow::Result<bool> {
         let is_page = incident.severity == Severity::Page;
         let mut is_false = false;
+        // No labelled fleet goes quiet.
+        if incident.chipsets.is_empty()
+            && let Some((spec, _)) = self.apps.get(&incident.app)
+        {
+            let truth = match spec.truth {
+                Truth::Benign(_) => healthy_name(spec),
+                Truth::Fault(_) => "beside a fault".to_owned(),
+            };
+            let healthy = outcome.healthy.entry(truth).or_default();
+            healthy.pages += u64::from(is_page);
+            healthy.tickets += u64::from(!is_page);
+            return Ok(true);
+        }
         for chipset in &incident.chipsets {
             let cohort = (
                 incident.app.clone(),

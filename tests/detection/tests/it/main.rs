@@ -12,6 +12,7 @@ mod incident;
 mod labelled;
 mod newcomers;
 mod only_version;
+mod quiet;
 mod restarts;
 mod small;
 mod starts;

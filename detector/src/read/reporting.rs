@@ -1,0 +1,191 @@
+//! Number of devices that report, window by window, for each app and each version of its models. Taken from the
+//! census, which has them whether or not anything arrived in the window. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::cohort::ModelKey;
+use crate::interner::{TextId, Texts};
+
+use super::census::{AppCensus, Census, devices};
+use super::span::Span;
+
+/// Weekends are compared with weekends.
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
+
+/// Windows before the judged one in which a lack of devices still matters: an incident ends after three clean ones.
+const RECENT_WINDOWS: usize = 4;
+
+/// Part of the usual bytes above which devices are not counted one by one. A device takes one to three bytes.
+const AS_MANY_BYTES: f64 = 0.75;
+
+/// The devices that reported for an app, or a version of one of its models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reporting {
+    /// App and environment; the model's name is empty for the whole app.
+    pub model: ModelKey,
+    /// Model version; empty for the whole app.
+    pub version: String,
+    /// Devices by window, the judged one first, the latest before it next.
+    pub windows: Vec<u64>,
+    /// Devices of earlier windows that reported in the judged one, under any version.
+    pub still_here: u64,
+    /// The window of a week before, by its place in `windows`.
+    pub week_before: usize,
+}
+
+impl Reporting {
+    /// Returns the number of devices to be expected: the lower one of the median and of a week before.
+    #[must_use]
+    pub fn usual(&self) -> u64 {
+        usual(&self.windows, self.week_before)
+    }
+
+    /// Whether it is about the app as a whole.
+    #[must_use]
+    pub fn is_of_app(&self) -> bool {
+        self.model.model_id.is_empty() && self.version.is_empty()
+    }
+
+    /// Whether one of the latest windows before the judged one lacked devices.
+    #[must_use]
+    pub fn lacked(&self, share: f64) -> bool {
+        let limit = share * self.usual() as f64;
+        let recent = self.windows.iter().skip(1).take(RECENT_WINDOWS);
+        recent.into_iter().any(|n| (*n as f64) < limit)
+    }
+}
+
+fn usual(windows: &[u64], week_before: usize) -> u64 {
+    let mut earlier: Vec<u64> = windows.iter().skip(1).copied().collect();
+    earlier.sort_unstable();
+    let median = earlier.get(earlier.len() / 2).copied().unwrap_or(0);
+    median.min(windows.get(week_before).copied().unwrap_or(0))
+}
+
+/// Packed devices by the number of windows before the judged one.
+type ByWindow<'a> = Vec<(usize, &'a [u8])>;
+
+/// Returns the devices of each app and version that may lack any; none if the look-back has no week before the window.
+pub(super) fn reporting(census: &Census, span: &Span) -> Vec<Reporting> {
+    let window_s = span.window.as_secs().max(1);
+    let n_windows = usize::try_from(span.lookback.as_secs() / window_s).unwrap_or(usize::MAX);
+    let week_before = (WEEK.as_secs() + window_s / 2) / window_s;
+    let week_before = usize::try_from(week_before).unwrap_or(usize::MAX);
+    if week_before == 0 || week_before >= n_windows {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (app, of_app) in census.apps() {
+        found.extend(of_one_app(
+            app,
+            of_app,
+            &census.texts,
+            span,
+            n_windows,
+            week_before,
+        ));
+    }
+    found
+}
+
+fn of_one_app(
+    (app_id, environment): (TextId, TextId),
+    app: &AppCensus,
+    texts: &Texts,
+    span: &Span,
+    n_windows: usize,
+    week_before: usize,
+) -> Vec<Reporting> {
+    let window_s = i64::try_from(span.window.as_secs())
+        .unwrap_or(i64::MAX)
+        .max(1);
+    let mut all: ByWindow<'_> = Vec::new();
+    let mut versions: BTreeMap<(TextId, TextId), ByWindow<'_>> = BTreeMap::new();
+    for (bucket, place, bytes) in app.proven(span) {
+        let back = (span.end_s() - 1 - i64::from(bucket)).div_euclid(window_s);
+        let Ok(back) = usize::try_from(back) else {
+            continue;
+        };
+        if back >= n_windows {
+            continue;
+        }
+        all.push((back, bytes));
+        if let Some(version) = place {
+            versions.entry(version).or_default().push((back, bytes));
+        }
+    }
+    let may_lack = |slices: &ByWindow<'_>| {
+        let mut sums = vec![0; n_windows];
+        for (back, bytes) in slices {
+            sums[*back] += bytes.len() as u64;
+        }
+        let limit = AS_MANY_BYTES * usual(&sums, week_before) as f64;
+        let recent = sums.iter().take(1 + RECENT_WINDOWS);
+        recent.into_iter().any(|bytes| (*bytes as f64) < limit)
+    };
+    let versions = versions
+        .into_iter()
+        .map(|(version, of)| (Some(version), of));
+    let asked = std::iter::once((None, all.clone())).chain(versions);
+    let asked: Vec<_> = asked.filter(|(_, slices)| may_lack(slices)).collect();
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let mut stamps = Stamps::of(app.n_devices());
+    let mut is_here = vec![false; app.n_devices()];
+    for (_, bytes) in all.iter().filter(|(back, _)| *back == 0) {
+        devices(bytes).for_each(|device| is_here[device as usize] = true);
+    }
+    let counted = asked.into_iter().map(|(version, slices)| {
+        let windows = (0..n_windows).map(|at| {
+            let of_window = slices.iter().filter(|(back, _)| *back == at);
+            stamps.count(of_window.map(|(_, bytes)| *bytes), |_| true)
+        });
+        let windows: Vec<u64> = windows.collect();
+        let before = slices.iter().filter(|(back, _)| *back > 0);
+        let before = before.map(|(_, bytes)| *bytes);
+        let still_here = stamps.count(before, |device| is_here[device as usize]);
+        let (model, version) = version.unwrap_or((TextId::EMPTY, TextId::EMPTY));
+        Reporting {
+            model: texts.model_key((app_id, environment, model)),
+            version: texts.get(version).to_string(),
+            windows,
+            still_here,
+            week_before,
+        }
+    });
+    counted.collect()
+}
+
+/// Counts devices once each, for one question after the other.
+struct Stamps {
+    last: Vec<u32>,
+    nth: u32,
+}
+
+impl Stamps {
+    fn of(n_devices: usize) -> Self {
+        Self {
+            last: vec![0; n_devices],
+            nth: 0,
+        }
+    }
+
+    fn count<'a>(
+        &mut self,
+        slices: impl Iterator<Item = &'a [u8]>,
+        counts: impl Fn(u32) -> bool,
+    ) -> u64 {
+        self.nth += 1;
+        let mut n = 0;
+        for device in slices.flat_map(devices) {
+            let last = &mut self.last[device as usize];
+            if *last != self.nth {
+                *last = self.nth;
+                n += u64::from(counts(device));
+            }
+        }
+        n
+    }
+}

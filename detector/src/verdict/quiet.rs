@@ -1,0 +1,222 @@
+//! A fleet that goes quiet: an app, or a version of one of its models, with under a quarter of its usual devices. A
+//! bad key in a release, a shrinker that removed a class, or a blocked host leaves no report that could say so.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cohort::CohortKey;
+use crate::describe::WindowStatistics;
+use crate::read::Reporting;
+use crate::reason::Reason;
+
+use super::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
+
+/// Share of the usual devices below which an app or a version is quiet.
+const QUIET: f64 = 0.25;
+
+/// Share of the usual devices that a healthy window has at the least; the chance of a count is taken against it.
+const HEALTHY: f64 = 0.5;
+
+/// Usual devices below which an app is not judged, since so few vary by chance.
+const MIN_OF_APP: u64 = 20;
+
+/// The same for a version: devices leave it for the next one.
+const MIN_OF_VERSION: u64 = 50;
+
+/// Returns the verdicts on apps and versions that are quiet, as tickets, and on those that were of late, as healthy.
+/// A version of an app that is quiet itself is not named too.
+pub(crate) fn quiet(
+    reporting: &[Reporting],
+    window_end: Timestamp,
+    window: Duration,
+) -> Vec<CohortVerdict> {
+    let verdicts = reporting
+        .iter()
+        .filter_map(|one| Some((one, judged(one, window_end, window)?)));
+    let verdicts: Vec<(&Reporting, CohortVerdict)> = verdicts.collect();
+    let is_explained = |one: &Reporting| {
+        let app = verdicts
+            .iter()
+            .filter(|(other, verdict)| other.is_of_app() && verdict.severity >= Severity::Ticket);
+        let app_of = |other: &Reporting| {
+            let model = &other.model;
+            (model.app_id.clone(), model.environment.clone())
+        };
+        !one.is_of_app()
+            && app
+                .into_iter()
+                .any(|(other, _)| app_of(other) == app_of(one))
+    };
+    let kept: Vec<bool> = verdicts.iter().map(|(one, _)| !is_explained(one)).collect();
+    let verdicts = verdicts.into_iter().zip(kept);
+    verdicts
+        .filter(|(_, is_kept)| *is_kept)
+        .map(|((_, verdict), _)| verdict)
+        .collect()
+}
+
+/// Returns the verdict on an app or a version; `None` if nothing was the matter of late, or too little is known.
+fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Option<CohortVerdict> {
+    let usual = reporting.usual();
+    let (least, now) = match reporting.is_of_app() {
+        true => (MIN_OF_APP, reporting.windows.first().copied()?),
+        // Devices that are on another version by now report.
+        false => (MIN_OF_VERSION, reporting.still_here),
+    };
+    if usual < least {
+        return None;
+    }
+    let is_quiet = (now as f64) < QUIET * usual as f64;
+    if !is_quiet && !reporting.lacked(QUIET) {
+        return None;
+    }
+    let missing = usual.saturating_sub(now);
+    let (class, severity, p) = match is_quiet {
+        true => {
+            let p = chance_of_at_most(now, HEALTHY * usual as f64);
+            (VerdictClass::DataQuality, Severity::Ticket, p)
+        }
+        false => (VerdictClass::Healthy, Severity::None, 1.0),
+    };
+    let reasons = is_quiet.then(|| Reason::Quiet {
+        devices: now,
+        usual,
+        of_version: !reporting.is_of_app(),
+    });
+    let next_step = match is_quiet {
+        true => "Look at what went out last: an app key that the collector refuses (`epwatch_collector_reports_total` by \
+                 outcome), a shrinker that removed the SDK's classes, or a host or certificate that devices do not \
+                 reach any more."
+            .to_owned(),
+        false => String::new(),
+    };
+    Some(CohortVerdict {
+        key: CohortKey {
+            model: reporting.model.clone(),
+            model_version: reporting.version.clone(),
+            chipset: String::new(),
+            firmware: None,
+        },
+        window_end,
+        window,
+        class,
+        severity,
+        reasons: reasons.into_iter().collect(),
+        numbers: VerdictNumbers {
+            devices_seen: usual,
+            devices_eligible: usual,
+            devices_hit: missing,
+            ..VerdictNumbers::default()
+        },
+        statistics: WindowStatistics::default(),
+        cpu_ops: Vec::new(),
+        cpu_macs_share: None,
+        next_step,
+        signals: Vec::new(),
+        tallies: Vec::new(),
+        devices_directed: 0,
+        follows: None,
+        references: Vec::new(),
+        cv_rules: Vec::new(),
+        p,
+    })
+}
+
+/// Bound of the chance that a Poisson count with this mean is at most `n` (Chernoff: e^-m (em/n)^n).
+fn chance_of_at_most(n: u64, mean: f64) -> f64 {
+    let n = n as f64;
+    if n >= mean {
+        return 1.0;
+    }
+    let exponent = match n > 0.0 {
+        true => n - mean + n * (mean / n).ln(),
+        false => -mean,
+    };
+    exponent.exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, model};
+
+    fn reporting(version: &str, now: u64, still_here: u64, usual: u64) -> Reporting {
+        let mut windows = vec![usual; 14];
+        windows[0] = now;
+        let mut model = model();
+        if version.is_empty() {
+            model.model_id = String::new();
+        }
+        Reporting {
+            model,
+            version: version.to_owned(),
+            windows,
+            still_here,
+            week_before: 7,
+        }
+    }
+
+    fn found(reporting: &[Reporting]) -> Vec<(String, VerdictClass)> {
+        let verdicts = quiet(reporting, at(0), Duration::from_secs(86_400));
+        let named = verdicts.into_iter();
+        named
+            .map(|verdict| (verdict.key.model_version, verdict.class))
+            .collect()
+    }
+
+    const QUIET_APP: (&str, VerdictClass) = ("", VerdictClass::DataQuality);
+
+    #[track_caller]
+    fn check(reporting: &[Reporting], expected: &[(&str, VerdictClass)]) {
+        let found = found(reporting);
+        let found: Vec<(&str, VerdictClass)> = found
+            .iter()
+            .map(|(name, class)| (&**name, *class))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn under_a_quarter_of_the_usual_devices_is_quiet() {
+        check(&[reporting("", 0, 0, 100)], &[QUIET_APP]);
+        check(&[reporting("", 24, 24, 100)], &[QUIET_APP]);
+        check(&[reporting("", 25, 25, 100)], &[]);
+        check(&[reporting("", 0, 0, 19)], &[]);
+    }
+
+    #[test]
+    fn a_version_is_quiet_only_if_its_devices_report_under_no_other() {
+        let gone = ("2.0.0", VerdictClass::DataQuality);
+        check(&[reporting("2.0.0", 0, 3, 60)], &[gone]);
+        check(&[reporting("2.0.0", 0, 55, 60)], &[]);
+        check(&[reporting("2.0.0", 0, 0, 49)], &[]);
+        let both = [reporting("", 2, 2, 80), reporting("2.0.0", 0, 0, 60)];
+        check(&both, &[QUIET_APP]);
+    }
+
+    #[test]
+    fn a_weekend_is_as_the_weekend_before() {
+        let mut weekend = reporting("", 8, 8, 100);
+        weekend.windows[7] = 9;
+        check(&[weekend], &[]);
+    }
+
+    #[test]
+    fn an_app_that_came_back_is_healthy_until_its_incident_ends() {
+        let mut back = reporting("", 95, 95, 100);
+        back.windows[4] = 3;
+        check(&[back.clone()], &[("", VerdictClass::Healthy)]);
+        back.windows[4] = 100;
+        back.windows[5] = 3;
+        check(&[back], &[]);
+    }
+
+    #[test]
+    fn the_chance_is_a_bound_of_poissons() {
+        // scipy.stats.poisson.cdf(12, 25) = 0.00314412; cdf(49, 100) = 1.25e-08.
+        assert!((0.003_144..0.02).contains(&chance_of_at_most(12, 25.0)));
+        assert!((1.2e-8..1e-6).contains(&chance_of_at_most(49, 100.0)));
+        assert!(chance_of_at_most(0, 25.0) < 1.5e-11);
+    }
+}
