@@ -6,6 +6,8 @@
 
 mod cost;
 mod evaluation;
+mod figures;
+mod goals;
 pub mod labelled;
 mod outcome;
 mod report;

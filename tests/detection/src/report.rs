@@ -3,41 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::figures::{KINDS, bounds, drawn_faults, of_scenario, share_bounds};
+use crate::goals::goals;
 use crate::labelled::{Benign, Circumstance};
-
 use crate::outcome::{FaultOutcome, Healthy, Outcome};
 use crate::scenarios::{NEEDED_DEVICES, NEEDS, circumstance_name, needed_name};
 use crate::textbook_rules::RULES;
-
-/// Bounds of a Poisson count, 95 % between them (Garwood's interval, by Wilson and Hilferty's
-/// approximation of the chi-squared quantile).
-fn bounds(count: u64) -> (f64, f64) {
-    let quantile = |df: f64, z: f64| {
-        let term = 1.0 - 2.0 / (9.0 * df) + z * (2.0 / (9.0 * df)).sqrt();
-        df * term.powi(3) / 2.0
-    };
-    let lower = if count == 0 {
-        0.0
-    } else {
-        quantile(2.0 * count as f64, -1.959_964)
-    };
-    (lower, quantile(2.0 * (count as f64 + 1.0), 1.959_964))
-}
-
-/// Wilson's interval of a share, 95 %.
-fn share_bounds(hits: u64, of: u64) -> (f64, f64) {
-    if of == 0 {
-        return (0.0, 1.0);
-    }
-    let (n, p, z) = (of as f64, hits as f64 / of as f64, 1.959_964_f64);
-    let middle = p + z * z / (2.0 * n);
-    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-    let all = 1.0 + z * z / n;
-    (
-        ((middle - half) / all).max(0.0),
-        ((middle + half) / all).min(1.0),
-    )
-}
 
 /// One fleet's line.
 pub(crate) fn line(outcome: &Outcome) -> String {
@@ -78,6 +49,7 @@ pub fn markdown(outcomes: &[Outcome], arguments: &str, asked: usize) -> String {
         outcomes.iter().map(|outcome| outcome.reports).sum::<u64>(),
     );
     let parts = [
+        goals(outcomes),
         hardness(outcomes),
         false_pages(outcomes),
         circumstances(outcomes),
@@ -95,10 +67,6 @@ pub fn markdown(outcomes: &[Outcome], arguments: &str, asked: usize) -> String {
         text.push('\n');
     }
     text
-}
-
-fn of_scenario<'a>(outcomes: &'a [Outcome], name: &str) -> Vec<&'a Outcome> {
-    outcomes.iter().filter(|o| o.scenario == name).collect()
 }
 
 /// Scenarios with the usual spread of devices and runs.
@@ -352,22 +320,6 @@ fn rules_and_cost(outcomes: &[Outcome]) -> Option<String> {
         );
     }
     Some(text)
-}
-
-const KINDS: [&str; 5] = [
-    "total",
-    "some devices",
-    "intermittent runs",
-    "intermittent sessions",
-    "drift",
-];
-
-/// Faults of the scenarios that draw their strength.
-fn drawn_faults(outcomes: &[Outcome]) -> impl Iterator<Item = &FaultOutcome> {
-    let drawn = outcomes
-        .iter()
-        .filter(|outcome| KINDS.contains(&outcome.scenario.as_str()));
-    drawn.flat_map(|outcome| &outcome.faults)
 }
 
 fn recall_row<'a>(name: &str, faults: impl Iterator<Item = &'a FaultOutcome>) -> String {

@@ -1,0 +1,128 @@
+//! The goals of the detector, each beside the figure that was reached. Part of the report.
+
+use std::fmt::Write;
+
+use crate::figures::{drawn_faults, of_scenario, share_bounds};
+use crate::labelled::Circumstance;
+use crate::outcome::{FaultOutcome, Healthy, Outcome};
+use crate::scenarios::circumstance_name;
+
+/// False pages that so many windows of the operational mix may have.
+const MOST_FALSE_PAGES: (u64, u64) = (3, 100_000);
+
+type Matches<'a> = &'a dyn Fn(&FaultOutcome) -> bool;
+
+/// Returns the table of goals; `None` without faults.
+pub(crate) fn goals(outcomes: &[Outcome]) -> Option<String> {
+    drawn_faults(outcomes).next()?;
+    let mut text = "## Goals\n\nOf faults worth a page, if nothing else is said.\n\n\
+                    | goal | wanted | reached | of | 95 % bounds |\n|---|---|---|---|---|\n"
+        .to_owned();
+    let operational = healthy(outcomes, "operational");
+    let (pages, windows) = MOST_FALSE_PAGES;
+    let _ = writeln!(
+        text,
+        "| false pages of the operational mix | {pages} in {windows} windows | {} in {} windows | | |",
+        operational.pages, operational.windows
+    );
+    let shared = healthy(outcomes, "shared load");
+    let apps: u64 = of_scenario(outcomes, "shared load")
+        .iter()
+        .map(|outcome| outcome.to - outcome.from)
+        .sum();
+    let _ = writeln!(
+        text,
+        "| false pages where models share the NPU's load | 0 in 40 apps | {} in {apps} apps | | |",
+        shared.pages
+    );
+    let is_paged = |fault: &FaultOutcome| fault.paged_in.is_some();
+    let is_told = |fault: &FaultOutcome| is_paged(fault) || fault.ticketed;
+    let is_quick = |fault: &FaultOutcome| fault.paged_in.is_some_and(|window| window <= 2);
+    let shows = |fault: &FaultOutcome| matches!(fault.view.as_str(), "Full" | "NodesOnly");
+    let is_of = |fault: &FaultOutcome, kind: &str| fault.kind == kind;
+    let worthy = |matches: Matches<'_>| -> Vec<&FaultOutcome> {
+        let drawn = drawn_faults(outcomes);
+        drawn
+            .filter(|fault| fault.is_page_worthy && matches(fault))
+            .collect()
+    };
+    let strong = |fault: &FaultOutcome| {
+        is_of(fault, "intermittent runs") && fault.shape_known && fault.devices >= 20
+    };
+    let small = |outcome: &&Outcome| outcome.scenario.starts_with("total, ");
+    let small = outcomes.iter().filter(small).flat_map(|of| &of.faults);
+    let mut total = worthy(&|fault| is_of(fault, "total") && shows(fault));
+    total.extend(small.filter(|fault| shows(fault) && fault.devices >= 5));
+    let first_day = circumstance_name(Circumstance::FirstDay);
+    let first_day = of_scenario(outcomes, &first_day);
+    let first_day: Vec<&FaultOutcome> = first_day.iter().flat_map(|of| &of.faults).collect();
+    let rows: [(&str, f64, Vec<&FaultOutcome>, Matches<'_>); 8] = [
+        (
+            "total, 2x or more, 5 devices or more, with placements: paged",
+            0.98,
+            total,
+            &is_paged,
+        ),
+        (
+            "some devices: paged",
+            0.98,
+            worthy(&|fault| is_of(fault, "some devices")),
+            &is_paged,
+        ),
+        (
+            "intermittent runs: paged or a ticket",
+            0.92,
+            worthy(&|fault| is_of(fault, "intermittent runs")),
+            &is_told,
+        ),
+        (
+            "intermittent runs, 3x or more, 20 devices or more, shape known: paged",
+            0.9,
+            worthy(&|fault| strong(fault) && fault.factor >= 3.0),
+            &is_paged,
+        ),
+        (
+            "the same at 2x to 3x: paged",
+            0.7,
+            worthy(&|fault| strong(fault) && fault.factor < 3.0),
+            &is_paged,
+        ),
+        (
+            "intermittent sessions: paged",
+            0.95,
+            worthy(&|fault| is_of(fault, "intermittent sessions")),
+            &is_paged,
+        ),
+        (
+            "a first version with all of its work on the CPU: paged or a ticket",
+            1.0,
+            first_day,
+            &is_told,
+        ),
+        (
+            "paged by the second window, of those paged",
+            0.9,
+            worthy(&is_paged),
+            &is_quick,
+        ),
+    ];
+    for (name, wanted, faults, reached) in rows {
+        let n = faults.len() as u64;
+        let hits = faults.iter().filter(|fault| reached(fault)).count() as u64;
+        let (low, high) = share_bounds(hits, n);
+        let _ = writeln!(
+            text,
+            "| {name} | {wanted:.2} | {:.3} | {n} | {low:.3} to {high:.3} |",
+            hits as f64 / n.max(1) as f64
+        );
+    }
+    Some(text)
+}
+
+fn healthy(outcomes: &[Outcome], scenario: &str) -> Healthy {
+    let mut sum = Healthy::default();
+    let of = of_scenario(outcomes, scenario);
+    let all = of.iter().flat_map(|outcome| outcome.healthy.values());
+    all.for_each(|one| sum.add(one));
+    sum
+}
