@@ -214,11 +214,11 @@ fn fleet(page: &FleetPage) -> String {
         let chipsets: Vec<String> = open.row.chipsets.iter().map(|name| visible(name)).collect();
         _ = writeln!(
             text,
-            "{}: {} {} on {}; epwatch incident {}",
+            "{}: {} {}{}; epwatch incident {}",
             open.row.severity,
-            visible(&open.row.model),
+            visible(open.row.subject()),
             visible(&open.row.version),
-            chipsets.join(", "),
+            on(&chipsets),
             visible(&open.row.incident)
         );
     }
@@ -267,7 +267,7 @@ fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
         vec![
             row.state.clone(),
             row.severity.clone(),
-            visible(&row.model),
+            visible(row.subject()),
             visible(&row.version),
             chipsets.join(" "),
             format!(
@@ -283,6 +283,14 @@ fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
     table(&rows)
 }
 
+/// Names the chipsets; an incident about all of them has none.
+fn on(chipsets: &[String]) -> String {
+    match chipsets.is_empty() {
+        true => String::new(),
+        false => format!(" on {}", chipsets.join(", ")),
+    }
+}
+
 /// An incident as Markdown, for a terminal and a ticket.
 fn incident(page: &IncidentPage, now: Timestamp) -> String {
     let row = &page.row;
@@ -290,11 +298,11 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
     let states: Vec<&str> = states.chain(html::states(&page.document)).collect();
     let chipsets: Vec<String> = row.chipsets.iter().map(|name| marked(name)).collect();
     let mut text = format!(
-        "# {} {} on {}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
-        marked(&row.model),
+        "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
+        marked(row.subject()),
         marked(&row.version),
-        chipsets.join(", "),
-        words::verdict(&row.verdict),
+        on(&chipsets),
+        words::fault(&row.verdict),
         row.severity,
         states.join(", "),
         number::count(row.devices_hit),
@@ -337,7 +345,7 @@ fn incident(page: &IncidentPage, now: Timestamp) -> String {
                 || "all firmwares".to_owned(),
                 |name| format!("firmware {name}")
             ),
-            words::verdict(&of.class),
+            words::fault(&of.class),
             number::count(of.numbers.devices_hit),
             number::count(of.numbers.devices_seen)
         );

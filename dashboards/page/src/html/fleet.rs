@@ -239,7 +239,7 @@ impl OpenIncident {
                 "wrong_outputs" => "computes wrong outputs".to_owned(),
                 "npu_start_failure" => "does not start on the NPU".to_owned(),
                 "cv_spike" => "varies more".to_owned(),
-                other => format!("shows: {}", words::verdict(other).to_lowercase()),
+                other => format!("shows: {}", words::fault(other).to_lowercase()),
             },
         }
     }

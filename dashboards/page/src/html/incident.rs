@@ -50,7 +50,7 @@ impl<'a> IncidentHtml<'a> {
         let row = &self.page.row;
         format!(
             "{} {}, incident {}",
-            visible(&row.model),
+            visible(row.subject()),
             visible(&row.version),
             visible(&row.incident)
         )
@@ -81,13 +81,13 @@ impl<'a> IncidentHtml<'a> {
             Some(ratio) if ratio >= 1.05 => format!("runs {ratio:.1} times slower"),
             _ => format!(
                 "shows \u{201c}{}\u{201d}",
-                words::verdict(&self.page.row.verdict).to_lowercase()
+                words::fault(&self.page.row.verdict).to_lowercase()
             ),
         }
     }
 
     fn verdict(&self) -> Cow<'_, str> {
-        words::verdict(&self.page.row.verdict)
+        words::fault(&self.page.row.verdict)
     }
 
     fn chipsets(&self) -> Vec<Name<'a>> {
@@ -317,7 +317,7 @@ impl DocumentCohort {
     }
 
     fn title(&self) -> Cow<'_, str> {
-        words::verdict(&self.verdict.class)
+        words::fault(&self.verdict.class)
     }
 
     fn firmware(&self) -> Option<String> {

@@ -81,7 +81,7 @@ impl IncidentRow {
     }
 
     fn verdict_title(&self) -> Cow<'_, str> {
-        words::verdict(&self.verdict)
+        words::fault(&self.verdict)
     }
 
     fn link(&self) -> Link {

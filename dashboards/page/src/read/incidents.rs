@@ -131,6 +131,14 @@ pub(crate) struct IncidentsPage {
 }
 
 impl IncidentRow {
+    /// Returns the model, or the app if the incident is about it as a whole.
+    pub(crate) fn subject(&self) -> &str {
+        match self.model.is_empty() {
+            true => &self.app,
+            false => &self.model,
+        }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         matches!(&*self.state, "firing" | "mitigated")
     }

@@ -28,6 +28,14 @@ pub(crate) fn verdict(name: &str) -> Cow<'_, str> {
     })
 }
 
+/// Returns the verdict of an incident as a title. Of data quality there is one kind: next to no devices report.
+pub(crate) fn fault(name: &str) -> Cow<'_, str> {
+    match name {
+        "data_quality" => Cow::Borrowed("Next to no reports"),
+        other => verdict(other),
+    }
+}
+
 /// How loud a verdict is on a page. Differs in colour, in shape and in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
