@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use epwatch_proto::visible;
 use epwatch_server::Period;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::describe::Mixture;
 use crate::incident::{CLEAN_WINDOWS, Cause, Incident, IncidentCohort, Order, State};
@@ -210,6 +210,12 @@ fn ends(incident: &Incident) -> Option<String> {
         .iter()
         .map(IncidentCohort::earliest_end)
         .max()?;
+    // Ends of windows are in the time of reports, the start is when it was judged: the next ones are judged as late.
+    let began = incident.cohorts.iter().map(|cohort| cohort.began).min()?;
+    let late =
+        incident.started_at.duration_since(began) - SignedDuration::try_from(window.0).ok()?;
+    let earliest = earliest.saturating_add(late.max(SignedDuration::ZERO));
+    let earliest = earliest.unwrap_or(Timestamp::MAX);
     Some(format!(
         "after {CLEAN_WINDOWS} clean windows of {window} that share no reports ({clean} so far): {} at the earliest. \
          A window with too few reports is not clean",

@@ -196,10 +196,10 @@ impl<'a> CohortHtml<'a> {
     fn spread(&self) -> String {
         let mut parts = Vec::new();
         if let Some(cv) = number::finite(self.cohort().cv_within) {
-            parts.push(format!("CV {} within a device", number::share(Some(cv))));
+            parts.push(format!("CV {} within a device", number::cv(Some(cv))));
         }
         if let Some(cv) = number::finite(self.cohort().cv_between) {
-            parts.push(format!("CV {} between devices", number::share(Some(cv))));
+            parts.push(format!("CV {} between devices", number::cv(Some(cv))));
         }
         if let Some(mixture) = self
             .page

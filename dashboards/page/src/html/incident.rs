@@ -346,7 +346,7 @@ impl DocumentCohort {
     }
 
     fn cv(&self) -> String {
-        number::share(self.verdict.statistics.cv_within)
+        number::cv(self.verdict.statistics.cv_within)
     }
 }
 

@@ -47,6 +47,11 @@ pub(crate) fn times(ratio: Option<f64>) -> String {
     shown(ratio, |ratio| format!("{ratio:.1}\u{d7}"))
 }
 
+/// A coefficient of variation, a ratio as in notifications, tables and JSON: `0.177`.
+pub(crate) fn cv(cv: Option<f64>) -> String {
+    shown(cv, |cv| format!("{cv:.3}"))
+}
+
 /// A share in `[0, 1]`: `26 %`. A share that rounds to 100 or 0 but is not says so.
 pub(crate) fn share(share: Option<f64>) -> String {
     shown(share, |share| {

@@ -55,6 +55,21 @@ fn firing() -> Incident {
     incident_after(&[&[verdict(&Fleet::with_fallback(1.0), "SM8635", 0)]])
 }
 
+/// The windows after it are judged as late as the first one was.
+#[test]
+fn an_end_is_not_before_the_start() {
+    let incident = Incident {
+        started_at: at(5 * 3600),
+        ..firing()
+    };
+    let text = block(&Notification::news(incident));
+    assert!(text.contains("since       2027-01-15 13:00:00"), "{text}");
+    assert!(
+        text.contains("2027-01-15 16:00:00 UTC at the earliest"),
+        "{text}"
+    );
+}
+
 fn grown() -> Incident {
     let sick = |chipset, second| verdict(&Fleet::with_fallback(0.5), chipset, second);
     incident_after(&[
