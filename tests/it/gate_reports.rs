@@ -96,7 +96,11 @@ fn run_times_are_those_of_one_phone() {
             "gate {MODELS}/mixed_v1.int8.onnx --runs {runs} --policy {limits}"
         ))
     };
-    check_fails(&mut with(3, "[latency]\nmedian_ms = 1000.0"), 2, "phone ");
+    check_fails(
+        &mut with(3, "[latency]\nmedian_ms = 1000.0"),
+        2,
+        "do not compare: device",
+    );
     let (table, _) = check_ends(&mut with(1, "[latency]\nmedian_ms = 1000.0"), 0);
     assert!(table.contains("pass      median"), "{table}");
     check_fails(&mut with(1, "[latency]\nmedian_ms = 0.001"), 1, "median");
@@ -133,10 +137,13 @@ async fn a_wal_is_dumped_and_judged() {
         "collector dump --wal {wal} --out {out}"
     )));
     assert!(said.contains(" reports in "), "{said}");
-    check_ends(
-        &mut epwatch(&format!("gate {MODELS}/mixed_v1.int8.onnx --runs {out}")),
-        0,
-    );
+    // The phone may have been hot, which leaves the result undecided.
+    let judged = format!("gate {MODELS}/mixed_v1.int8.onnx --runs {out} --json");
+    let judged = epwatch(&judged).output().unwrap();
+    let judged: Value = serde_json::from_slice(&judged.stdout).unwrap();
+    let judged = target(&judged, "SM8635");
+    assert_eq!(judged["source"], "recorded_reports");
+    assert_eq!(result(judged, "npu_macs"), "pass", "{judged:#}");
     let gone = format!("collector dump --wal {wal}/gone --out {out}");
     check_fails(&mut epwatch(&gone), 2, "expected a collector's WAL");
     store.engine.stop().await;

@@ -84,13 +84,6 @@ async fn a_whole_store_is_whole_and_each_damage_is_found() {
             .to_owned(),
         "INSERT INTO rollup_watermark SELECT now() + INTERVAL 2 DAY, now64(3)".to_owned(),
     ];
-    let resent = nth(30).await;
-    for table in ["report_copies", "reports"] {
-        let row = one(table, resent);
-        damages.push(format!(
-            "INSERT INTO {table} SELECT * REPLACE (777777777 AS wal_offset) {row}"
-        ));
-    }
     for table in ["cohort_buckets", "cohort_sessions", "bucket_revisions"] {
         damages.push(format!(
             "INSERT INTO {table} SELECT * REPLACE ('other' AS app_id) FROM {table}"
@@ -99,6 +92,14 @@ async fn a_whole_store_is_whole_and_each_damage_is_found() {
     for table in ["report_copies", "reports"] {
         damages.push(format!(
             "ALTER TABLE {table} DELETE WHERE wal_offset = {lost} SETTINGS mutations_sync = 2"
+        ));
+    }
+    // Last, because the collector names it surplus when it closes a bucket again.
+    let resent = nth(30).await;
+    for table in ["report_copies", "reports"] {
+        let row = one(table, resent);
+        damages.push(format!(
+            "INSERT INTO {table} SELECT * REPLACE (777777777 AS wal_offset) {row}"
         ));
     }
     for sql in damages {
@@ -199,7 +200,11 @@ fn old_rows() -> Vec<String> {
     });
     let tombstone =
         "INSERT INTO tombstones SELECT unhex(repeat('07', 16)), now64(3) - INTERVAL 3 DAY";
-    rows.into_iter().chain([tombstone.to_owned()]).collect()
+    let hidden = "INSERT INTO hidden_installations \
+        SELECT unhex(repeat('07', 16)), now64(3) - INTERVAL 3 DAY, now64(3)";
+    rows.into_iter()
+        .chain([tombstone.to_owned(), hidden.to_owned()])
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
