@@ -118,7 +118,7 @@ pub fn wal_checkpoint(bytes: &[u8]) {
     WalSegmentFuzz::default().checkpoint(bytes);
 }
 
-/// The file `deletions`: what it promises stays promised when it is written anew.
+/// The file `deletions`: its promises are the same after it is replaced.
 pub fn deletions(bytes: &[u8]) {
     let records = deletions::tombstones_of(bytes);
     assert!(records.len() <= 2 * bytes.len());
@@ -206,52 +206,37 @@ pub fn connection(bytes: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
+#[path = "../../tests/fuzz/seeds.rs"]
+mod seeds;
 
-    #[track_caller]
-    fn check(target: &str, run: fn(&[u8])) {
-        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/seeds");
-        let mut n_seeds = 0;
-        for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
-            let bytes = std::fs::read(seed.unwrap().path()).unwrap();
-            run(&bytes);
-            // Truncated and with flipped bits, as a fuzzer starts.
-            for at in (0..bytes.len()).step_by(1 + bytes.len() / 50) {
-                run(&bytes[..at]);
-                let mut turned = bytes.clone();
-                turned[at] ^= 0x81;
-                run(&turned);
-            }
-            n_seeds += 1;
-        }
-        assert!(n_seeds > 0, "{target} has no seeds");
-    }
+#[cfg(test)]
+mod tests {
+    use super::seeds::check;
 
     #[test]
     fn requests_of_the_seeds_are_taken_or_refused() {
-        check("request", super::request);
+        check("request", 50, super::request);
     }
 
     #[test]
     fn records_of_the_seeds_are_read_or_left_out() {
-        check("wal_record", super::wal_record);
+        check("wal_record", 50, super::wal_record);
     }
 
     #[test]
     fn segments_of_the_seeds_lose_only_what_is_damaged() {
-        check("wal_segment", super::wal_segment);
+        check("wal_segment", 50, super::wal_segment);
     }
 
     #[test]
     fn the_wal_s_small_files_are_read_or_damaged() {
-        check("wal_checkpoint", super::wal_checkpoint);
-        check("deletions", super::deletions);
-        check("names", super::names);
+        check("wal_checkpoint", 50, super::wal_checkpoint);
+        check("deletions", 50, super::deletions);
+        check("names", 50, super::names);
     }
 
     #[test]
     fn connections_of_the_seeds_end() {
-        check("connection", super::connection);
+        check("connection", 50, super::connection);
     }
 }

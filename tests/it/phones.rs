@@ -11,7 +11,7 @@ use std::{
 
 use epwatch_engines::{Engine, ensure};
 use epwatch_proto::hex;
-use epwatch_runtimes::is_nightly;
+use epwatch_runtimes::{build_by_maven, is_nightly};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -48,17 +48,9 @@ lookback = "2h"
     )
 }
 
-/// The class path of the phone's program. Maven keeps what it downloads.
+/// Builds the phone's program, and returns its class path.
 fn built(into: &Path) -> String {
-    let built = Command::new("mvn")
-        .args(["-q", "-B", "-f"])
-        .arg(file("sdk/android/pom.xml"))
-        .arg(format!("-Doutput={}", into.display()))
-        .arg("process-classes")
-        .output()
-        .expect("mvn starts: apt-get install maven default-jdk-headless");
-    let said = String::from_utf8_lossy(&built.stdout);
-    assert!(built.status.success(), "{said}");
+    build_by_maven(&file("sdk/android/pom.xml"), into);
     format!("{}/classes:{}/jars/*", into.display(), into.display())
 }
 

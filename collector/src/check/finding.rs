@@ -24,7 +24,7 @@ pub enum CheckError {
     /// The store did not take a repair.
     #[error("failed to repair {check}")]
     Repair {
-        /// The invariant.
+        /// The [`Checked::name`] of what was broken.
         check: &'static str,
         /// Of the client.
         #[source]
@@ -62,7 +62,7 @@ impl Checked {
     }
 }
 
-/// What was checked.
+/// The findings of one look at a store and its log.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Days with reports.

@@ -3,7 +3,7 @@
 /// How often a query runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Once.
+    /// Once for the whole store.
     Store,
     /// Once for each day of reports, `{day}`.
     Day,

@@ -18,7 +18,7 @@ use crate::wal::{LockedWal, Rewound, WalError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairState {
-    /// Repaired.
+    /// It holds again.
     Done,
     /// The next collector on this WAL repairs it.
     NextStart,
@@ -29,7 +29,7 @@ pub enum RepairState {
 /// A repair, or the reason why there is none.
 #[derive(Debug, Serialize)]
 pub struct Repair {
-    /// The invariant's name.
+    /// The [`Checked::name`] of what was broken.
     pub check: &'static str,
     /// Whether it is repaired.
     pub state: RepairState,
@@ -74,7 +74,7 @@ const FORGOTTEN: &str = "
         OR installation NOT IN (SELECT installation FROM hidden_installations))
     GROUP BY installation";
 
-/// Repairs what `report` found broken in a store and in the WAL beside it.
+/// Repairs what `report` found broken, as far as nothing can be lost by it.
 ///
 /// # Errors
 /// The store did not answer, or the WAL cannot be written. A repair may be repeated.
@@ -96,11 +96,13 @@ pub async fn repair(
         "counted_once",
         "counted_at_all",
     ];
+    let has_any = |names: &[&str]| names.iter().any(|name| broken.contains(name));
+    let changes_summaries = has_any(&changes);
     let work = RepairWork {
         sink: Sink::new(client.clone()),
         limits: limits(client, raw_days).await?,
         wal: &lock.0,
-        changes_summaries: changes.iter().any(|name| broken.contains(name)),
+        changes_summaries,
     };
     let mut repairs = Vec::new();
     let mut rewound = None;
@@ -108,7 +110,7 @@ pub async fn repair(
         let (state, what) = work.repair(check, &mut rewound).await?;
         repairs.push(Repair { check, state, what });
     }
-    if work.changes_summaries {
+    if changes_summaries || has_any(&["run_summaries", "session_summaries"]) {
         work.build_summaries_again().await?;
     }
     Ok(repairs)
@@ -164,14 +166,11 @@ impl RepairWork<'_> {
                     ),
                 }
             }
-            "counted_once" | "run_summaries" | "session_summaries" => {
-                self.build_summaries_again().await?;
-                (
-                    RepairState::NextStart,
-                    "the next collector names surplus copies again and builds the summaries of all closed buckets again"
-                        .to_owned(),
-                )
-            }
+            "counted_once" | "run_summaries" | "session_summaries" => (
+                RepairState::NextStart,
+                "the next collector names surplus copies again and builds the summaries of all closed buckets again"
+                    .to_owned(),
+            ),
             "counted_at_all" => {
                 let first = LISTED_BUT_FIRST.replace("{horizon}", &self.limits.horizon);
                 self.sink

@@ -312,7 +312,7 @@ mod tests {
                     let Ok((mut log, _)) = DeletionLog::open(dir.path()) else {
                         break;
                     };
-                    // Written anew while it is used.
+                    // So few that the file is replaced between two promises, too.
                     log.full_bytes = 8 * RECORD_BYTES as u64;
                     for n in first..first + 7 {
                         if log.bury(&tombstone(n)).is_ok() {

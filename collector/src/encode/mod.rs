@@ -237,7 +237,8 @@ fn parse_in_order(
     });
 }
 
-/// Two reports with one key are told apart by it, on every collector and by every version: it must never change.
+/// The column `content`: reports with one key and other contents are a conflict. Collectors of all versions compare it
+/// over one store, so its making never changes.
 fn content_of(report: &[u8]) -> u32 {
     let hash = Sha256::digest(report);
     u32::from_le_bytes(hash[..4].try_into().expect("four bytes"))

@@ -42,7 +42,7 @@ struct Installations {
     installations: Vec<InstallationRow>,
 }
 
-/// Reads installations.
+/// Answers `epwatch devices`: a list of installations, or what one of them sent.
 ///
 /// # Errors
 /// The id is none, no or several installations have it, or the store does not answer.

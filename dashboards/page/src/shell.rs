@@ -38,22 +38,22 @@ pub enum ShellPage {
         /// Only those of this app.
         app: Option<String>,
     },
-    /// One incident.
+    /// An incident with its evidence, devices, history and orders.
     Incident {
-        /// Its id.
+        /// The id, whole, as lists and notifications have it.
         id: String,
     },
     /// One model's version on one chipset.
     Cohort {
-        /// The app.
+        /// Id of the app whose key signed the reports.
         app: String,
-        /// The environment.
+        /// For example `production`.
         environment: String,
-        /// The model.
+        /// The model's name in the app.
         model: String,
-        /// Its version.
+        /// As the app named it.
         version: String,
-        /// The chipset.
+        /// Normalised, for example `SM8635`.
         chipset: String,
     },
 }

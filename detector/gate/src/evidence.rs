@@ -35,14 +35,14 @@ pub struct Statement {
 pub struct Subject {
     /// As on the command line.
     pub name: String,
-    /// Its hash.
+    /// What in-toto finds it by.
     pub digest: Digest,
 }
 
-/// A hash.
+/// An in-toto `DigestSet` with one algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
-    /// Hexadecimal.
+    /// 64 hexadecimal digits.
     pub sha256: String,
 }
 

@@ -18,7 +18,7 @@ pub enum LaunchError {
         warmup.saturating_add(LEAST_RUNS)
     )]
     TooFewRuns {
-        /// Runs given.
+        /// Runs in the file, warm-up included.
         runs: usize,
         /// Runs to drop.
         warmup: usize,

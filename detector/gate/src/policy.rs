@@ -18,9 +18,9 @@ pub enum PolicyError {
     NoLimit {
         /// Name of the key.
         key: &'static str,
-        /// The value.
+        /// As the policy has it.
         value: f64,
-        /// The bound.
+        /// Excluded itself.
         least: f64,
     },
     /// A share that is none.
@@ -28,7 +28,7 @@ pub enum PolicyError {
     NoShare {
         /// Path of the key.
         key: String,
-        /// The value.
+        /// As the policy has it.
         value: f64,
     },
 }

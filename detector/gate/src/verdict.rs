@@ -52,7 +52,7 @@ pub struct Verdict {
     pub not_checked: Vec<NotChecked>,
     /// The policy file; `None` for the defaults.
     pub policy: Option<GatedFile>,
-    /// The program.
+    /// Who judged, for reports that are kept.
     pub tool: Tool,
     /// In the order of the command line.
     pub targets: Vec<Target>,
@@ -63,7 +63,7 @@ pub struct Verdict {
 pub struct GatedFile {
     /// As on the command line.
     pub path: String,
-    /// Hexadecimal.
+    /// 64 hexadecimal digits.
     pub sha256: String,
 }
 
@@ -87,7 +87,7 @@ pub struct Target {
     pub source: &'static str,
     /// Device that the launches are of, as far as the files name it.
     pub device: Option<String>,
-    /// Its firmware.
+    /// Firmware of that device, if the files name one.
     pub firmware: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,
@@ -182,7 +182,7 @@ pub struct Against {
 pub struct Check {
     /// For example `npu_macs`.
     pub id: &'static str,
-    /// The result.
+    /// Of this rule alone.
     pub result: Outcome,
     /// The measured number.
     pub value: Option<f64>,

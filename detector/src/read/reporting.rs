@@ -138,10 +138,12 @@ fn of_one_app(
         devices(bytes).for_each(|device| is_here[device as usize] = true);
     }
     let counted = asked.into_iter().map(|(version, slices)| {
-        let windows = (0..n_windows).map(|at| {
-            let of_window = slices.iter().filter(|(back, _)| *back == at);
-            stamps.count(of_window.map(|(_, bytes)| *bytes), |_| true)
-        });
+        let mut by_window = vec![Vec::new(); n_windows];
+        for (back, bytes) in &slices {
+            by_window[*back].push(*bytes);
+        }
+        let windows = by_window.into_iter();
+        let windows = windows.map(|of| stamps.count(of.into_iter(), |_| true));
         let windows: Vec<u64> = windows.collect();
         let before = slices.iter().filter(|(back, _)| *back > 0);
         let before = before.map(|(_, bytes)| *bytes);

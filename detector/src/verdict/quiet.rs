@@ -1,11 +1,12 @@
 //! A fleet that goes quiet: an app, or a version of one of its models, with under a quarter of its usual devices. A
 //! bad key in a release, a shrinker that removed a class, or a blocked host leaves no report that could say so.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cohort::CohortKey;
+use crate::cohort::{CohortKey, ModelKey};
 use crate::describe::WindowStatistics;
 use crate::read::Reporting;
 use crate::reason::Reason;
@@ -31,29 +32,23 @@ pub(crate) fn quiet(
     window_end: Timestamp,
     window: Duration,
 ) -> Vec<CohortVerdict> {
-    let verdicts = reporting
+    let of_apps = reporting.iter().filter(|one| one.is_of_app());
+    let of_apps = of_apps.filter_map(|one| judged(one, window_end, window));
+    let mut verdicts: Vec<CohortVerdict> = of_apps.collect();
+    let quiet_apps: HashSet<(String, String)> = verdicts
         .iter()
-        .filter_map(|one| Some((one, judged(one, window_end, window)?)));
-    let verdicts: Vec<(&Reporting, CohortVerdict)> = verdicts.collect();
-    let is_explained = |one: &Reporting| {
-        let app = verdicts
-            .iter()
-            .filter(|(other, verdict)| other.is_of_app() && verdict.severity >= Severity::Ticket);
-        let app_of = |other: &Reporting| {
-            let model = &other.model;
-            (model.app_id.clone(), model.environment.clone())
-        };
-        !one.is_of_app()
-            && app
-                .into_iter()
-                .any(|(other, _)| app_of(other) == app_of(one))
-    };
-    let kept: Vec<bool> = verdicts.iter().map(|(one, _)| !is_explained(one)).collect();
-    let verdicts = verdicts.into_iter().zip(kept);
+        .filter(|verdict| verdict.severity >= Severity::Ticket)
+        .map(|verdict| app_of(&verdict.key.model))
+        .collect();
+    let of_versions = reporting
+        .iter()
+        .filter(|one| !one.is_of_app() && !quiet_apps.contains(&app_of(&one.model)));
+    verdicts.extend(of_versions.filter_map(|one| judged(one, window_end, window)));
     verdicts
-        .filter(|(_, is_kept)| *is_kept)
-        .map(|((_, verdict), _)| verdict)
-        .collect()
+}
+
+fn app_of(model: &ModelKey) -> (String, String) {
+    (model.app_id.clone(), model.environment.clone())
 }
 
 /// Returns the verdict on an app or a version; `None` if nothing was the matter of late, or too little is known.

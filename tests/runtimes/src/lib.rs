@@ -44,6 +44,19 @@ pub fn is_nightly(what: &str) -> bool {
     is_nightly
 }
 
+/// Builds a Maven project, with its classes and jars below `into`. Maven keeps what it downloads.
+pub fn build_by_maven(pom: &Path, into: &Path) {
+    let built = Command::new("mvn")
+        .args(["-q", "-B", "-f"])
+        .arg(pom)
+        .arg(format!("-Doutput={}", into.display()))
+        .arg("process-classes")
+        .output()
+        .expect("mvn starts: apt-get install maven default-jdk-headless");
+    let said = String::from_utf8_lossy(&built.stdout);
+    assert!(built.status.success(), "{said}");
+}
+
 /// Returns the library of ONNX Runtime 1.22.1, from before the assignment API, or of 1.24.4, the first minor version
 /// that has it. Both are fetched for Linux on x86-64 only.
 pub fn onnxruntime(version: &str) -> PathBuf {

@@ -169,7 +169,7 @@ impl LedgerDay {
         }
     }
 
-    fn cells(&self) -> [String; 6] {
+    fn cells(&self) -> [String; 7] {
         [
             self.recorded,
             self.stored,
@@ -177,6 +177,7 @@ impl LedgerDay {
             self.refused,
             self.missing,
             self.duplicate,
+            self.conflict,
         ]
         .map(number::count)
     }

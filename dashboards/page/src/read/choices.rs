@@ -14,7 +14,7 @@ pub(crate) struct Choice {
     pub(crate) environment: String,
     /// Most devices of one of its cohorts in a window.
     pub(crate) devices: u64,
-    /// Open pages.
+    /// Its open incidents of severity `page`.
     pub(crate) pages: u64,
 }
 

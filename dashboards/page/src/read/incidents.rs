@@ -27,7 +27,7 @@ pub(crate) struct IncidentRow {
     pub(crate) latency_ratio: Option<f64>,
     pub(crate) cpu_ops: Vec<String>,
     pub(crate) cpu_macs_share: Option<f64>,
-    /// Who works on it.
+    /// The name in the acknowledgement that is in force.
     pub(crate) acknowledged_by: Option<String>,
     /// End of a mute that is in force.
     pub(crate) muted_until: Option<Timestamp>,

@@ -49,12 +49,14 @@ pub(crate) struct LedgerDay {
     pub(crate) refused: i64,
     pub(crate) missing: i64,
     pub(crate) duplicate: i64,
+    pub(crate) conflict: i64,
 }
 
 const DAYS: &str = "
 SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, toString(l.day) AS day,
     toInt64(l.recorded) AS recorded, toInt64(l.stored) AS stored, toInt64(l.dropped) AS dropped,
-    toInt64(l.refused) AS refused, toInt64(l.missing) AS missing, toInt64(l.duplicate) AS duplicate
+    toInt64(l.refused) AS refused, toInt64(l.missing) AS missing, toInt64(l.duplicate) AS duplicate,
+    toInt64(l.conflict) AS conflict
 FROM loss_ledger_read_daily_v1 AS l
 WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.environment = ?)
   AND l.day > toDate(now('UTC')) - ?
@@ -168,6 +170,7 @@ impl LedgerDay {
         self.refused += other.refused;
         self.missing += other.missing;
         self.duplicate += other.duplicate;
+        self.conflict += other.conflict;
     }
 
     /// Whether every recorded report has one of the four fates.

@@ -30,7 +30,7 @@ const SESSION: Duration = Duration::from_secs(12 * 3_600);
 /// Open sessions; the oldest ends first.
 const MAX_SESSIONS: usize = 256;
 
-/// Largest form.
+/// Largest body of a form that is read, in bytes.
 const MAX_FORM_BYTES: usize = 4_096;
 
 /// Address of the form.

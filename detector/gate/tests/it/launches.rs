@@ -5,8 +5,10 @@ use epwatch_gate::{
     macs::ModelMacs,
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::{Check, GatedFile, Outcome, Verdict},
+    verdict::{GatedFile, Outcome, Verdict},
 };
+
+use crate::checks::{check, check_mistake, check_refused};
 
 const PROXY: &str = "QCS8550 (Proxy)";
 
@@ -57,30 +59,6 @@ fn judge(
     baseline: Vec<MeasuredFile>,
 ) -> Result<JudgedLaunches, LaunchesError> {
     judge_with(candidate, baseline, "", None)
-}
-
-#[track_caller]
-fn check(judged: &JudgedLaunches, id: &str, result: Outcome) -> Check {
-    let checks = &judged.targets[0].checks;
-    let found = checks.iter().find(|check| check.id == id);
-    let found = found.unwrap_or_else(|| panic!("{checks:#?}"));
-    assert_eq!(found.result, result, "{found:#?}");
-    found.clone()
-}
-
-#[track_caller]
-fn check_mistake(judged: &JudgedLaunches, id: &str) {
-    let mistakes = &judged.targets[0].mistakes;
-    assert!(
-        mistakes.iter().any(|mistake| mistake.id == id),
-        "{mistakes:#?}"
-    );
-}
-
-#[track_caller]
-fn check_refused(judged: Result<JudgedLaunches, LaunchesError>, says: &str) {
-    let error = judged.unwrap_err().to_string();
-    assert!(error.contains(says), "{error}");
 }
 
 #[test]

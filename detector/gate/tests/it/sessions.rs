@@ -8,8 +8,10 @@ use epwatch_gate::{
     placement::{InspectedChipset, InspectedEp, InspectedNode},
     policy::Policy,
     run::{Run, RunTarget},
-    verdict::{Check, GatedFile, Outcome},
+    verdict::{GatedFile, Outcome},
 };
+
+use crate::checks::{check, check_mistake, check_refused};
 
 /// A placement with `head` on the CPU, without shares, as an SDK without a manifest reports it.
 fn placed(on_cpu: &[&str]) -> InspectedChipset {
@@ -88,27 +90,6 @@ fn judge(
         is_npu_ep: |ep| ep == "QNNExecutionProvider",
     };
     judged(candidate, baseline, by)
-}
-
-#[track_caller]
-fn check(judged: &JudgedLaunches, id: &str, result: Outcome) -> Check {
-    let checks = &judged.targets[0].checks;
-    let found = checks.iter().find(|check| check.id == id);
-    let found = found.unwrap_or_else(|| panic!("{checks:#?}"));
-    assert_eq!(found.result, result, "{found:#?}");
-    found.clone()
-}
-
-#[track_caller]
-fn check_refused(judged: Result<JudgedLaunches, LaunchesError>, says: &str) {
-    let error = judged.unwrap_err().to_string();
-    assert!(error.contains(says), "{error}");
-}
-
-#[track_caller]
-fn check_mistake(judged: &JudgedLaunches, id: &str) {
-    let mistakes = &judged.targets[0].mistakes;
-    assert!(mistakes.iter().any(|m| m.id == id), "{mistakes:#?}");
 }
 
 /// One file with both models is the usual recording of a bench.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use epwatch_engines::{Engine, for_tests};
-use epwatch_runtimes::is_nightly;
+use epwatch_runtimes::{build_by_maven, is_nightly};
 use epwatch_sdk::proto::{Report, ReportKey, v1};
 use prost::Message;
 use serde_json::Value;
@@ -124,18 +124,10 @@ pub(crate) fn guide(section: &str, into: &Path) {
     fs::write(into.join("guide/Guide.kt"), program).unwrap();
 }
 
-/// Builds library, sample and the guide's program by Maven, which keeps what it downloads.
+/// Builds library, sample and the guide's program.
 fn built(into: &Path) {
     guide("## Three lines", into);
-    let built = Command::new("mvn")
-        .args(["-q", "-B", "-f"])
-        .arg(crate_file("../android/pom.xml"))
-        .arg(format!("-Doutput={}", into.display()))
-        .arg("process-classes")
-        .output()
-        .expect("mvn starts: apt-get install maven default-jdk-headless");
-    let said = String::from_utf8_lossy(&built.stdout);
-    assert!(built.status.success(), "{said}");
+    build_by_maven(&crate_file("../android/pom.xml"), into);
 }
 
 /// Returns the jar of an artifact, `group:name`, in this version.
