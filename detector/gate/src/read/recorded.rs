@@ -2,7 +2,7 @@
 //! (`epwatch collector dump`), plain or gzip.
 //!
 //! A session is a launch. Each report has a part of its runs; parts are added up, each report once. Only clean runs count:
-//! warm, at most lightly hot, without power save. Memory is bounded by the number of sessions and placements.
+//! warm, at most lightly hot, without power save. Reports, sessions, their input shapes and placements are bounded, and memory with them.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -33,6 +33,10 @@ const KIND: &str = "recorded reports";
 /// [`Run::source`] of these files.
 pub(crate) const SOURCE: &str = "recorded_reports";
 
+/// Most reports of a file: of a thousand sessions a hundred each.
+const MOST_REPORTS: usize = 100_000;
+/// Input shapes of a session whose runs are kept. With more than one, none is judged.
+const MOST_SHAPES: usize = 16;
 /// Most sessions of a file: a bench's, or a small fleet's of a day.
 const MOST_SESSIONS: usize = 1_000;
 /// Most placements that differ. Each has at most 256 nodes.
@@ -60,7 +64,7 @@ pub(super) fn is_recorded(head: &[u8]) -> bool {
 
 /// Returns a run for each session, in the order in which the sessions were made.
 pub(super) fn read(mut input: impl BufRead) -> Result<Vec<Run>, ReadError> {
-    let mut sessions = Sessions::default();
+    let mut sessions = Sessions::of_at_most(MOST_REPORTS);
     match input.fill_buf()?.starts_with(&GZIP_MAGIC) {
         // Reads are small: a length is read byte by byte.
         true => sessions.add_all(BufReader::new(MultiGzDecoder::new(input)))?,
@@ -69,8 +73,9 @@ pub(super) fn read(mut input: impl BufRead) -> Result<Vec<Run>, ReadError> {
     sessions.runs()
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sessions {
+    most_reports: usize,
     seen: HashSet<ReportKey>,
     of: BTreeMap<(InstallationId, SessionUid), Launched>,
     /// Those that differ.
@@ -91,6 +96,15 @@ struct Launched {
 }
 
 impl Sessions {
+    fn of_at_most(most_reports: usize) -> Self {
+        Self {
+            most_reports,
+            seen: HashSet::new(),
+            of: BTreeMap::new(),
+            placements: Vec::new(),
+        }
+    }
+
     fn add_all(&mut self, input: impl Read) -> Result<(), ReadError> {
         let expected = "varint-length-delimited epwatch.v1.RecordedReport, whole";
         for (record, at) in RecordedReader::new(input).zip(1..) {
@@ -105,9 +119,13 @@ impl Sessions {
             let report = record.parse_report().map_err(|error| {
                 malformed(KIND, format!("record {at}: {}", error.detail()), expected)
             })?;
-            if self.seen.insert(report.key) {
-                self.add(&report)?;
+            if !self.seen.insert(report.key) {
+                continue;
             }
+            if self.seen.len() > self.most_reports {
+                return Err(too_many(self.most_reports, "reports"));
+            }
+            self.add(&report)?;
         }
         Ok(())
     }
@@ -117,9 +135,7 @@ impl Sessions {
             let key = (report.key.installation, session.uid);
             if !self.of.contains_key(&key) {
                 if self.of.len() == MOST_SESSIONS {
-                    let what = format!("more than {MOST_SESSIONS} sessions");
-                    let expected = "the recording of a bench; `epwatch replay` judges a fleet's";
-                    return Err(malformed(KIND, what, expected));
+                    return Err(too_many(MOST_SESSIONS, "sessions"));
                 }
                 let launched = self.launched(report, session)?;
                 self.of.insert(key, launched);
@@ -168,9 +184,7 @@ impl Sessions {
             return Ok(Arc::clone(known));
         }
         if self.placements.len() == MOST_PLACEMENTS {
-            let what = format!("more than {MOST_PLACEMENTS} placements that differ");
-            let expected = "the recording of a bench; `epwatch replay` judges a fleet's";
-            return Err(malformed(KIND, what, expected));
+            return Err(too_many(MOST_PLACEMENTS, "placements that differ"));
         }
         let placed = Arc::new(placed);
         self.placements.push(Arc::clone(&placed));
@@ -187,12 +201,20 @@ impl Sessions {
     }
 }
 
+fn too_many(most: usize, of_what: &str) -> ReadError {
+    let what = format!("more than {most} {of_what}");
+    let expected = "the recording of a bench; `epwatch replay` judges a fleet's";
+    malformed(KIND, what, expected)
+}
+
 impl Launched {
     fn add(&mut self, series: &LatencySeries) {
         let stratum = &series.stratum;
         if stratum.is_clean() {
-            let shape = self.clean.entry(stratum.shape_key.clone()).or_default();
-            shape.merge(&series.histogram);
+            if self.clean.len() < MOST_SHAPES || self.clean.contains_key(&stratum.shape_key) {
+                let shape = self.clean.entry(stratum.shape_key.clone()).or_default();
+                shape.merge(&series.histogram);
+            }
         } else if stratum.phase == Phase::Warm {
             self.n_throttled = self.n_throttled.saturating_add(series.n);
         }
@@ -376,6 +398,25 @@ mod tests {
         .unwrap()[0];
         assert_eq!(many.runs_us.len(), 2_000);
         assert_eq!(many.runs_us.iter().filter(|us| **us > 2_000).count(), 200);
+    }
+
+    #[test]
+    fn reports_and_shapes_are_bounded() {
+        let reports: Vec<Report> = (1..=40)
+            .map(|n| {
+                let mut report = with_runs(n, 1_000, 30);
+                report.series[0].stratum.shape_key = format!("x:1x{n}");
+                report
+            })
+            .collect();
+        let bytes = file(&reports);
+        let mut sessions = Sessions::of_at_most(39);
+        let error = sessions.add_all(&*bytes).unwrap_err().to_string();
+        assert!(error.contains("more than 39 reports"), "{error}");
+        let mut sessions = Sessions::of_at_most(40);
+        sessions.add_all(&*bytes).unwrap();
+        let launched = sessions.of.values().next().unwrap();
+        assert_eq!(launched.clean.len(), MOST_SHAPES);
     }
 
     #[test]
