@@ -185,7 +185,8 @@ FROM counted_reports_v1
 GROUP BY app_id, environment, day;
 
 -- The ledger's entries as a collector read them last, since the views above read all of raw. Each collector reads them
--- every minute, and inserts those that changed. A day that raw no longer holds whole keeps its last reading.
+-- every minute, less often where that takes long, and inserts those that changed. A day that raw no longer holds whole
+-- keeps its last reading.
 CREATE TABLE IF NOT EXISTS loss_ledger_readings ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),

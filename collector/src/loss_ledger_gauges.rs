@@ -3,7 +3,7 @@
 //! sum.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clickhouse::Row;
 use epwatch_proto::{DropReason, Outcome};
@@ -41,11 +41,17 @@ struct Line {
     answered_by_outcome: Vec<(String, i64)>,
 }
 
-/// Reads the ledger every `period` until `stop` is cancelled.
+/// Rests after a reading that took `took`, so that readings of a large store take a fifth of the time at most.
+fn rest(period: Duration, took: Duration) -> Duration {
+    period.max(took * 4)
+}
+
+/// Reads the ledger every `period`, or less often if a reading takes long, until `stop` is cancelled.
 pub(crate) async fn keep_fresh(rollup: RollUp, period: Duration, stop: CancellationToken) {
     let parts = rollup.parts.clone();
     let mut shown = Shown::default();
     loop {
+        let began = Instant::now();
         let read = async {
             ledger_readings::refresh(&parts, &rollup).await?;
             refresh(&parts, &mut shown).await
@@ -63,7 +69,7 @@ pub(crate) async fn keep_fresh(rollup: RollUp, period: Duration, stop: Cancellat
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            () = tokio::time::sleep(period) => {}
+            () = tokio::time::sleep(rest(period, began.elapsed())) => {}
             () = stop.cancelled() => return,
         }
     }
@@ -196,6 +202,13 @@ fn by_known_reason(counts: &[(String, i64)], is_known: fn(&str) -> bool) -> BTre
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
+
+    #[test]
+    fn readings_take_a_fifth_of_the_time_at_most() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(rest(minute, Duration::from_secs(2)), minute);
+        assert_eq!(rest(minute, 3 * minute), 12 * minute);
+    }
 
     #[test]
     fn after_midnight_the_gauges_of_today_are_zero_and_not_gone() {

@@ -55,10 +55,10 @@ impl LedgerHtml<'_> {
     fn read(&self) -> String {
         match &self.page.changed_at {
             Some(at) => format!(
-                "A collector reads it every minute; it last changed {}.",
+                "A collector reads it every minute at most; it last changed {}.",
                 self.frame.ago(at)
             ),
-            None => "A collector reads it every minute; none has yet.".to_owned(),
+            None => "A collector reads it every minute at most; none has yet.".to_owned(),
         }
     }
 
