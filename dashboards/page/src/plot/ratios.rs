@@ -9,6 +9,9 @@ const LEFT: f64 = 118.0;
 const RIGHT: f64 = 1050.0;
 const HEIGHT: f64 = 92.0;
 
+/// The ratio from which the detector counts a device as slower: the first of its limits.
+const SLOWER: f64 = 1.6;
+
 /// One chipset's devices.
 #[derive(Debug)]
 pub(crate) struct RatioRow<'a> {
@@ -22,8 +25,21 @@ fn half_bin(ratios: &Ratios) -> f64 {
     (1.0 / (2.0 * ratios.bins_per_octave)).exp2()
 }
 
-/// Draws a column for each bin, with the devices on the NPU below and those on the CPU above them. `None` without
-/// devices that have a past.
+/// Room for the devices of a bin above its row's axis.
+const ROOM: f64 = HEIGHT - 30.0;
+
+/// Returns the greatest distance of two dots, from 8 down to 3.5, at which the devices of each of these bins fit above
+/// the axis.
+fn pitch(bins: &[Bin]) -> Option<f64> {
+    let fits = |bin: &Bin, pitch: f64| {
+        (bin.width() / pitch).floor() * (ROOM / pitch).floor() >= f64::from(bin.devices())
+    };
+    let mut pitches = (7..=16).rev().map(|half| f64::from(half) / 2.0);
+    pitches.find(|pitch| bins.iter().all(|bin| fits(bin, *pitch)))
+}
+
+/// Draws a dot for each device, in the bin of its ratio, or a column for each bin and its number above where the dots
+/// would not fit. The devices on the NPU are below, those on the CPU above them. `None` without devices that have a past.
 pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Drawing> {
     let rows: Vec<_> = rows.iter().filter(|row| row.ratios.devices() > 0).collect();
     let edges = rows.iter().flat_map(|row| {
@@ -31,8 +47,8 @@ pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Dr
         let filled = row.ratios.bins().filter(|(_, npu, cpu)| npu + cpu > 0);
         filled.flat_map(move |(ratio, ..)| [ratio / half, ratio * half])
     });
-    // One is always on the axis: as before.
-    let values = edges.chain([0.8, 1.25]);
+    // One is always on the axis, as before, and so is where slower begins.
+    let values = edges.chain([0.8, SLOWER * 1.1]);
     if rows.is_empty() {
         return None;
     }
@@ -42,49 +58,100 @@ pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Dr
     for tick in scale.ticks(12) {
         let x = scale.at(tick);
         svg.line("grid", [(x, 24.0), (x, bottom)]);
-        svg.text(
-            "m t-3",
-            (x, bottom + 20.0),
-            &format!("{}\u{d7}", tick_label(tick)),
-        );
+        let label = format!("{}\u{d7}", tick_label(tick));
+        svg.text("m t-3", (x, bottom + 20.0), &label);
     }
-    let one = scale.at(1.0);
-    svg.line("limit", [(one, 20.0), (one, bottom)]);
-    svg.text("m t-3", (one, 14.0), "as before");
-    for (at, row) in rows.iter().enumerate() {
+    for (ratio, label) in [(1.0, "as before"), (SLOWER, "slower from 1.6\u{d7}")] {
+        let x = scale.at(ratio);
+        svg.line("limit", [(x, 20.0), (x, bottom)]);
+        svg.text("m t-3", (x, 14.0), label);
+    }
+    let of_row = |row: &RatioRow<'_>| -> Vec<Bin> {
+        let half = half_bin(row.ratios);
+        let bins = row.ratios.bins().filter(|(_, npu, cpu)| npu + cpu > 0);
+        bins.map(|(ratio, npu, cpu)| Bin {
+            from: scale.at(ratio / half) + 1.0,
+            to: scale.at(ratio * half) - 1.0,
+            npu,
+            cpu,
+        })
+        .collect()
+    };
+    let bins: Vec<Vec<Bin>> = rows.iter().map(|row| of_row(row)).collect();
+    let pitch = pitch(&bins.concat());
+    for (at, (row, bins)) in rows.iter().zip(&bins).enumerate() {
         let base = 26.0 + HEIGHT * (at + 1) as f64;
         svg.line("axis", [(LEFT, base), (RIGHT, base)]);
         svg.text("t-ink t-b t-m", (0.0, base - 16.0), row.title);
         svg.text("t-3", (0.0, base - 1.0), row.subtitle);
-        let most = row
-            .ratios
-            .bins()
-            .map(|(_, npu, cpu)| npu + cpu)
-            .max()
-            .unwrap_or(1);
-        let half = half_bin(row.ratios);
-        for (ratio, npu, cpu) in row.ratios.bins() {
-            let (from, to) = (scale.at(ratio / half), scale.at(ratio * half));
-            let width = (to - from - 2.0).max(1.5);
-            let height = |n: u32| (HEIGHT - 30.0) * f64::from(n) / f64::from(most.max(1));
-            let (npu_height, cpu_height) = (height(npu), height(cpu));
-            if npu > 0 {
-                svg.rect("npu", (from + 1.0, base - npu_height), (width, npu_height));
-            }
-            if cpu > 0 {
-                let gap = if npu > 0 { 2.0 } else { 0.0 };
-                let top = base - npu_height - gap - cpu_height;
-                svg.rect("cpu", (from + 1.0, top), (width, cpu_height));
-            }
-            if npu + cpu > 0 {
-                let top = base - npu_height - cpu_height - 6.0;
-                svg.text(
-                    "m t-3",
-                    (f64::midpoint(from, to), top),
-                    &(npu + cpu).to_string(),
-                );
-            }
+        match pitch {
+            Some(pitch) => dots(&mut svg, bins, base, pitch),
+            None => columns(&mut svg, bins, base),
         }
     }
     Some(svg.figure("", id, "Devices against their own past", words))
+}
+
+/// The devices of a bin, and where it begins and ends.
+#[derive(Debug, Clone, Copy)]
+struct Bin {
+    from: f64,
+    to: f64,
+    npu: u32,
+    cpu: u32,
+}
+
+impl Bin {
+    fn width(self) -> f64 {
+        (self.to - self.from).max(1.5)
+    }
+
+    fn devices(self) -> u32 {
+        self.npu.saturating_add(self.cpu)
+    }
+}
+
+/// Draws a row's devices as dots, in lines from the axis upwards.
+fn dots(svg: &mut Svg, bins: &[Bin], base: f64, pitch: f64) {
+    let (mut on_npu, mut on_cpu) = (Vec::new(), Vec::new());
+    for bin in bins {
+        // A bin that is nearly empty is a heap, not a line.
+        let across = (bin.width() / pitch)
+            .floor()
+            .min(f64::from(bin.devices()).sqrt().ceil())
+            .max(1.0);
+        let left = f64::midpoint(bin.from, bin.to) - (across - 1.0) / 2.0 * pitch;
+        for n in 0..bin.devices() {
+            let (line, place) = ((f64::from(n) / across).floor(), f64::from(n) % across);
+            let at = (left + place * pitch, base - 1.0 - (line + 0.5) * pitch);
+            match n < bin.npu {
+                true => on_npu.push(at),
+                false => on_cpu.push(at),
+            }
+        }
+    }
+    svg.dots("npu-d", &on_npu, pitch - 1.0);
+    svg.dots("cpu-d", &on_cpu, pitch - 1.0);
+}
+
+/// Draws a row's devices as columns, with the number of devices above each.
+fn columns(svg: &mut Svg, bins: &[Bin], base: f64) {
+    let most = bins.iter().map(|bin| bin.devices()).max().unwrap_or(1);
+    for bin in bins {
+        let height = |n: u32| ROOM * f64::from(n) / f64::from(most.max(1));
+        let (npu, cpu) = (height(bin.npu), height(bin.cpu));
+        if bin.npu > 0 {
+            svg.rect("npu", (bin.from, base - npu), (bin.width(), npu));
+        }
+        let top = match (bin.cpu, bin.npu) {
+            (0, _) => base - npu,
+            (_, 0) => base - cpu,
+            _ => base - npu - 2.0 - cpu,
+        };
+        if bin.cpu > 0 {
+            svg.rect("cpu", (bin.from, top), (bin.width(), cpu));
+        }
+        let middle = f64::midpoint(bin.from, bin.to);
+        svg.text("m t-3", (middle, top - 6.0), &bin.devices().to_string());
+    }
 }

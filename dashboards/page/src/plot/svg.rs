@@ -91,6 +91,21 @@ impl Svg {
         }
     }
 
+    /// Draws dots of one diameter, as one path: the round ends of lines without length.
+    pub(crate) fn dots(&mut self, class: &'static str, points: &[(f64, f64)], diameter: f64) {
+        let points = points
+            .iter()
+            .filter_map(|(x, y)| Some((coordinate(*x)?, coordinate(*y)?)));
+        let data: String = points.map(|(x, y)| format!("M{x} {y}h0")).collect();
+        let Some(diameter) = coordinate(diameter).filter(|_| !data.is_empty()) else {
+            return;
+        };
+        _ = write!(
+            self.body,
+            r#"<path class="{class}" stroke-width="{diameter}" d="{data}"/>"#
+        );
+    }
+
     /// Draws lines through the points. A point that is not finite ends one and begins another, so gaps stay gaps.
     pub(crate) fn line(
         &mut self,

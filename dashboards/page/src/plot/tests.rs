@@ -217,6 +217,12 @@ fn devices_by_ratio() {
     };
     let rows = [row("SM<1>", &hit), row("SM2", &fine), row("SM3", &nobody)];
     check("ratios", &ratios::devices("r", &rows, "Slower.").unwrap());
+    let many = ratios(-1, &[12, 4_000], &[0, 1_000]);
+    let many = [row("SM2", &many), row("SM1", &hit)];
+    check(
+        "ratios_many",
+        &ratios::devices("r", &many, "As before.").unwrap(),
+    );
     assert_eq!(ratios::devices("r", &rows[2..], ""), None);
     assert_eq!(
         ratios(2, &[1, 1, 1], &[0, 2, 4]).words(),
