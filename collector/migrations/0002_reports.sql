@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     -- Device wall clock minus ours at sending; 0 when not known.
     clock_skew_ms Int64 CODEC(T64, ZSTD(1)),
     interval_length_ms UInt64 CODEC(T64, ZSTD(1)),
-    -- Stored and charted, but without a vote.
+    -- Stored without a vote. Late ones are charted, unproven ones are in no summary.
     is_late Bool,
     is_unproven Bool,
     -- It came with a key of kind `own`: its devices are trusted as they are.

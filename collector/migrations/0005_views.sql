@@ -130,7 +130,7 @@ SELECT
     device_model, requests_npu, directive_id, graph_kind, placement_source,
     fingerprint_algorithm, fingerprint_normalised, shape_key, context, hist_scheme,
     -- Only these vote.
-    NOT (is_late OR is_unproven) AS votes,
+    NOT (is_late OR is_unproven) AS votes, is_unproven,
     sumMap(mapFromArrays(hist_bucket, hist_count)) AS hist,
     sum(device_series_v1.n) AS n,
     sum(device_series_v1.sum_us) AS sum_us,
@@ -155,7 +155,7 @@ FROM device_series_v1
 GROUP BY
     bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
     device_model, requests_npu, directive_id, graph_kind, placement_source,
-    fingerprint_algorithm, fingerprint_normalised, shape_key, context, hist_scheme, votes;
+    fingerprint_algorithm, fingerprint_normalised, shape_key, context, hist_scheme, votes, is_unproven;
 
 -- One device in one bucket, per cohort and placement.
 CREATE OR REPLACE VIEW device_placements_v1 ${on_cluster} AS
@@ -163,7 +163,7 @@ SELECT
     bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
     device_model, requests_npu, directive_id, graph_kind, placement_source,
     fingerprint_algorithm, fingerprint_exact, fingerprint_normalised,
-    NOT (is_late OR is_unproven) AS votes,
+    NOT (is_late OR is_unproven) AS votes, is_unproven,
     any(device_sessions_v1.n_nodes) AS n_nodes,
     any(device_sessions_v1.npu_nodes) AS npu_nodes,
     any(device_sessions_v1.cpu_nodes) AS cpu_nodes,
@@ -178,7 +178,7 @@ FROM device_sessions_v1
 GROUP BY
     bucket, app_id, environment, installation, model_id, model_version, chipset, firmware, runtime, app_version,
     device_model, requests_npu, directive_id, graph_kind, placement_source,
-    fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, votes;
+    fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, votes, is_unproven;
 
 -- The nodes behind a fingerprint, as first seen.
 CREATE OR REPLACE VIEW placements_v1 ${on_cluster} AS
@@ -186,8 +186,8 @@ SELECT * FROM placements
 ORDER BY first_seen
 LIMIT 1 BY app_id, environment, model_id, model_version, fingerprint_algorithm, fingerprint_exact;
 
--- The summary of a bucket, from rows counted once. The roll-up of a closed bucket is a stored answer of
--- this view; for open buckets readers query it.
+-- The summary of a bucket, from rows counted once, without unproven installations: made-up ones would stay in it for a
+-- year. The roll-up of a closed bucket is a stored answer of this view; for open buckets readers query it.
 CREATE OR REPLACE VIEW cohort_buckets_fresh_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, epwatch_slice(installation) AS slice,
@@ -202,6 +202,7 @@ SELECT
     max(device_buckets_v1.max_us) AS max_us,
     sumMap(device_buckets_v1.hist) AS hist
 FROM device_buckets_v1
+WHERE NOT is_unproven
 GROUP BY
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     shape_key, fingerprint_normalised, context, hist_scheme;
@@ -226,6 +227,7 @@ SELECT
     sumIf(device_placements_v1.sessions, directive_id != '') AS directed_sessions,
     groupUniqArrayArray(device_placements_v1.reasons) AS reasons
 FROM device_placements_v1
+WHERE NOT is_unproven
 GROUP BY
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised;

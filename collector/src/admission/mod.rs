@@ -1,6 +1,6 @@
 //! Admission of new installations of public keys to the vote. An app key ships in an app, so installations can be made
-//! up. New ones beyond the app's room, or beyond a network's part of it, are `unproven`: their reports are stored and
-//! charted, and do not vote.
+//! up. New ones beyond the app's room, or beyond a network's part of it, are `unproven`: their reports are stored,
+//! do not vote, and are in no summary.
 //!
 //! Ingest decides once for each report, before it goes into the WAL, whose record keeps the decision and the hashes of
 //! the sender's network. A new installation within the room is proven for good. One beyond it is not remembered, so that

@@ -101,7 +101,7 @@ pub(super) const INVARIANTS: &[Invariant] = &[
     },
     Invariant {
         name: "run_summaries",
-        holds: "summaries of closed buckets have the runs of their reports",
+        holds: "summaries of closed buckets have the runs of their proven installations",
         broken_by: "day of an app whose summaries have other runs",
         repeat: Repeat::Day,
         needs_deletions_done: true,
@@ -116,13 +116,13 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                         WHERE toDate(bucket) = '{day}' GROUP BY app_id, environment, bucket, slice)
                     UNION ALL
                     SELECT app_id, environment, toUInt64(0) AS in_summaries, arraySum(series_n) AS in_reports
-                    FROM settled_reports_v1 WHERE toDate(bucket) = '{day}' AND {is_final})
+                    FROM settled_reports_v1 WHERE toDate(bucket) = '{day}' AND NOT is_unproven AND {is_final})
                 GROUP BY app_id, environment)
             WHERE stored != raw",
     },
     Invariant {
         name: "session_summaries",
-        holds: "summaries of closed buckets have the sessions of their reports",
+        holds: "summaries of closed buckets have the sessions of their proven installations",
         broken_by: "day of an app whose summaries have other sessions",
         repeat: Repeat::Day,
         needs_deletions_done: true,

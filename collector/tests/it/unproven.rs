@@ -98,6 +98,16 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
                 AND reinterpretAsUInt32(reverse(substring(installation, 1, 4))) >= 1000";
     assert_eq!(store.number(last).await, 100);
     assert_eq!(store.number(VOTERS).await, 1_000);
+    // Summaries outlive raw by a year, so what may be made up is not in them.
+    let of = |sum: &str, view: &str| format!("SELECT toUInt64(sum({sum})) AS n FROM {view}");
+    for (sum, all, summary) in [
+        ("n", "device_buckets_v1", "cohort_buckets_v1"),
+        ("sessions", "device_placements_v1", "cohort_sessions_v1"),
+    ] {
+        let proven = store.number(&of(sum, &format!("{all} WHERE votes"))).await;
+        assert_eq!(store.number(&of(sum, summary)).await, proven);
+        assert!(store.number(&of(sum, all)).await > proven && proven > 0);
+    }
     let standing = "SELECT toUInt64(sum(unproven)) AS n FROM installation_standing_daily_v1";
     assert_eq!(store.number(standing).await, 100);
     // From loopback no network is known.
