@@ -72,7 +72,7 @@ impl CohortEvidence {
     ///
     /// # Errors
     /// Histograms with different bucket schemes, which `read` prevents.
-    pub(crate) fn of(
+    pub fn of(
         window: &CohortWindow,
         previous: Option<&CohortWindow>,
         verdict: &CohortVerdict,
