@@ -82,7 +82,8 @@ impl Served {
         self.server.0.wait().unwrap();
     }
 
-    fn load(&self, reports: u64) {
+    /// Sends about so many reports and returns how many were acknowledged.
+    fn load(&self, reports: u64) -> u64 {
         let seconds = 60;
         let mut command =
             epwatch("load --app epwatch.load --devices 20000 --batch 100 --drain 600s");
@@ -92,6 +93,7 @@ impl Served {
             .arg(format!("--duration={seconds}s"));
         let document = json(command);
         println!("acknowledged {} of {}", document["acked"], document["sent"]);
+        document["acked"].as_u64().unwrap()
     }
 
     /// Returns the first value of a query, over the store's socket.
@@ -259,17 +261,17 @@ async fn names_of(served: &Served) -> Names<'static> {
 async fn table() {
     let dir = tempfile::tempdir().unwrap();
     let short = Served::start(dir.path(), "10s");
-    short.load(CLOSED);
-    short.closed(CLOSED).await;
+    let closed = short.load(CLOSED);
+    short.closed(closed).await;
     short.stop();
     let long = Served::start(dir.path(), "1h");
-    long.load(OPEN);
+    let open = long.load(OPEN);
     // The ledger is read, and a window judged.
     tokio::time::sleep(Duration::from_secs(150)).await;
     measure(&long, "600,000 reports in open buckets").await;
     long.stop();
     let short = Served::start(dir.path(), "10s");
-    short.closed(CLOSED + OPEN).await;
+    short.closed(closed + open).await;
     tokio::time::sleep(Duration::from_secs(150)).await;
     measure(&short, "all buckets closed").await;
     let rows = short.number("SELECT count() FROM cohort_evidence").await;
