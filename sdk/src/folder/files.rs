@@ -1,6 +1,7 @@
 //! Files shared by several processes: locks, and atomic replacement.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::Path,
@@ -157,13 +158,25 @@ pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// The caller holds the lock that protects the file.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(UNFINISHED)
-        .tempfile_in(dir)?;
-    file.write_all(content)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
+    let mut name = OsString::from(UNFINISHED);
+    name.push(path.file_name().unwrap_or_default());
+    let unfinished = dir.join(name);
+    let written = write(&unfinished, content).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written?;
     sync_dir(dir)
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 /// Makes names durable in addition to content.

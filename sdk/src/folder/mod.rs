@@ -2,6 +2,7 @@
 //!
 //! Several processes of an app share the folder.
 
+pub(crate) mod crc32c;
 pub(crate) mod files;
 pub(crate) mod message_file;
 

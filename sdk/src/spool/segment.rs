@@ -14,6 +14,8 @@ use std::{fs, io, ops::Range, path::Path};
 use epwatch_proto::{ReportKey, report::MAX_REPORT_BYTES};
 use prost::Message;
 
+use crate::folder::crc32c::crc32c;
+
 pub(crate) const MAGIC: &[u8; 8] = b"EPWSPL1\n";
 pub(crate) const RECORD_HEADER_BYTES: u64 = 8;
 /// The spool never writes larger files; a larger one is not read into memory.
@@ -44,7 +46,7 @@ pub(crate) fn encode_record(report: &[u8]) -> Vec<u8> {
     let length = u32::try_from(report.len()).unwrap_or(u32::MAX);
     let mut record = Vec::with_capacity(report.len() + 8);
     record.extend(length.to_le_bytes());
-    record.extend(crc32c::crc32c(report).to_le_bytes());
+    record.extend(crc32c(report).to_le_bytes());
     record.extend(report);
     record
 }
@@ -85,7 +87,7 @@ fn next_record(bytes: &[u8], at: usize) -> Option<RecordMeta> {
     }
     let start = at + 8;
     let report = bytes.get(start..start + length)?;
-    if crc32c::crc32c(report) != crc {
+    if crc32c(report) != crc {
         return None;
     }
     let mut meta = describe(report)?;
@@ -117,7 +119,7 @@ pub(crate) fn describe(report: &[u8]) -> Option<RecordMeta> {
         runs: decoded.series.iter().fold(0, |n, s| s.n.saturating_add(n)),
         sealed_unix_ms: decoded.interval_end_unix_ms,
         bytes: 0..report.len() as u64,
-        crc: crc32c::crc32c(report),
+        crc: crc32c(report),
     })
 }
 

@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     core::SealedReport,
-    folder::files::{self, FileLock},
+    folder::{
+        crc32c::crc32c,
+        files::{self, FileLock},
+    },
     time::Now,
 };
 
@@ -269,7 +272,7 @@ impl StreamDir {
             runs: report.runs,
             sealed_unix_ms: segment::describe(&report.bytes).map_or(0, |m| m.sealed_unix_ms),
             bytes: start..segment.bytes,
-            crc: crc32c::crc32c(&report.bytes),
+            crc: crc32c(&report.bytes),
         }));
         Ok(())
     }
@@ -302,7 +305,7 @@ impl StreamDir {
             return Ok(None);
         };
         match read_range(&segment.path, &meta.bytes) {
-            Ok(report) => Ok((crc32c::crc32c(&report) == meta.crc).then(|| report.into())),
+            Ok(report) => Ok((crc32c(&report) == meta.crc).then(|| report.into())),
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => Ok(None),
                 _ => Err(error),
@@ -435,7 +438,7 @@ fn encode_state(state: State) -> [u8; STATE_BYTES] {
     let mut bytes = [0; STATE_BYTES];
     bytes[..8].copy_from_slice(&state.sequence.to_le_bytes());
     bytes[8..16].copy_from_slice(&u64::from(state.is_clean).to_le_bytes());
-    let crc = crc32c::crc32c(&bytes[..16]);
+    let crc = crc32c(&bytes[..16]);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     bytes
 }
