@@ -265,10 +265,6 @@ pub fn soc_by_soc_model(soc_model: &str) -> Option<&'static Soc> {
 }
 
 fn names_other_vendor(text: &str) -> bool {
-    if !text.is_ascii() {
-        let text = text.to_lowercase();
-        return OTHER_VENDORS.iter().any(|vendor| text.contains(vendor));
-    }
     OTHER_VENDORS.iter().any(|vendor| {
         let mut places = text.as_bytes().windows(vendor.len());
         places.any(|place| place.eq_ignore_ascii_case(vendor.as_bytes()))

@@ -424,7 +424,10 @@ impl Driver {
         explanation.spool_bytes = usage.map_or(0, |(bytes, _)| bytes);
         let wait = self.sender.reports.next_at.saturating_sub(now.mono);
         explanation.next_upload_seconds = wait.as_secs_f64();
-        explanation.network = format!("{:?}", self.sender.network).to_lowercase();
+        self.sender
+            .network
+            .as_str()
+            .clone_into(&mut explanation.network);
         explanation.sent_unmetered_bytes = unmetered;
         explanation.sent_metered_bytes = metered;
         self.consent_note().clone_into(&mut explanation.consent);

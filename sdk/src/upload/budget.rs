@@ -39,6 +39,17 @@ pub enum NetworkKind {
     Offline,
 }
 
+impl NetworkKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Unmetered => "unmetered",
+            Self::Metered => "metered",
+            Self::Offline => "offline",
+        }
+    }
+}
+
 /// Bytes that may be sent per day. See [`policy`](crate::policy) for the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,7 +88,7 @@ pub(crate) enum BudgetRefusal {
          SdkConfigBuilder::with_metered_bytes_per_day"
     )]
     Metered,
-    #[error("the budget of {limit} bytes a day on {network:?} networks is used up")]
+    #[error("the budget of {limit} bytes a day on {} networks is used up", network.as_str())]
     UsedUp { limit: u64, network: NetworkKind },
 }
 

@@ -4,7 +4,7 @@
 
 use epwatch_proto::ReasonCode;
 
-/// Words of QNN's validator about a node, in lower case. The first match counts.
+/// Words of QNN's validator about a node, in lower case of ASCII. The first match counts.
 const REFUSALS: [(&str, ReasonCode); 16] = [
     (
         "configured to not take q nodes",
@@ -83,7 +83,7 @@ pub(crate) fn setup_reason(message: &str) -> Option<ReasonCode> {
 }
 
 fn first(table: &[(&str, ReasonCode)], words: &str) -> Option<ReasonCode> {
-    let words = words.to_lowercase();
+    let words = words.to_ascii_lowercase();
     let known = table.iter().find(|(text, _)| words.contains(text));
     known.map(|(_, reason)| *reason)
 }
