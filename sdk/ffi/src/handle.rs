@@ -52,20 +52,7 @@ impl<T> Table<T> {
 
     /// Keeps a value, and returns its handle.
     pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
-        let index = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            match free.closed.pop() {
-                Some(index) => index,
-                None if free.next < CHUNK * CHUNKS => {
-                    free.next += 1;
-                    free.next - 1
-                }
-                None => {
-                    let text = format!("{} handles are open; close some", CHUNK * CHUNKS);
-                    return Err(Failure::new(EpwStatus::TooMany, text));
-                }
-            }
-        };
+        let index = take(&self.free)?;
         let chunk = self.chunks[index / CHUNK].get_or_init(|| {
             let slots = std::iter::repeat_with(|| {
                 RwLock::new(Held {
@@ -92,8 +79,7 @@ impl<T> Table<T> {
         let value = held.value.take().ok_or_else(closed)?;
         held.generation += 1;
         if held.generation < LAST_GENERATION {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.closed.push(index);
+            give_back(&self.free, index);
         }
         Ok(value)
     }
@@ -125,6 +111,25 @@ impl<T> Table<T> {
         let chunk = self.chunks.get(index / CHUNK)?.get()?;
         Some((index, &chunk[index % CHUNK]))
     }
+}
+
+/// Returns a slot that holds nothing.
+fn take(free: &Mutex<Free>) -> Result<usize, Failure> {
+    let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(index) = free.closed.pop() {
+        return Ok(index);
+    }
+    if free.next == CHUNK * CHUNKS {
+        let text = format!("{} handles are open; close some", CHUNK * CHUNKS);
+        return Err(Failure::new(EpwStatus::TooMany, text));
+    }
+    free.next += 1;
+    Ok(free.next - 1)
+}
+
+fn give_back(free: &Mutex<Free>, index: usize) {
+    let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
+    free.closed.push(index);
 }
 
 #[inline]

@@ -14,7 +14,7 @@ use crate::{
     handle::{Table, closed},
     model::{EpwModel, PLANS, model_info, names},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Foreign, array, copy_out, write},
+    text::{self, EpwText, Foreign, Texts, array, copy_out, write},
     watch::EpwWatch,
 };
 
@@ -52,20 +52,23 @@ unsafe fn request(
     runtime: Option<HostRuntime>,
     model: &EpwModel,
 ) -> Result<AttachRequest, Failure> {
+    let texts = Texts::default();
     // SAFETY: guaranteed by the caller.
-    let (info, eps, reasons, variant, options) = unsafe {
-        let options = SessionOptions {
-            performance_mode: model.performance_mode.get()?.to_owned(),
-            soc_model: model.soc_model.get()?.to_owned(),
-            htp_arch: model.htp_arch.get()?.to_owned(),
-            ..SessionOptions::default()
-        };
+    let text = |text: EpwText| unsafe { texts.get(text) };
+    let options = SessionOptions {
+        performance_mode: text(model.performance_mode).to_owned(),
+        soc_model: text(model.soc_model).to_owned(),
+        htp_arch: text(model.htp_arch).to_owned(),
+        ..SessionOptions::default()
+    };
+    let variant = text(model.variant);
+    texts.checked()?;
+    // SAFETY: guaranteed by the caller.
+    let (info, eps, reasons) = unsafe {
         (
             model_info(model)?,
             names(model.requested_eps, model.n_requested_eps)?,
             names(model.reasons, model.n_reasons)?,
-            model.variant.get()?,
-            options,
         )
     };
     let reason = |name: &String| {

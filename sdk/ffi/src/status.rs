@@ -1,6 +1,7 @@
 //! Status codes, the sentence to the last one, and the guard around every entry point.
 
 use std::{
+    any::Any,
     cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -68,17 +69,21 @@ thread_local! {
 pub(crate) fn guarded(call: impl FnOnce() -> Result<EpwStatus, Failure>) -> EpwStatus {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(status)) => status,
-        Ok(Err(failure)) => keep(failure),
-        Err(_panic) => {
-            let text = "internal error of epwatch; standard error has the details";
-            keep(Failure::new(EpwStatus::Panic, text))
-        }
+        failed => keep(failed),
     }
 }
 
 /// Keeps the sentence for `epw_last_error`.
 #[cold]
-fn keep(failure: Failure) -> EpwStatus {
+fn keep(result: Result<Result<EpwStatus, Failure>, Box<dyn Any + Send>>) -> EpwStatus {
+    let failure = match result {
+        Ok(Ok(status)) => return status,
+        Ok(Err(failure)) => failure,
+        Err(_panic) => {
+            let text = "internal error of epwatch; standard error has the details";
+            Failure::new(EpwStatus::Panic, text)
+        }
+    };
     // A thread that ends has no place for it.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = failure.text);
     failure.status

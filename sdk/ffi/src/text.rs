@@ -1,6 +1,7 @@
 //! Texts and structs across the border.
 
 use std::{
+    cell::Cell,
     ffi::{c_char, c_void},
     mem::MaybeUninit,
     ptr, slice,
@@ -41,6 +42,30 @@ impl EpwText {
         let bytes = unsafe { array(self.data.cast::<u8>(), self.length, MAX_BYTES)? };
         let text = std::str::from_utf8(bytes);
         text.map_err(|error| Failure::new(EpwStatus::NotUtf8, format!("no UTF-8: {error}")))
+    }
+}
+
+/// Reads the texts of a struct. A refused one reads as empty, and is the error of [`Self::checked`].
+#[derive(Default)]
+pub(crate) struct Texts {
+    /// The first.
+    refused: Cell<Option<Failure>>,
+}
+
+impl Texts {
+    /// # Safety
+    /// The text must be valid.
+    pub(crate) unsafe fn get<'a>(&self, text: EpwText) -> &'a str {
+        // SAFETY: guaranteed by the caller.
+        unsafe { text.get() }.unwrap_or_else(|failure| {
+            let first = self.refused.take().unwrap_or(failure);
+            self.refused.set(Some(first));
+            ""
+        })
+    }
+
+    pub(crate) fn checked(self) -> Result<(), Failure> {
+        self.refused.into_inner().map_or(Ok(()), Err)
     }
 }
 

@@ -11,7 +11,7 @@ use epwatch_sdk::{
 use crate::{
     handle::Table,
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, copy_out, write},
+    text::{self, EpwText, Texts, copy_out, write},
 };
 
 pub(crate) static WATCHES: Table<Watch> = Table::new(1);
@@ -133,37 +133,40 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
+    let texts = Texts::default();
     // SAFETY: the head of the header.
-    let text = |text: EpwText| unsafe { text.get() };
-    let or = |text: &'static str, given: &str| match given {
-        "" => text.to_owned(),
-        given => given.to_owned(),
+    let text = |text: EpwText| unsafe { texts.get(text) };
+    let or = |default, given| match text(given) {
+        "" => default,
+        given => given,
     };
-    let (app_id, endpoint) = (text(given.app_id)?, text(given.endpoint)?);
-    let (app_key, folder) = (text(given.app_key)?, text(given.folder)?);
+    let folder = text(given.folder);
+    let (key_id, key) = (text(given.directive_key_id), text(given.directive_key));
+    let runtime = Runtime {
+        ep_package: text(given.ep_package).to_owned(),
+        ep_version: text(given.ep_version).to_owned(),
+        qnn_sdk_version: text(given.qnn_sdk_version).to_owned(),
+        ..Runtime::default()
+    };
+    let (app_id, endpoint) = (text(given.app_id), text(given.endpoint));
+    let mut config = SdkConfig::builder(app_id, endpoint, text(given.app_key), folder)
+        .with_app_version(text(given.app_version), text(given.app_build))
+        .with_environment(or("production", given.environment))
+        .with_language(or("c", given.language))
+        .with_runtime(runtime)
+        .with_consent(given.has_consent != 0)
+        .with_plaintext_to_other_hosts(given.allows_plaintext != 0);
+    let device = device_of(given, &text);
+    texts.checked()?;
     if folder.is_empty() {
         let text = "folder is empty; give a private folder of the app";
         return Err(Failure::new(EpwStatus::Config, text));
     }
-    let runtime = Runtime {
-        ep_package: text(given.ep_package)?.to_owned(),
-        ep_version: text(given.ep_version)?.to_owned(),
-        qnn_sdk_version: text(given.qnn_sdk_version)?.to_owned(),
-        ..Runtime::default()
-    };
-    let mut config = SdkConfig::builder(app_id, endpoint, app_key, folder)
-        .with_app_version(text(given.app_version)?, text(given.app_build)?)
-        .with_environment(or("production", text(given.environment)?))
-        .with_language(&or("c", text(given.language)?))
-        .with_runtime(runtime)
-        .with_consent(given.has_consent != 0)
-        .with_plaintext_to_other_hosts(given.allows_plaintext != 0);
-    if let Some(device) = device_of(given, &text)? {
+    if let Some(device) = device {
         config = config.with_device(device);
     }
-    let key_id = text(given.directive_key_id)?;
     if !key_id.is_empty() {
-        let key = unhex(text(given.directive_key)?).and_then(|bytes| bytes.try_into().ok());
+        let key = unhex(key).and_then(|bytes| bytes.try_into().ok());
         let wrong = || Failure::new(EpwStatus::Config, "directive_key is not 64 hex digits");
         config = config.with_directive_key(key_id, key.ok_or_else(wrong)?);
     }
@@ -181,39 +184,55 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
 }
 
 /// The facts that the host gave, if it gave any.
-fn device_of<'a>(
-    given: &EpwConfig,
-    text: &dyn Fn(EpwText) -> Result<&'a str, Failure>,
-) -> Result<Option<Device>, Failure> {
-    let owned = |given| text(given).map(str::to_owned);
+fn device_of<'a>(given: &EpwConfig, text: &dyn Fn(EpwText) -> &'a str) -> Option<Device> {
+    let facts = [
+        given.chipset,
+        given.soc_manufacturer,
+        given.board,
+        given.abi,
+        given.manufacturer,
+        given.device_model,
+        given.os,
+        given.os_version,
+        given.security_patch,
+    ];
+    let facts = facts.map(|fact| text(fact).to_owned());
+    if facts.iter().all(String::is_empty) && given.api_level == 0 {
+        return None;
+    }
+    let [
+        chipset_raw,
+        soc_manufacturer,
+        board,
+        abi,
+        manufacturer,
+        model,
+        os,
+        os_version,
+        security_patch,
+    ] = facts;
     let mut contexts = vec![ContextKind::PerformanceMode, ContextKind::InputShape];
     contexts.extend((given.reports_thermal != 0).then_some(ContextKind::Thermal));
     contexts.extend((given.reports_power_save != 0).then_some(ContextKind::PowerSave));
     let device = Device {
-        chipset_raw: owned(given.chipset)?,
-        soc_manufacturer: owned(given.soc_manufacturer)?,
-        board: owned(given.board)?,
-        abi: owned(given.abi)?,
-        manufacturer: owned(given.manufacturer)?,
-        model: owned(given.device_model)?,
-        os: owned(given.os)?,
-        os_version: owned(given.os_version)?,
-        security_patch: owned(given.security_patch)?,
+        chipset_raw,
+        soc_manufacturer,
+        board,
+        abi,
+        manufacturer,
+        model,
+        os,
+        os_version,
+        security_patch,
         api_level: (given.api_level > 0).then_some(given.api_level),
-        ..Device::default()
-    };
-    if device == Device::default() {
-        return Ok(None);
-    }
-    let device = Device {
         reportable_contexts: contexts,
-        ..device
+        ..Device::default()
     }
-    .with_vendor_fingerprint(text(given.vendor_fingerprint)?);
-    Ok(Some(match given.ram_bytes {
+    .with_vendor_fingerprint(text(given.vendor_fingerprint));
+    Some(match given.ram_bytes {
         0 => device,
         bytes => device.with_ram_bytes(bytes),
-    }))
+    })
 }
 
 pub(crate) fn start(given: &EpwConfig) -> Result<u64, Failure> {
@@ -354,21 +373,23 @@ pub unsafe extern "C" fn epw_preflight(
 /// # Safety
 /// The texts must be valid.
 pub(crate) unsafe fn preflight(watch: u64, given: &EpwPreflight) -> Result<usize, Failure> {
+    let texts = Texts::default();
     // SAFETY: guaranteed by the caller.
-    let text = |text: EpwText| unsafe { text.get() };
-    let dir = text(given.native_library_dir)?;
+    let text = |text: EpwText| unsafe { texts.get(text) };
+    let dir = text(given.native_library_dir);
     let facts = PreflightFacts {
-        backend_path: text(given.backend_path)?.into(),
-        soc_model: text(given.soc_model)?.to_owned(),
+        backend_path: text(given.backend_path).into(),
+        soc_model: text(given.soc_model).to_owned(),
         native_library_dir: (!dir.is_empty()).then(|| dir.into()),
         declares_rpc_library: match given.declares_rpc_library {
             0 => None,
             answer => Some(answer > 0),
         },
-        model_qairt: text(given.model_qairt)?.to_owned(),
-        runtime_qairt: text(given.runtime_qairt)?.to_owned(),
-        plugin_version: text(given.plugin_version)?.to_owned(),
+        model_qairt: text(given.model_qairt).to_owned(),
+        runtime_qairt: text(given.runtime_qairt).to_owned(),
+        plugin_version: text(given.plugin_version).to_owned(),
         ..PreflightFacts::default()
     };
+    texts.checked()?;
     Ok(crate::watch::watch(watch)?.preflight(&facts).len())
 }
