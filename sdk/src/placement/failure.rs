@@ -6,7 +6,7 @@ use epwatch_proto::{ReasonCode, clipped};
 
 use ort::{ErrorCode, sys::OrtErrorCode};
 
-use super::log::{SessionLog, setup_reason};
+use super::log::setup_reason;
 
 /// Longest text of a start failure, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
@@ -14,17 +14,16 @@ const MAX_TEXT_BYTES: usize = 512;
 /// `ORT_DEVICE_RESET`, by which EPs report a restarted DSP since ORT 1.28.
 pub(crate) const DEVICE_RESET: i32 = 15;
 
-/// Returns the reason by ORT's status code and message, or else by a captured log, which is less precise.
+/// Returns the reason by ORT's status code and message, or else a captured log's first, which is less precise.
 pub(crate) fn start_failure_reason(
     ort_status_code: i32,
     message: &str,
-    captured: Option<&SessionLog>,
+    by_log: Option<ReasonCode>,
 ) -> ReasonCode {
     let by_code = (ort_status_code == DEVICE_RESET).then_some(ReasonCode::DspRestarted);
-    let by_log = || captured?.reasons.first().copied();
     by_code
         .or_else(|| setup_reason(message))
-        .or_else(by_log)
+        .or(by_log)
         .unwrap_or(ReasonCode::Unknown)
 }
 

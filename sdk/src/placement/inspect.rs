@@ -61,7 +61,7 @@ pub fn inspect_file(
             let status_code = status_code(error.code());
             Inspection::Failed {
                 error: clipped(error.message().trim(), MAX_ERROR_BYTES),
-                reason: start_failure_reason(status_code, error.message(), Some(&captured)),
+                reason: start_failure_reason(status_code, error.message(), captured.first_reason()),
                 status_code,
             }
         }

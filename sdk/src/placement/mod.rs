@@ -24,7 +24,7 @@ pub use self::summary::{PartitionSize, PlacementInput, summarise};
 pub(crate) use self::ep_context::ep_compatibility;
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason, status_code};
 pub(crate) use self::log_capture::capture_log;
-pub(crate) use self::of_session::of_assignment;
+pub(crate) use self::of_session::{of_assignment, of_captured};
 #[cfg(feature = "qnn")]
 pub(crate) use self::ort::has_ep_device;
 pub(crate) use self::ort::{FIRST_MINOR, record_assignment};

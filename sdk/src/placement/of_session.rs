@@ -8,32 +8,41 @@ use epwatch_proto::{
 
 use super::{Assignment, PlacementInput, log::SessionLog, summarise};
 
-/// Returns the placement by ORT's assignment, or else by a captured log. The chipset explains refusals: the one
-/// given to the EP, the log's, or else the device's own.
+/// Returns the placement by ORT's assignment. The chipset explains refusals: the one given to the EP, or else the device's
+/// own.
 pub(crate) fn of_assignment(
     assignment: Result<Assignment, ReasonCode>,
-    captured: Option<&SessionLog>,
     input: PlacementInput<'_>,
     device: Option<&'static Soc>,
 ) -> Placement {
-    let given = soc_by_soc_model(input.soc_model);
-    match (assignment, captured) {
-        (Ok(assignment), captured) => {
+    match assignment {
+        Ok(assignment) => {
             let mut placement = summarise(&assignment, input);
-            match captured {
-                Some(log) => log.explain(&mut placement, given.or_else(|| log.soc())),
-                None => infer_fp16(&mut placement, given.or(device)),
-            }
+            infer_fp16(&mut placement, soc_by_soc_model(input.soc_model).or(device));
             placement
         }
-        (Err(_), Some(captured)) => captured.placement(input),
-        (Err(reason), None) => {
+        Err(reason) => {
             let mut placement = Placement::unavailable(input.requested_eps.to_vec(), reason);
             placement.reasons.extend(input.known_reasons);
             placement.reasons.truncate(MAX_REASONS);
             placement
         }
     }
+}
+
+/// As [`of_assignment`], with the reasons of a captured log. Without an assignment the log has the placement too.
+pub(crate) fn of_captured(
+    assignment: Result<Assignment, ReasonCode>,
+    log: &SessionLog,
+    input: PlacementInput<'_>,
+) -> Placement {
+    let Ok(assignment) = assignment else {
+        return log.placement(input);
+    };
+    let mut placement = summarise(&assignment, input);
+    let soc = soc_by_soc_model(input.soc_model).or_else(|| log.soc());
+    log.explain(&mut placement, soc);
+    placement
 }
 
 /// Ops that compute with floats only; quantised, they have other names or stand between

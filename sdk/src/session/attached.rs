@@ -9,7 +9,7 @@ use epwatch_proto::{Placement, ReasonCode, SessionUid};
 
 use super::{observation::Observation, request::SessionRequest};
 use crate::{
-    placement::{HostRuntime, HostSession},
+    placement::{self, HostRuntime, HostSession, PlacementInput},
     time::Clock,
 };
 
@@ -34,7 +34,10 @@ impl AttachRequest {
             (Some(_), Some(session)) => session.assignment(),
         };
         let compatibility = || session.map(|s| s.ep_compatibility()).unwrap_or_default();
-        let observation = self.begin(in_effect, creation, None, assignment, compatibility);
+        let placement = |input: PlacementInput<'_>, device| {
+            placement::of_assignment(assignment(), input, device)
+        };
+        let observation = self.begin(in_effect, creation, placement, compatibility);
         AttachedSession(observation)
     }
 

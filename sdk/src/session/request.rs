@@ -13,6 +13,7 @@ use std::{
 
 use epwatch_proto::{
     GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, StartFailure, StartPhase,
+    chipset::Soc,
 };
 use ort::session::{Session, builder::SessionBuilder};
 
@@ -22,7 +23,7 @@ use crate::{
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
     driver::worker::Command,
-    placement::{self, Assignment, PlacementInput, log::SessionLog},
+    placement::{self, PlacementInput, log::SessionLog},
     shared::Shared,
 };
 
@@ -140,13 +141,13 @@ impl<S> SessionRequest<S> {
         in_effect: EffectiveRequest,
         ort_status_code: i32,
         message: &str,
-        captured: Option<&SessionLog>,
+        by_log: Option<ReasonCode>,
     ) {
         let failure = StartFailure {
             model: self.model.into(),
             requested_eps: in_effect.requested_eps,
             phase: self.phase,
-            reason: placement::start_failure_reason(ort_status_code, message, captured),
+            reason: placement::start_failure_reason(ort_status_code, message, by_log),
             ort_status_code,
             text: placement::scrubbed(message),
             count: 1,
@@ -161,8 +162,7 @@ impl<S> SessionRequest<S> {
         self,
         in_effect: EffectiveRequest,
         creation: Option<Duration>,
-        captured: Option<&SessionLog>,
-        assignment: impl FnOnce() -> Result<Assignment, ReasonCode>,
+        placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
         ep_compatibility: impl FnOnce() -> String,
     ) -> Observation {
         // The host has its session even if reading the placement fails.
@@ -174,7 +174,7 @@ impl<S> SessionRequest<S> {
                 manifest: self.manifest.as_ref(),
                 known_reasons: &self.reasons,
             };
-            placement::of_assignment(assignment(), captured, input, device)
+            placement(input, device)
         }));
         let mut placement = read.unwrap_or_else(|_panic| {
             Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
@@ -248,7 +248,8 @@ impl SessionRequest {
             Ok(session) => session,
             Err(error) => {
                 let code = placement::status_code(error.code());
-                self.count_failure(in_effect, code, error.message(), captured.as_ref());
+                let by_log = captured.as_ref().and_then(SessionLog::first_reason);
+                self.count_failure(in_effect, code, error.message(), by_log);
                 return Err(error);
             }
         };
@@ -264,8 +265,10 @@ impl SessionRequest {
         let observation = self.begin(
             in_effect,
             creation,
-            captured.as_ref(),
-            || placement::read(&session),
+            |input, device| match &captured {
+                Some(log) => placement::of_captured(placement::read(&session), log, input),
+                None => placement::of_assignment(placement::read(&session), input, device),
+            },
             || placement::ep_compatibility(&session),
         );
         Ok(ObservedSession::new(session, observation))

@@ -94,6 +94,10 @@ impl SessionLog {
         soc_by_soc_model(&self.soc_model)
     }
 
+    pub(crate) fn first_reason(&self) -> Option<ReasonCode> {
+        self.reasons.first().copied()
+    }
+
     /// Whether the log has no fact about placement.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
