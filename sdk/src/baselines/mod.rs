@@ -23,7 +23,7 @@
 //! - Everything is reset with the installation, or if the file is unreadable or invalid. After any loss the reason
 //!   for a missing baseline is `lost`, because "no earlier version" would no longer be certain.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use epwatch_proto::{
     BaselineAbsence, BaselineKind, Baselines, SelfBaseline, SparseHistogram, Stratum,
@@ -170,21 +170,26 @@ pub(crate) struct BaselineSet {
 /// Baselines of one session, by input shape.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShapeBaselines {
-    by_shape: HashMap<String, Baselines>,
+    /// Each shape once.
+    by_shape: Vec<(String, Baselines)>,
     otherwise: Option<BaselineAbsence>,
 }
 
 impl ShapeBaselines {
     pub(crate) fn of_shape(&self, shape: &str) -> Baselines {
         let absent = self.otherwise.unwrap_or(BaselineAbsence::NotKept);
-        let known = self.by_shape.get(shape).cloned();
+        let known = self.known(shape).cloned();
         known.unwrap_or(Baselines::Absent(absent))
     }
 
     /// The p95 that runs are compared with.
     pub(crate) fn first_p95_us(&self, shape: &str) -> Option<f64> {
-        let baselines = self.by_shape.get(shape)?;
-        baselines.known().first().map(|b| b.p95_us)
+        self.known(shape)?.known().first().map(|b| b.p95_us)
+    }
+
+    fn known(&self, shape: &str) -> Option<&Baselines> {
+        let found = self.by_shape.iter().find(|(of, _)| of == shape);
+        found.map(|(_, baselines)| baselines)
     }
 }
 
@@ -270,14 +275,14 @@ impl BaselineSet {
         requested_eps: &[String],
         on: &MeasuredOn,
     ) -> Arc<ShapeBaselines> {
-        let mut by_shape = HashMap::new();
+        let mut by_shape = Vec::new();
         let mut knows_other_version = false;
         for StoredBaseline { key, history } in &self.entries {
             if key.model != model || key.requested_eps != requested_eps {
                 continue;
             }
             knows_other_version |= history.current.on.version != on.version;
-            by_shape.insert(key.shape.clone(), history.baselines(on, self.settled_runs));
+            by_shape.push((key.shape.clone(), history.baselines(on, self.settled_runs)));
         }
         let otherwise = match (self.is_lost, knows_other_version) {
             (true, _) => BaselineAbsence::Lost,
@@ -285,7 +290,7 @@ impl BaselineSet {
             _ => BaselineAbsence::FirstVersion,
         };
         if self.is_lost {
-            for baselines in by_shape.values_mut() {
+            for (_, baselines) in &mut by_shape {
                 if baselines.absence() == Some(BaselineAbsence::FirstVersion) {
                     *baselines = Baselines::Absent(BaselineAbsence::Lost);
                 }

@@ -22,7 +22,6 @@ mod snapshot;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, RwLock,
         atomic::{
@@ -306,7 +305,7 @@ impl SessionRecorder {
             ..Drained::default()
         };
         let p95s = self.p95s(&baselines);
-        let mut merged: BTreeMap<SeriesKey, SeriesSnapshot> = BTreeMap::new();
+        let mut merged = Vec::new();
         for shard in 0..policy::SHARDS {
             let mut at = 0;
             loop {
@@ -327,7 +326,8 @@ impl SessionRecorder {
         drained.overflowed_keys = self.overflowed.take();
         drained.contended = self.contended.swap(0, Relaxed);
         drained.passed_over += self.sampling.passed_over.swap(0, Relaxed);
-        drained.series = merged.into_values().collect();
+        merged.sort_unstable_by_key(|(key, _)| *key);
+        drained.series = merged.into_iter().map(|(_, series)| series).collect();
         for series in &mut drained.series {
             if series.stratum.phase == Phase::Warm {
                 series.sampled_one_in = self.sampling.one_in();
@@ -339,21 +339,21 @@ impl SessionRecorder {
     /// Adds a shard's series. Each shard is within the limit, but all together may exceed it.
     fn add(
         &self,
-        merged: &mut BTreeMap<SeriesKey, SeriesSnapshot>,
+        merged: &mut Vec<(SeriesKey, SeriesSnapshot)>,
         mut key: SeriesKey,
         recorded: &Recorded,
         baselines: &ShapeBaselines,
     ) {
-        let is_full = |m: &BTreeMap<_, _>| m.len() >= MAX_PLAIN_SERIES;
-        if !merged.contains_key(&key) && is_full(merged) && !key.is_overflow() {
+        let is_full = merged.len() >= MAX_PLAIN_SERIES;
+        if is_full && !key.is_overflow() && !merged.iter().any(|(of, _)| *of == key) {
             self.overflowed.add(key.number());
             key = key.overflow();
         }
-        match merged.get_mut(&key) {
-            Some(snapshot) => snapshot.add(recorded),
+        match merged.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, snapshot)) => snapshot.add(recorded),
             None => {
                 let snapshot = SeriesSnapshot::of(recorded, self.stratum(key), baselines);
-                merged.insert(key, snapshot);
+                merged.push((key, snapshot));
             }
         }
     }
