@@ -6,8 +6,9 @@ For machines where no NDK and no Android target of rustup can be had: Debian's r
 the sources of LLVM's unwinder. Shipping builds use the NDK, r28 or newer; this shows that the code compiles and links, and
 what it weighs.
 
-Two builds: `minimal` (std without its backtraces, no tables for frames that cannot unwind), which the limits below are for,
-and `std` (std with its default features), which stands in for a stable toolchain and is printed next to it.
+Two builds: `minimal` (std without its backtraces, no tables for frames that cannot unwind, derived `{:?}` without fields), which
+the limits below are for, and `std` (std with its default features), which stands in for a stable toolchain and is printed next
+to it. DIR/ABI/link.map says what the last build consists of.
 
 Fails if the library is larger than its limits, imports a symbol that Android 7 (API 24) lacks (`lib*.sym`, by hand, after a
 look at bionic's map files), exports anything but `epw_*` and `Java_*`, has segments that do not fit pages of 16 KB, or has
@@ -32,13 +33,15 @@ ABIS = {
     "arm64-v8a": {"rust": "aarch64-linux-android", "zig": "aarch64-linux-none", "musl": "aarch64", "emulation": "aarch64linux", "machine": 183},
     "x86_64": {"rust": "x86_64-linux-android", "zig": "x86_64-linux-none", "musl": "x86_64", "emulation": "elf_x86_64", "machine": 62},
 }
+# Plain rounds of SHA-256, which hashes a few names: the unrolled ones and those for each kind of processor weigh more.
+SHA2 = ['--cfg=sha2_backend="soft"', '--cfg=sha2_backend_soft="compact"']
 VARIANTS = {
     "minimal": {
-        "features": "panic-unwind,optimize_for_size",
-        "rustc": ["-Zlocation-detail=none", "-Cforce-unwind-tables=no", "-Zuse-sync-unwind=yes"],
+        "features": "panic-unwind,optimize_for_size,backtrace-trace-only",
+        "rustc": ["-Zlocation-detail=none", "-Zfmt-debug=shallow", "-Cforce-unwind-tables=no", "-Zuse-sync-unwind=yes", *SHA2],
         "lld": ["--icf=all", "--pack-dyn-relocs=android"],
     },
-    "std": {"features": "panic-unwind,backtrace", "rustc": [], "lld": []},
+    "std": {"features": "panic-unwind,backtrace", "rustc": SHA2, "lld": []},
 }
 START = """
 extern void __cxa_finalize(void *);
@@ -107,11 +110,12 @@ class Toolchain:
         headers = " ".join(self.headers)
         script(self.folder / "cc", f"""
 args=(); for arg in "$@"; do case $arg in --target=*) ;; *) args+=("$arg");; esac; done
-exec {self.zig} cc -target {self.abi['zig']} -fPIC -fno-sanitize=all -fno-stack-protector {headers} "${{args[@]}}"
+exec {self.zig} cc -target {self.abi['zig']} -fPIC -fno-sanitize=all -fno-stack-protector -fno-asynchronous-unwind-tables \
+    {headers} "${{args[@]}}"
 """)
         script(self.folder / "ar", f'exec {self.zig} ar "$@"\n')
         script(self.folder / "link-clang", f"""
-args=(-m {self.abi['emulation']} --eh-frame-hdr --gc-sections --no-rosegment {' '.join(lld)})
+args=(-m {self.abi['emulation']} --eh-frame-hdr --gc-sections --no-rosegment -Map={self.folder}/link.map {' '.join(lld)})
 for arg in "$@"; do case $arg in
     -Wl,*) IFS=, read -ra parts <<<"${{arg#-Wl,}}"; args+=("${{parts[@]}}");;
     -nodefaultlibs|-nostartfiles|-fPIC|-m64) ;;
