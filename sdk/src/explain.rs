@@ -24,6 +24,8 @@ pub struct Explanation {
     pub ort_version: String,
     /// The device's, normalised, for example `SM8650`.
     pub chipset: String,
+    /// Id of the installation, by which `epwatch devices` finds it; `None` without consent.
+    pub installation: Option<String>,
     /// The collector's address.
     pub endpoint: String,
     /// Sessions observed now.
@@ -275,6 +277,9 @@ impl fmt::Display for Explanation {
             writeln!(f, "{line}")?;
         }
         let wait = Duration::try_from_secs_f64(self.next_upload_seconds).unwrap_or(Duration::MAX);
+        if let Some(installation) = &self.installation {
+            writeln!(f, "installation: {installation}")?;
+        }
         writeln!(f, "collector: {}", self.endpoint)?;
         if let Some(ExplainedUpload {
             seconds_ago,
@@ -436,6 +441,21 @@ mod tests {
         assert_eq!(text.matches("    on the CPU: fc").count(), 10);
         assert!(text.contains("    and 2 more nodes on the CPU\n"), "{text}");
         assert!(!session(10).to_string().contains("more nodes"));
+    }
+
+    /// Lists cut ids to 8 digits; here it is whole.
+    #[test]
+    fn the_text_names_the_installation() {
+        let id = "00112233445566778899aabbccddeeff".to_owned();
+        let installation = Some(id.clone());
+        let text = Explanation {
+            installation,
+            ..Explanation::default()
+        };
+        let line = format!("\ninstallation: {id}\n");
+        assert!(text.to_string().contains(&line), "{text}");
+        let none = Explanation::default().to_string();
+        assert!(!none.contains("installation"), "{none}");
     }
 
     #[test]

@@ -191,6 +191,7 @@ impl Core {
         Explanation {
             ort_version: self.runtime.ort_version.clone(),
             chipset: self.device.chipset.as_str().to_owned(),
+            installation: self.installation.map(|id| id.to_hex()),
             sessions: sessions.map(SessionState::explained).collect(),
             directives: self.directives.explained(now),
             ..Explanation::default()

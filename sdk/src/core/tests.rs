@@ -347,3 +347,12 @@ fn results_of_self_tests_are_in_reports_that_describe_their_session() {
     core.self_tested(test(recorders[0].uid(), 0));
     assert_eq!(parse(&core.seal(at(180)))[0].self_tests.len(), 1);
 }
+
+/// The same id that the store has, so that `epwatch devices` finds it.
+#[test]
+fn an_explanation_has_the_whole_id_once_there_is_one() {
+    assert_eq!(core_at_start().explanation(at(1)).installation, None);
+    let id = InstallationId::from_secret(b"secret").to_hex();
+    assert_eq!(id.len(), 32);
+    assert_eq!(core().explanation(at(1)).installation, Some(id));
+}
