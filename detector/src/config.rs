@@ -27,7 +27,8 @@ pub struct DetectorConfig {
     pub http_listen: SocketAddr,
     /// Cohorts whose verdicts are metrics, the most severe and the largest first; none by default. Each is five series.
     pub cohort_metrics: usize,
-    /// Dashboard of a cohort, for links in notifications. App, model and chipsets are added as variables.
+    /// Address that notifications link: with `{incident}` for the incident's id that of the built-in page, without it
+    /// a dashboard, to which app, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
     /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added
     /// as the fragment.

@@ -12,6 +12,7 @@ mod cohort;
 mod cohort_evidence;
 mod cohort_metrics;
 mod config;
+mod cpu_alone;
 mod cv_rules;
 mod describe;
 mod detector;

@@ -4,7 +4,8 @@ use epwatch_proto::ReasonCode;
 
 use crate::baseline::Origin;
 use crate::cohort::CohortKey;
-use crate::reason::Reason;
+use crate::cpu_alone::CpuAlone;
+use crate::reason::{Reason, counted, latency};
 use crate::signals::PlacementChange;
 use crate::verdict::VerdictClass;
 
@@ -12,37 +13,46 @@ use crate::verdict::VerdictClass;
 pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the model with those of the \
     version before, and look at what else the app runs; nothing points at one chipset.";
 
-/// Returns the next step for a verdict.
+/// What is known of a verdict.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Situation<'a> {
+    pub(crate) key: &'a CohortKey,
+    pub(crate) class: VerdictClass,
+    pub(crate) reasons: &'a [Reason],
+    pub(crate) cpu_ops: &'a [String],
+    pub(crate) change: Option<&'a PlacementChange>,
+    /// The version before, if it is worth keeping.
+    pub(crate) previous_version: Option<&'a str>,
+    /// The commonest code of failed starts.
+    pub(crate) commonest_code: Option<&'a (String, u64)>,
+    pub(crate) cpu_alone: Option<CpuAlone>,
+}
+
+/// Returns the next step for a verdict, of several the one first that serves users best by what was measured.
 #[must_use]
-pub(crate) fn next_step(
-    key: &CohortKey,
-    class: VerdictClass,
-    reasons: &[Reason],
-    cpu_ops: &[String],
-    change: Option<&PlacementChange>,
-    previous_version: Option<&str>,
-    commonest_code: Option<&(String, u64)>,
-) -> String {
+pub(crate) fn next_step(of: Situation<'_>) -> String {
+    let Situation {
+        key,
+        class,
+        reasons,
+        change,
+        ..
+    } = of;
     let chipset = &key.chipset;
     let not_the_version = not_the_version(reasons, change);
     match class {
         VerdictClass::TotalFallback
         | VerdictClass::PartialFallback
         | VerdictClass::SomeDevicesFallback => {
-            let ops = match cpu_ops {
+            let ops = match of.cpu_ops {
                 [] => "its nodes".to_owned(),
                 ops => ops.join(", "),
             };
-            let until_fixed = match (not_the_version, previous_version) {
-                (Some(why), _) => format!(" {why}."),
-                (None, Some(previous)) => {
-                    format!(" Until that is fixed, keep version {previous} on {chipset}.")
-                }
-                (None, None) => String::new(),
-            };
+            let previous = of.previous_version.filter(|_| not_the_version.is_none());
+            let why = not_the_version.map_or(String::new(), |why| format!(" {why}."));
             format!(
-                "{} The model's owner: {}.{until_fixed}",
-                npu_off(key, "On call, if the CPU alone serves users better"),
+                "{} The model's owner: {}{why}",
+                on_call(key, previous, of.cpu_alone),
                 why_refused(key, &ops)
             )
         }
@@ -50,7 +60,7 @@ pub(crate) fn next_step(
             let code = change
                 .and_then(PlacementChange::backend_code)
                 .map(|(code, _)| code);
-            let code = code.or_else(|| known_code(commonest_code?));
+            let code = code.or_else(|| known_code(of.commonest_code?));
             let what = match code {
                 Some(ReasonCode::BackendLibraryMissing | ReasonCode::NativeLibraryNotDeclared) => {
                     "that the app packages the NPU's back-end library"
@@ -146,27 +156,57 @@ fn is_named(chipset: &str) -> bool {
     !chipset.contains(':') && !chipset.starts_with("__")
 }
 
-/// Returns the step that takes the model off the NPU, as commands to paste. The names come from devices.
+/// Returns the steps of the person on call where work moved to the CPU. The version before comes first, because it ran
+/// on the NPU; the CPU alone is left out where it is slower than what runs now.
+fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>) -> String {
+    let (chipset, version) = (&key.chipset, &key.model_version);
+    let mut steps = Vec::new();
+    if let Some(previous) = previous {
+        steps.push(format!(
+            "On call: keep version {previous} on {chipset}, and stop the roll-out of {version} there."
+        ));
+        if is_named(chipset) {
+            steps.push(format!(
+                "Where the app has {previous} as a variant, NAME: {}",
+                directive(key, "--variant NAME", "variant")
+            ));
+        }
+    }
+    let measured = cpu_alone.map(|of| {
+        let devices = counted(of.devices, "device");
+        let (cpu, hit) = (latency(of.p50_us), latency(of.hit_p50_us));
+        format!("the CPU alone takes {cpu} ({devices}), the devices hit take {hit}")
+    });
+    let is_slower = cpu_alone.is_some_and(|of| of.p50_us >= of.hit_p50_us);
+    steps.push(match measured {
+        Some(measured) if is_slower => format!("Not `--npu-off`: {measured}."),
+        Some(measured) => npu_off(key, &format!("On call, since {measured}")),
+        None => npu_off(key, "On call, if the CPU alone serves users better"),
+    });
+    steps.join(" ")
+}
+
+/// Returns the step that takes the model off the NPU.
 fn npu_off(key: &CohortKey, when: &str) -> String {
-    let CohortKey {
-        model,
-        model_version,
-        chipset,
-        ..
-    } = key;
-    if !is_named(chipset) {
+    if !is_named(&key.chipset) {
         return format!(
-            "The platform named no chipset (`{chipset}`), so neither a directive nor `epwatch inspect` fits these \
-             devices: have the app set it in the SDK (`with_device`)."
+            "The platform named no chipset (`{}`), so neither a directive nor `epwatch inspect` fits these \
+             devices: have the app set it in the SDK (`with_device`).",
+            key.chipset
         );
     }
+    format!("{when}: {}", directive(key, "--npu-off", "npu-off"))
+}
+
+/// Returns the commands to paste that make and publish a directive. The names come from devices. A sentence ends with
+/// them: pages show them as a block of their own, which no full stop follows.
+fn directive(key: &CohortKey, action: &str, file: &str) -> String {
+    let (model, chipset) = (&key.model, &key.chipset);
     let [app, name, version] =
-        [&model.app_id, &model.model_id, model_version].map(|name| quoted(name));
+        [&model.app_id, &model.model_id, &key.model_version].map(|name| quoted(name));
     format!(
-        "{when}: `epwatch directive make --npu-off --app {app} --model {name} --model-version {version} --chipset \
-         {chipset} --for 7d --key KEY --out npu-off.directive && epwatch directive publish npu-off.directive` \
-         (KEY: the private key of directives; for a store outside of ./epwatch-data add `--data-dir DIR` or \
-         `--clickhouse ADDRESS` to publish)."
+        "`epwatch directive make {action} --app {app} --model {name} --model-version {version} --chipset {chipset} \
+         --for 7d --key PRIVATE_KEY_FILE --out {file}.directive && epwatch directive publish {file}.directive`"
     )
 }
 
@@ -183,11 +223,11 @@ fn quoted(name: &str) -> String {
 fn why_refused(key: &CohortKey, ops: &str) -> String {
     let (chipset, model) = (&key.chipset, &key.model.model_id);
     if !is_named(chipset) {
-        return format!("ask why the NPU of these devices refuses {ops}");
+        return format!("ask why the NPU of these devices refuses {ops}.");
     }
     format!(
-        "ask why the NPU of {chipset} refuses {ops}: `epwatch inspect MODEL --soc {chipset}` with the file of \
-         {model} {} gives the reason of each node",
+        "ask why the NPU of {chipset} refuses {ops}. With the file of {model} {} as MODEL, this gives the reason of each \
+         node: `epwatch inspect MODEL --soc {chipset}`",
         key.model_version
     )
 }
@@ -234,8 +274,10 @@ fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
 #[cfg(test)]
 mod tests {
     use crate::baseline::Baseline;
+    use crate::placement::tests::placed;
     use crate::testing::{Fleet, failed_starts, judged, judged_with_peers, peers, reference};
     use crate::verdict::{CohortVerdict, VerdictClass};
+    use crate::window::LowQuantiles;
 
     #[track_caller]
     fn check(verdict: &CohortVerdict, class: VerdictClass, says: &str) {
@@ -279,10 +321,55 @@ mod tests {
         let command = "directive make --npu-off --app camera --model 'it'\\''s; rm' --model-version \
                        2.0.0 --chipset SM8635 --for 7d";
         assert!(next.contains(command), "{next}");
-        assert!(
-            next.contains("--soc SM8635` with the file of it's; rm 2.0.0"),
-            "{next}"
-        );
+        let file = "With the file of it's; rm 2.0.0 as MODEL";
+        assert!(next.contains(file), "{next}");
+    }
+
+    /// The version before ran on the NPU, so it serves users best.
+    #[test]
+    fn the_version_before_comes_before_the_cpu() {
+        let next = judged(&Fleet::with_fallback(1.0).window(), None, &reference()).next_step;
+        let steps = [
+            "On call: keep version 1.0.0 on SM8635, and stop the roll-out of 2.0.0 there.",
+            "Where the app has 1.0.0 as a variant, NAME: `epwatch directive make --variant NAME --app camera",
+            "On call, if the CPU alone serves users better: `epwatch directive make --npu-off",
+            "The model's owner: ",
+        ];
+        let places: Vec<usize> = steps
+            .iter()
+            .map(|step| next.find(step).unwrap_or_else(|| panic!("{step}: {next}")))
+            .collect();
+        assert!(places.is_sorted(), "{next}");
+    }
+
+    /// The devices hit take 24 ms. Some devices always had all of the model on the CPU.
+    #[track_caller]
+    fn with_cpu_alone(p50_us: f64) -> String {
+        let mut window = Fleet::with_fallback(1.0).window();
+        for vote in &mut window.votes[..2] {
+            vote.placement = std::sync::Arc::new(placed(22, 0, 25, Some(0.0)));
+            let latency = vote.latency.as_mut().unwrap();
+            latency.low = Some(LowQuantiles {
+                p10_us: 0.9 * p50_us,
+                p50_us,
+            });
+        }
+        let verdict = judged(&window, None, &reference());
+        assert_eq!(verdict.class, VerdictClass::PartialFallback);
+        verdict.next_step
+    }
+
+    #[test]
+    fn the_cpu_alone_is_not_proposed_where_it_was_measured_slower() {
+        let next = with_cpu_alone(181_000.0);
+        let says =
+            "Not `--npu-off`: the CPU alone takes 181 ms (2 devices), the devices hit take 2";
+        assert!(next.contains(says), "{next}");
+        assert!(!next.contains("make --npu-off"), "{next}");
+        let next = with_cpu_alone(12_000.0);
+        let says = "On call, since the CPU alone takes 12.0 ms (2 devices), the devices hit take 2";
+        assert!(next.contains(says), "{next}");
+        assert!(next.contains("make --npu-off"), "{next}");
     }
 
     #[test]

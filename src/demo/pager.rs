@@ -15,6 +15,7 @@ const MAX_WAITING: usize = 64;
 pub(super) struct Page {
     /// Whether its severity is page, not ticket.
     pub(super) is_page: bool,
+    pub(super) incident: String,
     pub(super) text: String,
 }
 
@@ -42,6 +43,7 @@ impl Notifier for Pager {
         Box::pin(async move {
             let page = Page {
                 is_page: notification.incident.severity() == Severity::Page,
+                incident: notification.incident.id.clone(),
                 text: notify::block(notification),
             };
             // The receiver is gone once the demo ends.

@@ -6,25 +6,31 @@ use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
 const PAGE: &str = include_str!("../../detector/src/notify/snapshots/firing.txt");
 
 #[test]
-fn the_directive_of_a_page_can_be_pasted() {
+fn the_directives_of_a_page_can_be_pasted() {
     let dir = tempfile::tempdir().unwrap();
-    let mut commands = PAGE.split('`').skip(1).step_by(2);
-    let pasted = commands
-        .find(|command| command.contains("directive make"))
-        .unwrap();
-    let (make, publish) = pasted.split_once(" && ").unwrap();
-    check_succeeds(epwatch("directive keygen --out KEY").current_dir(&dir));
-    let make = make.strip_prefix("epwatch ").unwrap();
-    check_succeeds(epwatch(make).current_dir(&dir));
-    let publish = publish.strip_prefix("epwatch ").unwrap();
-    check_fails(epwatch(publish).current_dir(&dir), 3, "no store is there");
-    let option = commands.find(|command| command.starts_with("--data-dir"));
-    let elsewhere = format!("{publish} {}", option.unwrap().replace("DIR", "other"));
-    check_fails(epwatch(&elsewhere).current_dir(&dir), 3, "other");
-    let shown = check_succeeds(epwatch("directive show npu-off.directive").current_dir(&dir));
-    for scope in ["camera", "segmenter", "2.0.0", "SM8635"] {
-        assert!(shown.contains(scope), "{shown}");
+    let key = "directive keygen --out PRIVATE_KEY_FILE";
+    check_succeeds(epwatch(key).current_dir(&dir));
+    let commands = PAGE.split('`').skip(1).step_by(2);
+    let pasted = commands.filter(|command| command.contains("directive make"));
+    let mut files = Vec::new();
+    for command in pasted {
+        let (make, publish) = command.split_once(" && ").unwrap();
+        let make = make.strip_prefix("epwatch ").unwrap();
+        check_succeeds(epwatch(make).current_dir(&dir));
+        let publish = publish.strip_prefix("epwatch ").unwrap();
+        check_fails(epwatch(publish).current_dir(&dir), 3, "no store is there");
+        // As docs/oncall.md says.
+        let elsewhere = format!("{publish} --data-dir other");
+        check_fails(epwatch(&elsewhere).current_dir(&dir), 3, "other");
+        let file = publish.rsplit(' ').next().unwrap();
+        let show = format!("directive show {file}");
+        let shown = check_succeeds(epwatch(&show).current_dir(&dir));
+        for scope in ["camera", "segmenter", "2.0.0", "SM8635"] {
+            assert!(shown.contains(scope), "{shown}");
+        }
+        files.push(file);
     }
+    assert_eq!(files, ["variant.directive", "npu-off.directive"]);
 }
 
 #[test]

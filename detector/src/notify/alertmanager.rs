@@ -102,7 +102,7 @@ impl Alertmanager {
             annotations: self.annotations(incident, headline),
             starts_at: rfc3339(starts_at),
             ends_at: rfc3339(ends_at),
-            generator_url: self.links.dashboard(incident),
+            generator_url: self.links.opened(incident),
         };
         let present = labels(incident, headline);
         let old = incident
@@ -129,7 +129,10 @@ impl Alertmanager {
             ("verdict", headline.class.to_string()),
             ("runbook_url", self.links.runbook_of(incident)),
         ];
-        always.into_iter().chain(ack).chain(mute).collect()
+        let opened = self.links.opened(incident);
+        let opened = opened.map(|link| ("dashboard_url", link));
+        let at_times = ack.into_iter().chain(mute).chain(opened);
+        always.into_iter().chain(at_times).collect()
     }
 }
 

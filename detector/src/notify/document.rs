@@ -31,7 +31,7 @@ pub(super) fn document(incident: &Incident, links: &Links) -> Map<String, Value>
         ("runbook_url", json!(links.runbook_of(incident))),
     ];
     let dashboard = links
-        .dashboard(incident)
+        .opened(incident)
         .map(|link| ("dashboard", json!(link)));
     for (name, value) in more.into_iter().chain(dashboard) {
         document.insert(name.to_owned(), value);

@@ -32,6 +32,7 @@ pub(crate) use deliver::{Deliveries, deliver};
 pub use error::NotifyError;
 pub use from_config::notifiers;
 pub(crate) use heartbeat::Heartbeat;
+pub use links::page_of;
 pub use notifier::{Notification, Notifier, Occasion};
 pub use standing::{HeldAlert, StandingAlerts};
 pub use stdout::Stdout;

@@ -65,14 +65,14 @@ impl Events {
             event["event_action"] = json!(action);
             return event;
         }
-        let link = self.links.dashboard(incident);
+        let link = self.links.opened(incident);
         event["event_action"] = json!("trigger");
         event["client"] = json!("epwatch");
         let runbook = self.links.runbook_of(incident);
         let mut links = Vec::new();
         if let Some(link) = &link {
             event["client_url"] = json!(link);
-            links.push(json!({"href": link, "text": "dashboard of the cohort"}));
+            links.push(json!({"href": link, "text": "incident in epwatch"}));
         }
         if runbook.starts_with("http") {
             links.push(json!({"href": runbook, "text": "runbook"}));

@@ -63,10 +63,7 @@ impl Messages {
             }),
         ];
         let runbook = Some(self.links.runbook_of(incident)).filter(|url| url.starts_with("http"));
-        let links = [
-            ("Dashboard", self.links.dashboard(incident)),
-            ("Runbook", runbook),
-        ];
+        let links = [("Open", self.links.opened(incident)), ("Runbook", runbook)];
         let button = |(text, url): (&str, Option<String>)| {
             let url = url?;
             Some(json!({

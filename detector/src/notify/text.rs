@@ -61,8 +61,9 @@ pub fn block(notification: &Notification) -> String {
 pub(super) fn linked_block(notification: &Notification, links: &Links) -> String {
     let incident = &notification.incident;
     let mut block = format!("{}  {}\n", title(notification), summary(incident));
+    let opened = links.opened(incident).map(|link| ("open", link));
     let runbook = ("runbook", links.runbook_of(incident));
-    for (name, fact) in facts(incident).into_iter().chain([runbook]) {
+    for (name, fact) in facts(incident).into_iter().chain(opened).chain([runbook]) {
         // Writing to a String cannot fail.
         let _ = writeln!(block, "  {name:<11} {fact}");
     }

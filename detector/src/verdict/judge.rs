@@ -4,8 +4,9 @@
 //! alone, then a worse placement alone. A cohort without any reference is "not enough data", never healthy.
 
 use crate::baseline::{Baseline, Origin};
+use crate::cpu_alone::CpuAlone;
 use crate::describe::WindowStatistics;
-use crate::next_step::{ON_ALL_CHIPSETS, next_step};
+use crate::next_step::{ON_ALL_CHIPSETS, Situation, next_step};
 use crate::placement::Unit;
 use crate::reason::{Reason, many_are_new};
 use crate::signals::{
@@ -83,18 +84,19 @@ pub fn judge(
         next_step: if everywhere {
             ON_ALL_CHIPSETS.to_owned()
         } else {
-            next_step(
-                &window.key,
-                found.class,
-                &found.reasons,
-                &cpu_ops,
+            next_step(Situation {
+                key: &window.key,
+                class: found.class,
+                reasons: &found.reasons,
+                cpu_ops: &cpu_ops,
                 change,
-                worth_keeping,
-                evidence
+                previous_version: worth_keeping,
+                commonest_code: evidence
                     .start_failures
                     .as_ref()
                     .and_then(|starts| starts.codes.first()),
-            )
+                cpu_alone: change.and_then(|change| CpuAlone::measured(window, change)),
+            })
         },
         reasons: found.reasons,
         statistics,

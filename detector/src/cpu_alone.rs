@@ -1,0 +1,46 @@
+//! The latency of the CPU alone, measured on devices that have all of the model there, next to that of the devices
+//! hit. `verdict` computes it, `next_step` ranks steps by it.
+
+use std::collections::BTreeMap;
+
+use epwatch_stats::order_stat::median;
+
+use crate::signals::{PlacementChange, TOTAL_FALLBACK_BELOW};
+use crate::window::CohortWindow;
+
+/// Median latencies with the input shape that most devices on the CPU alone have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CpuAlone {
+    /// Of the devices on the CPU alone, in microseconds.
+    pub(crate) p50_us: f64,
+    pub(crate) devices: u64,
+    /// Of the devices hit that still have work on the NPU, in microseconds.
+    pub(crate) hit_p50_us: f64,
+}
+
+impl CpuAlone {
+    /// `None` unless both kinds of devices have runs with one input shape.
+    pub(crate) fn measured(window: &CohortWindow, change: &PlacementChange) -> Option<Self> {
+        let mut by_shape: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for vote in &window.votes {
+            let share = vote.placement.npu_share();
+            let low = vote.latency.as_ref().and_then(|latency| latency.low);
+            let Some(((share, _), low)) = share.zip(low) else {
+                continue;
+            };
+            let (cpu, hit) = by_shape.entry(&vote.shape_key).or_default();
+            if share < TOTAL_FALLBACK_BELOW {
+                cpu.push(low.p50_us);
+            } else if change.hit_devices.contains(&vote.installation) {
+                hit.push(low.p50_us);
+            }
+        }
+        let both = by_shape.into_values().filter(|(_, hit)| !hit.is_empty());
+        let (cpu, hit) = both.max_by_key(|(cpu, _)| cpu.len())?;
+        Some(Self {
+            p50_us: median(&cpu)?,
+            devices: cpu.len() as u64,
+            hit_p50_us: median(&hit)?,
+        })
+    }
+}
