@@ -5,7 +5,7 @@
 -- range: now-7d
 
 -- panel: Open incidents
--- as: stat 24x4
+-- as: stat 14x4
 -- unit: short
 -- about: Open incidents, whatever the time range. A page needs someone now, a ticket in working hours; a held one waits
 --     for clean windows.
@@ -13,6 +13,23 @@
 SELECT countIf(severity = 'page') AS pages, countIf(severity = 'ticket') AS tickets, countIf(state = 'mitigated') AS held
 FROM incidents_v1
 WHERE {scope} AND state IN ('firing', 'mitigated')
+
+-- panel: From start to page
+-- as: stat 10x4
+-- unit: s
+-- about: Time from the first window with the fault to its page, of the pages in the range: the median and the longest. Where
+--     it grows, look at how late windows are judged: the dashboard Collector and detector.
+-- none: Nobody was paged in this range
+SELECT quantileExact(0.5)(took) AS median_s, max(took) AS longest_s
+FROM (
+    SELECT min(started_at) AS began, minIf(changed_at, state = 'firing' AND severity = 'page') AS paged,
+        dateDiff('second', began, paged) AS took
+    FROM incident_changes_v1
+    WHERE {scope}
+    GROUP BY incident_id
+    HAVING countIf(state = 'firing' AND severity = 'page') > 0 AND $__timeFilter(paged)
+)
+HAVING count() > 0
 
 -- panel: Incidents
 -- as: table 24x12
