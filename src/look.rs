@@ -1,4 +1,5 @@
-//! `epwatch status`, `incident`, `show` and `devices`: the built-in page's read model at a shell.
+//! `epwatch status`, `incident`, `show`, `devices`, `health`, `ledger` and `orders`: the built-in page's read model at a
+//! shell.
 
 use std::{
     io::{self, IsTerminal},
@@ -6,11 +7,14 @@ use std::{
     time::Duration,
 };
 
-use epwatch_page::{DevicesQuery, ShellAnswer, ShellError, ShellPage};
+use epwatch_detector::notify::page_of;
+use epwatch_page::{DevicesQuery, Fact, ShellAnswer, ShellError, ShellPage};
 
 use crate::{
+    facts,
     incident_order::{self, Order},
     output::{self, No, WrongUse},
+    server_config::ServerConfig,
     store_args::StoreArgs,
 };
 
@@ -27,7 +31,7 @@ pub(crate) struct Shared {
     watch: bool,
 }
 
-/// Prints what is open, and each model by chipset with its verdict and why.
+/// Prints what is open, each model by chipset with its verdict and why, and whether store, WAL and detector work.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
@@ -52,6 +56,42 @@ pub(crate) struct IncidentArgs {
     id: Option<String>,
     /// List only those of this app.
     #[arg(long, conflicts_with = "id")]
+    app: Option<String>,
+    /// Print it as Markdown for a ticket: times without their age, and nothing else.
+    #[arg(long, requires = "id", conflicts_with_all = ["json", "watch"])]
+    markdown: bool,
+}
+
+/// Prints whether reports arrive, are stored and are judged, and whether notifications are delivered.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HealthArgs {
+    #[command(flatten)]
+    shared: Shared,
+}
+
+/// Prints what became of every report: stored, dropped, refused or missing, and whether the sum closes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LedgerArgs {
+    #[command(flatten)]
+    shared: Shared,
+    /// Only reports of this app.
+    #[arg(long)]
+    app: Option<String>,
+    /// Only reports of this environment.
+    #[arg(long)]
+    environment: Option<String>,
+    /// Days, today included.
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..=14))]
+    days: u32,
+}
+
+/// Prints who ordered what of which incident, and why.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OrdersArgs {
+    #[command(flatten)]
+    shared: Shared,
+    /// Only orders to incidents of this app.
+    #[arg(long)]
     app: Option<String>,
 }
 
@@ -96,16 +136,43 @@ pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         environment: args.environment,
         search: String::new(),
     };
+    let config = args.shared.store.load()?;
+    let facts = async || facts_here(&args.shared, &config).await;
+    answer_with(&args.shared, question, facts).await
+}
+
+pub(crate) async fn health(args: HealthArgs) -> anyhow::Result<ExitCode> {
+    let config = args.shared.store.load()?;
+    let facts = async || facts_here(&args.shared, &config).await;
+    answer_with(&args.shared, ShellPage::Health, facts).await
+}
+
+pub(crate) async fn ledger(args: LedgerArgs) -> anyhow::Result<ExitCode> {
+    let question = ShellPage::Ledger {
+        app: args.app,
+        environment: args.environment,
+        days: args.days,
+    };
     answer(&args.shared, question).await
+}
+
+pub(crate) async fn orders(args: OrdersArgs) -> anyhow::Result<ExitCode> {
+    answer(&args.shared, ShellPage::Orders { app: args.app }).await
 }
 
 pub(crate) async fn incident(args: IncidentArgs) -> anyhow::Result<ExitCode> {
     if let Some(order) = args.order {
         return incident_order::run(order).await;
     }
-    let question = match args.id {
-        Some(id) => ShellPage::Incident { id },
-        None => ShellPage::Incidents { app: args.app },
+    let Some(id) = args.id else {
+        return answer(&args.shared, ShellPage::Incidents { app: args.app }).await;
+    };
+    let config = args.shared.store.load()?;
+    let address = config.detector.dashboard_url.as_deref();
+    let question = ShellPage::Incident {
+        link: address.and_then(|address| page_of(address, &id)),
+        is_ticket: args.markdown,
+        id,
     };
     answer(&args.shared, question).await
 }
@@ -185,7 +252,27 @@ fn print(shared: &Shared, answer: &ShellAnswer) -> anyhow::Result<()> {
 }
 
 async fn answer(shared: &Shared, question: ShellPage) -> anyhow::Result<ExitCode> {
+    answer_with(shared, question, async || Vec::new()).await
+}
+
+async fn answer_with(
+    shared: &Shared,
+    question: ShellPage,
+    facts: impl AsyncFn() -> Vec<Fact>,
+) -> anyhow::Result<ExitCode> {
     let client = epwatch_store::client(&shared.store.target()?);
-    let ask = async || epwatch_page::ask(client.clone(), question.clone()).await;
+    let ask = async || epwatch_page::ask(client.clone(), question.clone(), facts().await).await;
     answered(shared, ask).await
+}
+
+/// Returns the facts of the store's servers, as far as they are known here.
+async fn facts_here(shared: &Shared, config: &ServerConfig) -> Vec<Fact> {
+    match shared.store.elsewhere() {
+        Some(address) => {
+            let text =
+                format!("{address} answers. Each collector has its WAL on its own /metrics.");
+            vec![facts::fine("Store", text)]
+        }
+        None => facts::of_folder(&config.data_dir, &config.detector).await,
+    }
 }

@@ -13,6 +13,7 @@ mod detector;
 mod directive;
 mod engines;
 mod environment;
+mod facts;
 mod folder_lock;
 mod gate;
 mod incident_order;
@@ -84,11 +85,14 @@ enum Command {
     Directive(directive::Args),
     Engines(engines::Args),
     Gate(gate::Args),
+    Health(look::HealthArgs),
     Incident(look::IncidentArgs),
     Inspect(inspect::Args),
+    Ledger(look::LedgerArgs),
     Load(load::Args),
     Logs(logs::Args),
     Manifest(manifest::Args),
+    Orders(look::OrdersArgs),
     Page(page::Args),
     Replay(replay::Args),
     Show(look::ModelArgs),
@@ -127,10 +131,13 @@ fn default_logs(command: &Command) -> LevelFilter {
         Command::Demo(_)
         | Command::DemoDevice
         | Command::Gate(_)
+        | Command::Health(_)
         | Command::Incident(_)
         | Command::Inspect(_)
         | Command::InspectSession(_)
+        | Command::Ledger(_)
         | Command::Load(_)
+        | Command::Orders(_)
         | Command::Show(_)
         | Command::Status(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
@@ -148,6 +155,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Config(args) => return config_command::run(args),
         Command::Devices(args) => Box::pin(until_interrupted(look::devices(args))),
         Command::Incident(args) => Box::pin(until_interrupted(look::incident(args))),
+        Command::Health(args) => Box::pin(until_interrupted(look::health(args))),
+        Command::Ledger(args) => Box::pin(until_interrupted(look::ledger(args))),
+        Command::Orders(args) => Box::pin(until_interrupted(look::orders(args))),
         Command::Show(args) => Box::pin(until_interrupted(look::show(args))),
         Command::Status(args) => Box::pin(until_interrupted(look::status(args))),
         Command::Detector(args) => Box::pin(detector::run(args)),

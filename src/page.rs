@@ -3,11 +3,12 @@
 use std::{net::SocketAddr, process::ExitCode};
 
 use epwatch_collector::Client;
-use epwatch_page::{Fact, Facts, PageConfig, PageServer};
+use epwatch_page::{Facts, PageConfig, PageServer};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    facts::fine,
     output,
     server_config::Runs,
     shutdown::{Hangup, Shutdown},
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.check(Runs::Page, &sources)?;
     let mut shutdown = Shutdown::listen(Hangup::Ends)?;
     let shown = target.to_string();
-    let facts = move || vec![fact("Store", format!("{shown}, read by `epwatch page`."))];
+    let facts = move || vec![fine("Store", format!("{shown}, read by `epwatch page`."))];
     let client = epwatch_store::client(&target);
     let page = RunningPage::start(&config.page, client, Box::new(facts)).await?;
     if args.json {
@@ -56,15 +57,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     shutdown.requested().await;
     page.stop().await;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns a fact of a part that works.
-pub(crate) fn fact(part: &'static str, text: String) -> Fact {
-    Fact {
-        part,
-        text,
-        is_fine: true,
-    }
 }
 
 /// A page of this process.

@@ -2,15 +2,15 @@
 
 use std::{net::SocketAddr, process::ExitCode};
 
-use epwatch_page::Facts;
 use serde::Serialize;
 
 use crate::{
     all_in_one::{self, AllInOne},
     collector::Addresses,
+    facts::{self, AddressFile},
     output,
-    page::{RunningPage, fact},
-    server_config::{Runs, ServerArgs, ServerConfig},
+    page::RunningPage,
+    server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
     version,
 };
@@ -38,7 +38,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let notifiers = all_in_one::notifiers(&config.detector)?;
     version::log("serve");
     let data_dir = config.data_dir.display().to_string();
-    let (page_config, facts) = (config.page.clone(), facts(&config));
+    let (page_config, detector_config) = (config.page.clone(), config.detector.clone());
+    let folder = config.data_dir.clone();
     // A taken address is refused before an engine starts. The page binds it afterwards.
     let _ = epwatch_server::bind(config.page.listen, "page.listen").await?;
     let starting = AllInOne::start(config, notifiers);
@@ -47,7 +48,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let stack = stack?;
+    let store = match &stack.store.embedded {
+        Some(_) => format!("ClickHouse, embedded, in {data_dir},"),
+        None => "ClickHouse, the server of store.clickhouse,".to_owned(),
+    };
+    let facts = facts::of_this_process(&stack, store, &detector_config);
     let page = RunningPage::start(&page_config, stack.store.client(), facts).await?;
+    let _address = AddressFile::write(&folder, stack.collector.http_listen());
     let addresses = Addresses::of(&stack.collector, &stack.store, has_tls);
     if args.json {
         output::json(&ServeAddresses {
@@ -94,28 +101,4 @@ struct ServeAddresses<'a> {
     addresses: &'a Addresses,
     /// Browsers connect here.
     page: SocketAddr,
-}
-
-/// Returns what the page says of this process.
-fn facts(config: &ServerConfig) -> Facts {
-    let store = match &config.store.clickhouse {
-        Some(_) => "A ClickHouse server, by store.clickhouse of the config.".to_owned(),
-        None => format!("ClickHouse, embedded, in {}.", config.data_dir.display()),
-    };
-    let collector = match config.collector.listen.ip().is_loopback() {
-        true => format!(
-            "Takes reports on http://{}, loopback only.",
-            config.collector.listen
-        ),
-        false => format!("Takes reports on {}.", config.collector.listen),
-    };
-    let (window, step) = (config.detector.window, config.detector.step);
-    let detector = format!("Judges a window of {window} every {step}.");
-    Box::new(move || {
-        vec![
-            fact("Store", store.clone()),
-            fact("Collector", collector.clone()),
-            fact("Detector", detector.clone()),
-        ]
-    })
 }

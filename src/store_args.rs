@@ -63,6 +63,11 @@ impl StoreArgs {
         }
     }
 
+    /// Returns the address that `--clickhouse` names.
+    pub(crate) fn elsewhere(&self) -> Option<&str> {
+        self.clickhouse.as_deref()
+    }
+
     /// Returns the store that the options name.
     pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
         let config = self.load()?;

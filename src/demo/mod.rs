@@ -30,8 +30,10 @@ use tokio::sync::mpsc;
 
 use crate::{
     all_in_one::AllInOne,
-    engines, output,
-    page::{RunningPage, fact},
+    engines,
+    facts::{self, AddressFile},
+    output,
+    page::RunningPage,
     server_config::ServerConfig,
     shutdown::{Hangup, Shutdown},
     temp_folder::TempFolder,
@@ -90,6 +92,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let starting = AllInOne::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]);
     let stack = shutdown.unless_requested(starting).await??;
     let page = start_page(&stack).await?;
+    let _address = AddressFile::write(dir.path(), stack.collector.http_listen());
     screen.say(format_args!("open {} in a browser", page.url()));
     let folder = dir.path().display();
     screen.say(format_args!("other commands take --data-dir {folder}"));
@@ -97,11 +100,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         endpoint: format!("http://{}", stack.collector.listen()),
         app_key,
     };
+    let shown = ShownPages {
+        url: page.url(),
+        ..ShownPages::default()
+    };
     let shown = show(
         &args,
         &stack,
         &mut screen,
-        pages,
+        (pages, shown),
         (dir.path(), &access),
         (started, &mut shutdown),
     )
@@ -122,20 +129,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Starts the page on its usual port, or on any free one if something else is there.
 async fn start_page(stack: &AllInOne) -> anyhow::Result<RunningPage> {
     let mut config = PageConfig::default();
-    let facts = || {
-        || {
-            vec![fact(
-                "Store",
-                "ClickHouse, embedded, in a temporary folder.".to_owned(),
-            )]
-        }
-    };
-    let usual = RunningPage::start(&config, stack.store.client(), Box::new(facts())).await;
+    let detector = DetectorConfig::for_demo();
+    let store = "ClickHouse, embedded, in a temporary folder,";
+    let facts = || facts::of_this_process(stack, store.to_owned(), &detector);
+    let usual = RunningPage::start(&config, stack.store.client(), facts()).await;
     if usual.is_ok() {
         return usual;
     }
     config.listen.set_port(0);
-    RunningPage::start(&config, stack.store.client(), Box::new(facts())).await
+    RunningPage::start(&config, stack.store.client(), facts()).await
 }
 
 /// Fetches missing runtimes. Without ONNX Runtime or QNN the demo continues, and shows the reason later.
@@ -154,7 +156,7 @@ async fn show(
     args: &Args,
     stack: &AllInOne,
     screen: &mut Screen,
-    mut pages: mpsc::Receiver<Page>,
+    (mut pages, mut shown): (mpsc::Receiver<Page>, ShownPages),
     (dir, access): (&Path, &CollectorAccess),
     (started, shutdown): (Instant, &mut Shutdown),
 ) -> anyhow::Result<Summary> {
@@ -179,7 +181,6 @@ async fn show(
         ROLLOUT_STARTS.as_secs()
     ));
     let end = end_of(args.seconds, started, shutdown);
-    let mut shown = ShownPages::default();
     watch(
         stack,
         &fleet,
@@ -244,7 +245,7 @@ async fn watch(
                     reports_acked: progress.acked,
                     runs: progress.runs,
                 };
-                screen.refresh(counts, &store, ENVIRONMENT).await;
+                screen.refresh(counts, &store).await;
             }
         }
     }
@@ -253,6 +254,8 @@ async fn watch(
 /// The notifications so far.
 #[derive(Debug, Default)]
 struct ShownPages {
+    /// Address of the built-in page.
+    url: String,
     /// Time of the first one with severity page.
     first_page: Option<Duration>,
     pages: Vec<Page>,
@@ -264,7 +267,10 @@ impl ShownPages {
         if page.is_page {
             self.first_page.get_or_insert_with(|| started.elapsed());
         }
-        screen.say(&page.text);
+        screen.say(format_args!(
+            "{}  open        {}/incident?id={}\n",
+            page.text, self.url, page.incident
+        ));
         self.pages.push(page);
     }
 }

@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clickhouse::{Client, Row};
-use serde::Deserialize;
+use clickhouse::Client;
+use epwatch_page::ShellPage;
 
-use super::models::FIRST_VERSION;
+/// Pause between two looks at the store.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Pause between two lines if stderr is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -22,33 +23,6 @@ pub(super) struct Counts {
     pub(super) runs: u64,
 }
 
-/// The last verdict of one cohort.
-#[derive(Debug, Deserialize, Row)]
-struct Cohort {
-    chipset: String,
-    version: String,
-    devices: u64,
-    p50_ms: Option<f64>,
-    cv_within: Option<f64>,
-    cv_between: Option<f64>,
-    npu_share: Option<f64>,
-    verdict: String,
-}
-
-const COHORTS: &str = "
-SELECT
-    toString(chipset) AS chipset, toString(model_version) AS version,
-    argMax(c.devices, window_end) AS devices,
-    argMax(c.p50_us, window_end) / 1000 AS p50_ms,
-    argMax(c.cv_within, window_end) AS cv_within,
-    argMax(c.cv_between, window_end) AS cv_between,
-    argMax(c.npu_share, window_end) AS npu_share,
-    toString(argMax(c.verdict, window_end)) AS verdict
-FROM cohort_windows_v1 AS c
-WHERE environment = ? AND firmware = '' AND window_end > now() - INTERVAL 10 SECOND
-GROUP BY chipset, model_version
-ORDER BY chipset, model_version";
-
 /// The demo's screen.
 #[derive(Debug)]
 pub(super) struct Screen {
@@ -57,6 +31,8 @@ pub(super) struct Screen {
     /// Lines of the block at the bottom of a terminal.
     block: String,
     last_line: Option<Instant>,
+    /// What `epwatch status` prints, and when it was read.
+    status: Option<(Instant, String)>,
 }
 
 impl Screen {
@@ -66,6 +42,7 @@ impl Screen {
             is_terminal: io::stderr().is_terminal(),
             block: String::new(),
             last_line: None,
+            status: None,
         }
     }
 
@@ -79,8 +56,8 @@ impl Screen {
         self.draw(&text, block);
     }
 
-    /// Shows progress and cohorts; no cohorts while the store is away.
-    pub(super) async fn refresh(&mut self, counts: Counts, store: &Client, environment: &str) {
+    /// Shows progress and the fleet as `epwatch status` does; the last one while the store is away.
+    pub(super) async fn refresh(&mut self, counts: Counts, store: &Client) {
         let line = format!(
             "{} devices, {} reports acknowledged, {} runs",
             counts.devices, counts.reports_acked, counts.runs
@@ -92,13 +69,24 @@ impl Screen {
             }
             return;
         }
-        let cohorts: Vec<Cohort> = store
-            .query(COHORTS)
-            .bind(environment)
-            .fetch_all()
-            .await
-            .unwrap_or_default();
-        self.draw("", format!("{line}\n{}\n", table(&cohorts)));
+        if self
+            .status
+            .as_ref()
+            .is_none_or(|(at, _)| at.elapsed() >= LOOK_EVERY)
+        {
+            let fleet = ShellPage::Fleet {
+                app: None,
+                environment: None,
+                search: String::new(),
+            };
+            let asked = epwatch_page::ask(store.clone(), fleet, Vec::new()).await;
+            let last = self.status.take().map(|(_, text)| text);
+            let text = asked.map_or(last, |answer| Some(answer.text));
+            self.status = Some((Instant::now(), text.unwrap_or_default()));
+        }
+        let status = self.status.as_ref().map_or("", |(_, text)| text);
+        let block = format!("{line}\n{status}\n");
+        self.draw("", block);
     }
 
     /// Erases the block.
@@ -162,37 +150,6 @@ fn wrapped(text: &str, columns: usize) -> String {
     wrapped
 }
 
-fn table(cohorts: &[Cohort]) -> String {
-    let mut text = String::from(
-        "chipset  version  devices    p50 ms   NPU share  CV within  CV between  verdict",
-    );
-    for cohort in cohorts {
-        text.push_str(&format!(
-            "\n{:<8} {:<8} {:>7} {} {}  {} {}  {}",
-            cohort.chipset,
-            cohort.version,
-            cohort.devices,
-            number(cohort.p50_ms, 9, 2),
-            number(cohort.npu_share.map(|s| s * 100.0), 9, 1),
-            number(cohort.cv_within, 10, 3),
-            number(cohort.cv_between, 10, 3),
-            match (cohort.verdict.as_str(), cohort.version.as_str()) {
-                // It has no reference before the second version is out, which is no lack of devices.
-                ("not_enough_data", FIRST_VERSION) => "first version",
-                (verdict, _) => verdict,
-            },
-        ));
-    }
-    text
-}
-
-fn number(value: Option<f64>, width: usize, digits: usize) -> String {
-    match value {
-        Some(value) => format!("{value:>width$.digits$}"),
-        None => format!("{:>width$}", "-"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,26 +163,5 @@ mod tests {
         assert_eq!(wrapped(text, 80), text);
         // A word that is wider than the terminal stays whole.
         assert_eq!(wrapped("aaaaaaaaaa b\n", 5), "aaaaaaaaaa b\n");
-    }
-
-    #[test]
-    fn a_first_version_is_called_so() {
-        let cohort = |version: &str| Cohort {
-            chipset: "SM8650".to_owned(),
-            version: version.to_owned(),
-            devices: 140,
-            p50_ms: None,
-            cv_within: None,
-            cv_between: None,
-            npu_share: None,
-            verdict: "not_enough_data".to_owned(),
-        };
-        let text = table(&[cohort(FIRST_VERSION), cohort("2")]);
-        let mut lines = text.lines().skip(1);
-        assert!(lines.next().unwrap().ends_with("  first version"), "{text}");
-        assert!(
-            lines.next().unwrap().ends_with("  not_enough_data"),
-            "{text}"
-        );
     }
 }

@@ -20,6 +20,7 @@ mod inspect;
 mod layering;
 mod load;
 mod logs;
+mod look;
 mod metrics;
 mod migrate;
 mod oncall;

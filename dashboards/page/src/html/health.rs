@@ -20,15 +20,8 @@ struct HealthHtml<'a> {
     page: &'a HealthPage,
 }
 
-/// A line of the list.
-struct Line {
-    part: String,
-    text: String,
-    is_fine: bool,
-}
-
 /// Returns the line about networks that are unknown, if most reports of public keys have none.
-fn unweighed(arrivals: &Arrivals) -> Option<Line> {
+fn unweighed(arrivals: &Arrivals) -> Option<Fact> {
     let text = format!(
         "{} of {} with a public key came from private addresses in the last hour, so networks do not weigh devices: \
          name the proxy in collector.new_installations.trusted_proxies.",
@@ -39,9 +32,9 @@ fn unweighed(arrivals: &Arrivals) -> Option<Line> {
 }
 
 impl HealthHtml<'_> {
-    fn lines(&self) -> Vec<Line> {
+    fn lines(&self) -> Vec<Fact> {
         let frame = self.frame;
-        let mut lines: Vec<Line> = self.page.facts.iter().map(Line::from).collect();
+        let mut lines: Vec<Fact> = self.page.facts.clone();
         let arrivals = match &self.page.arrivals {
             Some(arrivals) => match arrivals.last {
                 Some(at) => format!(
@@ -89,7 +82,7 @@ impl HealthHtml<'_> {
     }
 
     fn headline(&self) -> String {
-        let bad: Vec<String> = self
+        let bad: Vec<&str> = self
             .lines()
             .into_iter()
             .filter(|line| !line.is_fine)
@@ -102,17 +95,11 @@ impl HealthHtml<'_> {
     }
 }
 
-fn line(part: &str, text: String, is_fine: bool) -> Line {
-    Line {
-        part: part.to_owned(),
+fn line(part: &'static str, text: String, is_fine: bool) -> Fact {
+    Fact {
+        part,
         text,
         is_fine,
-    }
-}
-
-impl From<&Fact> for Line {
-    fn from(fact: &Fact) -> Self {
-        line(fact.part, fact.text.clone(), fact.is_fine)
     }
 }
 
@@ -150,4 +137,10 @@ impl OutcomeCount {
 
 pub(crate) fn health(frame: &Frame, page: &HealthPage) -> askama::Result<String> {
     HealthHtml { frame, page }.render()
+}
+
+/// Returns the headline and the lines for a shell.
+pub(crate) fn facts(frame: &Frame, page: &HealthPage) -> (String, Vec<Fact>) {
+    let html = HealthHtml { frame, page };
+    (html.headline(), html.lines())
 }

@@ -19,7 +19,7 @@ pub(crate) use cohort::{cohort, drawing as cohort_drawing};
 pub(crate) use empty::empty;
 pub(crate) use fleet::{drawing as fleet_drawing, fleet, headline};
 pub(crate) use frame::{Frame, Nav, OrderRight, Stale};
-pub(crate) use health::health;
+pub(crate) use health::{facts as health_facts, health};
 pub(crate) use incident::{drawing as incident_drawing, incident};
 pub(crate) use incidents::incidents;
 pub(crate) use ledger::{drawing as ledger_drawing, ledger};

@@ -52,6 +52,7 @@ pub(crate) struct FleetPage {
     pub(crate) rows_left_out: usize,
     /// While nothing was judged yet.
     pub(crate) arrivals: Option<Arrivals>,
+    /// Facts of the servers that the reader of the page knows.
     pub(crate) facts: Vec<Fact>,
     pub(crate) left_out: LeftOut,
 }
@@ -144,7 +145,7 @@ pub(crate) async fn read(
         period: Some(period),
         open: open.collect(),
         arrivals: None,
-        facts: Vec::new(),
+        facts,
         models,
         rows_left_out,
         left_out,

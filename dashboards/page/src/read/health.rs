@@ -9,7 +9,7 @@ use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 
 /// Whether data arrives and is judged: the store's progress, arrivals, and the facts of this process.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct HealthPage {
     pub(crate) progress: Progress,
     pub(crate) arrivals: Option<Arrivals>,
@@ -110,6 +110,16 @@ LIMIT 50";
 pub(crate) struct LastWindow {
     pub(crate) end: Timestamp,
     pub(crate) judged_at: Timestamp,
+}
+
+impl HealthPage {
+    /// Returns the page with other facts of the process.
+    pub(crate) fn with_facts(&self, facts: Vec<Fact>) -> Self {
+        Self {
+            facts,
+            ..self.clone()
+        }
+    }
 }
 
 pub(crate) async fn read(

@@ -131,6 +131,17 @@ struct Document<'a> {
     page: &'a Page,
 }
 
+fn document(read_at: Timestamp, progress: &Progress, page: &Page) -> Bytes {
+    let document = Document {
+        read_at,
+        closed_until: progress.closed_until,
+        judged_at: progress.judged_at,
+        judged_until: progress.judged_until,
+        page,
+    };
+    serde_json::to_vec(&document).unwrap_or_default().into()
+}
+
 /// Why there is no page.
 #[derive(Debug)]
 pub(crate) enum Missing {
@@ -391,16 +402,8 @@ impl Pages {
                 Page::Health(health::read(store, progress, scope, (self.facts)()).await?)
             }
         };
-        let document = Document {
-            read_at: Timestamp::now(),
-            closed_until: progress.closed_until,
-            judged_at: progress.judged_at,
-            judged_until: progress.judged_until,
-            page: &page,
-        };
-        let json = serde_json::to_vec(&document).unwrap_or_default();
+        let json = document(Timestamp::now(), progress, &page);
         let bytes = 3 * json.len();
-        let json = Bytes::from(json);
         let is_whole = page.left_out().is_none_or(|left_out| left_out.0.is_empty());
         Ok(Reading {
             page: Read { page, json },
@@ -416,15 +419,24 @@ impl Pages {
         form: Form<'_>,
         headers: &HeaderMap,
     ) -> Response {
+        // Facts of this process change while the store stands, above all when it is away.
+        let live = match &cached.page.page {
+            Page::Health(page) => Some(Page::Health(page.with_facts((self.facts)()))),
+            _ => None,
+        };
+        let page = live.as_ref().unwrap_or(&cached.page.page);
         match form {
             Form::Html => {}
             Form::Json => {
-                let json = cached.page.json.clone();
+                let json = match &live {
+                    Some(page) => document(cached.read_at, &cached.progress, page),
+                    None => cached.page.json.clone(),
+                };
                 let answer = ([(header::CONTENT_TYPE, "application/json")], json.clone());
                 return with_etag(headers, answer.into_response(), &json);
             }
             Form::Drawing(name) => {
-                let drawing = cached.page.page.drawing(frame, name);
+                let drawing = page.drawing(frame, name);
                 let Some(drawing) = drawing.map(|drawing| drawing.standalone()) else {
                     return troubled(frame, false, Trouble::Unknown("chart"));
                 };
@@ -436,7 +448,7 @@ impl Pages {
                 return with_etag(headers, answer, drawing.as_bytes());
             }
         }
-        let rendered = match &cached.page.page {
+        let rendered = match page {
             Page::Fleet(page) if page.app.is_none() => html::empty(frame, page),
             Page::Fleet(page) => html::fleet(frame, page),
             Page::Cohort(page) => html::cohort(frame, page),

@@ -1,0 +1,189 @@
+//! Incidents as text: the list, and one as Markdown.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use super::fleet::on;
+use super::table::{head, table};
+use crate::html;
+use crate::read::incident::IncidentPage;
+use crate::read::incidents::IncidentsPage;
+use crate::read::orders::OrderRow;
+use crate::text::name::{visible, visible_sentence};
+use crate::text::number;
+use crate::text::time::ago;
+use crate::text::words;
+
+/// Returns the list.
+pub(super) fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
+    if page.incidents.is_empty() {
+        return format!(
+            "No incident is open, or ended in the last {} days.\n",
+            page.days
+        );
+    }
+    let mut rows = vec![head(&[
+        "STATE", "SEVERITY", "MODEL", "VERSION", "CHIPSETS", "HIT", "STARTED", "ORDERS", "ID",
+    ])];
+    rows.extend(page.incidents.iter().map(|row| {
+        let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
+        vec![
+            row.state.clone(),
+            row.severity.clone(),
+            visible(row.subject()),
+            visible(&row.version),
+            chipsets.join(" "),
+            format!(
+                "{} of {}",
+                number::count(row.devices_hit),
+                number::count(row.devices_seen)
+            ),
+            row.started_at.map_or_else(String::new, |at| ago(at, now)),
+            row.orders(&now),
+            visible(&row.incident),
+        ]
+    }));
+    table(&rows)
+}
+
+/// Returns an incident as Markdown. A ticket is read later, so it has no ages; `link` is the address of its page.
+pub(super) fn incident(
+    page: &IncidentPage,
+    link: Option<&str>,
+    is_ticket: bool,
+    now: Timestamp,
+) -> String {
+    let ago = |at: Timestamp| match is_ticket {
+        true => String::new(),
+        false => format!(", {}", ago(at, now)),
+    };
+    let row = &page.row;
+    let states = [&*row.state].into_iter();
+    let states: Vec<&str> = states.chain(html::states(&page.document)).collect();
+    let chipsets: Vec<String> = row.chipsets.iter().map(|name| marked(name)).collect();
+    let mut text = format!(
+        "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
+        marked(row.subject()),
+        marked(&row.version),
+        on(&chipsets),
+        words::fault(&row.verdict),
+        row.severity,
+        states.join(", "),
+        number::count(row.devices_hit),
+        number::count(row.devices_seen),
+        number::times(row.latency_ratio),
+        marked(&row.incident),
+    );
+    _ = writeln!(
+        text,
+        "App {} ({}){}",
+        marked(&row.app),
+        marked(&row.environment),
+        link.map_or_else(String::new, |link| format!("; {link}"))
+    );
+    let lead = page
+        .document
+        .lead(&row.verdict)
+        .map(|cohort| &cohort.verdict);
+    let next_step = lead
+        .map(|lead| marked_sentence(&lead.next_step))
+        .unwrap_or_default();
+    if !next_step.is_empty() {
+        _ = write!(text, "\n## What to do\n\n{next_step}\n");
+    }
+    if !page.reasons.is_empty() {
+        text.push_str("\n## Why\n\n");
+        for reason in &page.reasons {
+            _ = writeln!(text, "- {}", marked_sentence(reason));
+        }
+    }
+    if let Some(evidence) = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0) {
+        _ = writeln!(text, "- {}", evidence.ratios.words());
+    }
+    if !row.cpu_ops.is_empty() {
+        let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| marked(op)).collect();
+        _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
+    }
+    text.push_str("\n## Devices\n\n");
+    for cohort in page.document.cohorts.iter().take(100) {
+        let of = &cohort.verdict;
+        let firmware = of.key.firmware.as_deref().map(marked);
+        _ = writeln!(
+            text,
+            "- {}, {}: {}, {} of {} hit",
+            marked(&of.key.chipset),
+            firmware.map_or_else(
+                || "all firmwares".to_owned(),
+                |name| format!("firmware {name}")
+            ),
+            words::fault(&of.class),
+            number::count(of.numbers.devices_hit),
+            number::count(of.numbers.devices_seen)
+        );
+    }
+    if !page.orders.is_empty() {
+        text.push_str("\n## Orders\n\n");
+        for order in &page.orders {
+            _ = writeln!(
+                text,
+                "- {}",
+                order_line(order, page.document.orders.last, ago)
+            );
+        }
+    }
+    text.push_str("\n## History\n\n");
+    let document = &page.document;
+    let times = [
+        ("started", row.started_at),
+        ("fired", document.fired_at),
+        ("held by a directive", document.mitigated_at),
+        ("resolved", document.resolved_at),
+    ];
+    for (word, at) in times {
+        if let Some(at) = at {
+            _ = writeln!(text, "- {word} {at:.0}{}", ago(at));
+        }
+    }
+    text
+}
+
+/// An order: when, what, who, why.
+fn order_line(order: &OrderRow, last: u64, ago: impl Fn(Timestamp) -> String) -> String {
+    let at = order.ordered_at;
+    let at = at.map_or_else(String::new, |at| format!("{at:.0}{}", ago(at)));
+    let until = order
+        .until
+        .map_or_else(String::new, |at| format!(" until {at:.0}"));
+    let note = match (order.is_counted, order.n > last) {
+        (false, _) => "; it came second and counts for nothing",
+        (true, true) => "; it waits for the detector",
+        (true, false) => "",
+    };
+    let (who, why) = (marked(&order.who), marked_sentence(&order.why));
+    format!("{at}: {}{until} by {who}: {why}{note}", marked(&order.kind))
+}
+
+/// A name in Markdown: it opens no link, image or element of its own.
+fn marked(name: &str) -> String {
+    without_links(&visible(name))
+}
+
+fn marked_sentence(text: &str) -> String {
+    without_links(&visible_sentence(text))
+}
+
+fn without_links(text: &str) -> String {
+    text.replace('[', "\\[").replace('<', "\\<")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_open_nothing_in_markdown() {
+        let name = "![x](http://tracker)<img>\u{202e}";
+        assert_eq!(marked(name), "!\\[x](http://tracker)\\<img>\\[U+202E]");
+    }
+}

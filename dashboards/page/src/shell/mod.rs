@@ -1,0 +1,239 @@
+//! Pages for a shell: the structs of the read model as JSON, and as text.
+
+mod cohort;
+mod fleet;
+mod incident;
+mod operator;
+mod table;
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use clickhouse::Client;
+use jiff::Timestamp;
+
+use crate::read::cohort::CohortQuery;
+use crate::read::fleet::FleetQuery;
+use crate::read::health::Fact;
+use crate::read::ledger::{LedgerQuery, MAX_DAYS};
+use crate::read::scope::Scope;
+use crate::read::store::ReadError;
+use crate::server::answer::{Missing, Page, Pages, Target};
+use crate::text::time::ago;
+
+pub(crate) use table::{head, table};
+
+/// A page that a shell prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShellPage {
+    /// Open incidents, and each model by chipset with its verdict.
+    Fleet {
+        /// The app; without it the one with an open page, or the most devices.
+        app: Option<String>,
+        /// The environment, chosen like the app.
+        environment: Option<String>,
+        /// Text in a model's or chipset's name.
+        search: String,
+    },
+    /// The list of incidents.
+    Incidents {
+        /// Only those of this app.
+        app: Option<String>,
+    },
+    /// An incident with its evidence, devices, history and orders.
+    Incident {
+        /// The id, whole, as lists and notifications have it.
+        id: String,
+        /// Address of its page, for the text.
+        link: Option<String>,
+        /// Whether the text is for a ticket: nothing in it ages.
+        is_ticket: bool,
+    },
+    /// Reports by what became of them.
+    Ledger {
+        /// Only those of this app.
+        app: Option<String>,
+        /// Only those of this environment.
+        environment: Option<String>,
+        /// Days, today included; 14 at most.
+        days: u32,
+    },
+    /// Whether data arrives and is judged.
+    Health,
+    /// Orders of people to incidents, the newest first.
+    Orders {
+        /// Only those of this app.
+        app: Option<String>,
+    },
+    /// One model's version on one chipset.
+    Cohort {
+        /// Id of the app whose key signed the reports.
+        app: String,
+        /// For example `production`.
+        environment: String,
+        /// The model's name in the app.
+        model: String,
+        /// As the app named it.
+        version: String,
+        /// Normalised, for example `SM8635`.
+        chipset: String,
+    },
+}
+
+/// A page in the forms that a shell prints.
+#[derive(Debug)]
+pub struct ShellAnswer {
+    /// The JSON of the page's `.json`.
+    pub json: Bytes,
+    /// Lines for people; the list of an incident is Markdown too.
+    pub text: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShellError {
+    /// Nothing has this name.
+    #[error(
+        "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
+    )]
+    Unknown,
+    /// No report of such an installation is in the store.
+    #[error(
+        "no such device has reported in the last days; `epwatch devices` lists those of the last day"
+    )]
+    NoDevice,
+    /// No installation reported in the last day.
+    #[error(
+        "no device has reported in the last day; the SDK's `explain()` prints what kept a report back as `last problem`"
+    )]
+    NoneYet,
+    /// Text that is no id of an installation.
+    #[error(
+        "{0} is no device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
+    )]
+    Id(String),
+    /// Several installations have an id with this beginning.
+    #[error("several devices' ids begin with {0}: use more digits")]
+    Several(String),
+    /// The store is away, slow, or of another schema.
+    #[error("failed to read the store: {0}")]
+    Store(String),
+}
+
+impl From<Missing> for ShellError {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Unknown => Self::Unknown,
+            Missing::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ReadError> for ShellError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(match &error {
+            ReadError::Schema(_) => format!(
+                "{error}; it was made by another version of epwatch, or was not migrated yet: `epwatch migrate \
+                 --dry-run` lists what is missing"
+            ),
+            _ => error.to_string(),
+        })
+    }
+}
+
+/// Reads a page and returns its forms. `facts` are those of servers that the caller knows.
+///
+/// # Errors
+/// Nothing has the name, or the store does not answer.
+pub async fn ask(
+    store: Client,
+    question: ShellPage,
+    facts: Vec<Fact>,
+) -> Result<ShellAnswer, ShellError> {
+    let pages = Pages::new(store, Box::new(move || facts.clone()), 1);
+    let progress = pages.progress().await?;
+    let read = pages
+        .read(&target(&question), progress, &Scope::all())
+        .await?
+        .page;
+    let now = Timestamp::now();
+    let mut text = match &read.page {
+        Page::Fleet(page) => fleet::fleet(page),
+        Page::Cohort(page) => cohort::cohort(page),
+        Page::Incidents(page) => incident::incidents(page, now),
+        Page::Incident(page) => {
+            let (link, is_ticket) = match &question {
+                ShellPage::Incident {
+                    link, is_ticket, ..
+                } => (link.as_deref(), *is_ticket),
+                _ => (None, false),
+            };
+            incident::incident(page, link, is_ticket, now)
+        }
+        Page::Orders(page) => operator::orders(page, now),
+        Page::Ledger(page) => operator::ledger(page),
+        Page::Health(page) => operator::health(page, progress, now),
+    };
+    if !matches!(
+        question,
+        ShellPage::Incident {
+            is_ticket: true,
+            ..
+        }
+    ) {
+        let judged = progress.judged_at.map_or_else(
+            || "nothing is judged yet".to_owned(),
+            |at| format!("judged {}", ago(at, now)),
+        );
+        _ = write!(text, "\n{judged}");
+    }
+    for part in read.page.left_out().map_or(&[][..], |parts| &parts.0) {
+        _ = write!(text, "; not read in time: {part}");
+    }
+    Ok(ShellAnswer {
+        json: read.json,
+        text,
+    })
+}
+
+fn target(question: &ShellPage) -> Target {
+    match question.clone() {
+        ShellPage::Fleet {
+            app,
+            environment,
+            search,
+        } => Target::Fleet(FleetQuery {
+            app,
+            environment,
+            only_open: false,
+            search,
+        }),
+        ShellPage::Incidents { app } => Target::Incidents { app },
+        ShellPage::Incident { id, .. } => Target::Incident { id },
+        ShellPage::Ledger {
+            app,
+            environment,
+            days,
+        } => Target::Ledger(LedgerQuery {
+            app,
+            environment,
+            days: days.clamp(1, MAX_DAYS),
+        }),
+        ShellPage::Health => Target::Health,
+        ShellPage::Orders { app } => Target::Orders { app },
+        ShellPage::Cohort {
+            app,
+            environment,
+            model,
+            version,
+            chipset,
+        } => Target::Cohort(CohortQuery {
+            app,
+            environment,
+            model,
+            version,
+            chipset,
+        }),
+    }
+}

@@ -1,0 +1,231 @@
+//! The commands that look at a store: a `serve` here with its WAL and detector, one device by the id that the SDK
+//! prints, an incident for a ticket, and stores that are away, silent, or of another schema.
+
+use std::{net::TcpListener, process::Command, thread, time::Duration};
+
+use clickhouse::Client;
+use epwatch_sdk::{
+    ModelInfo, SdkConfig, Watch,
+    proto::{Placement, ReasonCode, SessionOptions},
+};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::support::{
+    Running, Store, check_fails, check_succeeds, epwatch, get, json, server, until,
+};
+
+const KEY: &str = "look-key";
+
+/// Every page that a shell prints.
+const LOOKS: [&str; 10] = [
+    "status",
+    "show app model",
+    "show app model 2 SM8635",
+    "incident",
+    "incident open-1",
+    "devices",
+    "devices --latest",
+    "ledger",
+    "health",
+    "orders",
+];
+
+/// Looks fail with a clear line and the code of "could not find out", and none hangs.
+#[track_caller]
+fn check_all_fail(store: &str, expected: &str) {
+    thread::scope(|scope| {
+        for look in LOOKS {
+            let mut command = epwatch(look);
+            command.args(["--clickhouse", store]);
+            scope.spawn(move || check_fails(&mut command, 3, expected));
+        }
+    });
+}
+
+#[test]
+fn a_store_that_is_away_or_silent_is_a_clear_line() {
+    check_all_fail("http://127.0.0.1:1", "the store does not answer");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    // Connections are taken, and no request is answered.
+    check_all_fail(&address, "the store did not answer in time");
+}
+
+/// Writes an incident.
+async fn put_incident(store: &Client) {
+    let document = "{}";
+    let incident = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
+        model_id, model_version, chipsets, started_at, devices_hit, devices_seen, document) \
+        SELECT 'open-1', now64(3), 'firing', 'page', 'partial_fallback', 'camera', 'production', 'model', '2', \
+        ['SM8635'], now64(3), 10, 12, ?";
+    let insert = store.query(incident).bind(document);
+    insert.execute().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_for_a_ticket_and_a_store_of_another_version() {
+    let store = Store::start().await;
+    let client = store.client();
+    put_incident(&client).await;
+    let at = store.address();
+    let look = |words: &str| {
+        let mut command = epwatch(words);
+        command.args(["--clickhouse", &at]);
+        command
+    };
+    let why = ["--who", "Ada", "--why", "on it"];
+    check_succeeds(look("incident ack open-1").args(why));
+
+    let mut ticket = look("incident open-1 --markdown");
+    let dashboard = "https://epwatch.example/incident?id={incident}";
+    ticket.env("EPWATCH_DETECTOR__DASHBOARD_URL", dashboard);
+    let text = check_succeeds(&mut ticket);
+    let line = "\nApp camera (production); https://epwatch.example/incident?id=open-1\n";
+    assert!(text.starts_with("# model 2 on SM8635"), "{text}");
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("ack by Ada: on it"), "{text}");
+    for ages in [" ago", "judged"] {
+        assert!(!text.contains(ages), "{text}");
+    }
+    let text = check_succeeds(&mut look("incident open-1"));
+    assert!(text.contains(" ago"), "{text}");
+    check_fails(&mut look("incident --markdown"), 2, "<ID>");
+
+    let text = check_succeeds(&mut look("orders"));
+    let row = text.lines().nth(1).unwrap();
+    for word in ["ack", "model", "Ada", "on it", "open-1"] {
+        assert!(row.contains(word), "{text}");
+    }
+    let orders = json(&mut look("orders --json"));
+    assert_eq!(orders["orders"][0]["who"], "Ada");
+    assert_eq!(json(&mut look("ledger --json"))["query"]["days"], 14);
+    check_fails(&mut look("ledger --days 15"), 2, "1..=14");
+
+    // A newer program's store is read as long as the views of this one are there.
+    let newer = "INSERT INTO schema_migrations (series, version, checksum) \
+        SELECT any(series), 999, 'x' FROM schema_migrations";
+    client.query(newer).execute().await.unwrap();
+    check_succeeds(&mut look("incident"));
+    let gone = client.query("DROP VIEW store_progress_v1");
+    gone.execute().await.unwrap();
+    for words in ["status", "incident", "health", "orders"] {
+        check_fails(&mut look(words), 3, "another version of epwatch");
+    }
+    store.engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_our_tables_is_of_another_schema() {
+    let store = Store::without_schema().await;
+    let client = store.engine.client("");
+    let made = client
+        .query("CREATE DATABASE IF NOT EXISTS epwatch")
+        .execute()
+        .await;
+    made.unwrap();
+    check_all_fail(&store.address(), "`epwatch migrate --dry-run` lists");
+    store.engine.stop().await;
+}
+
+/// A `serve` whose WAL takes reports only with this much room on its volume.
+fn serve(dir: &std::path::Path, min_free: &str) -> (Running, Value) {
+    let config = dir.join("epwatch.toml");
+    let sha256 = epwatch_proto::hex(&Sha256::digest(KEY));
+    let text = format!(
+        "[collector.wal]\nmin_free_bytes = {min_free:?}\n\
+         [collector.batch]\nperiod = \"100ms\"\n\
+         [[collector.keys]]\nsha256 = {sha256:?}\napp = \"look\"\nkind = \"own\"\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let words = format!("serve --config {}", config.display());
+    Running::start(server(&words, &dir.join("data")).env("EPWATCH_LOG", "error"))
+}
+
+fn at(dir: &std::path::Path, words: &str) -> Command {
+    let mut command = epwatch(words);
+    command.arg("--data-dir").arg(dir.join("data"));
+    command
+}
+
+/// Returns a fact of a page's JSON.
+fn fact(document: &Value, part: &str) -> (bool, String) {
+    let facts = document["facts"].as_array().unwrap();
+    let fact = facts.iter().find(|fact| fact["part"] == part);
+    let fact = fact.unwrap_or_else(|| panic!("{part}: {document:#}"));
+    let text = fact["text"].as_str().unwrap().to_owned();
+    (fact["is_fine"].as_bool().unwrap(), text)
+}
+
+/// Sends one report, and returns the id that the SDK explains.
+fn send_a_report(endpoint: &str, folder: &std::path::Path) -> String {
+    let config = SdkConfig::builder("look", endpoint, KEY, folder);
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
+    let model = ModelInfo::new("segmenter", "3").unwrap();
+    let session = watch.simulated_session(model, placement, SessionOptions::default());
+    session.run(|| thread::sleep(Duration::from_micros(100)));
+    watch.flush(Duration::from_secs(60)).unwrap();
+    let explained = watch.explain();
+    let id = explained.installation.clone().unwrap();
+    assert!(
+        explained
+            .to_string()
+            .contains(&format!("installation: {id}\n"))
+    );
+    id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_prints() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, addresses) = serve(dir.path(), "1KiB");
+    let text = check_succeeds(&mut at(dir.path(), "status"));
+    for part in [
+        "\nWAL       Takes reports. ",
+        "\nDetector  Judges a window of 1d every 1h.",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let health = json(&mut at(dir.path(), "health --json"));
+    assert!(fact(&health, "WAL").0, "{health:#}");
+    let page = format!("http://{}/health.json", addresses["page"].as_str().unwrap());
+    // The store is known to take reports once the writer has written there.
+    until("each part works", async || {
+        let shown = get(&page).await.unwrap();
+        let shown: Value = serde_json::from_str(&shown.text).unwrap();
+        let parts = ["Collector", "WAL", "Store", "Detector"];
+        parts.iter().all(|part| fact(&shown, part).0)
+    })
+    .await;
+
+    let endpoint = format!("http://{}", addresses["collector"].as_str().unwrap());
+    let id = send_a_report(&endpoint, &dir.path().join("device"));
+    until("the report is stored", async || {
+        at(dir.path(), "devices --latest")
+            .output()
+            .unwrap()
+            .status
+            .success()
+    })
+    .await;
+    let device = json(at(dir.path(), "devices --json").arg(&id));
+    assert_eq!(device["installation"]["id"], *id, "{device:#}");
+    drop(running);
+}
+
+/// The page of health is not the config's: it says what happens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wal_that_refuses_reports_is_no_fine_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_running, addresses) = serve(dir.path(), "8000000GiB");
+    let text = check_succeeds(&mut at(dir.path(), "status"));
+    assert!(text.contains("\nWAL       LOOK: Refuses reports"), "{text}");
+    let text = check_succeeds(&mut at(dir.path(), "health"));
+    assert!(text.starts_with("Look at: "), "{text}");
+    let page = format!("http://{}/health.json", addresses["page"].as_str().unwrap());
+    let shown = get(&page).await.unwrap();
+    let shown: Value = serde_json::from_str(&shown.text).unwrap();
+    let (is_fine, text) = fact(&shown, "WAL");
+    assert!(!is_fine && text.starts_with("Refuses reports"), "{text}");
+}
