@@ -30,12 +30,13 @@ const UNPROVEN: [&str; 2] = ["app", "network"];
 const WAL_FINDINGS: [&str; 3] = ["checkpoint_lost", "older_than_store", "stray_file"];
 
 /// Periodic calls to the store.
-const STORE_CALLS: [&str; 10] = [
+const STORE_CALLS: [&str; 11] = [
     "batch",
     "collector_checkpoints",
     "directives",
     "known_installations",
     "loss_ledger",
+    "names",
     "report_outcomes",
     "rollup",
     "rollup_check",

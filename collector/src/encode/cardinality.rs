@@ -2,9 +2,9 @@
 //! become [`OTHER`] in the rows; the WAL keeps the bytes as they came in.
 //!
 //! A key that ships in an app is public, so names can be made up. Names of the last 14 days are in. A network brings a
-//! handful of new ones a day, up to half of the room. The other half is for names that devices of several networks
-//! report, or a device of an `own` key. Unproven installations bring none. A sender whose network is unknown is not
-//! weighed: nothing is known of any.
+//! handful of new ones a day, over all environments of an app and up to half of the room of each. The other half is for
+//! names that devices of several networks report, or a device of an `own` key. Unproven installations bring none. A
+//! sender whose network is unknown is not weighed: nothing is known of any.
 //!
 //! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
 //! the file `names` in the WAL's directory before its batch is inserted, with the network that brought it and the
@@ -14,7 +14,8 @@
 //!
 //! Each line of the file is a CRC-32C in hex, a blank, and a JSON array: day, app, environment, dimension, name, network,
 //! offset. A torn line is skipped; its batch was not inserted. So is a damaged one: its name is new again. Old days are
-//! dropped at start.
+//! dropped at start. If the file has no name, the writer adds those of the store's reports before its first batch: a WAL
+//! in a new folder goes on with the names of the one before, and of other collectors.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -101,6 +102,33 @@ type Support = Vec<([u8; 16], u32)>;
 /// App, environment and dimension.
 type NamePlace = (String, String, u8);
 
+/// What one network did in a day: app, dimension, network. Made-up environments are no further share.
+type DailyShare = (String, u8, u32);
+
+/// A name of the store's reports: app, environment, dimension, name, the latest day that has it.
+pub(crate) type StoredName = (String, String, u8, String, u16);
+
+/// Returns the query of [`StoredName`]s received since a time in milliseconds, those of most devices first.
+pub(crate) fn stored_names_sql(now_ms: i64) -> String {
+    format!(
+        "SELECT app_id, environment, named.1 AS dimension, named.2 AS name, max(day) AS last_day \
+         FROM (SELECT toString(app_id) AS app_id, toString(environment) AS environment, installation, \
+             toUInt16(toDate(received_at)) AS day, \
+             arrayConcat(session_model_id, start_failure_model_id) AS models, \
+             arrayConcat(session_model_version, start_failure_model_version) AS versions, \
+             arrayJoin(arrayDistinct(arrayConcat( \
+                 arrayMap(m -> (toUInt8(0), CAST(m, 'String')), models), \
+                 arrayMap((m, v) -> (toUInt8(1), CAST(concat(m, '\\n', v), 'String')), models, versions), \
+                 [(toUInt8(2), CAST(chipset, 'String'))], \
+                 arrayMap(s -> (toUInt8(3), CAST(s, 'String')), series_shape_key)))) AS named \
+             FROM reports WHERE received_at >= fromUnixTimestamp64Milli(toInt64({}), 'UTC')) \
+         WHERE position(name, '{OTHER}') = 0 \
+         GROUP BY app_id, environment, dimension, name ORDER BY uniq(installation) DESC LIMIT {MAX_NAMES} \
+         SETTINGS max_bytes_before_external_group_by = 1073741824",
+        now_ms - KEPT_DAYS * DAY_MS
+    )
+}
+
 /// The names of one collector; by default without limits or a file.
 #[derive(Debug, Default)]
 pub(crate) struct CardinalityLimiter {
@@ -111,8 +139,8 @@ pub(crate) struct CardinalityLimiter {
     /// By app, then environment.
     apps: HashMap<String, HashMap<String, Names>>,
     /// Of that day: names that each narrow network brought, and votes of each wide one.
-    brought: HashMap<(NamePlace, u32), u8>,
-    voted: HashMap<(NamePlace, u32), u8>,
+    brought: HashMap<DailyShare, u8>,
+    voted: HashMap<DailyShare, u8>,
     /// The devices and networks that reported a new name.
     waiting: HashMap<(NamePlace, String), Support>,
     /// Names with support, which count from the next batch on.
@@ -151,8 +179,8 @@ impl CardinalityLimiter {
             // An admitted name stays admitted, even if the limit is lower now.
             guard.insert(*day, (app, environment), *of, name, (*network, *from));
             if *network != 0 && *day == guard.day {
-                let place = place((app, environment), *of);
-                let brought = guard.brought.entry((place, *network)).or_default();
+                let share = (app.clone(), *of as u8, *network);
+                let brought = guard.brought.entry(share).or_default();
                 *brought = brought.saturating_add(1);
             }
             // Rewritten without old days and torn lines.
@@ -162,6 +190,40 @@ impl CardinalityLimiter {
         guard.unwritten.clear();
         guard.file = Some(OpenOptions::new().append(true).open(&path)?);
         Ok(guard)
+    }
+
+    /// Whether no name is known: the WAL's folder is new, or has lost its file.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.file.is_some() && self.n_names == 0
+    }
+
+    /// Adds names of the store to an empty limiter, in their order and within the limits. Either all are saved or none.
+    pub(crate) fn admit_stored(&mut self, dir: &Path, names: &[StoredName]) -> io::Result<()> {
+        self.begin(
+            names
+                .iter()
+                .map(|name| i64::from(name.4))
+                .max()
+                .unwrap_or(0),
+        );
+        for (app, environment, of, name, day) in names {
+            let Some(of) = Dimension::ALL.get(usize::from(*of)) else {
+                continue;
+            };
+            let (at, day) = ((app.as_str(), environment.as_str()), i64::from(*day));
+            let names = self.apps.get(at.0).and_then(|app| app.get(at.1));
+            let n_names = names.map_or(0, |names| names[*of as usize].len());
+            let most = self.limits[*of as usize];
+            if (most == 0 || n_names < most) && self.n_names < MAX_NAMES {
+                self.insert(day, at, *of, name, (0, 0));
+                self.note(day, at, *of, name, (0, 0));
+            }
+        }
+        let lines = std::mem::take(&mut self.unwritten);
+        let path = dir.join(FILE);
+        replace_file(&path, &lines)?;
+        self.file = Some(OpenOptions::new().append(true).open(&path)?);
+        Ok(())
     }
 
     /// Replaces and counts the names of one report that are beyond the limits.
@@ -241,23 +303,13 @@ impl CardinalityLimiter {
             return true;
         }
         let n_of_one = names.map_or(0, |names| names.values().filter(|n| n.is_of_one).count());
-        let place = place(at, of);
         // A model has some input shapes.
         let times = if of == Dimension::ShapeKey { 10 } else { 1 };
-        if !take(
-            &mut self.voted,
-            (place.clone(), wide),
-            VOTES_OF_NETWORK * times,
-        ) {
+        let share_of = |network| (at.0.to_owned(), of as u8, network);
+        if !take(&mut self.voted, share_of(wide), VOTES_OF_NETWORK * times) {
             return false;
         }
-        if 2 * n_of_one < most
-            && take(
-                &mut self.brought,
-                (place.clone(), narrow),
-                OF_NETWORK * times,
-            )
-        {
+        if 2 * n_of_one < most && take(&mut self.brought, share_of(narrow), OF_NETWORK * times) {
             self.insert(sender.day, at, of, name, (narrow, 0));
             self.note(sender.day, at, of, name, (narrow, 0));
             return true;
@@ -266,7 +318,7 @@ impl CardinalityLimiter {
             true => SUPPORT,
             false => MUCH_SUPPORT,
         };
-        self.wait(place, name, (sender.device, narrow), needed);
+        self.wait(place(at, of), name, (sender.device, narrow), needed);
         false
     }
 
@@ -434,7 +486,7 @@ fn place(at: (&str, &str), of: Dimension) -> NamePlace {
 }
 
 /// Takes one of a network's share of a day.
-fn take(counts: &mut HashMap<(NamePlace, u32), u8>, key: (NamePlace, u32), most: u8) -> bool {
+fn take(counts: &mut HashMap<DailyShare, u8>, key: DailyShare, most: u8) -> bool {
     if counts.len() >= MAX_COUNTED && !counts.contains_key(&key) {
         return false;
     }
@@ -663,6 +715,42 @@ mod tests {
         };
         assert!(guard.keeps(&with(true), AT, of, "of a robot"));
         assert!(!guard.keeps(&with(false), AT, of, "of nobody"));
+    }
+
+    /// One proven installation may report in any number of environments, if its key allows them.
+    #[test]
+    fn made_up_environments_take_no_room_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        let of = Dimension::Version;
+        for environment in (0..10_000).map(|n| format!("made up {n}")) {
+            for network in 1..=20 {
+                let sender = public(1, network, network.into());
+                let name = format!("{environment} of {network}");
+                guard.keeps(&sender, ("app", &environment), of, &name);
+            }
+        }
+        assert!(guard.n_names <= 20 * 5, "{}", guard.n_names);
+        assert!(guard.keeps(&public(1, 50, 50), AT, of, "2.0.0"));
+        assert!(guard.keeps(&public(1, 51, 51), ("other", "x"), of, "1"));
+    }
+
+    /// A WAL in a new folder knows the names of the store, and so does its next process.
+    #[test]
+    fn names_of_the_store_are_in_where_the_folder_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
+        assert!(guard.is_empty());
+        let names: Vec<StoredName> = ["most", "fewer", "fewest", "least"]
+            .map(|name| (AT.0.to_owned(), AT.1.to_owned(), 1, name.to_owned(), 7))
+            .into();
+        guard.admit_stored(dir.path(), &names).unwrap();
+        for mut guard in [guard, CardinalityLimiter::open(dir.path(), LIMITS).unwrap()] {
+            assert!(!guard.is_empty());
+            let mut keeps = |name| guard.keeps(&on(8), AT, Dimension::Version, name);
+            assert!(keeps("most") && keeps("fewer") && keeps("fewest"));
+            assert!(!keeps("least") && !keeps("new"), "the limit is 3");
+        }
     }
 
     /// The records of the batch that gave the last support keep `__other__`, also when it is inserted again.

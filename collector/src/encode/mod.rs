@@ -23,7 +23,9 @@ pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::cardinality::{CardinalityLimiter, Dimension, Limited};
+pub(crate) use self::cardinality::{
+    CardinalityLimiter, Dimension, Limited, StoredName, stored_names_sql,
+};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::cardinality::{line_of as line_of_name, parse as parse_names};
 use self::column::FillReport;
@@ -93,6 +95,11 @@ impl Encoder {
             placements: BlockBuilder::new(&PLACEMENTS),
             reports: BlockBuilder::new(&REPORTS),
         }
+    }
+
+    /// The names that are admitted.
+    pub(crate) fn names(&mut self) -> &mut CardinalityLimiter {
+        &mut self.names
     }
 
     /// As [`Self::encode`], and saves admitted names before the insert, so that a crash does not change the decision.

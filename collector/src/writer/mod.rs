@@ -23,7 +23,7 @@ use self::arrivals::ArrivalLog;
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
 use self::progress::{PublishedProgress, RefusalCountRow};
 use crate::deletions::Deletions;
-use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder};
+use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder, StoredName, stored_names_sql};
 use crate::joined::joined;
 use crate::parts::Parts;
 use crate::rollup::RollUp;
@@ -103,6 +103,7 @@ impl Writer {
     }
 
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
+        self.begin_names().await;
         if let Some(end) = self.checkpoint.batch_end {
             // Saved before a crash: exactly this range.
             let limits = BatchLimits::up_to(end);
@@ -138,6 +139,40 @@ impl Writer {
                 self.save(self.checkpoint).await;
                 return Ok(());
             }
+        }
+    }
+
+    /// Admits the names of the store's last days if the WAL's folder has none, with retries without end: a new folder
+    /// must not give the room of names that devices use to made-up ones.
+    async fn begin_names(&self) {
+        if !self.encoder.lock().names().is_empty() {
+            return;
+        }
+        let mut backoff = self.backoff();
+        let names = loop {
+            let sql = stored_names_sql(self.parts.now_ms());
+            match self.parts.sink.fetch::<StoredName>("reports", &sql).await {
+                Ok(names) => break names,
+                Err(error) => note_failure(&self.parts.metrics, "names", &error),
+            }
+            sleep(backoff.pause()).await;
+        };
+        loop {
+            let dir = &self.parts.config.wal.dir;
+            match self.encoder.lock().names().admit_stored(dir, &names) {
+                Ok(()) => break,
+                Err(error) => tracing::error!(
+                    error = &error as &(dyn std::error::Error + 'static),
+                    "failed to write down names of the store, trying again"
+                ),
+            }
+            sleep(backoff.pause()).await;
+        }
+        if !names.is_empty() {
+            tracing::info!(
+                names = names.len(),
+                "names of the store's last days are known"
+            );
         }
     }
 

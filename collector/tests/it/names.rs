@@ -62,6 +62,32 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
     store.engine.stop().await;
 }
 
+/// The WAL's folder was lost or set aside, or this is one more collector.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_folder_knows_the_names_of_the_store() {
+    let store = Store::start().await;
+    let config = |wal: &str| {
+        let mut config = config(&store.dir.path().join(wal));
+        config.names = NamesConfig { models: 2 };
+        config
+    };
+    let collector = start_with(&store, config("wal")).await;
+    let mut device = connect(&collector).await;
+    let sent = [named(1, "model-1", "1"), named(2, "model-2", "1")];
+    store_all(&mut device, &sent).await;
+    collector.stop().await;
+
+    let collector = start_with(&store, config("other wal")).await;
+    let mut device = connect(&collector).await;
+    let sent = [named(3, "made up", "1"), named(4, "model-2", "1")];
+    store_all(&mut device, &sent).await;
+    collector.stop().await;
+    let models = "SELECT countIf(model_id = 'model-2') * 100 + countIf(model_id = '__other__') * 10 \
+                  + countIf(model_id = 'made up') AS n FROM device_sessions_v1";
+    assert_eq!(store.number(models).await, 210);
+    store.engine.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_is_a_metric() {
     let store = Store::start().await;
