@@ -23,6 +23,7 @@ mod limits;
 mod log_lines;
 mod model;
 mod names;
+mod patience;
 mod protocols;
 mod refusals;
 mod schema;

@@ -21,7 +21,7 @@ use crate::support::{
 };
 
 /// The first report of a stream of installation `n`.
-fn of(n: u32, stream_id: u64) -> v1::Report {
+pub(crate) fn of(n: u32, stream_id: u64) -> v1::Report {
     let mut report = report(1, stream_id, 1);
     let mut id = [7; 16];
     id[..4].copy_from_slice(&n.to_be_bytes());
@@ -31,7 +31,7 @@ fn of(n: u32, stream_id: u64) -> v1::Report {
 }
 
 /// A key that ships in an app.
-const SHIPPED: &str = "epw_shipped_in_an_app";
+pub(crate) const SHIPPED: &str = "epw_shipped_in_an_app";
 
 /// The usual config, with that key.
 fn config(wal: &std::path::Path) -> CollectorConfig {
@@ -72,8 +72,14 @@ fn slow_us() -> u64 {
 }
 
 async fn start_at_noon(store: &Store, config: CollectorConfig) -> Collector {
+    start_days_ago(store, config, 0).await
+}
+
+/// Starts a collector whose clock is at noon of a day in the past.
+pub(crate) async fn start_days_ago(store: &Store, config: CollectorConfig, days: u64) -> Collector {
+    const DAY_US: u64 = 86_400_000_000;
     let (client, stop) = (store.client.clone(), CancellationToken::new());
-    let clock = Arc::new(Slow(slow_us()));
+    let clock = Arc::new(Slow(slow_us() + days * DAY_US));
     let collector = Collector::start_with_clock(config, client, stop, clock);
     let collector = collector.await.unwrap();
     hears_its_store(&collector).await;

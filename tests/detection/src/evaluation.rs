@@ -15,6 +15,7 @@ use epwatch_detector::verdict::Severity;
 use epwatch_server::Period;
 
 use crate::outcome::{FaultOutcome, Outcome};
+use crate::senders::Keys;
 use crate::textbook_rules::{Answers, RULES, TextbookRules};
 
 /// 2026-01-01.
@@ -41,7 +42,7 @@ struct Fleet {
 pub(crate) async fn evaluate(
     scenario: &str,
     specs: &[FamilySpec],
-    verbose: bool,
+    (keys, verbose): (Keys, bool),
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome {
         scenario: scenario.to_owned(),
@@ -51,7 +52,7 @@ pub(crate) async fn evaluate(
     let mut fleet = Fleet::default();
     let began = Instant::now();
     for spec in specs {
-        fleet.add(Family::new(spec.clone(), START_MS), &mut intake);
+        fleet.add(Family::new(spec.clone(), START_MS), keys, &mut intake);
     }
     outcome.seconds_drawing = began.elapsed().as_secs_f64();
     let began = Instant::now();
@@ -93,14 +94,15 @@ pub(crate) async fn evaluate(
 }
 
 impl Fleet {
-    fn add(&mut self, family: Family, intake: &mut Intake) {
+    fn add(&mut self, family: Family, keys: Keys, intake: &mut Intake) {
         let app = family.app_id();
         let mut textbook = TextbookRules::default();
         for window in 0..family.n_windows() {
             family.each_report(window, |report| {
                 textbook.add(&report);
-                let key = (app.as_str(), "production");
-                intake.add_report(report.received_ms, key, &report.report, &report.sent, None);
+                let at = (app.as_str(), "production");
+                let mark = keys.mark(report.report.key.installation);
+                intake.add_marked(report.received_ms, at, &report.report, &report.sent, mark);
             });
             let end = START_MS + i64::from(window + 1) * DAY_MS;
             let fired = textbook.end_window(end >= family.change_from_ms());

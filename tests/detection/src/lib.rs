@@ -12,6 +12,7 @@ pub mod labelled;
 mod outcome;
 mod report;
 mod scenarios;
+mod senders;
 mod textbook_rules;
 
 use std::io::Write;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 pub use cost::{record, replay_of};
 pub use outcome::{FaultOutcome, Healthy, Outcome};
 pub use report::markdown;
+pub use senders::Keys;
 
 use scenarios::Scenario;
 
@@ -66,6 +68,8 @@ pub fn batches(families: u64, only: Option<&str>) -> Vec<Batch> {
 pub struct RunOptions {
     /// First of the half million seeds.
     pub first_seed: u64,
+    /// The keys that devices report with.
+    pub keys: Keys,
     /// Fleets at once.
     pub threads: usize,
     /// No fleet begins after so long.
@@ -106,7 +110,8 @@ pub fn evaluate(
             };
             let scenario = &batch.scenario;
             let specs = scenario.families(options.first_seed, batch.from, batch.to);
-            let evaluation = evaluation::evaluate(&scenario.name, &specs, options.verbose);
+            let with = (options.keys, options.verbose);
+            let evaluation = evaluation::evaluate(&scenario.name, &specs, with);
             let outcome = Outcome {
                 from: batch.from,
                 to: batch.to,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use epwatch_detection::{
-    Batch, Outcome, RunOptions, batches, evaluate, markdown, record, replay_of,
+    Batch, Keys, Outcome, RunOptions, batches, evaluate, markdown, record, replay_of,
 };
 
 /// A fleet is millions of small texts and lists, which this allocator makes and frees faster than the system's.
@@ -24,6 +24,7 @@ epwatch-detection FIRST_SEED FAMILIES [OPTIONS]
                         file must be of the same FIRST_SEED and FAMILIES
   --write FILE          write the report here instead of to stdout
   --only NAME           only scenarios whose name contains this
+  --keys own|app        the kind of the keys that devices report with; else no network weighs them
   --threads N           evaluate so many fleets at once [default: 2]
   --minutes N           begin no fleet after so many minutes
 
@@ -39,6 +40,7 @@ struct Args {
     results: Option<PathBuf>,
     write: Option<PathBuf>,
     only: Option<String>,
+    keys: Keys,
     threads: usize,
     minutes: u64,
     record: Option<PathBuf>,
@@ -53,6 +55,7 @@ impl Args {
             results: None,
             write: None,
             only: None,
+            keys: Keys::default(),
             threads: 2,
             minutes: 24 * 60,
             record: None,
@@ -68,6 +71,13 @@ impl Args {
                 "--record" => read.record = Some(value()?.into()),
                 "--replay" => read.replay = Some(value()?.into()),
                 "--only" => read.only = Some(value()?),
+                "--keys" => {
+                    read.keys = match &*value()? {
+                        "own" => Keys::Own,
+                        "app" => Keys::App,
+                        other => anyhow::bail!("--keys is own or app, not {other:?}"),
+                    }
+                }
                 "--threads" => read.threads = value()?.parse().context("--threads")?,
                 "--minutes" => read.minutes = value()?.parse().context("--minutes")?,
                 "--help" | "-h" => return Ok(None),
@@ -87,12 +97,13 @@ impl Args {
     /// The arguments that decide about the figures.
     fn command(&self) -> String {
         let only = self.only.as_ref().map(|only| format!(" --only '{only}'"));
-        format!(
-            "{} {}{}",
-            self.first_seed,
-            self.families,
-            only.unwrap_or_default()
-        )
+        let keys = match self.keys {
+            Keys::Unknown => "",
+            Keys::Own => " --keys own",
+            Keys::App => " --keys app",
+        };
+        let only = only.unwrap_or_default();
+        format!("{} {}{only}{keys}", self.first_seed, self.families)
     }
 }
 
@@ -138,6 +149,7 @@ fn main() -> anyhow::Result<()> {
     };
     let options = RunOptions {
         first_seed: args.first_seed,
+        keys: args.keys,
         threads: args.threads,
         no_longer_than: Duration::from_secs(args.minutes * 60),
         verbose: true,

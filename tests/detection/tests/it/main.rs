@@ -15,6 +15,7 @@ mod only_version;
 mod quiet;
 mod restarts;
 mod small;
+mod standing;
 mod starts;
 
 use std::sync::Arc;

@@ -3,14 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use epwatch_detection::{FaultOutcome, Healthy, Outcome, RunOptions, batches, evaluate};
+use epwatch_detection::{FaultOutcome, Healthy, Keys, Outcome, RunOptions, batches, evaluate};
 
 /// Below 500000, where the seeds of `docs/detection.md` begin.
 const FIRST_SEED: u64 = 300_000;
 
 fn outcomes(scenarios: &[&str], families: u64) -> Vec<Outcome> {
+    outcomes_with(Keys::Unknown, scenarios, families)
+}
+
+pub(super) fn outcomes_with(keys: Keys, scenarios: &[&str], families: u64) -> Vec<Outcome> {
     let options = RunOptions {
         first_seed: FIRST_SEED,
+        keys,
         threads: 2,
         no_longer_than: Duration::MAX,
         verbose: false,
