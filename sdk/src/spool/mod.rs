@@ -5,6 +5,7 @@
 //! DIR/streams/<stream>/lock      held by the process that writes there; if it is free the process has ended
 //! DIR/streams/<stream>/state     the highest sealed sequence, and whether the process ended cleanly
 //! DIR/streams/<stream>/<n>.seg   reports (`segment.rs`), named by the first one's sequence
+//! DIR/streams/unnamed            ended streams without a folder (`unnamed.rs`)
 //! ```
 //!
 //! Several processes share DIR; each writes in a folder of its own. At its start and at each seal a process takes
@@ -12,8 +13,8 @@
 //! acknowledged. A report is deleted only after its ack, a segment with its last report. A full or old spool loses
 //! whole segments, the oldest first, and every loss is counted.
 //!
-//! If more streams ended than a report can name, the others wait. The oldest of very many stay unnamed: their runs
-//! are counted, but their reports have no place in the ledger.
+//! If more streams ended than a report can name, the others wait. The oldest of very many lose their reports, which
+//! are counted, and their folder; a list keeps their names. Beyond it only their runs are counted.
 
 #[cfg(test)]
 mod faults;
@@ -22,6 +23,7 @@ mod segment;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod unnamed;
 
 use std::{
     fs, io,
@@ -73,6 +75,8 @@ pub(crate) struct Spool {
     limits: Limits,
     /// Ended streams, the oldest first.
     ended: Vec<StreamDir>,
+    /// Ended streams without a folder that this process names.
+    without_folder: Vec<EndedStream>,
     own: StreamDir,
     /// The highest sequence of our stream that the collector has answered.
     answered: u64,
@@ -99,6 +103,7 @@ impl Spool {
             dir: dir.to_owned(),
             limits,
             ended: Vec::new(),
+            without_folder: Vec::new(),
             own: StreamDir::begin(&streams, stream)?,
             answered: 0,
         };
@@ -131,7 +136,7 @@ impl Spool {
             if self.streams().any(is_ours) {
                 continue;
             }
-            if self.ended.len() == MAX_ENDED_STREAMS {
+            if self.n_to_name() >= MAX_ENDED_STREAMS {
                 // A report cannot name more. They are taken over when others are done.
                 untaken.push(path);
                 continue;
@@ -165,16 +170,36 @@ impl Spool {
             }
             // A stream without reports can still be named, but each folder takes space.
             if !is_kept {
+                let is_listed = unnamed::add(&streams, stream.ended_stream());
                 stream.remove();
-                // Nobody will ever name this stream, so its numbers are recorded nowhere. Counted as dropped they
-                // would exceed the recorded ones.
-                for loss in &mut losses {
-                    loss.reports = 0;
+                if !is_listed {
+                    // Nobody will ever name this stream, so its numbers are recorded nowhere. Counted as dropped
+                    // they would exceed the recorded ones.
+                    for loss in &mut losses {
+                        loss.reports = 0;
+                    }
                 }
             }
             found.losses.extend(losses);
         }
+        self.take_unnamed(&streams, &mut found);
         Ok(found)
+    }
+
+    /// Takes streams without a folder, as many as a report can still name. They stay in the list until they are named.
+    fn take_unnamed(&mut self, streams: &Path, found: &mut Found) {
+        let room = MAX_ENDED_STREAMS.saturating_sub(self.n_to_name());
+        // The others wait, and so do all if the file cannot be read now.
+        let listed = unnamed::read(streams).unwrap_or_default().into_iter();
+        let is_new =
+            |ended: &EndedStream| self.without_folder.iter().all(|s| s.stream != ended.stream);
+        let new: Vec<_> = listed.filter(is_new).take(room).collect();
+        found.ended.extend(&new);
+        self.without_folder.extend(new);
+    }
+
+    fn n_to_name(&self) -> usize {
+        self.ended.len() + self.without_folder.len()
     }
 
     /// Stores a report; it is on disk afterwards.
@@ -259,12 +284,20 @@ impl Spool {
     /// Removes ended streams that have no reports and need no naming any more.
     pub(crate) fn retire_ended(&mut self, is_to_be_named: impl Fn(StreamId) -> bool) {
         let is_over = |s: &StreamDir| s.segments().next().is_none() && !is_to_be_named(s.stream());
-        if !self.ended.iter().any(is_over) {
+        let is_named = |s: &EndedStream| !is_to_be_named(s.stream);
+        let any_named = self.without_folder.iter().any(is_named);
+        if !any_named && !self.ended.iter().any(is_over) {
             return;
         }
         let Ok(_lock) = FileLock::wait(&self.dir.join(folder::LOCK)) else {
             return;
         };
+        if any_named {
+            let is_gone = |s: &EndedStream| is_named(s) && self.without_folder.contains(s);
+            if unnamed::remove(&self.dir.join(folder::STREAMS), is_gone).is_ok() {
+                self.without_folder.retain(|s| !is_named(s));
+            }
+        }
         let ended = std::mem::take(&mut self.ended);
         for stream in ended {
             if is_over(&stream) {
@@ -327,6 +360,7 @@ pub(crate) fn scan_any(bytes: &[u8]) {
         end = record.bytes.end;
     }
     assert!(end <= scan.whole_bytes);
+    assert!(unnamed::parse(bytes).len() <= unnamed::MAX_UNNAMED);
 }
 
 /// Runs in all whole reports of a folder, to be counted before a wipe.
