@@ -351,6 +351,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
     check_devices(&at_shell, document["environment"].as_str().unwrap());
     check_watch(&mut at_shell(&["status", "--watch"]), "ne page");
+    check_unweighed(&watched.store.client(), &at_shell, &page).await;
     check_watch(&mut at_shell(&["devices", "--latest", "--follow"]), MODEL);
 
     // What the browser has already is not sent again.
@@ -360,6 +361,26 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!((again.status, &*again.text), (304, ""));
     page.stop().await;
     watched.stop().await;
+}
+
+/// Reports of a public key from private addresses are told of, once they are most.
+async fn check_unweighed(
+    store: &Client,
+    at_shell: &dyn Fn(&[&str]) -> std::process::Command,
+    page: &Served,
+) {
+    let sentence = "with a public key came from private addresses in the last hour";
+    let text = check_succeeds(&mut at_shell(&["status"]));
+    assert!(!text.contains(sentence), "{text}");
+    let sql = "INSERT INTO reports SELECT * REPLACE (false AS is_own, toUInt32(0) AS network, \
+               wal_offset + 1000000000000 AS wal_offset, now64(3) AS received_at) FROM reports LIMIT 20";
+    store.query_raw(sql).execute().await.unwrap();
+    let text = check_succeeds(&mut at_shell(&["status"]));
+    assert!(text.contains(sentence), "{text}");
+    until("the page of health names the proxy", async || {
+        page.get("/health").await.text.contains(sentence)
+    })
+    .await;
 }
 
 /// Returns the devices on the CPU and on the NPU from this ratio on.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use askama::Template;
 
 use super::frame::Frame;
-use crate::read::health::{Arrivals, Fact, HealthPage, OutcomeCount, VerdictCount};
+use crate::read::health::{Fact, HealthPage, OutcomeCount, VerdictCount};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -18,17 +18,6 @@ const CLOSES_WITHIN_SECONDS: i64 = 3 * 3_600;
 struct HealthHtml<'a> {
     frame: &'a Frame,
     page: &'a HealthPage,
-}
-
-/// Returns the line about networks that are unknown, if most reports of public keys have none.
-fn unweighed(arrivals: &Arrivals) -> Option<Fact> {
-    let text = format!(
-        "{} of {} with a public key came from private addresses in the last hour, so networks do not weigh devices: \
-         name the proxy in collector.new_installations.trusted_proxies.",
-        number::count(arrivals.unweighed),
-        number::of_them(arrivals.public, "report"),
-    );
-    (2 * arrivals.unweighed > arrivals.public).then(|| line("Networks", text, false))
 }
 
 impl HealthHtml<'_> {
@@ -51,7 +40,8 @@ impl HealthHtml<'_> {
             .arrivals
             .is_some_and(|arrivals| arrivals.in_last_hour > 0);
         lines.push(line("Reports arrive", arrivals, has_arrivals));
-        lines.extend(self.page.arrivals.as_ref().and_then(unweighed));
+        let unweighed = self.page.arrivals.and_then(|arrivals| arrivals.unweighed());
+        lines.extend(unweighed.map(|text| line("Networks", text, false)));
         let closed = self.page.progress.closed_until;
         let is_closing =
             closed.is_some_and(|at| frame.now.as_second() - at.as_second() < CLOSES_WITHIN_SECONDS);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::progress::{Progress, time};
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
+use crate::text::number;
 
 /// Whether data arrives and is judged: the store's progress, arrivals, and the facts of this process.
 #[derive(Debug, Clone, Serialize)]
@@ -59,6 +60,20 @@ pub(crate) struct Arrivals {
     /// Those of them without a known network, so that none weighs their devices.
     pub(crate) unweighed: u64,
     pub(crate) last: Option<Timestamp>,
+}
+
+impl Arrivals {
+    /// Returns a sentence about networks that are unknown, if most reports of public keys have none.
+    pub(crate) fn unweighed(&self) -> Option<String> {
+        (2 * self.unweighed > self.public).then(|| {
+            format!(
+                "{} of {} with a public key came from private addresses in the last hour, so networks do not weigh \
+                 devices: name the proxy in collector.new_installations.trusted_proxies.",
+                number::count(self.unweighed),
+                number::of_them(self.public, "report"),
+            )
+        })
+    }
 }
 
 #[derive(Debug, Row, Deserialize)]

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::read::cohort::CohortQuery;
 use crate::read::fleet::FleetQuery;
-use crate::read::health::Fact;
+use crate::read::health::{self, Fact};
 use crate::read::ledger::{LedgerQuery, MAX_DAYS};
 use crate::read::scope::Scope;
 use crate::read::store::ReadError;
@@ -182,6 +182,12 @@ pub async fn ask(
             ..
         }
     ) {
+        if matches!(read.page, Page::Fleet(_)) {
+            let arrivals = health::arrivals(pages.store(), &Scope::all()).await;
+            if let Some(unweighed) = arrivals.ok().and_then(|of| of.unweighed()) {
+                _ = writeln!(text, "\n{unweighed}");
+            }
+        }
         let judged = progress.judged_at.map_or_else(
             || "nothing is judged yet".to_owned(),
             |at| format!("judged {}", ago(at, now)),
