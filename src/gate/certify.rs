@@ -203,12 +203,14 @@ impl<'a> Collector<'a> {
             }
             _ => "",
         };
+        let tls = epwatch_fleet::tls_hint(self.url, status).map(|hint| format!("; {hint}"));
         let cause = std::error::Error::source(status).map(|cause| format!(" ({cause})"));
         anyhow::anyhow!(
-            "the gate passed, but {} did not store {what}: {}{}{hint}",
+            "the gate passed, but {} did not store {what}: {}{}{hint}{}",
             self.url,
             status.message(),
-            cause.unwrap_or_default()
+            cause.unwrap_or_default(),
+            tls.unwrap_or_default()
         )
     }
 }

@@ -100,7 +100,7 @@ fn number(document: &Value, pointer: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{pointer}: {document}"))
 }
 
-/// The collector has a certificate of a private CA, as operators run it.
+/// The collector has a certificate of a private CA, as operators run it. Clients check it, and those without TLS are told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     let store = Store::start().await;
@@ -122,6 +122,21 @@ async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
         assert_eq!(number(&loaded, place), 20, "{place}: {loaded}");
     }
     check_ends(&mut load(&to("other-ca.pem", "1s")), 3);
+    // Without TLS no call is answered. Each client says so at once.
+    let (plain, way_out) = (
+        format!("http://localhost:{port}"),
+        "its address begins with https://",
+    );
+    let mut without_tls = load(&format!("--endpoint {plain} {TWENTY}"));
+    check_fails(&mut without_tls, 3, way_out);
+    let model = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/models/e_mixed.qu8.onnx"
+    );
+    let mut gate = epwatch(&format!(
+        "gate {model} --soc SM8650 --certify {plain} --model-id a --model-version 1"
+    ));
+    check_fails(&mut gate, 3, way_out);
     collector.stop().await;
     store.engine.stop().await;
 }

@@ -46,6 +46,15 @@ pub fn endpoint(
     Ok(endpoint.timeout(deadline).tcp_nodelay(true))
 }
 
+/// Returns the way out if a call without TLS failed as one does at a port that expects TLS: the connection breaks
+/// before an answer. A server's own answer has no cause.
+pub fn tls_hint(url: &str, status: &Status) -> Option<&'static str> {
+    let is_broken = matches!(status.code(), Code::Unknown | Code::Internal)
+        && std::error::Error::source(status).is_some();
+    (url.starts_with("http://") && is_broken)
+        .then_some("if the collector has TLS, its address begins with https://")
+}
+
 /// A connection and the key that goes with each call.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::chance::Chance;
-use crate::client::{Client, ClientError, endpoint};
+use crate::client::{Client, ClientError, endpoint, tls_hint};
 use crate::scenario::ScenarioError;
 pub use options::LoadOptions;
 use requests::{Pending, Requests};
@@ -33,6 +33,9 @@ const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// First wait after a failed call, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Calls in a row whose connection breaks, before any was acknowledged, after which the port is of another protocol. A
+/// collector that restarts breaks fewer.
+const MAX_BROKEN: u32 = 3;
 
 /// A load that cannot be started, or that the collector does not let go on.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,16 @@ pub enum LoadError {
         /// The transport's reason.
         #[source]
         source: tonic::transport::Error,
+    },
+    /// Each connection breaks before an answer.
+    #[error("no call to {endpoint} was answered; {hint}")]
+    NotAnswered {
+        endpoint: String,
+        /// The way out.
+        hint: &'static str,
+        /// The latest failure.
+        #[source]
+        source: Status,
     },
     /// The collector refuses the calls as such.
     #[error("the collector refuses the calls: {0}")]
@@ -80,6 +93,7 @@ pub async fn run(
         }
     });
     let sender = Arc::new(Sender {
+        endpoint: options.endpoint.clone(),
         inbox: Mutex::new(inbox),
         began,
         is_paced: options.rate.is_some(),
@@ -131,6 +145,7 @@ async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
 
 /// The state that all lanes share.
 struct Sender {
+    endpoint: String,
     inbox: Mutex<mpsc::Receiver<Pending>>,
     began: Instant,
     is_paced: bool,
@@ -162,7 +177,19 @@ impl Sender {
                     Err(status) if is_final(status.code()) => {
                         return Err(LoadError::Refused(status));
                     }
-                    Err(status) => hint(&status),
+                    Err(status) => {
+                        if let Some(hint) = tls_hint(&self.endpoint, &status)
+                            && n_failures + 1 >= MAX_BROKEN
+                            && self.tally.counts().acked == 0
+                        {
+                            return Err(LoadError::NotAnswered {
+                                endpoint: self.endpoint.clone(),
+                                hint,
+                                source: status,
+                            });
+                        }
+                        hint(&status)
+                    }
                 };
                 if pending.is_empty() {
                     break;
