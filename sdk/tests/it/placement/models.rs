@@ -4,11 +4,14 @@
 use std::fs;
 
 use epwatch_proto::placement::QNN_EP;
-use epwatch_sdk::{ExplainedEp, ExplainedNode, placement};
+use epwatch_sdk::{
+    ExplainedEp, ExplainedNode, ExplainedReason,
+    placement::{self, Inspection, PlacementInput, inspect_file},
+};
 use serde_json::{Value, json};
 
 use super::watch;
-use crate::support::{command, emit, emitted_by, fixture, qnn, role};
+use crate::support::{NOWHERE, command, emit, emitted_by, fixture, is_alone, qnn, role};
 
 const MODELS: [&str; 7] = [
     "a_cnn.qu8",
@@ -201,4 +204,63 @@ fn every_model_has_the_placement_and_reasons_that_python_read() {
     let mlp = ["Gemm", "Relu", "Gemm", "Relu", "Gemm", "Softmax"].map(|op| format!("{op}: {fp16}"));
     let mlp: Vec<_> = mlp.iter().map(String::as_str).collect();
     check(&without, "d_mlp.fp32", (0, 0, 6), &[fp16], &mlp);
+}
+
+/// An app's session has no log of its validator, so `explain()` infers what `epwatch inspect` reads there.
+#[test]
+fn a_session_on_a_chipset_without_fp16_explains_what_inspect_says() {
+    if !is_alone(a_session_on_a_chipset_without_fp16_explains_what_inspect_says) {
+        return;
+    }
+    let (plugin, htp) = (qnn::plugin(), qnn::htp("68"));
+    let dir = tempfile::tempdir().unwrap();
+    let watch = watch(dir.path());
+    let requested = [QNN_EP.to_owned()];
+    for model in ["e_mixed.q8head32", "d_mlp.fp32"] {
+        let file = fixture(&format!("models/{model}.onnx"));
+        let builder = || plugin.session_builder(&htp).unwrap();
+        let session = qnn::request(&watch, model, builder())
+            .commit_from_file(&file)
+            .unwrap();
+        let input = PlacementInput {
+            requested_eps: &requested,
+            soc_model: "68",
+            ..PlacementInput::default()
+        };
+        let inspection = inspect_file(builder().builder, &file, input);
+        let Inspection::Placed {
+            placement: inspected,
+            ..
+        } = inspection
+        else {
+            panic!("{model}: {inspection:?}");
+        };
+
+        let explained = watch.explain_session(session.uid()).unwrap();
+        let reasons = inspected.reasons.iter().copied();
+        assert_eq!(
+            explained.reasons,
+            reasons.map(ExplainedReason::from).collect::<Vec<_>>()
+        );
+        let of_nodes = |nodes: &[ExplainedNode]| -> Vec<_> {
+            let node = |node: &ExplainedNode| (node.op_type.clone(), node.reason.clone());
+            nodes.iter().map(node).collect()
+        };
+        let nodes = ExplainedNode::all_of(&inspected);
+        assert_eq!(of_nodes(&explained.cpu_nodes), of_nodes(&nodes), "{model}");
+        let text = explained.to_string();
+        for part in [
+            "asked for QNNExecutionProvider on SM8635",
+            "(Gemm): fp16_not_supported\n",
+            "\n  fp16_not_supported: ",
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(!text.contains("unknown"), "{text}");
+        let all = watch.explain();
+        assert_eq!((&*all.chipset, &*all.endpoint), ("SM8650", NOWHERE));
+        let all = all.to_string();
+        let collector = format!("collector: {NOWHERE}\n");
+        assert!(all.contains(&text) && all.contains(&collector), "{all}");
+    }
 }
