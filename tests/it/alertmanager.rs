@@ -9,13 +9,15 @@ use std::{
 };
 
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::notify::{self, AlertmanagerConfig, Notification, Notifier, Occasion};
-use epwatch_detector::verdict::VerdictClass;
+use epwatch_detector::notify::{
+    self, AlertmanagerConfig, Notification, Notifier, Occasion, StandingAlerts,
+};
+use epwatch_detector::verdict::{Severity, VerdictClass};
 use epwatch_runtimes::Package;
 use epwatch_server::Period;
 use hyper::Request;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
@@ -342,15 +344,59 @@ async fn an_incident_that_grows_from_some_to_total_is_one_notification() {
     assert_eq!(receiver.count(), 1);
 }
 
-/// Alertmanager takes the example, which routes what the detector sends.
+/// The example routes as its comments say: pages to one receiver, tickets to another, the watchdog to its own, and a ticket
+/// that a page explains is held back.
 #[tokio::test(flavor = "multi_thread")]
-async fn alertmanager_takes_the_example() {
+async fn the_example_routes_pages_tickets_and_the_watchdog() {
     let example = include_str!("../../docs/examples/alertmanager.yml");
     let Some(receiver) = Alertmanager::start(example).await else {
         return;
     };
-    let status = get(&format!("{}/api/v2/status", receiver.url))
-        .await
-        .unwrap();
-    assert!(status.text.contains("EpwatchWatchdog"), "{}", status.text);
+    let channels = notifiers(vec![AlertmanagerConfig::new(&receiver.url)]);
+    let now = Timestamp::now();
+    let send = async |severity: Severity, cause: &str, chipset: &str| {
+        let mut news = notify::test_page(now);
+        news.occasion = Occasion::Firing;
+        let incident = &mut news.incident;
+        incident.id = format!("{chipset}-{cause}");
+        APP.clone_into(&mut incident.key.model.app_id);
+        incident.key.cause = serde_json::from_value(cause.into()).unwrap();
+        let headline = incident.headline.as_mut().unwrap();
+        headline.severity = severity;
+        headline.chipsets = [chipset.to_owned()].into();
+        channels[0].notify(&news, now).await.unwrap();
+    };
+    send(Severity::Page, "slower", "SM8635").await;
+    send(Severity::Ticket, "cv_spike", "SM8650").await;
+    send(Severity::Ticket, "cv_spike", "SM8635").await;
+    let standing: &dyn StandingAlerts = channels[0].standing_alerts().unwrap();
+    standing.send_watchdog(now).await.unwrap();
+
+    let of = |alerts: &[Value], name: &str, chipset: &str| {
+        let label = |alert: &Value, label: &str| alert["labels"][label].as_str().map(str::to_owned);
+        let is_it = |alert: &&Value| {
+            label(alert, "alertname").as_deref() == Some(name)
+                && label(alert, "chipset").unwrap_or_default() == chipset
+        };
+        alerts.iter().find(is_it).cloned().unwrap_or_default()
+    };
+    // The inhibitor reads alerts a moment later than the API does.
+    until(
+        "the ticket that the page explains is held back",
+        async || {
+            let ticket = of(&receiver.alerts().await, "EpwatchCvSpike", "SM8635");
+            ticket["status"]["state"] == "suppressed"
+        },
+    )
+    .await;
+    let alerts = receiver.alerts().await;
+    for (name, chipset, expected) in [
+        ("EpwatchFallback", "SM8635", "pages"),
+        ("EpwatchCvSpike", "SM8650", "tickets"),
+        ("EpwatchWatchdog", "", "watchdog"),
+    ] {
+        let alert = of(&alerts, name, chipset);
+        assert_eq!(alert["receivers"], json!([{"name": expected}]), "{alert:#}");
+        assert_eq!(alert["status"]["inhibitedBy"], json!([]), "{alert:#}");
+    }
 }
