@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+use crate::support::check_succeeds;
 
 /// The crates of the workspace that each crate may use, without their prefix `epwatch-`. Collector and detector share
 /// ClickHouse only, and the parts in `server`. The fleet uses the device's side only.
@@ -118,5 +121,42 @@ fn dependencies_point_one_way() {
                 dependency.kind
             );
         }
+    }
+}
+
+/// The two crates that apps link can be published: what a registry shows is there, each package holds its license and its
+/// README, and no dependency is of this folder alone. The nightly run builds the packages.
+#[test]
+fn the_crates_of_apps_can_be_published() {
+    let packages = packages();
+    let is_public = |package: &&Package| package.publish != Some(Vec::new());
+    let public: Vec<&Package> = packages.values().filter(is_public).collect();
+    let names: Vec<&str> = public.iter().map(|package| short(&package.name)).collect();
+    assert_eq!(names, ["proto", "sdk"]);
+    for package in public {
+        let name: &str = &package.name;
+        assert!(package.description.is_some(), "{name}");
+        assert_eq!(package.license.as_deref(), Some("Apache-2.0"), "{name}");
+        assert!(package.rust_version.is_some(), "{name}");
+        assert!((1..=5).contains(&package.keywords.len()), "{name}");
+        assert!(!package.categories.is_empty(), "{name}");
+        assert_eq!(
+            package.metadata["docs"]["rs"]["all-features"], true,
+            "{name}"
+        );
+        for dependency in &package.dependencies {
+            let is_of_tests = dependency.kind == DependencyKind::Development;
+            let is_elsewhere = dependency.req.to_string() != "*";
+            assert!(is_of_tests || is_elsewhere, "{name}: {}", dependency.name);
+        }
+        let mut list = Command::new(env!("CARGO"));
+        list.args(["package", "--list", "--locked", "--allow-dirty", "-p", name]);
+        let listed = check_succeeds(list.current_dir(env!("CARGO_MANIFEST_DIR")));
+        let files: BTreeSet<&str> = listed.lines().collect();
+        for file in ["LICENSE", "README.md", "Cargo.lock", "src/lib.rs"] {
+            assert!(files.contains(file), "no {file} in {name}: {files:?}");
+        }
+        let is_of_another = |file: &&&str| file.starts_with("ffi/") || file.starts_with("android/");
+        assert_eq!(files.iter().find(is_of_another), None, "{name}");
     }
 }
