@@ -250,6 +250,23 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!(devices_beyond(control, 2.0), [0, 0], "{control}");
     assert!(fallen["latencies_before"]["runs"].is_u64(), "{fallen:#}");
 
+    // One unit: the page tells the ratio that its JSON has.
+    let cv = async || {
+        let document = page.get(&json_of(&cohorts[0])).await.json();
+        document["cohort"]["cv_between"].as_f64()
+    };
+    until("a window's CV is shown", async || {
+        let (before, shown, after) = (cv().await, page.get(&cohorts[0]).await, cv().await);
+        let is_whole = shown.text.contains("aria-label=\"Latency distribution\"");
+        let Some(cv) = before.filter(|_| before == after && is_whole) else {
+            return false;
+        };
+        let told = format!("CV {cv:.3} between devices");
+        assert!(shown.text.contains(&told), "no {told}: {}", shown.text);
+        true
+    })
+    .await;
+
     let incidents = page.get("/incidents").await;
     check_page("/incidents", &incidents);
     let link = &links(&incidents.text, "/incident?")[0];

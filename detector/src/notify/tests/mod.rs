@@ -123,6 +123,54 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     check("slow.txt", &block(&Notification::news(slow)));
 }
 
+/// The owner of a model opens the file that the devices have, so every channel names it next to the step.
+#[test]
+fn the_next_step_has_its_owner_and_the_model_file() {
+    let sha256 = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
+    let incident = Incident {
+        model_sha256: Some(sha256.to_owned()),
+        ..firing()
+    };
+    let text = block(&Notification::news(incident));
+    let line = |name: &str| {
+        let mut lines = text
+            .lines()
+            .filter_map(|line| line.trim_start().split_once(' '));
+        let (_, fact) = lines.find(|(found, _)| *found == name).unwrap();
+        fact.trim_start()
+    };
+    let file = format!("segmenter 2.0.0, file with SHA-256 {sha256}");
+    assert_eq!(line("model"), file, "{text}");
+    let (_, owner) = line("next").split_once("The model's owner: ").unwrap();
+    assert!(owner.contains("with the file of segmenter 2.0.0"), "{text}");
+    assert!(line("next").contains("On call"), "{text}");
+}
+
+/// A reader can redo the arithmetic: text and document have one CV, standard deviation over mean of the devices' means.
+#[test]
+fn the_spread_is_one_ratio_in_text_and_document() {
+    let fleet = Fleet::with_fallback(1.0);
+    let votes = fleet.window().votes;
+    let moments = votes.iter().filter_map(|vote| vote.latency.as_ref());
+    let means: Vec<f64> = moments
+        .filter_map(|latency| latency.moments.mean())
+        .collect();
+    assert_eq!(means.len(), 60);
+    let mean = means.iter().sum::<f64>() / 60.0;
+    let squares: f64 = means.iter().map(|one| (one - mean).powi(2)).sum();
+    let between = (squares / 60.0).sqrt() / mean;
+
+    let document = document::document(&firing(), &links());
+    let text = block(&Notification::news(firing()));
+    let cv = |name: &str| document[name].as_f64().unwrap();
+    assert!((cv("cv_between") - between).abs() < 1e-9, "{between}");
+    let told = format!(
+        "CV {:.3} within a device; CV {between:.3} between devices",
+        cv("cv_within")
+    );
+    assert!(text.contains(&told), "no {told} in {text}");
+}
+
 /// A name may not turn the text around it.
 #[test]
 fn what_nobody_sees_in_a_name_is_shown() {
