@@ -11,10 +11,12 @@ use std::{
 
 use clickhouse::Client;
 use epwatch_collector::schema;
+use epwatch_proto::{InstallationId, Placement, ReasonCode, SessionOptions};
+use epwatch_sdk::{ModelInfo, SdkConfig, Watch, simulated_device};
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 
-use crate::support::{Running, check_fails, epwatch, get, json, server, until};
+use crate::support::{DEADLINE, Running, check_fails, epwatch, get, json, server, until};
 
 /// A `serve` with buckets of a second.
 pub(crate) struct Serve {
@@ -241,6 +243,74 @@ fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
     assert!(!dir.path().join("new").exists());
     assert!(!dir.path().join("b").exists());
     assert_eq!(std::fs::read_to_string(at("there/file")).unwrap(), "mine");
+}
+
+/// A device in a folder of its own, with one report in the store.
+fn device(collector: &str, dir: &Path) -> (Watch, InstallationId) {
+    let config = SdkConfig::builder(
+        "com.example.camera",
+        format!("http://{collector}"),
+        "demo-key",
+        dir,
+    )
+    .with_device(simulated_device("SM8650"));
+    let watch = Watch::start(config.build().unwrap()).unwrap();
+    let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
+    let model = ModelInfo::new("detector", "7").unwrap();
+    let session = watch.simulated_session(model, placement, SessionOptions::default());
+    session.run(|| ());
+    watch.flush(DEADLINE).unwrap();
+    let secret = std::fs::read(dir.join("secret")).unwrap();
+    (watch, InstallationId::from_secret(&secret))
+}
+
+/// Its device got an answer and does not ask again, so the restore of an earlier backup carries the deletion out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_after_the_backup_is_carried_out_by_its_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let serve = Serve::start(&at("old"), "100ms");
+    let (leaving, deleted) = device(&serve.collector, &at("leaving"));
+    let (_staying, kept) = device(&serve.collector, &at("staying"));
+    let counted = "SELECT uniqExact(installation) FROM counted_reports_v1";
+    until("both devices count", || async {
+        serve.number(counted).await == 2
+    })
+    .await;
+    copy("backup", &at("backup"), &at("old"));
+
+    leaving.set_consent(false);
+    let hidden = "SELECT count() FROM deletions_v1 WHERE toYear(hidden_at) > 1970";
+    until("the deletion is carried out", || async {
+        serve.number(hidden).await == 1
+    })
+    .await;
+    let saved = at("saved");
+    std::fs::copy(at("old/epwatch-wal/deletions"), &saved).unwrap();
+    drop(serve);
+
+    let (backup, new) = (at("backup"), at("new"));
+    let words = format!("restore {} --data-dir {}", backup.display(), new.display());
+    let restored = json(store(&words).arg("--deletions").arg(&saved));
+    assert_eq!(restored["deletions"], 1);
+    let serve = Serve::start(&new, "100ms");
+    until("the restored deletion is carried out", || async {
+        serve.number(hidden).await == 1
+    })
+    .await;
+    let buried = format!(
+        "SELECT count() FROM deletions_v1 WHERE installation = unhex('{}')",
+        deleted.to_hex()
+    );
+    assert_eq!(serve.number(&buried).await, 1);
+    // The WAL of the backup may still replay a report of the other.
+    let kept = [kept.to_hex().to_uppercase()];
+    let shown = "SELECT DISTINCT hex(installation) FROM counted_reports_v1";
+    until("the other device alone counts", || async {
+        let shown = serve.client().query(shown).fetch_all::<String>().await;
+        shown.unwrap() == kept
+    })
+    .await;
 }
 
 /// Backups of a timer: each under its time, only the latest kept, their age on the page of metrics.
