@@ -102,3 +102,32 @@ pub(crate) async fn until_interrupted<T>(
         .unless_requested(command)
         .await?
 }
+
+#[cfg(test)]
+mod tests {
+    use epwatch_collector::config::CollectorConfig;
+
+    use super::*;
+
+    /// The service manager kills a process at that time, in the middle of anything.
+    #[test]
+    fn a_stop_is_over_before_the_units_kill_it() {
+        let drain = CollectorConfig::default().batch.drain_timeout.0;
+        for (unit, drain) in [
+            ("serve", drain),
+            ("collector", drain),
+            ("detector", Duration::ZERO),
+        ] {
+            let file = format!(
+                "{}/docs/examples/epwatch-{unit}.service",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let unit = std::fs::read_to_string(&file).unwrap();
+            let limits = unit
+                .lines()
+                .filter_map(|line| line.strip_prefix("TimeoutStopSec="));
+            let limit: u64 = limits.last().unwrap().parse().unwrap();
+            assert!(drain + AFTER_DRAIN < Duration::from_secs(limit), "{file}");
+        }
+    }
+}

@@ -223,11 +223,18 @@ mod tests {
                 app: "camera".into(),
                 model: String::new(),
             }],
-            alertmanager: vec![AlertmanagerConfig {
-                repeat_every: Period(Duration::ZERO),
-                hold_for: Period(Duration::from_secs(14 * 60)),
-                ..AlertmanagerConfig::new("localhost:9093")
-            }],
+            alertmanager: vec![
+                AlertmanagerConfig {
+                    repeat_every: Period(Duration::ZERO),
+                    hold_for: Period(Duration::from_secs(14 * 60)),
+                    ..AlertmanagerConfig::new("localhost:9093")
+                },
+                AlertmanagerConfig {
+                    repeat_every: Period(Duration::from_secs(10 * 60)),
+                    hold_for: Period(Duration::from_secs(39 * 60)),
+                    ..AlertmanagerConfig::new("http://localhost:9093")
+                },
+            ],
             ..DetectorConfig::default()
         };
         let mut keys: Vec<String> = config
@@ -246,6 +253,7 @@ mod tests {
             "alertmanager[0].url",
             "alertmanager[0].repeat_every",
             "alertmanager[0].hold_for",
+            "alertmanager[1].hold_for",
             "expects_npu[0].model",
         ];
         assert_eq!(keys, expected);
