@@ -202,6 +202,20 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
         .collect();
     assert_eq!(families(&page), listed, "page and docs/metrics.md");
     promtool(&["check", "metrics"], &page);
+    // It tells what runs where.
+    let mut lines = page.lines();
+    let info = lines
+        .find(|line| line.starts_with("epwatch_build_info{"))
+        .unwrap();
+    for label in [
+        "version=\"0.1.0\"",
+        "revision=",
+        "date=",
+        "libchdb=\"26",
+        "onnxruntime=",
+    ] {
+        assert!(info.contains(label), "no {label} in {info}");
+    }
     let named = metrics_named(&docs("operations.md"));
     assert!(named.len() > 10, "{named:?}");
     for metric in named {
