@@ -35,8 +35,8 @@ pub enum RuntimeError {
     },
     /// It works, but cannot return placements.
     #[error(
-        "failed to read placements from ONNX Runtime {found}: it is too old; give 1.{FIRST_WITH_ASSIGNMENT_API} \
-         or later, or have the session's log read (SessionRequest::with_log_capture)"
+        "failed to read placements from ONNX Runtime {found}: it is too old, or not 1.x; give \
+         1.{FIRST_WITH_ASSIGNMENT_API} or later, or have the session's log read (SessionRequest::with_log_capture)"
     )]
     NoAssignmentApi {
         /// Its version, for example `1.22.1`.
@@ -89,13 +89,10 @@ pub fn check() -> Result<(), RuntimeError> {
     }
 }
 
-/// Compares the first two numbers. Any other text counts as new.
+/// True if the text is empty too: nothing is known then.
 pub(crate) fn has_assignment_api(version: &str) -> bool {
-    let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(1), Some(minor)) => minor >= FIRST_WITH_ASSIGNMENT_API,
-        _ => true,
-    }
+    let minor = placement::minor_of(version);
+    version.is_empty() || minor.is_some_and(|minor| minor >= FIRST_WITH_ASSIGNMENT_API)
 }
 
 #[cfg(test)]
@@ -111,9 +108,9 @@ mod tests {
             ("1.24.0", true),
             ("1.31.1", true),
             ("1.9.0", false),
-            ("2.0.0", true),
+            ("2.24.0", false),
             ("", true),
-            ("nightly", true),
+            ("nightly", false),
         ] {
             assert_eq!(has_assignment_api(version), expected, "{version}");
         }

@@ -2,8 +2,9 @@
 //! crate.
 //!
 //! The API exists since ORT 1.24. This crate is built for an older one, so that a host may bring ORT 1.17 or later:
-//! the version is read first, and the newer table of functions is used only from 1.24 on. ORT promises to append to
-//! the table only. Slot numbers were checked with `ort-sys` built with `api-24`, and the calls with ORT 1.20 to 1.31.
+//! the version is read first, and the newer table of functions is used only from 1.24 on. ORT 1.x promises to append to
+//! the table only: a table that does not begin with the older one's functions, or is of another major version, is not
+//! called. Slot numbers were checked with `ort-sys` built with `api-24`, and the calls with ORT 1.20 to 1.31.
 //!
 //! The library is `ort`'s, or the one of a host in another language ([`HostRuntime`]). Calls for such a host go through
 //! its own table only: `ort::api()` would load a library, or panic.
@@ -146,6 +147,15 @@ pub enum PrepareError {
         /// Its version, for example `1.22.0`.
         found: String,
     },
+    /// A table of functions that is not that of ORT 1.x.
+    #[error(
+        "failed to prepare a session for its placement: the functions of ONNX Runtime {found} are not those of \
+         1.{FIRST_MINOR}; runs are measured all the same"
+    )]
+    OtherFunctions {
+        /// Its version, for example `2.0.0`.
+        found: String,
+    },
     /// ORT's own words.
     #[error("failed to prepare a session for its placement: {0}")]
     Refused(String),
@@ -210,8 +220,9 @@ impl HostRuntime {
         text.to_string_lossy().into_owned()
     }
 
+    /// `None` for another major version than 1.
     fn minor(self) -> Option<u32> {
-        self.version().split('.').nth(1)?.parse().ok()
+        minor_of(&self.version())
     }
 
     /// Makes sessions of these options keep the EP of each node.
@@ -224,7 +235,12 @@ impl HostRuntime {
     pub unsafe fn record_assignment(self, options: *mut c_void) -> Result<(), PrepareError> {
         let Some(table) = Table::of(self) else {
             let found = self.version();
-            return Err(PrepareError::TooOld { found });
+            return Err(
+                match self.minor().is_some_and(|minor| minor < FIRST_MINOR) {
+                    true => PrepareError::TooOld { found },
+                    false => PrepareError::OtherFunctions { found },
+                },
+            );
         };
         if options.is_null() {
             return Err(PrepareError::Refused("the options are null".to_owned()));
@@ -289,14 +305,19 @@ struct Table {
 }
 
 impl Table {
-    /// `None` if ORT is older, or its version is not known.
+    /// `None` if ORT is older, its version is not known, or its functions are not those of 1.x.
     fn of(runtime: HostRuntime) -> Option<Self> {
         if runtime.minor()? < FIRST_MINOR {
             // A request for a version that the library lacks makes it write to stderr.
             return None;
         }
-        // SAFETY: `runtime` is ORT's static table, and the requested version exists.
-        let api = unsafe { (runtime.0.GetApi)(FIRST_MINOR) };
+        // SAFETY: `runtime` is ORT's static table, and both versions exist.
+        let [api, older] = [FIRST_MINOR, sys::ORT_API_VERSION]
+            .map(|version| unsafe { (runtime.0.GetApi)(version) });
+        // SAFETY: both tables are static, and have the functions of the older one at least.
+        if api.is_null() || older.is_null() || !unsafe { begins_with(api, older) } {
+            return None;
+        }
         // SAFETY: the append-only table has functions of exactly these signatures at these positions
         // (onnxruntime_c_api.h of 1.24); it begins with those of the older versions.
         unsafe {
@@ -394,6 +415,25 @@ impl Table {
             Ok(clipped(&copied, MAX_EP_COMPATIBILITY_BYTES))
         }
     }
+}
+
+/// Returns the minor version of ORT 1.x, `None` for any other text.
+pub(crate) fn minor_of(version: &str) -> Option<u32> {
+    let minor = version.strip_prefix("1.")?.split('.').next()?;
+    minor.parse().ok()
+}
+
+/// True if a table begins with the functions of an older one.
+///
+/// # Safety
+/// Both have the functions that `sys::OrtApi` has.
+unsafe fn begins_with(api: *const sys::OrtApi, older: *const sys::OrtApi) -> bool {
+    const KNOWN: usize = mem::size_of::<sys::OrtApi>() / mem::size_of::<*const c_void>();
+    let [api, older] = [api, older].map(|table| {
+        // SAFETY: guaranteed by the caller; all members are function pointers.
+        unsafe { slice::from_raw_parts(table.cast::<*const c_void>(), KNOWN) }
+    });
+    api == older && !api.contains(&ptr::null())
 }
 
 /// Returns the function at a position of a table, `None` if it is null.

@@ -1,6 +1,9 @@
 //! Sessions of a host in another language: known by pointers only, run by the host, recorded by number.
 
-use std::{ffi::c_void, time::Duration};
+use std::{
+    ffi::{c_char, c_void},
+    time::Duration,
+};
 
 use epwatch_proto::{
     PlacementSource, ReasonCode, Report, SessionOptions, StartPhase, placement::QNN_EP,
@@ -138,6 +141,77 @@ fn a_missing_placement_has_its_reason() {
     // SAFETY: the table is `ort`'s.
     let by_table = unsafe { HostRuntime::from_api(std::ptr::from_ref(ort::api()).cast()) };
     assert_eq!(by_table.unwrap().version(), runtime().version());
+}
+
+/// A function of a table. The SDK calls one of them in this test, which succeeds.
+type Function = unsafe extern "system" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+
+type TableOf = extern "system" fn(u32) -> *const Function;
+type Version = extern "system" fn() -> *const c_char;
+
+/// The head of any ONNX Runtime.
+#[repr(C)]
+struct Base {
+    table: TableOf,
+    version: Version,
+}
+
+extern "system" fn add(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+/// In its place a library of another make has a function that nobody may call.
+extern "system" fn other(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {
+    std::process::abort()
+}
+
+/// Longer than the table of 1.24.
+static TABLE: [Function; 450] = [add; 450];
+static OTHER: [Function; 450] = {
+    let mut table: [Function; 450] = [add; 450];
+    table[100] = other;
+    table
+};
+
+extern "system" fn appended(_: u32) -> *const Function {
+    TABLE.as_ptr()
+}
+
+extern "system" fn reordered(version: u32) -> *const Function {
+    match version {
+        24 => OTHER.as_ptr(),
+        _ => TABLE.as_ptr(),
+    }
+}
+
+extern "system" fn v1_24() -> *const c_char {
+    c"1.24.3".as_ptr()
+}
+
+extern "system" fn v2_24() -> *const c_char {
+    c"2.24.0".as_ptr()
+}
+
+/// A function at a position that a library uses otherwise is any function of it.
+#[test]
+fn a_table_is_called_only_if_major_minor_and_known_functions_agree() {
+    let prepared = |table: TableOf, version: Version| {
+        let base = Base { table, version };
+        let mut options = 0_u8;
+        // SAFETY: the runtime is not used after this closure, and its functions ignore their arguments.
+        unsafe {
+            let runtime = HostRuntime::from_base((&raw const base).cast()).unwrap();
+            runtime.record_assignment((&raw mut options).cast())
+        }
+    };
+    assert!(prepared(appended, v1_24).is_ok());
+    let wrong: [(TableOf, Version, &str); 2] =
+        [(appended, v2_24, "2.24.0"), (reordered, v1_24, "1.24.3")];
+    for (table, version, found) in wrong {
+        let error = prepared(table, version).unwrap_err();
+        assert!(matches!(error, PrepareError::OtherFunctions { .. }));
+        assert!(error.to_string().contains(found), "{error}");
+    }
 }
 
 #[test]
