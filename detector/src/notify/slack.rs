@@ -10,7 +10,7 @@ use super::http_notifier::{Format, HttpNotifier};
 use super::links::Links;
 use super::notifier::Notification;
 use super::secret::Secret;
-use super::text::{facts, summary, title};
+use super::text::{description, summary, title};
 
 /// Longest texts that Slack takes, in characters: a header, and a section.
 const MAX_HEADER_CHARS: usize = 150;
@@ -41,26 +41,11 @@ impl Messages {
     fn message(&self, notification: &Notification) -> Value {
         let incident = &notification.incident;
         let title = title(notification);
-        let summary = summary(incident);
-        let lines: Vec<String> = facts(incident)
-            .iter()
-            .map(|(name, fact)| format!("*{}*  {}", escaped(name), escaped(fact)))
-            .collect();
+        let headline = escaped(&format!("{title}: {}", summary(incident)));
+        let facts = escaped(&description(incident));
         let mut blocks = vec![
-            json!({
-                "type": "header",
-                "text": {
-                    "type": "plain_text",
-                    "text": clipped(&escaped(&format!("{title}: {summary}")), MAX_HEADER_CHARS),
-                },
-            }),
-            json!({
-                "type": "section",
-                "text": {
-                    "type": "mrkdwn",
-                    "text": clipped(&lines.join("\n"), MAX_SECTION_CHARS),
-                },
-            }),
+            json!({"type": "header", "text": plain(&headline, MAX_HEADER_CHARS)}),
+            json!({"type": "section", "text": plain(&facts, MAX_SECTION_CHARS)}),
         ];
         let runbook = Some(self.links.runbook_of(incident)).filter(|url| url.starts_with("http"));
         let links = [("Open", self.links.opened(incident)), ("Runbook", runbook)];
@@ -68,7 +53,7 @@ impl Messages {
             let url = url?;
             Some(json!({
                 "type": "button",
-                "text": {"type": "plain_text", "text": text},
+                "text": plain(text, MAX_HEADER_CHARS),
                 "url": url,
             }))
         };
@@ -77,8 +62,13 @@ impl Messages {
             blocks.push(json!({"type": "actions", "elements": buttons}));
         }
         // Notifications on the phone show `text` only.
-        json!({"text": escaped(&format!("{title}: {summary}")), "blocks": blocks})
+        json!({"text": headline, "mrkdwn": false, "blocks": blocks})
     }
+}
+
+/// Text without marks: Slack has no way to escape those of `mrkdwn`, and names of devices may hold any.
+fn plain(text: &str, max_chars: usize) -> Value {
+    json!({"type": "plain_text", "text": clipped(text, max_chars), "emoji": false})
 }
 
 /// Escapes Slack's three control characters, so that names from devices become no link or mention.

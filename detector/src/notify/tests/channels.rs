@@ -66,7 +66,7 @@ async fn only_the_expected_answer_counts_as_delivered() {
 }
 
 #[tokio::test]
-async fn slack_gets_blocks_without_links_of_strangers() {
+async fn slack_gets_blocks_without_links_and_marks_of_strangers() {
     let (receiver, url) = Receiver::start_at("/services/T0/B0/secret", &[OK; 2]).await;
     let dir = tempfile::tempdir().unwrap();
     let config = SlackConfig {
@@ -78,6 +78,7 @@ async fn slack_gets_blocks_without_links_of_strangers() {
     let slack = slack::notifier("slack", &config, links()).unwrap();
     assert!(!format!("{slack:?}").contains("secret"));
     let mut hostile = firing();
+    hostile.key.model.app_id = "*all* _well_ ~now~ `rm -rf ~` :fire:".to_owned();
     hostile.key.model.model_id = format!("<!channel> & {}", "x".repeat(4000));
     for incident in [firing(), hostile] {
         let news = Notification::news(incident);
@@ -90,6 +91,17 @@ async fn slack_gets_blocks_without_links_of_strangers() {
     assert!(text.chars().count() <= 3000);
     let header = sent[1]["blocks"][0]["text"]["text"].as_str().unwrap();
     assert!(header.chars().count() <= 150);
+    // The name stays as it is, in texts that Slack takes no mark in.
+    assert!(text.contains("*all* _well_ ~now~ `rm -rf ~` :fire:"));
+    assert_eq!(sent[1]["mrkdwn"], false);
+    for block in sent[1]["blocks"].as_array().unwrap() {
+        let elements = block["elements"].as_array().into_iter().flatten();
+        let texts = std::iter::once(block).chain(elements);
+        for text in texts.filter_map(|part| part.get("text")) {
+            assert_eq!(text["type"], "plain_text");
+            assert_eq!(text["emoji"], false);
+        }
+    }
 }
 
 #[tokio::test]
