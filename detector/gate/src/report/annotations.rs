@@ -1,5 +1,6 @@
 //! Workflow commands of GitHub Actions, which mark a pull request.
 
+use super::clean;
 use crate::verdict::{Outcome, Verdict};
 
 /// Most annotations that GitHub shows of a step.
@@ -29,9 +30,7 @@ pub fn annotations(verdict: &Verdict) -> String {
 }
 
 fn data(text: &str) -> String {
-    text.replace('%', "%25")
-        .replace('\r', "%0D")
-        .replace('\n', "%0A")
+    clean(text).replace('%', "%25")
 }
 
 fn property(text: &str) -> String {

@@ -1,5 +1,7 @@
 //! The report as JUnit XML, which CI servers show as tests: a suite is a chipset, a case is a check.
 
+use epwatch_proto::push_visible;
+
 use crate::verdict::{Check, Outcome, Verdict};
 
 /// Returns the verdict as one XML document. What was not checked is a skipped case of each suite.
@@ -59,7 +61,7 @@ fn inner(check: &Check) -> String {
     }
 }
 
-/// Escapes markup, and drops characters that XML 1.0 does not have.
+/// Escapes markup and what nobody sees, and drops characters that XML 1.0 does not have.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -69,8 +71,8 @@ fn escaped(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
             '\u{fffe}' | '\u{ffff}' => {}
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
+            '\n' | '\r' | '\t' => out.push(' '),
+            c => push_visible(&mut out, c),
         }
     }
     out

@@ -10,8 +10,8 @@ use crate::{
 pub fn table(verdict: &Verdict) -> String {
     let mut text = format!("not checked: {}\n", not_checked(verdict));
     for target in &verdict.targets {
-        let head = format!("\n{}  {}\n", target.chipset, target.file());
-        text.push_str(&head.replace('\u{1b}', " "));
+        let head = clean(&format!("{}  {}", target.chipset, target.file()));
+        text.push_str(&format!("\n{head}\n"));
         for check in &target.checks {
             let word = match check.result {
                 Outcome::Fail => "FAIL",
