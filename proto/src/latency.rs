@@ -337,12 +337,13 @@ impl Extent {
 
     /// Fails if extremes and sum are not those of values in the histogram's buckets.
     fn check_within(self, bounds: &HistBounds) -> Result<(), ParseError> {
-        let slack = 1e-6 * bounds.sum_us.1 + 1.0;
         for (field, value, (least, most)) in [
             ("min_us", self.min_us, bounds.first_us),
             ("max_us", self.max_us, bounds.last_us),
             ("sum_us", self.sum_us, bounds.sum_us),
         ] {
+            // Sums are rounded, and latencies to whole microseconds.
+            let slack = 1e-6 * most + 1.0;
             if value < least - slack || value > most + slack {
                 let expected = format!("{least} to {most}, the edges in the histogram");
                 return Err(ParseError::malformed(field, expected, value));

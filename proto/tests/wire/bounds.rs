@@ -410,8 +410,16 @@ fn manifest_and_recording() {
 fn a_series_with_impossible_numbers_is_left_out_of_its_report() {
     type Change = fn(&mut LatencySeries);
     let whole = samples::full_report();
-    let cases: [(&str, Change); 5] = [
+    let cases: [(&str, Change); 6] = [
         ("max_us beyond the histogram", |s| s.max_us = 1.7e308),
+        // The sum of so many runs is rounded by more.
+        ("max_us of many runs beyond their bucket", |s| {
+            let n = 1 << 26;
+            s.histogram = SparseHistogram::from_parts(vec![100], vec![n]).unwrap();
+            (s.n, s.runs_seen, s.dropped_runs, s.m2_us2) = (n, n, 0, 0.0);
+            (s.min_us, s.max_us) = (100.0, 5_000.0);
+            s.sum_us = n as f64 * 100.0;
+        }),
         ("max_us below the highest bucket", |s| {
             (s.max_us, s.m2_us2) = (s.min_us, 0.0);
             s.sum_us = s.n as f64 * s.min_us;

@@ -3,6 +3,7 @@ use epwatch_proto::{
     placement::QNN_EP,
 };
 use proptest::prelude::*;
+use std::thread;
 
 use super::*;
 use crate::{
@@ -53,6 +54,7 @@ fn parse(sealed: &[SealedReport]) -> Vec<Report> {
         .map(|s| {
             let report = Report::parse(&s.bytes).unwrap();
             assert_eq!(report.key, s.key);
+            assert_eq!(report.n_dropped_series(&s.bytes), 0);
             assert_eq!(report.series.iter().map(|s| s.n).sum::<u64>(), s.runs);
             report
         })
@@ -314,6 +316,151 @@ proptest! {
             prop_assert_eq!(report.key.sequence.get(), at as u64 + 1);
         }
         prop_assert_eq!(reports.last().unwrap().health.runs_recorded, runs);
+    }
+}
+
+/// What a device goes through.
+#[derive(Debug, Clone)]
+enum Event {
+    /// Each thread makes so many runs, one after the other, then one in the middle of which a report is sealed.
+    Runs {
+        latency: Duration,
+        each: u32,
+    },
+    /// The monotonic clock stands still.
+    Suspend {
+        ms: u64,
+    },
+    ClockStep {
+        ms: i64,
+    },
+    Kill,
+    NextVersion,
+    Seal,
+}
+
+const THREADS: usize = 64;
+
+fn event() -> impl Strategy<Value = Event> {
+    let latency = (0_u32..38, any::<u64>()).prop_map(|(bits, rest)| {
+        let at_least = 1_u64 << bits;
+        Duration::from_nanos(at_least + rest % at_least)
+    });
+    prop_oneof![
+        6 => (latency, 0_u32..150).prop_map(|(latency, each)| Event::Runs { latency, each }),
+        1 => (0_u64..1 << 36).prop_map(|ms| Event::Suspend { ms }),
+        1 => any::<i32>().prop_map(|s| Event::ClockStep { ms: 1_000 * i64::from(s) }),
+        1 => Just(Event::Kill),
+        1 => Just(Event::NextVersion),
+        2 => Just(Event::Seal),
+    ]
+}
+
+/// A device whose threads do nothing but run a model.
+struct BusyDevice {
+    core: Core,
+    recorder: Arc<SessionRecorder>,
+    version: u32,
+    now: Now,
+}
+
+impl BusyDevice {
+    fn start(now: Now) -> Self {
+        let now = Now {
+            mono: Duration::ZERO,
+            ..now
+        };
+        let config = CoreConfig::new("app", simulated_device("SM8650")).unwrap();
+        let mut core = Core::new(config, random_stream(), now);
+        let recorder = open(&mut core, "0", now);
+        Self {
+            core,
+            recorder,
+            version: 0,
+            now,
+        }
+    }
+
+    fn step_wall(&mut self, ms: i64) {
+        let wall = self.now.wall_unix_ms.saturating_add(ms);
+        self.now.wall_unix_ms = wall.clamp(0, epwatch_proto::MAX_UNIX_MS);
+    }
+
+    fn pass(&mut self, by: Duration) {
+        self.now.mono += by;
+        self.suspend(u64::try_from(by.as_millis()).unwrap());
+    }
+
+    fn suspend(&mut self, ms: u64) {
+        self.now.uptime_ms = self.now.uptime_ms.map(|uptime| uptime + ms);
+        self.step_wall(i64::try_from(ms).unwrap());
+    }
+
+    /// Checks that a collector drops nothing of what is sealed. The installation is known from the second time on.
+    fn seal(&mut self) {
+        parse(&self.core.seal(self.now));
+        self.core
+            .set_installation(InstallationId::from_secret(b"secret"));
+    }
+
+    fn record(&self, began: Duration, latency: Duration, each: u32) {
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for at in 0..each {
+                        let began = began + latency * at;
+                        self.recorder.record(began, latency, "static");
+                    }
+                });
+            }
+        });
+    }
+
+    fn meet(&mut self, event: Event) {
+        match event {
+            Event::Runs { latency, each } => {
+                self.record(self.now.mono, latency, each);
+                self.pass(latency * each);
+                let began = self.now.mono;
+                self.pass(latency / 2);
+                self.seal();
+                self.pass(latency - latency / 2);
+                self.record(began, latency, 1);
+            }
+            Event::Suspend { ms } => self.suspend(ms),
+            Event::ClockStep { ms } => self.step_wall(ms),
+            Event::Kill => *self = Self::start(self.now),
+            Event::NextVersion => {
+                self.recorder.close();
+                self.version += 1;
+                self.recorder = open(&mut self.core, &self.version.to_string(), self.now);
+            }
+            Event::Seal => self.seal(),
+        }
+    }
+}
+
+fn devices_lives() -> u32 {
+    match epwatch_runtimes::is_nightly("976 of 1,000 lives of a device whose numbers are possible")
+    {
+        true => 1_000,
+        false => 24,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(devices_lives()))]
+    /// A collector drops series that no device can have measured. None of the SDK's own is such a one.
+    #[test]
+    fn no_life_of_a_device_makes_an_impossible_series(
+        events in prop::collection::vec(event(), 1..16),
+    ) {
+        let mut device = BusyDevice::start(at(0));
+        for event in events {
+            device.meet(event);
+        }
+        device.seal();
+        device.seal();
     }
 }
 
