@@ -1,7 +1,8 @@
 //! The lock of a data folder: one process of epwatch at a time has the embedded store open.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -15,21 +16,18 @@ pub(crate) struct FolderLock {
 }
 
 impl FolderLock {
-    /// Takes the lock, and makes the folder if it does not exist.
+    /// Takes the lock. Makes the folder if it does not exist, for this user alone whatever the umask.
     ///
     /// # Errors
     /// Another process holds it, which the text names; or the folder cannot be written.
     pub(crate) fn take(data_dir: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(data_dir)
-            .with_context(|| format!("failed to make {}", data_dir.display()))?;
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(data_dir);
+        made.with_context(|| format!("failed to make {}", data_dir.display()))?;
         let path = data_dir.join(NAME);
         let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path);
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.mode(0o600).open(&path);
         let mut file = file.with_context(|| format!("failed to open {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => {}

@@ -45,7 +45,7 @@ pub(crate) fn made(key_id: Option<&str>) -> anyhow::Result<(String, SigningKey)>
 impl SigningKey {
     /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors hold nothing of its content.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| {
+        let text = epwatch_server::read_secret(path, "private key").with_context(|| {
             let path = path.display();
             format!("failed to read key file {path}; `epwatch directive keygen` makes one")
         })?;

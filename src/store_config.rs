@@ -214,9 +214,8 @@ impl StoreConfig {
 
 /// Returns the password in a file, without the line's end. Errors name the file by its key or option.
 fn read_password(path: &Path, name: &str) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path)
+    let text = epwatch_server::read_secret(path, name)
         .with_context(|| format!("failed to read {name} {}", path.display()))?;
-    epwatch_server::warn_of_readers(path, name);
     Ok(text.trim_end().to_owned())
 }
 

@@ -1,6 +1,8 @@
 //! Secrets in the real process: none is in its logs at any level, and keys change at a signal while it runs.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -9,7 +11,9 @@ use epwatch_proto::v1;
 use hyper::Request;
 use prost::Message;
 
-use crate::support::{Running, check_fails, check_succeeds, epwatch, json, send, server, until};
+use crate::support::{
+    Running, check_ends, check_fails, check_succeeds, epwatch, json, send, server, until,
+};
 
 const APP: &str = "com.example.camera";
 const STORE_PASSWORD: &str = "a-password-of-the-store-that-nobody-guesses";
@@ -199,4 +203,95 @@ async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
             );
         }
     }
+}
+
+/// A file of a test, with its mode.
+fn file_of_mode(dir: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+/// A file that all users read is used all the same: a warning tells of each, whatever reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_see_nothing_of_the_data_folder_and_open_secrets_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = |name: &str, text: &str, mode| file_of_mode(dir.path(), name, text, mode);
+    let open = [
+        secret("app-key", &new_key().0, 0o644),
+        secret("slack", "http://127.0.0.1:9/hook", 0o644),
+        secret("tokens", "a-token-of-readers", 0o666),
+    ];
+    let closed = secret("orders", "a-token-of-orders", 0o640);
+    let [key, slack, tokens] = &open;
+    let config = format!(
+        "[[collector.keys]]\nsecret_file = {key:?}\napp = \"{APP}\"\nkind = \"app\"\n\
+         [[detector.slack]]\nwebhook_url_file = {slack:?}\n\
+         [page]\ntoken_file = {tokens:?}\norders_token_file = {closed:?}\n"
+    );
+    let config = secret("epwatch.toml", &config, 0o600);
+    let log_path = dir.path().join("log");
+    let data = dir.path().join("above/data");
+
+    let served = server(&format!("serve --config {}", config.display()), &data);
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 0; exec \"$0\" \"$@\""]);
+    command.arg(served.get_program()).args(served.get_args());
+    for (name, value) in served.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let (mut running, _) = Running::start(command.stderr(fs::File::create(&log_path).unwrap()));
+    let pid = running.0.id().to_string();
+    let sent = Command::new("kill").args(["-s", "TERM", &pid]).status();
+    assert!(sent.unwrap().success());
+    let ended = running.0.wait().unwrap();
+    let log = fs::read_to_string(&log_path).unwrap();
+    assert!(ended.success(), "{log}");
+
+    let is_for_others = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o077 != 0;
+    let inside = fs::read_dir(&data)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let inside: Vec<PathBuf> = inside.collect();
+    assert!(inside.len() >= 3, "{inside:?}");
+    let above = data.parent().unwrap().to_owned();
+    for path in inside.iter().chain([&above, &data]) {
+        assert!(!is_for_others(path), "{}", path.display());
+    }
+
+    let warnings = |path: &Path| {
+        let name = path.to_str().unwrap();
+        let lines = log.lines();
+        lines
+            .filter(|line| line.contains("others can use") && line.contains(name))
+            .count()
+    };
+    for path in &open {
+        assert_eq!(warnings(path), 1, "{}: {log}", path.display());
+    }
+    assert_eq!(warnings(&closed), 0);
+
+    let at = |words: &str| {
+        let mut command = epwatch(words);
+        command.current_dir(dir.path());
+        command
+    };
+    check_succeeds(&mut at("directive keygen --out signing"));
+    let make =
+        format!("directive make --npu-off --for 7d --app {APP} --model m --key signing --out");
+    let told = |out: &str| {
+        let (_, stderr) = check_ends(&mut at(&format!("{make} {out}")), 0);
+        stderr.contains("others can use")
+    };
+    assert!(!told("a.directive"));
+    fs::set_permissions(
+        dir.path().join("signing"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
+    assert!(told("b.directive"));
 }

@@ -1,9 +1,11 @@
 //! Files of a server: replaced so that they survive a power cut, readable by its own user alone.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Makes a folder that only this user can enter, whatever the umask. An existing folder loses the rights of others.
 ///
@@ -14,11 +16,26 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
-/// Logs a warning if every user of the machine can read the secret in the file of a config key, or its group can change
+/// Reads the secret in a file that a config key or an option names, and warns as [`warn_of_readers`].
+///
+/// # Errors
+/// The file cannot be read, or is not UTF-8.
+pub fn read_secret(path: &Path, key: &str) -> io::Result<String> {
+    let text = fs::read_to_string(path)?;
+    warn_of_readers(path, key);
+    Ok(text)
+}
+
+/// Logs a warning, once for each file, if every user of the machine can read the secret in it, or its group can change
 /// it. A group that reads it is the way to give it to a service whose user is made at each start.
 pub fn warn_of_readers(path: &Path, key: &str) {
+    static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode());
-    if is_open_to_others(mode) {
+    let is_first = || {
+        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.insert(path.to_owned())
+    };
+    if is_open_to_others(mode) && is_first() {
         let mode = format!("{:04o}", mode & 0o7777);
         let path = path.display();
         tracing::warn!(%path, mode, key, "others can use the secret in this file: chmod 640 or 600 it");

@@ -20,11 +20,12 @@ pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::few_clients::serve_few_clients;
-pub use crate::files::{private_dir, replace_file, replace_readable_file, warn_of_readers};
+pub use crate::files::{
+    private_dir, read_secret, replace_file, replace_readable_file, warn_of_readers,
+};
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::new_installations::{
-    AppAdmission, LEAST_LIMIT, LastDay, TIMES_USUAL, new_installation_limit,
-    usual_new_installations,
+    AppAdmission, LEAST_LIMIT, LastDay, TIMES_USUAL, new_installation_limit, usual_new_installations,
 };
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};

@@ -139,7 +139,7 @@ impl AppKeyConfig {
                 "must be the SHA-256 of the key as 64 hexadecimal digits".to_owned(),
             )),
             (Some(path), "") => {
-                let text = std::fs::read_to_string(path)
+                let text = epwatch_server::read_secret(path, "secret_file")
                     .map_err(|e| ("secret_file", format!("{}: {e}", path.display())))?;
                 secret(&text).map_err(|what| ("secret_file", format!("{}: {what}", path.display())))
             }

@@ -23,7 +23,7 @@ impl Secret {
             path: path.to_owned(),
             source,
         };
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = epwatch_server::read_secret(path, channel).map_err(failed)?;
         let text = text.trim();
         if text.is_empty() {
             return Err(failed(std::io::Error::other("the file is empty")));

@@ -74,7 +74,8 @@ impl Tokens {
     /// # Errors
     /// It cannot be read, or a line is no token.
     pub(crate) fn read(key: &'static str, path: &Path) -> Result<Self, TokenError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TokenError::Read {
+        let text = epwatch_server::read_secret(path, key);
+        let text = text.map_err(|source| TokenError::Read {
             key,
             path: path.to_owned(),
             source,
