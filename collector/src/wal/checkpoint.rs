@@ -17,6 +17,7 @@
 use std::io;
 
 use super::frame::WalOffset;
+use super::segment;
 use super::storage::{self, Storage};
 
 pub(super) const FILE: &str = "checkpoint";
@@ -72,7 +73,7 @@ impl Checkpoint {
 /// Content of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SavedCheckpoint {
-    /// The latest; `None` if it is damaged, or was never saved.
+    /// The latest; `None` if it is damaged or missing.
     pub(crate) latest: Option<Checkpoint>,
     /// The one before it. Also `None` after the first save.
     pub(crate) before: Option<Checkpoint>,
@@ -98,6 +99,20 @@ pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<Saved
         before: decoded(1),
         is_there: true,
     })
+}
+
+/// Reads the file. Makes it in a WAL without segments, so that a missing one was lost.
+pub(crate) fn load_or_make(
+    storage: &dyn Storage,
+    wal_id: &[u8; 16],
+) -> io::Result<SavedCheckpoint> {
+    let found = load(storage, wal_id)?;
+    let is_segment = |name: &String| segment::base_of(name).is_some();
+    if found.is_there || storage.list()?.iter().any(is_segment) {
+        return Ok(found);
+    }
+    save(storage, wal_id, &Checkpoint::default())?;
+    load(storage, wal_id)
 }
 
 /// `None` without the file.

@@ -143,7 +143,7 @@ pub(crate) fn start(
     dir: WalDir,
 ) -> Result<(Arc<Threads>, Checkpoint, Recovery), WalError> {
     let id = dir.collector_id;
-    let found = checkpoint::load(&*dir.storage, &id.0);
+    let found = checkpoint::load_or_make(&*dir.storage, &id.0);
     let found = found.map_err(WalError::io("read wal checkpoint"))?;
     let floor = found.known().unwrap_or_default().highest();
     let (log, mut recovery) = Log::open(dir.storage.clone(), id.0, options.segment_bytes, floor)?;
@@ -203,9 +203,7 @@ pub(super) fn writers_start(
     recovery: &mut Recovery,
 ) -> Checkpoint {
     let mut checkpoint = found.known().unwrap_or_default();
-    // A WAL that never saved one begins at 0.
-    let had_one = found.is_there || log.start() > 0;
-    recovery.is_checkpoint_lost = found.latest.is_none() && had_one && recovery.segments > 0;
+    recovery.is_checkpoint_lost = found.latest.is_none() && recovery.segments > 0;
     if recovery.is_checkpoint_lost && checkpoint.offset.0 < log.start() {
         // Segments are freed below the checkpoint that was lost.
         checkpoint.offset = WalOffset(log.start());

@@ -13,6 +13,13 @@ use crate::support::{
 /// Of the file's two records.
 const CHECKPOINT_BYTES: usize = 56;
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Damage {
+    None,
+    Flips(&'static [usize]),
+    Removed,
+}
+
 fn reports(first: u64, n: u64) -> Vec<v1::Report> {
     (first..first + n)
         .map(|sequence| report(1, 1, sequence))
@@ -28,7 +35,16 @@ async fn a_flipped_or_lost_checkpoint_counts_no_report_twice() {
     let store = Store::start().await;
     let path = store.dir.path().join("wal/checkpoint");
     let mut n_sent = 0;
-    for damaged_at in [None, Some(3), Some(24), Some(CHECKPOINT_BYTES - 1)] {
+    let damages = [
+        Damage::None,
+        Damage::Flips(&[3]),
+        Damage::Flips(&[24]),
+        Damage::Flips(&[CHECKPOINT_BYTES - 1]),
+        // Both records.
+        Damage::Flips(&[24, CHECKPOINT_BYTES + 24]),
+        Damage::Removed,
+    ];
+    for damage in damages {
         let collector = start(&store, "wal").await;
         for _ in 0..3 {
             store_all(&mut connect(&collector).await, &reports(n_sent + 1, 20)).await;
@@ -36,10 +52,16 @@ async fn a_flipped_or_lost_checkpoint_counts_no_report_twice() {
             store.eventually(ROWS, n_sent).await;
         }
         collector.stop().await;
-        if let Some(at) = damaged_at {
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[at] ^= 1;
-            fs::write(&path, bytes).unwrap();
+        match damage {
+            Damage::None => {}
+            Damage::Flips(places) => {
+                let mut bytes = fs::read(&path).unwrap();
+                places.iter().for_each(|at| bytes[*at] ^= 1);
+                fs::write(&path, bytes).unwrap();
+            }
+            Damage::Removed => fs::remove_file(&path).unwrap(),
+        }
+        if damage != Damage::None {
             let collector = start(&store, "wal").await;
             check_metrics(&collector, &[&finding("checkpoint_lost")]);
             store_all(&mut connect(&collector).await, &reports(n_sent + 1, 5)).await;
@@ -47,7 +69,7 @@ async fn a_flipped_or_lost_checkpoint_counts_no_report_twice() {
             store.eventually(ROWS, n_sent).await;
             collector.stop().await;
         }
-        assert_eq!(store.number(ROWS).await, n_sent, "{damaged_at:?}");
+        assert_eq!(store.number(ROWS).await, n_sent, "{damage:?}");
         store.check_views_show(n_sent).await;
     }
     store.engine.stop().await;

@@ -39,7 +39,7 @@ impl Life {
     fn go_on(&mut self, dir: &Path, (first, n): (u8, u8)) -> Result<(), WalError> {
         let opened = WalDir::open(dir)?;
         let id = opened.collector_id.0;
-        let found = checkpoint::load(&*opened.storage, &id);
+        let found = checkpoint::load_or_make(&*opened.storage, &id);
         let found = found.map_err(WalError::io("read wal checkpoint"))?;
         let floor = found.known().unwrap_or_default().highest();
         let (log, mut recovery) = Log::open(opened.storage.clone(), id, SEGMENT_BYTES, floor)?;
