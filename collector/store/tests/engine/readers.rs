@@ -190,6 +190,24 @@ async fn a_reader_s_memory_is_bounded() {
     readers.store.stop().await;
 }
 
+/// More readers than run at once want all memory, while the owner takes a part of it.
+#[tokio::test]
+async fn readers_that_want_all_memory_leave_the_owner_s_part() {
+    let readers = Readers::start().await;
+    let owner = readers.store.client("t");
+    for _ in 0..3 {
+        let all = "SELECT length(groupArray(number)) FROM numbers(100000000)";
+        let asked = futures::future::join_all((0..8).map(|_| readers.read("", all)));
+        let own = "SELECT length(groupArray(number)) FROM numbers(20000000)";
+        let (asked, own) = tokio::join!(asked, owner.query(own).fetch_one::<u64>());
+        assert_eq!(own.unwrap(), 20_000_000);
+        for (status, answer) in asked {
+            assert!(status != 200 && answer.contains("MEMORY_LIMIT"), "{answer}");
+        }
+    }
+    readers.store.stop().await;
+}
+
 #[tokio::test]
 async fn the_port_comes_back_with_the_engine() {
     let readers = Readers::start().await;
