@@ -1,4 +1,5 @@
-//! Each crate's files depend on each other one way, and a type's name is unique in its crate.
+//! Each crate's files depend on each other one way, a type's name is unique in its crate, and a module with files of its own
+//! is the `mod.rs` of their folder.
 //!
 //! The test reads source text only, so it also runs alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/structure tests/it/structure/mod.rs && /tmp/structure`, from the repository's
@@ -74,6 +75,22 @@ fn sources_below(folder: &Path) -> Sources {
 /// Returns the problems of a crate as text, empty for none. A program next to a library is a tree of its own.
 fn problems_of(crate_name: &str, sources: &Sources) -> String {
     let mut text = String::new();
+    let folders: BTreeSet<&str> = sources
+        .keys()
+        .filter_map(|file| Some(file.rsplit_once('/')?.0))
+        .collect();
+    for file in sources.keys() {
+        if let Some(module) = file
+            .strip_suffix(".rs")
+            .filter(|name| folders.contains(name))
+        {
+            writeln!(
+                text,
+                "{crate_name}: {file} next to its folder; make it {module}/mod.rs"
+            )
+            .unwrap();
+        }
+    }
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for root in ["src/lib.rs", "src/main.rs"] {
         if !sources.contains_key(root) {
@@ -136,6 +153,11 @@ const LOG: (&str, &str) = (
 );
 
 const CASES: &[Case] = &[
+    Case {
+        rule: "a module with files of its own is the mod.rs of their folder",
+        files: &[("lib.rs", "mod room;"), ("room.rs", "mod child;"), ("room/child.rs", "")],
+        problems: &["made-up: src/room.rs next to its folder; make it src/room/mod.rs"],
+    },
     Case {
         rule: "files that use each other are a circle: by import",
         files: &[ROOT, LOCKS, ("a.rs", "use crate::b::Log; pub fn lock() {}")],
