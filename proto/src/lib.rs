@@ -44,7 +44,7 @@ mod text;
 pub mod upload;
 mod upload_wire;
 mod validate;
-mod wire;
+pub mod wire;
 mod wire_enum;
 
 pub use chipset::Chipset;
@@ -68,7 +68,7 @@ pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
 pub use session::{Model, Session, SessionOptions};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
-pub use text::{clipped, hex, push_visible, unhex, visible};
+pub use text::{clipped, error_chain, hex, push_visible, unhex, visible};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};
 pub use validate::{FastValidator, ValidReport};
 

@@ -1,6 +1,6 @@
-//! Text forms that all crates share: clipped text, text for people, and hexadecimal.
+//! Text forms that all crates share: clipped text, text for people, errors with their causes, and hexadecimal.
 
-use std::fmt::Write;
+use std::{error::Error, fmt::Write};
 
 /// Returns text of at most `max_bytes` with control characters replaced by spaces, cut at a character.
 ///
@@ -62,6 +62,21 @@ pub(crate) fn is_printable_ascii(bytes: &[u8]) -> bool {
     bytes
         .iter()
         .fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
+}
+
+/// Returns the texts of an error and of its causes, separated by colons. A cause that a text above has is not repeated.
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Returns two lower-case hexadecimal digits for each byte.

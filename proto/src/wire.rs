@@ -1,20 +1,24 @@
-//! Fields of one encoded message, borrowed. `None` means "not surely valid": the walker leaves rare
-//! forms (groups, booleans above 1) to the full parser.
+//! Fields of one encoded message, borrowed, without a schema; other readers of protocol buffers use it too. `None` means
+//! "not surely valid": the walker leaves rare forms (groups, booleans above 1) to the full parser.
 
 use crate::text::{is_plain, is_printable_ascii};
 
 /// A field's value as the wire has it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Value<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Whole numbers, booleans and enums.
     Varint(u64),
+    /// Eight bytes, little-endian.
     Fixed64(u64),
+    /// Four bytes; no field of ours has them.
     Fixed32,
+    /// A text, bytes, a message or packed numbers.
     Bytes(&'a [u8]),
 }
 
 /// Passes every field of a message to `take`, which accepts numbers that it has no field for.
 #[inline]
-pub(crate) fn each_field<'a>(
+pub fn each_field<'a>(
     mut rest: &'a [u8],
     mut take: impl FnMut(u32, Value<'a>) -> Option<()>,
 ) -> Option<()> {
@@ -55,8 +59,9 @@ pub(crate) fn each_field<'a>(
     Some(())
 }
 
+/// Takes a number from the front of `rest`; `None` if it is torn or has more than 64 bits.
 #[inline]
-fn varint(rest: &mut &[u8]) -> Option<u64> {
+pub fn varint(rest: &mut &[u8]) -> Option<u64> {
     let (&first, after) = rest.split_first()?;
     if first < 0x80 {
         *rest = after;
@@ -79,6 +84,15 @@ fn long_varint(rest: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+/// Appends a number in as few bytes as it needs.
+pub fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push((number & 0x7f) as u8);
 }
 
 impl<'a> Value<'a> {
@@ -146,7 +160,7 @@ impl<'a> Value<'a> {
 
     /// Passes each number of a repeated field to `take`, packed or not.
     #[inline]
-    pub(crate) fn each_number(self, mut take: impl FnMut(u64) -> Option<()>) -> Option<()> {
+    pub fn each_number(self, mut take: impl FnMut(u64) -> Option<()>) -> Option<()> {
         match self {
             Self::Varint(value) => take(value),
             Self::Bytes(mut rest) => {

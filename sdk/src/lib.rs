@@ -29,7 +29,6 @@ mod config;
 mod core;
 mod directives;
 mod driver;
-mod error_text;
 mod explain;
 mod folder;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -72,7 +71,6 @@ pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;
 pub use crate::session::SimulatedSession;
 pub use crate::session::{AttachRequest, AttachedSession, ObservedSession, SessionRequest};
-pub use crate::spool::Limits;
 pub use crate::time::Now;
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};

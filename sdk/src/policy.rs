@@ -1,7 +1,7 @@
 //! Defaults and limits of the SDK, each with its reason.
 //!
-//! Behaviour never depends on the build. Tests and simulations pass other values through [`Limits`](crate::Limits)
-//! and [`SdkConfig`](crate::SdkConfig).
+//! Behaviour never depends on the build. Tests and simulations pass other values through
+//! [`SdkConfig`](crate::SdkConfig).
 
 use std::time::Duration;
 

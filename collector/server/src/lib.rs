@@ -25,7 +25,7 @@ pub use crate::files::{
 };
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::new_installations::{
-    AppAdmission, LEAST_LIMIT, LastDay, TIMES_USUAL, new_installation_limit, usual_new_installations,
+    AppAdmission, LEAST_LIMIT, LastDay, new_installation_limit, usual_new_installations,
 };
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};

@@ -11,7 +11,7 @@ use std::hash::Hash;
 pub const LEAST_LIMIT: u64 = 1_000;
 
 /// The limit as a multiple of the usual number.
-pub const TIMES_USUAL: u32 = 3;
+const TIMES_USUAL: u64 = 3;
 
 /// Whole days over which the usual number is taken.
 const USUAL_DAYS: u16 = 14;
@@ -91,11 +91,11 @@ pub fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
     }
 }
 
-/// Returns how many new installations of an app may vote in a day: `times_usual` times the usual number, and
-/// `at_least` this many. `None` is no limit, which an `at_least` of 0 stands for.
+/// Returns how many new installations of an app may vote in a day: three times the usual number, and `at_least` this
+/// many. `None` is no limit, which an `at_least` of 0 stands for.
 #[must_use]
-pub fn new_installation_limit(usual: u64, times_usual: u32, at_least: u64) -> Option<u64> {
-    (at_least > 0).then(|| usual.saturating_mul(times_usual.into()).max(at_least))
+pub fn new_installation_limit(usual: u64, at_least: u64) -> Option<u64> {
+    (at_least > 0).then(|| usual.saturating_mul(TIMES_USUAL).max(at_least))
 }
 
 /// Admission to one app over its reports in the order of receipt, with the default limits and none for networks.
@@ -135,7 +135,7 @@ impl<Id: Eq + Hash> AppAdmission<Id> {
         }
         let is_unproven = decided.unwrap_or_else(|| {
             let usual = usual_new_installations(&self.by_day, day);
-            let limit = new_installation_limit(usual, TIMES_USUAL, LEAST_LIMIT);
+            let limit = new_installation_limit(usual, LEAST_LIMIT);
             day != first_day && limit.is_some_and(|limit| self.taken.count(hour) >= limit)
         });
         *is_admitted = !is_unproven;
@@ -170,10 +170,10 @@ mod tests {
 
     #[test]
     fn the_limit_is_a_multiple_of_the_usual_number() {
-        assert_eq!(new_installation_limit(20, 3, 10), Some(60));
-        assert_eq!(new_installation_limit(1, 3, 10), Some(10));
-        assert_eq!(new_installation_limit(u64::MAX, 3, 10), Some(u64::MAX));
-        assert_eq!(new_installation_limit(20, 3, 0), None);
+        assert_eq!(new_installation_limit(20, 10), Some(60));
+        assert_eq!(new_installation_limit(1, 10), Some(10));
+        assert_eq!(new_installation_limit(u64::MAX, 10), Some(u64::MAX));
+        assert_eq!(new_installation_limit(20, 0), None);
     }
 
     fn unproven(

@@ -84,7 +84,7 @@ impl Room {
     /// Returns how many new installations of an app may vote in a day; `None` is no limit.
     pub(super) fn app_limit(&self, app: &str) -> Option<u64> {
         let usual = self.usual.get(app).copied().unwrap_or(0);
-        new_installation_limit(usual, self.config.times_usual, self.config.at_least)
+        new_installation_limit(usual, self.config.at_least)
     }
 
     /// Scales `per_network` as the app's limit is above `at_least`: many phones share a carrier's few addresses, and the

@@ -37,9 +37,6 @@ pub struct ConnectionsConfig {
     /// For the body of a request, from its head to its last byte.
     #[serde(skip)]
     pub body_timeout: Period,
-    /// Calls under way on one connection.
-    #[serde(skip)]
-    pub max_calls: u32,
 }
 
 impl Default for ConnectionsConfig {
@@ -53,7 +50,6 @@ impl Default for ConnectionsConfig {
             header_timeout: Period(Duration::from_secs(10)),
             // 4 MiB at 140 kB/s, a slow phone's upload.
             body_timeout: Period(Duration::from_secs(30)),
-            max_calls: 256,
         }
     }
 }

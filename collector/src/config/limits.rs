@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epwatch_server::{LEAST_LIMIT, Period, TIMES_USUAL};
+use epwatch_server::{LEAST_LIMIT, Period};
 use serde::{Deserialize, Serialize};
 
 use super::address_block::AddressBlock;
@@ -63,9 +63,6 @@ pub struct NewInstallationsConfig {
     pub per_network: u64,
     /// Proxies whose `X-Forwarded-For` counts. Without any, the peer's address counts.
     pub trusted_proxies: Vec<AddressBlock>,
-    /// The limit as a multiple of the usual number, the median of the last 14 whole days.
-    #[serde(skip)]
-    pub times_usual: u32,
     /// Known installations in memory; each takes 16 bytes.
     #[serde(skip)]
     pub known: usize,
@@ -95,7 +92,6 @@ impl Default for NewInstallationsConfig {
             at_least: LEAST_LIMIT,
             per_network: 200,
             trusted_proxies: Vec::new(),
-            times_usual: TIMES_USUAL,
             known: 1 << 20,
             refresh: Period(Duration::from_secs(600)),
         }

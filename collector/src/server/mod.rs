@@ -55,6 +55,8 @@ use crate::metrics::Metrics;
 /// A request's head; HTTP/1.1 and HTTP/2 alike.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 const MAX_HEADERS: usize = 64;
+/// Calls under way on one connection.
+const MAX_CALLS: u32 = 256;
 /// Bytes that an HTTP/2 connection may send before they are read.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Silent clients are pinged, so that half-open connections end.
@@ -116,7 +118,7 @@ impl<S: CollectorService> DeviceServer<S> {
             draining: Semaphore::new(max_draining),
             drain_timeout: DRAIN_TIMEOUT,
             tls,
-            builder: builder(header_timeout, limits.max_calls),
+            builder: builder(header_timeout),
             header_timeout,
             metrics,
             origins: Origins::new(&config.new_installations),
@@ -246,7 +248,7 @@ impl<S: CollectorService> DeviceServer<S> {
     }
 }
 
-fn builder(header_timeout: Duration, max_calls: u32) -> Builder<TokioExecutor> {
+fn builder(header_timeout: Duration) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -259,7 +261,7 @@ fn builder(header_timeout: Duration, max_calls: u32) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .max_concurrent_streams(max_calls)
+        .max_concurrent_streams(MAX_CALLS)
         .max_header_list_size(MAX_HEADER_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .initial_stream_window_size(CONNECTION_WINDOW)

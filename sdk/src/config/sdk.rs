@@ -12,7 +12,7 @@ use super::{
     endpoint::{check_endpoint, check_root_certificate},
     error::{ConfigError, text},
 };
-use crate::{host::thermal_zones, policy, spool::Limits, upload::budget::ByteBudget};
+use crate::{host::thermal_zones, policy, upload::budget::ByteBudget};
 
 /// Roots that may sign the collector's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,8 +38,6 @@ pub struct SdkConfig {
     pub(crate) dir: PathBuf,
     pub(crate) report_interval: Duration,
     pub(crate) upload_interval: Duration,
-    pub(crate) upload_deadline: Duration,
-    pub(crate) limits: Limits,
     pub(crate) roots: TrustedRoots,
     /// As PEM text.
     pub(crate) root_certificates: Vec<String>,
@@ -61,7 +59,6 @@ impl std::fmt::Debug for SdkConfig {
             .field("dir", &self.dir)
             .field("report_interval", &self.report_interval)
             .field("upload_interval", &self.upload_interval)
-            .field("limits", &self.limits)
             .field("roots", &self.roots)
             .field("budget", &self.budget)
             .field("has_consent", &self.has_consent)
@@ -101,8 +98,6 @@ impl SdkConfig {
                 dir: dir.into(),
                 report_interval: policy::REPORT_INTERVAL,
                 upload_interval: policy::UPLOAD_INTERVAL,
-                upload_deadline: policy::UPLOAD_DEADLINE,
-                limits: Limits::default(),
                 roots: TrustedRoots::default(),
                 root_certificates: Vec::new(),
                 budget: ByteBudget::default(),
@@ -177,18 +172,6 @@ impl SdkConfigBuilder {
     /// Sets how often reports are sent, unless the collector asks for another interval; the default is 15 minutes.
     pub fn with_upload_interval(mut self, interval: Duration) -> Self {
         self.config.upload_interval = interval;
-        self
-    }
-
-    /// Sets the deadline of one upload; the default is 30 seconds.
-    pub fn with_upload_deadline(mut self, deadline: Duration) -> Self {
-        self.config.upload_deadline = deadline;
-        self
-    }
-
-    /// Sets the limits of this process's spool. Other processes that share the folder have their own.
-    pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.config.limits = limits;
         self
     }
 
@@ -295,10 +278,6 @@ impl SdkConfigBuilder {
         let positive = [
             ("report interval", config.report_interval.is_zero()),
             ("upload interval", config.upload_interval.is_zero()),
-            ("upload deadline", config.upload_deadline.is_zero()),
-            ("spool size", config.limits.max_spool_bytes == 0),
-            ("spool age", config.limits.max_spool_age.is_zero()),
-            ("segment size", config.limits.segment_bytes == 0),
         ];
         match positive.iter().find(|(_, is_zero)| *is_zero) {
             Some((what, _)) => Err(ConfigError::Zero(what)),

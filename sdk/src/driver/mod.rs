@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{ContextKind, DropReason, StreamId};
+use epwatch_proto::{ContextKind, DropReason, StreamId, error_chain};
 
 use crate::{
     baselines::BaselineSet,
@@ -17,12 +17,11 @@ use crate::{
     core::{Core, SealedReport},
     directives,
     driver::consent::ConsentSwitch,
-    error_text::chain,
     host::{device, thermal_zones},
     installation::{self, Secret},
     lock::lock,
     self_test,
-    spool::{Found, Loss, Spool},
+    spool::{Found, Limits, Loss, Spool},
     time::{Clock, Now},
     upload::Refusal,
 };
@@ -128,10 +127,10 @@ impl Driver {
         lock(&self.core).refresh_recording(now);
 
         let dir = self.config.dir.clone();
-        let secret = installation::load_or_create(&dir).map_err(|e| chain(&e))?;
+        let secret = installation::load_or_create(&dir).map_err(|e| error_chain(&e))?;
         let stream = lock(&self.core).stream();
-        let opened = Spool::open(&dir, stream, self.config.limits);
-        let (spool, found) = opened.map_err(|e| chain(&e))?;
+        let opened = Spool::open(&dir, stream, Limits::default());
+        let (spool, found) = opened.map_err(|e| error_chain(&e))?;
         let baselines = self.baselines.read();
         self.has_baselines = baselines.is_ok();
         let Some(mut core) = Core::lock_in(&self.core, stream) else {
@@ -316,7 +315,7 @@ fn keep(
             *last_error = Some(format!("failed to note a report's number: {error}"));
         }
         if let Err(error) = spool.append(report, now) {
-            *last_error = Some(chain(&error));
+            *last_error = Some(error_chain(&error));
             losses.push(Loss {
                 reason: DropReason::SpoolIo,
                 reports: 1,

@@ -16,12 +16,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use epwatch_proto::DropReason;
+use epwatch_proto::{DropReason, error_chain};
 
 use super::Driver;
 use crate::{
     driver::consent::ConsentSwitch,
-    error_text::chain,
     installation::{self, deletion},
     lock::lock,
     random_stream,
@@ -168,7 +167,7 @@ impl Driver {
 
     fn load_deletions(&mut self) {
         if let Err(error) = deletion::finish_interrupted(&self.config.dir) {
-            self.last_error = Some(format!("failed to finish a wipe: {}", chain(&error)));
+            self.last_error = Some(format!("failed to finish a wipe: {}", error_chain(&error)));
         }
         let pending = deletion::pending(&self.config.dir);
         self.sender.set_deletions(pending, self.clock.now().mono);
@@ -231,7 +230,7 @@ mod tests {
         installation::Secret,
         recorder::SessionRecorder,
         self_test,
-        spool::Spool,
+        spool::{Limits, Spool},
         time::Clock,
         upload::{Answer, UploadBatch},
     };
@@ -365,7 +364,7 @@ mod tests {
     #[test]
     fn a_reset_during_a_seal_leads_from_no_installation_to_the_next() {
         let mut process = Process::start();
-        let limits = process.driver.config.limits;
+        let limits = Limits::default();
         let killed = Spool::open(process.folder.path(), random_stream(), limits).unwrap();
         drop(killed);
         let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();

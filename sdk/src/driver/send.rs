@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use epwatch_proto::{
-    DropReason, InstallationId, Outcome, ReportKey, SendClock, UploadFailureKind, v1,
+    DropReason, InstallationId, Outcome, ReportKey, SendClock, UploadFailureKind, error_chain, v1,
 };
 
 use super::Driver;
 use crate::{
     core::Core,
     directives,
-    error_text::chain,
     explain::{ExplainedUpload, Explanation},
     installation::{Secret, deletion},
     lock::lock,
@@ -162,7 +161,7 @@ impl Driver {
         let stream = spool.stream();
         self.count(stream, &losses);
         if let Some(error) = error {
-            self.last_error = Some(chain(&error));
+            self.last_error = Some(error_chain(&error));
         }
         if reports.is_empty() {
             self.sender.reports.idle(now.mono);

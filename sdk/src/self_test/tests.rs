@@ -240,7 +240,7 @@ fn errors_name_the_field_and_the_way_out() {
     std::fs::create_dir(dir.path().join("broken")).unwrap();
     std::fs::write(dir.path().join("broken/input_0.pb"), b"\x42").unwrap();
     let broken = GoldenInput::load(dir.path().join("broken")).unwrap_err();
-    let cause = crate::error_text::chain(&broken);
+    let cause = epwatch_proto::error_chain(&broken);
     assert!(cause.contains("whole TensorProto"), "{cause}");
     check(broken, "broken/input_0.pb");
 }

@@ -47,7 +47,7 @@ use crate::{
 };
 use quota::SegmentUse;
 
-pub use quota::Limits;
+pub(crate) use quota::Limits;
 pub(crate) use quota::Loss;
 
 use stream::StreamDir;

@@ -8,14 +8,13 @@ use crate::policy;
 
 /// Limits of the spool. See [`policy`](crate::policy) for the defaults and their reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes of reports that one process keeps, including ended streams that it has taken over.
-    pub max_spool_bytes: u64,
+    pub(crate) max_spool_bytes: u64,
     /// Reports older than this are dropped.
-    pub max_spool_age: Duration,
+    pub(crate) max_spool_age: Duration,
     /// Size at which a segment is closed.
-    pub segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
 }
 
 impl Default for Limits {

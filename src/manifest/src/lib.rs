@@ -79,8 +79,7 @@ impl<R: Read> Sha256Reader<R> {
 
     /// Returns the SHA-256 of all bytes that were read, hexadecimal.
     pub fn digest(self) -> String {
-        let bytes = self.hash.finalize();
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        epwatch_proto::hex(&self.hash.finalize())
     }
 }
 

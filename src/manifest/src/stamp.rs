@@ -8,6 +8,8 @@ use std::{
     path::Path,
 };
 
+use epwatch_proto::wire::push_varint;
+
 use crate::{
     ManifestError,
     wire::{WireReader, Wired},
@@ -167,17 +169,10 @@ fn part(from: &mut File, to: &mut impl Write, at: u64, until: u64) -> Result<(),
     Ok(())
 }
 
-fn varint(mut number: u64) -> Vec<u8> {
+fn varint(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    loop {
-        let byte = (number & 0x7f) as u8;
-        number >>= 7;
-        if number == 0 {
-            bytes.push(byte);
-            return bytes;
-        }
-        bytes.push(byte | 0x80);
-    }
+    push_varint(&mut bytes, number);
+    bytes
 }
 
 #[cfg(test)]

@@ -49,7 +49,10 @@ impl From<clickhouse::error::Error> for ReadError {
     fn from(error: clickhouse::error::Error) -> Self {
         use clickhouse::error::Error;
 
-        let said: String = chain(&error).chars().take(MAX_SAID).collect();
+        let said: String = epwatch_proto::error_chain(&error)
+            .chars()
+            .take(MAX_SAID)
+            .collect();
         match &error {
             Error::TimedOut => Self::Slow,
             Error::Network(_) => Self::Away(said),
@@ -66,21 +69,6 @@ impl From<clickhouse::error::Error> for ReadError {
             _ => Self::Refused(said),
         }
     }
-}
-
-/// Returns an error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Returns the code of ClickHouse's `Code: 60. DB::Exception: ...`.

@@ -7,7 +7,9 @@ mod counted;
 
 use std::time::Duration;
 
-use epwatch_proto::{UploadFailureKind, v1::collector_service_client::CollectorServiceClient};
+use epwatch_proto::{
+    UploadFailureKind, error_chain, v1::collector_service_client::CollectorServiceClient,
+};
 use tonic::{
     Code, Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -18,7 +20,6 @@ use self::counted::{CountingConnector, SentBytes};
 use super::{Answer, Payload, Transport, UploadBatch, UploadError, deletion_request};
 use crate::{
     config::{SdkConfig, TrustedRoots},
-    error_text::chain,
     policy,
     time::{Clock, Now},
 };
@@ -61,18 +62,18 @@ struct GrpcTransport {
 impl GrpcTransport {
     fn new(config: &SdkConfig) -> Result<Self, UploadError> {
         let failed = |what: &str, error: &dyn std::error::Error| {
-            let message = format!("{what}: {}", chain(error));
+            let message = format!("{what}: {}", error_chain(error));
             UploadError::new(UploadFailureKind::Unreachable, message)
         };
         let mut endpoint = Endpoint::from_shared(config.endpoint.clone())
             .map_err(|e| failed("the endpoint is no address; expected https://HOST:PORT", &e))?
-            .connect_timeout(config.upload_deadline)
-            .timeout(config.upload_deadline);
+            .connect_timeout(policy::UPLOAD_DEADLINE)
+            .timeout(policy::UPLOAD_DEADLINE);
         if config.endpoint.starts_with("https://") {
             endpoint = endpoint.tls_config(tls_of(config)).map_err(|e| {
                 let message = format!(
                     "no TLS: {}; check with_trusted_roots and with_root_certificate",
-                    chain(&e)
+                    error_chain(&e)
                 );
                 UploadError::new(UploadFailureKind::Tls, message)
             })?;
@@ -94,7 +95,7 @@ impl GrpcTransport {
             clock,
             used_at: clock.now(),
             authorization,
-            deadline: config.upload_deadline,
+            deadline: policy::UPLOAD_DEADLINE,
             sent: SentBytes::default(),
         })
     }
