@@ -5,6 +5,7 @@
 //! and never connects to the store or a device.
 
 mod admin;
+mod app_admission;
 mod backoff;
 mod clock;
 mod few_clients;
@@ -14,9 +15,11 @@ mod new_installations;
 mod page;
 mod problems;
 mod process;
+pub mod room;
 mod units;
 
 pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
+pub use crate::app_admission::AppAdmission;
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::few_clients::serve_few_clients;
@@ -24,9 +27,6 @@ pub use crate::files::{
     private_dir, read_secret, replace_file, replace_readable_file, warn_of_readers,
 };
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
-pub use crate::new_installations::{
-    AppAdmission, LEAST_LIMIT, LastDay, new_installation_limit, usual_new_installations,
-};
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};
 pub use crate::units::{ByteSize, Period, UnitError};

@@ -1,14 +1,12 @@
-//! The arithmetic of the room for new installations of an app that vote. The collector's `admission/room.rs` decides by
-//! it at ingest and sets the mark `is_unproven`; over recordings without the mark the detector has [`AppAdmission`].
+//! The arithmetic of the room for new installations of an app that vote. Pure: counts and hours in, a number out.
 //!
-//! Pure: counts and times in, a decision out; no clock, no store. The room is one of the last 24 hours, so no midnight
-//! gives it twice. It is learnt from admitted installations alone: refused ones make no room for others.
+//! The room is one of the last 24 hours, so no midnight gives it twice. It is learnt from admitted installations alone:
+//! refused ones make no room for others.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::collections::BTreeMap;
 
 /// The default of the least limit of an app.
-pub const LEAST_LIMIT: u64 = 1_000;
+pub(crate) const LEAST_LIMIT: u64 = 1_000;
 
 /// The limit as a multiple of the usual number.
 const TIMES_USUAL: u64 = 3;
@@ -16,13 +14,11 @@ const TIMES_USUAL: u64 = 3;
 /// Whole days over which the usual number is taken.
 const USUAL_DAYS: u16 = 14;
 
-const DAY_MS: i64 = 86_400_000;
-const HOUR_MS: i64 = 3_600_000;
 const HOURS: usize = 24;
 
 /// A count over the last 24 hours, by hours since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LastDay {
+pub(crate) struct LastDay {
     latest: u64,
     by_hour: [u32; HOURS],
 }
@@ -30,7 +26,7 @@ pub struct LastDay {
 impl LastDay {
     /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest; one
     /// more than a day before, as a clock that was set back has it, begins anew.
-    pub fn count(&mut self, hour: u64) -> u64 {
+    pub(crate) fn count(&mut self, hour: u64) -> u64 {
         if hour > self.latest {
             let gone = (hour - self.latest).min(HOURS as u64);
             for ago in 0..gone {
@@ -47,7 +43,7 @@ impl LastDay {
     }
 
     /// Adds an installation that was admitted in an hour, and drops hours older than a day.
-    pub fn add(&mut self, hour: u64) {
+    pub(crate) fn add(&mut self, hour: u64) {
         let _ = self.count(hour);
         let latest = self.latest;
         let slot = self.slot(latest);
@@ -55,7 +51,7 @@ impl LastDay {
     }
 
     /// Adds one of an hour of the past, if it is within the last day.
-    pub fn add_past(&mut self, hour: u64, now: u64) {
+    pub(crate) fn add_past(&mut self, hour: u64, now: u64) {
         let _ = self.count(now);
         if hour <= self.latest && self.latest - hour < HOURS as u64 {
             let slot = self.slot(hour);
@@ -75,7 +71,7 @@ impl LastDay {
 /// `by_day` counts the installations by the day they were first received, in days since 1970. The median covers at
 /// most 14 days and begins with the app's first one. A day without any counts as 0.
 #[must_use]
-pub fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
+pub(crate) fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
     let Some(first) = by_day.keys().next() else {
         return 0;
     };
@@ -94,57 +90,8 @@ pub fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -> u64 {
 /// Returns how many new installations of an app may vote in a day: three times the usual number, and `at_least` this
 /// many. `None` is no limit, which an `at_least` of 0 stands for.
 #[must_use]
-pub fn new_installation_limit(usual: u64, at_least: u64) -> Option<u64> {
+pub(crate) fn new_installation_limit(usual: u64, at_least: u64) -> Option<u64> {
     (at_least > 0).then(|| usual.saturating_mul(TIMES_USUAL).max(at_least))
-}
-
-/// Admission to one app over its reports in the order of receipt, with the default limits and none for networks.
-///
-/// Installations of the first day are admitted, because a recording begins in the middle of an app's life.
-#[derive(Debug)]
-pub struct AppAdmission<Id> {
-    /// Whether each was admitted.
-    installations: HashMap<Id, bool>,
-    /// The day of the first report of all.
-    first_day: Option<u16>,
-    /// Numbers of admitted installations, by the day of their first report.
-    by_day: BTreeMap<u16, u64>,
-    taken: LastDay,
-}
-
-impl<Id> Default for AppAdmission<Id> {
-    fn default() -> Self {
-        Self {
-            installations: HashMap::new(),
-            first_day: None,
-            by_day: BTreeMap::new(),
-            taken: LastDay::default(),
-        }
-    }
-}
-
-impl<Id: Eq + Hash> AppAdmission<Id> {
-    /// Returns whether a report does not vote. A decision of the collector holds.
-    pub fn is_unproven(&mut self, id: Id, received_ms: i64, decided: Option<bool>) -> bool {
-        let day = u16::try_from(received_ms.div_euclid(DAY_MS).max(0)).unwrap_or(u16::MAX);
-        let hour = u64::try_from(received_ms.div_euclid(HOUR_MS)).unwrap_or(0);
-        let first_day = *self.first_day.get_or_insert(day);
-        let is_admitted = self.installations.entry(id).or_insert(false);
-        if *is_admitted {
-            return decided.unwrap_or(false);
-        }
-        let is_unproven = decided.unwrap_or_else(|| {
-            let usual = usual_new_installations(&self.by_day, day);
-            let limit = new_installation_limit(usual, LEAST_LIMIT);
-            day != first_day && limit.is_some_and(|limit| self.taken.count(hour) >= limit)
-        });
-        *is_admitted = !is_unproven;
-        if !is_unproven {
-            self.taken.add(hour);
-            *self.by_day.entry(day).or_default() += 1;
-        }
-        is_unproven
-    }
 }
 
 #[cfg(test)]
@@ -176,28 +123,6 @@ mod tests {
         assert_eq!(new_installation_limit(20, 0), None);
     }
 
-    fn unproven(
-        admission: &mut AppAdmission<u64>,
-        day: i64,
-        ids: std::ops::Range<u64>,
-        decided: Option<bool>,
-    ) -> Vec<u64> {
-        ids.filter(|id| admission.is_unproven(*id, day * DAY_MS, decided))
-            .collect()
-    }
-
-    #[test]
-    fn a_flood_after_the_first_day_is_admitted_up_to_the_limit_a_day() {
-        let mut admission = AppAdmission::default();
-        assert_eq!(unproven(&mut admission, 7, 0..500, None), [0; 0]);
-        let flood = 500..5_000;
-        let beyond: Vec<u64> = (2_000..5_000).collect();
-        assert_eq!(unproven(&mut admission, 8, flood.clone(), None), beyond);
-        assert_eq!(unproven(&mut admission, 8, 0..5_000, None), beyond);
-        // The median of 500 and the 1,500 that were admitted, three times: all that are left.
-        assert_eq!(unproven(&mut admission, 9, flood, None), [0; 0]);
-    }
-
     /// Before and after midnight there is one room, and it comes back hour by hour.
     #[test]
     fn the_last_day_has_no_midnight() {
@@ -220,14 +145,5 @@ mod tests {
         // A clock that was set back.
         last.add(midnight + 500);
         assert_eq!(last.count(midnight), 0);
-    }
-
-    #[test]
-    fn a_decision_of_the_collector_holds() {
-        let mut admission = AppAdmission::default();
-        assert_eq!(unproven(&mut admission, 7, 0..2, Some(true)), [0, 1]);
-        assert_eq!(unproven(&mut admission, 8, 1..9_000, Some(false)), [0; 0]);
-        assert_eq!(unproven(&mut admission, 8, 1..9_000, None), [0; 0]);
-        assert_eq!(unproven(&mut admission, 8, 0..1, None), [0]);
     }
 }

@@ -16,14 +16,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::network::NetworkKey;
-use super::room::History;
 use super::{Admission, DAY_US, HOUR_US, KnownInstallation, day_of};
 use crate::joined::joined;
 use crate::parts::Parts;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{WalError, WalOffset};
 use crate::wal_record::ReportRecord;
-use epwatch_server::Backoff;
+use epwatch_server::{Backoff, room::History};
 
 /// Apps whose installations are loaded, those with most new ones first.
 const MAX_APPS: usize = 4_096;

@@ -13,7 +13,6 @@
 mod last_seen;
 mod loader;
 mod network;
-mod room;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use clickhouse::Row;
 use epwatch_proto::InstallationId;
+use epwatch_server::room::{Decision, History, NetworkHashes, Room, RoomLimits};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -28,7 +28,6 @@ use self::last_seen::LastSeenTable;
 pub(crate) use self::loader::{Loader, keep_loading};
 use self::network::NetworkKey;
 pub(crate) use self::network::{Network, Origins, Peer};
-use self::room::{Decision, History, NetworkHashes, Room};
 use crate::config::NewInstallationsConfig;
 use crate::metrics::Metrics;
 use crate::wal_record::SenderMark;
@@ -63,13 +62,17 @@ fn day_of(now_us: u64) -> u16 {
 impl Admission {
     pub(crate) fn new(config: &NewInstallationsConfig, metrics: Arc<Metrics>) -> Self {
         let is_on = config.is_on();
+        let limits = RoomLimits {
+            at_least: config.at_least,
+            per_network: config.per_network,
+        };
         Self {
             is_on,
             is_ready: AtomicBool::new(false),
             hasher: RandomState::new(),
             known: LastSeenTable::new(if is_on { config.known } else { 0 }),
             full: LastSeenTable::new(MAX_FULL),
-            room: Mutex::new(Room::new(config)),
+            room: Mutex::new(Room::new(limits)),
             network_key: OnceLock::new(),
             metrics,
         }
@@ -189,9 +192,6 @@ struct KnownInstallation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epwatch_server::AppAdmission;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     const APP: &str = "app";
     const UNKNOWN: NetworkHashes = [0, 0];
@@ -301,62 +301,5 @@ mod tests {
         });
         assert_eq!(n_proven, 100);
         assert_eq!(unproven(&admission, TODAY, 0..200).len(), 100);
-    }
-
-    proptest! {
-        /// Over the same arrivals of some days, midnights among them, the collector's decisions and a recording's are
-        /// the same. The collector loads the first day from its store.
-        #[test]
-        fn a_recording_without_marks_is_decided_as_at_ingest(
-            usual in 0..900_u64,
-            mut arrivals in prop::collection::vec((0..3 * DAY_US, 0..4_u64, 1..900_u64), 1..12),
-        ) {
-            arrivals.sort_unstable();
-            let admission = admission(1_000);
-            let mut recorded = AppAdmission::default();
-            let mut first_days: BTreeMap<u64, u16> = BTreeMap::new();
-            let first_day = day_of(TODAY * DAY_US);
-            for n in 0..usual {
-                prop_assert!(!recorded.is_unproven(n, ms(TODAY * DAY_US), None));
-                first_days.insert(n, first_day);
-                let known = KnownInstallation {
-                    installation: *id(n).as_bytes(),
-                    last_day: first_day,
-                    proven_hour: u32::from(first_day) * 24,
-                    network: 0,
-                    network_wide: 0,
-                };
-                admission.add_known(APP, &[known], TODAY * DAY_US);
-            }
-            if usual == 0 {
-                // Of another installation, so that the recording begins on the same day.
-                recorded.is_unproven(u64::MAX, ms(TODAY * DAY_US), None);
-                first_days.insert(u64::MAX, first_day);
-            }
-            let mut today = first_day;
-            for (at_us, from, n) in arrivals {
-                let now_us = (TODAY + 1) * DAY_US + at_us;
-                if day_of(now_us) != today {
-                    today = day_of(now_us);
-                    let mut history = History::default();
-                    for day in first_days.values() {
-                        history.add(APP.to_owned(), *day, 1);
-                    }
-                    admission.set_history(&history, today);
-                }
-                // Floods overlap, so that unproven installations come again.
-                for n in from * 500..from * 500 + n {
-                    let at_ingest = admission.is_unproven(APP, id(n), UNKNOWN, now_us);
-                    if !at_ingest {
-                        first_days.entry(n).or_insert(today);
-                    }
-                    prop_assert_eq!(at_ingest, recorded.is_unproven(n, ms(now_us), None));
-                }
-            }
-        }
-    }
-
-    fn ms(at_us: u64) -> i64 {
-        i64::try_from(at_us / 1_000).unwrap()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epwatch_server::{LEAST_LIMIT, Period};
+use epwatch_server::{Period, room::RoomLimits};
 use serde::{Deserialize, Serialize};
 
 use super::address_block::AddressBlock;
@@ -88,9 +88,13 @@ impl Default for NamesConfig {
 
 impl Default for NewInstallationsConfig {
     fn default() -> Self {
+        let RoomLimits {
+            at_least,
+            per_network,
+        } = RoomLimits::default();
         Self {
-            at_least: LEAST_LIMIT,
-            per_network: 200,
+            at_least,
+            per_network,
             trusted_proxies: Vec::new(),
             known: 1 << 20,
             refresh: Period(Duration::from_secs(600)),

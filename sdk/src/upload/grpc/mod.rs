@@ -173,7 +173,7 @@ fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
     // A failure of the transport has a cause, a server's answer has none.
     let cause = std::error::Error::source(status);
     // The status' own text repeats its causes in debug form.
-    let words = cause.map_or(status.message().to_owned(), chain);
+    let words = cause.map_or(status.message().to_owned(), error_chain);
     let mut text = format!("{:?}: {words}", status.code());
     let is_plaintext = endpoint.scheme_str() == Some("http");
     let is_broken = matches!(status.code(), Code::Unknown | Code::Internal) && cause.is_some();

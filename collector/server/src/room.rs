@@ -1,14 +1,14 @@
-//! The room for new installations that vote, by app and by network. Pure: hours and counts in, a decision out;
-//! [`super`] keeps the clock and the installations.
+//! The room for new installations that vote, by app and by network. Pure: hours and counts in, a decision out. The
+//! collector's `admission` keeps the clock and the installations.
 //!
 //! An app's room is that of all its environments, over the last 24 hours. Half of it is for the first installations
 //! of each network: whoever takes all of the other half leaves a place for a first phone elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 
-use epwatch_server::{LastDay, new_installation_limit, usual_new_installations};
-
-use crate::config::NewInstallationsConfig;
+use crate::new_installations::{
+    LEAST_LIMIT, LastDay, new_installation_limit, usual_new_installations,
+};
 
 /// Apps with a count of their own, since a key may be for any app. The others share one count.
 const MAX_APPS: usize = 4_096;
@@ -23,9 +23,28 @@ const FIRST_OF_NETWORK: u64 = 3;
 /// ones: one in so many.
 const OF_WIDE: u64 = 16;
 
+/// The limits of each app's room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoomLimits {
+    /// The least limit of an app; 0 is no limit.
+    pub at_least: u64,
+    /// The part of one network, which grows with the app's limit above `at_least`; 0 is no limit.
+    pub per_network: u64,
+}
+
+impl Default for RoomLimits {
+    fn default() -> Self {
+        Self {
+            at_least: LEAST_LIMIT,
+            per_network: 200,
+        }
+    }
+}
+
 /// The decision on a new installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub enum Decision {
+    /// It votes.
     Proven,
     /// The app's room is used up.
     BeyondApp,
@@ -34,12 +53,12 @@ pub(super) enum Decision {
 }
 
 /// Hashes of a network at both widths; 0 is unknown.
-pub(super) type NetworkHashes = [u32; 2];
+pub type NetworkHashes = [u32; 2];
 
 /// The room of all apps.
 #[derive(Debug)]
-pub(super) struct Room {
-    config: NewInstallationsConfig,
+pub struct Room {
+    limits: RoomLimits,
     max_apps: usize,
     max_networks: usize,
     usual: HashMap<String, u64>,
@@ -61,9 +80,11 @@ struct AppCount {
 }
 
 impl Room {
-    pub(super) fn new(config: &NewInstallationsConfig) -> Self {
+    /// An empty room.
+    #[must_use]
+    pub fn new(limits: RoomLimits) -> Self {
         Self {
-            config: config.clone(),
+            limits,
             max_apps: MAX_APPS,
             max_networks: MAX_NETWORKS,
             usual: HashMap::new(),
@@ -74,7 +95,7 @@ impl Room {
     }
 
     /// Sets the usual numbers from each app's admitted installations by day.
-    pub(super) fn set_history(&mut self, history: &History, day: u16) {
+    pub fn set_history(&mut self, history: &History, day: u16) {
         let apps = history.0.iter();
         self.usual = apps
             .map(|(app, days)| (app.clone(), usual_new_installations(days, day)))
@@ -82,15 +103,15 @@ impl Room {
     }
 
     /// Returns how many new installations of an app may vote in a day; `None` is no limit.
-    pub(super) fn app_limit(&self, app: &str) -> Option<u64> {
+    pub fn app_limit(&self, app: &str) -> Option<u64> {
         let usual = self.usual.get(app).copied().unwrap_or(0);
-        new_installation_limit(usual, self.config.at_least)
+        new_installation_limit(usual, self.limits.at_least)
     }
 
     /// Scales `per_network` as the app's limit is above `at_least`: many phones share a carrier's few addresses, and the
     /// more the larger the app.
     fn network_limit(&self, app_limit: Option<u64>) -> u64 {
-        let (per_network, at_least) = (self.config.per_network, self.config.at_least);
+        let (per_network, at_least) = (self.limits.per_network, self.limits.at_least);
         let scaled = app_limit.and_then(|limit| {
             let scaled = u128::from(limit) * u128::from(per_network);
             scaled.checked_div(at_least.into())
@@ -100,7 +121,7 @@ impl Room {
     }
 
     /// Takes one new installation from the room, if there is any left.
-    pub(super) fn take(&mut self, app: &str, network: NetworkHashes, hour: u64) -> Decision {
+    pub fn take(&mut self, app: &str, network: NetworkHashes, hour: u64) -> Decision {
         let limit = self.app_limit(app);
         let network_limit = self.network_limit(limit);
         let limit = limit.unwrap_or(u64::MAX);
@@ -111,7 +132,7 @@ impl Room {
             return Decision::BeyondApp;
         }
         let [narrow, wide] = network;
-        if narrow == 0 || self.config.per_network == 0 {
+        if narrow == 0 || self.limits.per_network == 0 {
             self.count_of(app, hour).taken.add(hour);
             return Decision::Proven;
         }
@@ -149,7 +170,7 @@ impl Room {
     }
 
     /// Counts an installation that was proven before a restart or by another collector.
-    pub(super) fn count(&mut self, app: &str, network: NetworkHashes, hour: u64, now: u64) {
+    pub fn count(&mut self, app: &str, network: NetworkHashes, hour: u64, now: u64) {
         let count = self.count_of(app, now);
         count.taken.add_past(hour, now);
         let (number, [narrow, wide]) = (count.number, network);
@@ -203,10 +224,11 @@ impl Room {
 
 /// Admitted installations by app and the day of their first report, in days since 1970.
 #[derive(Debug, Default)]
-pub(super) struct History(HashMap<String, BTreeMap<u16, u64>>);
+pub struct History(HashMap<String, BTreeMap<u16, u64>>);
 
 impl History {
-    pub(super) fn add(&mut self, app: String, day: u16, n: u64) {
+    /// Adds installations that were first received on a day.
+    pub fn add(&mut self, app: String, day: u16, n: u64) {
         *self.0.entry(app).or_default().entry(day).or_default() += n;
     }
 }
@@ -218,13 +240,10 @@ mod tests {
     const NOON: u64 = 20_000 * 24 + 12;
     const UNKNOWN: NetworkHashes = [0, 0];
 
-    fn config() -> NewInstallationsConfig {
-        NewInstallationsConfig {
-            at_least: 100,
-            per_network: 20,
-            ..NewInstallationsConfig::default()
-        }
-    }
+    const LIMITS: RoomLimits = RoomLimits {
+        at_least: 100,
+        per_network: 20,
+    };
 
     /// Each in a wide network of its own.
     fn network(n: u32) -> NetworkHashes {
@@ -240,7 +259,7 @@ mod tests {
 
     #[test]
     fn each_app_has_a_room_that_comes_back_after_a_day() {
-        let mut room = Room::new(&config());
+        let mut room = Room::new(LIMITS);
         assert_eq!(n_proven(&mut room, "a", UNKNOWN, 250, NOON), 100);
         assert_eq!(room.take("a", UNKNOWN, NOON), Decision::BeyondApp);
         assert_eq!(n_proven(&mut room, "b", UNKNOWN, 50, NOON), 50);
@@ -253,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_a_multiple_of_the_usual_number() {
-        let mut room = Room::new(&config());
+        let mut room = Room::new(LIMITS);
         let mut history = History::default();
         for day in 90..100 {
             history.add("large".into(), day, 200);
@@ -270,7 +289,7 @@ mod tests {
     /// Some networks that bring all they may leave a place for the first phones of others.
     #[test]
     fn a_network_takes_its_part_and_leaves_room_for_first_phones_elsewhere() {
-        let mut room = Room::new(&config());
+        let mut room = Room::new(LIMITS);
         // 3 of them are among the first of a network.
         assert_eq!(n_proven(&mut room, "a", network(0), 250, NOON), 20);
         assert_eq!(room.take("a", network(0), NOON), Decision::BeyondNetwork);
@@ -281,12 +300,12 @@ mod tests {
         assert_eq!(n_proven(&mut room, "a", network(50), 10, NOON), 3);
         assert_eq!(n_proven(&mut room, "b", network(0), 25, NOON), 20);
         // The owner of one wide network has any number of narrow ones.
-        let mut room = Room::new(&config());
+        let mut room = Room::new(LIMITS);
         let narrow = (0..500).map(|n| n_proven(&mut room, "a", [n + 1, 1], 1, NOON));
         assert_eq!(narrow.sum::<usize>(), 50 + 3);
         assert_eq!(n_proven(&mut room, "a", [900, 2], 1, NOON), 1);
         // A restart forgets none of it.
-        let mut again = Room::new(&config());
+        let mut again = Room::new(LIMITS);
         for _ in 0..20 {
             again.count("a", network(0), NOON, NOON + 1);
         }
@@ -298,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_larger_app_has_more_phones_behind_one_carrier() {
-        let mut room = Room::new(&config());
+        let mut room = Room::new(LIMITS);
         let mut history = History::default();
         history.add("large".into(), 99, 1_000);
         room.set_history(&history, 100);
@@ -308,22 +327,22 @@ mod tests {
 
     #[test]
     fn zero_is_no_limit() {
-        let mut room = Room::new(&NewInstallationsConfig {
+        let mut room = Room::new(RoomLimits {
             at_least: 0,
-            ..config()
+            ..LIMITS
         });
         assert_eq!(n_proven(&mut room, "a", UNKNOWN, 5_000, NOON), 5_000);
         assert_eq!(n_proven(&mut room, "a", network(1), 5_000, NOON), 20);
-        let mut room = Room::new(&NewInstallationsConfig {
+        let mut room = Room::new(RoomLimits {
             per_network: 0,
-            ..config()
+            ..LIMITS
         });
         assert_eq!(n_proven(&mut room, "a", network(1), 500, NOON), 100);
     }
 
     #[test]
     fn made_up_apps_and_networks_take_bounded_memory() {
-        let mut room = Room::new(&config());
+        let mut room = Room::new(LIMITS);
         (room.max_apps, room.max_networks) = (20, 30);
         for n in 0..100 {
             n_proven(&mut room, &n.to_string(), network(n), 3, NOON);
