@@ -9,14 +9,17 @@ use std::{
     time::Duration,
 };
 
-use epwatch_gate::evidence::{GATE, STATEMENT, Statement, Subject, TEST_RESULT};
+use epwatch_gate::{
+    dsse::Envelope,
+    evidence::{Statement, Subject},
+};
 use epwatch_manifest::sha256_of_file;
 use epwatch_server::Period;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    gate::dsse::{Envelope, key_id},
+    gate::dsse::{key_id, opened},
     output::{self, No, WrongUse},
     signing_key::PublicKey,
 };
@@ -77,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = read(&args.evidence)
         .map_err(|error| WrongUse(format!("failed to read {shown}: {error}")))?;
     let envelope: Envelope = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
-    let Some(statement) = envelope.opened(&key) else {
+    let Some(statement) = opened(&envelope, &key) else {
         let text = format!(
             "{shown} is not signed with the key {}, or was changed",
             args.key.display()
@@ -106,36 +109,17 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Reads what a statement says.
 fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
-    if statement.statement != STATEMENT {
-        return Err(format!("its type is not {STATEMENT}"));
-    }
-    let predicate = &statement.predicate;
-    let text = |pointer: &str| predicate.pointer(pointer).and_then(|text| text.as_str());
-    let (result, policy, made_at) = match &*statement.predicate_type {
-        TEST_RESULT => {
-            let policy = text("/configuration/0/digest/sha256");
-            (text("/result"), policy, None)
-        }
-        GATE => {
-            let made_at = text("/made_at").and_then(|text| text.parse().ok());
-            let made_at: Timestamp = made_at.ok_or("it has no time")?;
-            let policy = text("/gate/policy/sha256");
-            (text("/gate/result"), policy, Some(made_at))
-        }
-        _ => return Err("its predicate is of another kind".to_owned()),
-    };
-    let result = match result {
-        Some("pass" | "PASSED" | "WARNED") => "pass",
-        Some("fail" | "FAILED") => "fail",
-        _ => return Err("it has no result".to_owned()),
-    };
+    let claims = statement.claims()?;
+    let made_at = claims
+        .made_at
+        .map(|text| text.parse().map_err(|_| "its time is none"));
     Ok(Verified {
         key_id: key_id(key),
-        result,
-        made_at,
-        policy: policy.map(ToOwned::to_owned),
-        predicate_type: statement.predicate_type,
-        models: statement.subject,
+        result: if claims.is_pass { "pass" } else { "fail" },
+        made_at: made_at.transpose()?,
+        policy: claims.policy,
+        predicate_type: claims.predicate_type,
+        models: claims.models,
         problems: Vec::new(),
     })
 }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use epwatch_engines::Engine;
 use epwatch_manifest::{InputShape, manifest_of, sha256_of_file};
 use epwatch_proto::{
-    EpBackend, EpLinkage, ModelManifest, Runtime, unhex,
+    EpBackend, EpLinkage, ModelHash, ModelManifest, Runtime, unhex,
     v1::{self, collector_service_client::CollectorServiceClient},
 };
 use tonic::{Code, Request, Status, metadata::AsciiMetadataValue, transport::Channel};
@@ -23,6 +23,9 @@ use crate::{
 
 /// Longest wait for the collector's answer, which comes once the store has the row.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Hexadecimal digits of the evidence's SHA-256 in a certificate.
+const EVIDENCE_DIGITS: usize = 16;
 
 /// Where a passed gate is sent.
 #[derive(Debug, clap::Args)]
@@ -46,7 +49,7 @@ pub(super) struct CertifyArgs {
         hide_env_values = true
     )]
     certify_key: String,
-    /// The certifier, for example a CI run.
+    /// The certifier, for example a CI run. The beginning of the SHA-256 of gate.dsse.json is added with --attest.
     #[arg(long, value_name = "TEXT", requires = "certify", default_value = concat!("epwatch gate ", env!("CARGO_PKG_VERSION")))]
     certified_by: String,
     /// Certificate (PEM) that signed the collector's, where it is not a public one.
@@ -70,8 +73,20 @@ impl CertifyArgs {
         url: &str,
         passed: Vec<Judged>,
         latency: Option<v1::CertifiedLatency>,
+        evidence: Option<ModelHash>,
         shapes: &[InputShape],
     ) -> anyhow::Result<Vec<String>> {
+        let certified_by = match evidence {
+            Some(sha256) => {
+                let sha256 = sha256.to_string();
+                format!(
+                    "{}, evidence {}",
+                    self.certified_by,
+                    &sha256[..EVIDENCE_DIGITS]
+                )
+            }
+            None => self.certified_by.clone(),
+        };
         let mut collector = Collector::new(url, &self.certify_key, self.ca.as_deref())?;
         let runtime = runtime().await?;
         let mut lines = Vec::new();
@@ -92,7 +107,7 @@ impl CertifyArgs {
                     chipset: one.chipset,
                     runtime: Some(v1::Runtime::from(&runtime)),
                     placement: one.placement.into(),
-                    certified_by: self.certified_by.clone(),
+                    certified_by: certified_by.clone(),
                     latency,
                 })
                 .await?;

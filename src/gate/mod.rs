@@ -2,11 +2,12 @@
 
 mod certify;
 pub(crate) mod dsse;
+mod reports;
 mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
@@ -14,19 +15,16 @@ use std::{
 
 use anyhow::Context;
 use certify::{CertifyArgs, Judged};
-use dsse::Envelope;
 use epwatch_gate::{
-    evidence,
     placement::{Inspected, InspectedChipset, judge_crossings},
     policy::{LatencyLimits, PlacementLimits, Policy},
     read::{HdrUnit, ReadOptions},
-    report,
     verdict::{CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
 use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
-use jiff::Timestamp;
+use reports::ReportArgs;
 use runs::RunFiles;
 
 use crate::{
@@ -39,7 +37,7 @@ use crate::{
 const NOT_CHECKED: [NotChecked; 2] = [
     NotChecked {
         id: "latency",
-        why: "run times of an emulator mean nothing",
+        why: "run and load times of an emulator mean nothing",
     },
     NotChecked {
         id: "outputs",
@@ -114,30 +112,10 @@ pub(crate) struct Args {
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
-    /// Print one JSON document, epwatch.gate/1.
-    #[arg(long)]
-    json: bool,
-    /// Print GitHub's ::error and ::warning lines too.
-    #[arg(long, conflicts_with = "json")]
-    annotations: bool,
-    /// Write all reports into a folder: gate.json, gate.md, gate.xml (JUnit), gate.sarif.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch directive keygen` makes it), into
-    /// gate.dsse.json and test-result.dsse.json of --out. `epwatch verify` checks them.
-    #[arg(long, value_name = "KEY", requires = "out")]
-    attest: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     certify: CertifyArgs,
-    /// Write a summary in Markdown.
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-    /// Write JUnit XML.
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// Write SARIF 2.1.0.
-    #[arg(long, value_name = "FILE")]
-    sarif: Option<PathBuf>,
 }
 
 /// A share of the command line.
@@ -155,7 +133,12 @@ impl FromStr for Percent {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(&args)?;
-    let key = args.attest.as_deref().map(SigningKey::read).transpose();
+    let key = args
+        .report
+        .attest
+        .as_deref()
+        .map(SigningKey::read)
+        .transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
     check_use(&args)?;
     let mut judged = Vec::new();
@@ -185,7 +168,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let version = env!("CARGO_PKG_VERSION");
     let verdict = Verdict::new(version, policy_file, not_checked, found);
-    write(&args, &verdict, key.as_ref())?;
+    let evidence = args.report.write(&verdict, key.as_ref())?;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
         let each = found.map(|(on, check)| format!("{}: {}: {}", on.chipset, check.id, check.why));
@@ -196,8 +179,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Outcome::Undecided => anyhow::bail!("{}", sentences(Outcome::Undecided)),
         _ => {
             if let Some(url) = &args.certify.certify {
-                let lines = args.certify.send(url, judged, latency, &args.shape).await?;
-                for line in lines.iter().filter(|_| !args.json) {
+                let send = args
+                    .certify
+                    .send(url, judged, latency, evidence, &args.shape);
+                let lines = send.await?;
+                for line in lines.iter().filter(|_| !args.report.json) {
                     output::line(line)?;
                 }
             }
@@ -216,7 +202,7 @@ fn check_use(args: &Args) -> Result<(), WrongUse> {
     if args.certify.certify.is_some() && !places {
         return wrong("--certify stores placements: give --soc, and --runs for their latency");
     }
-    if args.attest.is_some() && !places && args.model.is_none() {
+    if args.report.attest.is_some() && !places && args.model.is_none() {
         return wrong("--attest is about a model: give MODEL");
     }
     Ok(())
@@ -374,68 +360,4 @@ fn shown(soc: &SocModel) -> String {
         "unknown" => format!("QNN {}", soc.asked),
         chipset => chipset.to_owned(),
     }
-}
-
-/// Files of [`evidence::statements`], in their order.
-const EVIDENCE: [&str; 2] = ["test-result.dsse.json", "gate.dsse.json"];
-
-/// Writes signed evidence. That of another run would be taken for this one's, so it goes in any case.
-fn attest(folder: &Path, verdict: &Verdict, key: Option<&SigningKey>) -> anyhow::Result<()> {
-    let paths = EVIDENCE.map(|name| folder.join(name));
-    for path in &paths {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error)
-                    .with_context(|| format!("failed to remove old {}", path.display()));
-            }
-            _ => {}
-        }
-    }
-    let now = Timestamp::from_second(Timestamp::now().as_second())?.to_string();
-    let statements = evidence::statements(verdict, &now);
-    if let (Some(key), Some(statements)) = (key, statements) {
-        for (path, statement) in paths.iter().zip(&statements) {
-            let envelope = Envelope::signed(&serde_json::to_vec(statement)?, key);
-            let text = serde_json::to_string(&envelope)? + "\n";
-            fs::write(path, text)
-                .with_context(|| format!("failed to write the evidence {}", path.display()))?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the reports. Those in files come first, so that they exist whatever happens to standard output.
-fn write(args: &Args, verdict: &Verdict, key: Option<&SigningKey>) -> anyhow::Result<()> {
-    if let Some(folder) = &args.out {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("failed to make the folder {} of --out", folder.display()))?;
-        attest(folder, verdict, key)?;
-    }
-    let file = |name: &str, path: Option<&PathBuf>, text: String| {
-        let in_folder = args.out.as_ref().map(|folder| folder.join(name));
-        for path in in_folder.iter().chain(path) {
-            fs::write(path, &text)
-                .with_context(|| format!("failed to write the report {}", path.display()))?;
-        }
-        anyhow::Ok(())
-    };
-    let json = serde_json::to_string_pretty(verdict)?;
-    file("gate.json", None, json + "\n")?;
-    let markdown = report::markdown::markdown(verdict);
-    file("gate.md", args.markdown.as_ref(), markdown)?;
-    file(
-        "gate.xml",
-        args.junit.as_ref(),
-        report::junit::junit(verdict),
-    )?;
-    let sarif = format!("{:#}\n", report::sarif::sarif(verdict));
-    file("gate.sarif", args.sarif.as_ref(), sarif)?;
-    if args.json {
-        return output::json(verdict);
-    }
-    output::line(report::table::table(verdict))?;
-    if args.annotations {
-        output::line(report::annotations::annotations(verdict))?;
-    }
-    Ok(())
 }

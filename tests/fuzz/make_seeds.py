@@ -219,7 +219,9 @@ def gate():
     read("coreml", "\n=== m.mlpackage ===\n  ANE:   118 /   130 ( 90.8%)\n  CPU:    12 /   130 (  9.2%)\n")
     read("trtexec", '[ { "count" : 30 }, { "name" : "a", "timeMs" : 3.0, "averageMs" : 1.0 } ]')
     read("winml", '{"benchmark_info": {"device": "npu", "ep": "QNNExecutionProvider"}, "latency_ms": {}, "raw_samples_ms": [5.1, 5.4]}')
-    read("run", '{"schema": "epwatch.run/1", "runs_us": ' + str([8_210] * 30) + ', "target": {"device": "a"}, "thermal_after": 1}')
+    read("run", '{"schema": "epwatch.run/1", "runs_us": ' + str([8_210] * 30) + ', "warmup": 1, "target": {"device": "a"}, "load_us": 9, '
+         '"thermal_after": 1, "probe_us": 100, "per_op": [{"name": "a", "op_type": "Gemm", "ep": "CPUExecutionProvider", "macs": 10}, '
+         '{"name": "b", "ep": "QNNExecutionProvider", "macs": 90}], "outputs": {"hash": "a", "cosine": 0.99}}')
     read("inspect", '{"macs_error": null, "chipsets": [{"chipset": "SM8635", "soc_model": "68", "session": "ok", "error": null, "eps": '
          '{"QNNExecutionProvider": {"nodes": 3, "partitions": 1, "macs_share": 0.7}}, "cpu_nodes": [{"name": "a", "op_type": "Gemm", '
          '"reason": "unknown", "reason_text": null, "macs_share": 0.3, "benign": false}], "fingerprint_normalised": null, "reasons": []}]}')
@@ -228,8 +230,18 @@ def gate():
     histogram = struct.pack(">IIIIQQd", 0x1C849313, len(counts), 0, 3, 1, 60_000_000, 1.0) + counts
     encoded = base64.b64encode(histogram).decode()
     read("hdr_log", f'#[Histogram log format version 1.3]\n"StartTimestamp","Interval_Length"\n0.0,1.0,8.2,{encoded}\n')
+    # Signed by nobody: a target takes each signature for valid.
+    statement = {"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "m.onnx", "digest": {"sha256": "ab" * 32}}]}
+    for name, kind, predicate in [
+        ("gate", "https://epwatch.dev/attestation/gate/v1",
+         {"made_at": "2026-01-01T00:00:00Z", "gate": {"result": "pass", "policy": {"path": "gate.toml", "sha256": "cd" * 32}}}),
+        ("test_result", "https://in-toto.io/attestation/test-result/v0.1", {"result": "PASSED", "configuration": []}),
+    ]:
+        payload = base64.b64encode(json.dumps(statement | {"predicateType": kind, "predicate": predicate}).encode()).decode()
+        envelope = {"payload": payload, "payloadType": "application/vnd.in-toto+json", "signatures": [{"keyid": "", "sig": "AA=="}]}
+        seed("gate_evidence", name, json.dumps(envelope).encode())
     seed("gate_policy", "whole", b"[placement]\nmin_npu_macs = 0.98\nmax_partitions = 1\nallowed_cpu_ops = ['TopK']\n"
-         b"[chipset.SM8635.placement]\nmin_npu_macs = 0.7\n[latency]\nmedian_ms = 10.0\n[variants]\ndefault = 'a.onnx'\n")
+         b"[chipset.SM8635.placement]\nmin_npu_macs = 0.7\n[latency]\nmedian_ms = 10.0\n[load]\ncold_ms = 9\n[outputs]\nmin_cosine = 0.99\n[variants]\ndefault = 'a.onnx'\n")
     for model in ("rnn", "unet"):
         copy("onnx_model", model, root, "src", "manifest", "tests", "fixtures", f"{model}.onnx")
 

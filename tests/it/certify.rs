@@ -4,6 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use epwatch_collector::schema;
 use epwatch_fleet::{Chipset, Placed, PlacementFault, Placements, RecordedModel};
+use epwatch_proto::ModelHash;
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 
@@ -105,8 +106,24 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
         assert_eq!(count(&as_judged).await, 1, "{as_judged}");
     }
     assert_eq!(count("model_manifests").await, 1);
-    let (text, _) = check_ends(&mut gate("e_mixed.qu8", &pipeline, "--model-version 4"), 0);
+    let (signer, out) = (dir.path().join("ops.pem"), dir.path().join("out"));
+    check_succeeds(&mut epwatch(&format!(
+        "directive keygen --out {}",
+        signer.display()
+    )));
+    let attest = format!(
+        "--model-version 4 --attest {} --out {}",
+        signer.display(),
+        out.display()
+    );
+    let (text, _) = check_ends(&mut gate("e_mixed.qu8", &pipeline, &attest), 0);
     assert!(text.contains("certified: scene 4 on SM8635"), "{text}");
+    let evidence = ModelHash::of(&fs::read(out.join("gate.dsse.json")).unwrap()).to_string();
+    let by_evidence = format!(
+        "{certified} WHERE model_version = '4' AND endsWith(certified_by, ', evidence {}')",
+        &evidence[..16]
+    );
+    assert_eq!(count(&by_evidence).await, 2);
 
     let long = "x".repeat(129);
     let mut too_long = gate("e_mixed.qu8", &pipeline, "--model-version 5");

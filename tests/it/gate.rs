@@ -95,7 +95,8 @@ fn a_second_partition_warns_or_fails() {
         (sizes.len(), placement["partitions"].as_u64()),
         (2, Some(2))
     );
-    assert_eq!(Some(sum("nodes")), placement["npu_nodes"].as_f64());
+    let npu = &placement["eps"]["QNNExecutionProvider"];
+    assert_eq!(Some(sum("nodes")), npu["nodes"].as_f64());
     assert!((sum("macs_share") - placement["npu_macs"].as_f64().unwrap()).abs() < 1e-9);
     let found = document("e_topk.qu8", "--soc SM8650,SM8635 --max-partitions 1", 1);
     assert_eq!(check(&found["targets"][0], "partitions")["result"], "pass");
@@ -377,6 +378,10 @@ fn measured_launches_are_judged_against_a_baseline() {
     let against = &found["targets"][0]["against"];
     assert_eq!(against["pairs"], 6);
     assert!((1.0..1.01).contains(&against["ratio"].as_f64().unwrap()));
+    assert_eq!(
+        (&against["origin"], &against["chance"]),
+        (&"launches".into(), &1.0_f64.into())
+    );
     // Six that are red ask for six more, and all twelve are judged.
     let slower = launches(dir, "slower", 10_000, 0, 6);
     check_fails(&mut judged(slower, 6), 3, "12 pairs in total would decide");
@@ -418,6 +423,14 @@ fn measured_launches_keep_limits() {
     for id in ["p95", "late", "cv"] {
         assert!(stderr.contains(&format!("measured: {id}: ")), "{stderr}");
     }
+    let (found, _) = check_ends(with(&spiked, limits).arg("--json"), 1);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let target = &found["targets"][0];
+    // Three of the 27 runs that are left.
+    let late = target["latency"]["late"].as_f64().unwrap();
+    assert!((late - 3.0 / 27.0).abs() < 1e-9, "{late}");
+    let units = ["p95", "late", "cv"].map(|id| check(target, id)["unit"].clone());
+    assert_eq!(units, ["ms", "share", "ratio"]);
     let one = launches(dir, "one", 8_007, 0, 1);
     let (table, _) = check_ends(&mut with(&one, limits), 0);
     assert!(

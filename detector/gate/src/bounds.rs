@@ -21,11 +21,13 @@ pub(crate) fn upper(values: &[f64]) -> Option<f64> {
     lower(&negated).map(|bound| -bound)
 }
 
-/// Number of launches, more than `n`, whose bound leaves out those against, if they keep their share of n.
-pub(crate) fn deciding(against: usize, n: usize) -> Option<usize> {
+/// Number of launches, more than `n`, whose bound leaves out those against, if they keep their share of n, and whose
+/// chance of so many on one side is `most` at most.
+pub(crate) fn deciding(against: usize, n: usize, most: f64) -> Option<usize> {
     (n + 1..=MOST_LAUNCHES).find(|launches| {
         let expected = (against * launches).div_ceil(n);
-        median_bound_rank(*launches, Z).is_some_and(|rank| rank > expected)
+        let is_bound = median_bound_rank(*launches, Z).is_some_and(|rank| rank > expected);
+        is_bound && at_least((launches - expected) as u64, *launches, 0.5) <= most
     })
 }
 

@@ -16,6 +16,8 @@ pub const DEFAULT_MIN_EFFECT: f64 = 1.15;
 
 /// The lower bound of a regression lies beyond it: a drift of the device alone is smaller.
 const SURELY_SLOWER: f64 = 1.05;
+/// Share of regressions that may be called without one, of all those that are called over several devices.
+const FALSE_DISCOVERIES: f64 = 0.05;
 /// From here on six pairs are too few to pass.
 const NEAR: f64 = 1.10;
 
@@ -28,7 +30,7 @@ pub struct Pair {
     pub candidate: Launch,
 }
 
-/// All pairs of one device. A target with several devices has one of these a device, and fails with any of them.
+/// All pairs of one device. A gate over several devices has one of these a device, and fails with any of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Candidate's over baseline's median, pair by pair.
@@ -39,7 +41,7 @@ pub struct Comparison {
     pub low: Option<f64>,
     /// Upper bound of the true median ratio; `None` below six pairs.
     pub high: Option<f64>,
-    /// Chance of as many ratios beyond 1.05 if the true median were 1.05 (sign test).
+    /// Chance of as many ratios beyond 1.05 if the true median were 1.05 (sign test), adjusted for the number of devices.
     pub chance: f64,
     /// Slow phases of runs, and launches that are slow as a whole.
     pub intermittent: Intermittent,
@@ -67,8 +69,18 @@ impl Comparison {
         comparison
     }
 
+    /// Judges again as one of several devices, with the chance that [`adjusted_chances`] gives it.
+    #[must_use]
+    pub fn with_chance(mut self, chance: f64, min_effect: f64) -> Self {
+        self.chance = chance;
+        self.judged = self.judge(min_effect);
+        self
+    }
+
     fn judge(&self, min_effect: f64) -> Judged {
-        let slower = self.ratio >= min_effect && self.low.is_some_and(|low| low > SURELY_SLOWER);
+        let slower = self.ratio >= min_effect
+            && self.low.is_some_and(|low| low > SURELY_SLOWER)
+            && self.chance <= FALSE_DISCOVERIES;
         let red = slower || self.intermittent.judged == Judged::Fail;
         match self.ratios.len() {
             ..FIRST_PAIRS => Judged::Undecided(Some(FIRST_PAIRS)),
@@ -91,7 +103,11 @@ impl Comparison {
             false => **ratio >= min_effect,
         };
         let against = self.ratios.iter().filter(is_against).count();
-        bounds::deciding(against, self.ratios.len())
+        let most = match slower {
+            true => FALSE_DISCOVERIES * sign_test(&self.ratios) / self.chance,
+            false => 1.0,
+        };
+        bounds::deciding(against, self.ratios.len(), most)
     }
 }
 
@@ -187,6 +203,25 @@ mod tests {
         assert!((comparison.chance - 1.0 / 64.0).abs() < 1e-12);
         assert!((comparison.ratio - 1.35).abs() < 1e-12);
         assert_eq!(Comparison::of(&[], 1.15).chance, 1.0);
+    }
+
+    /// Ten of twelve pairs: one device is slower by chance of 0.02, one in ten devices is often.
+    #[test]
+    fn one_of_many_devices_needs_more_pairs() {
+        let mut ratios = vec![1.3; 10];
+        ratios.extend([1.0; 2]);
+        let alone = Comparison::of(&pairs(&ratios), DEFAULT_MIN_EFFECT);
+        assert_eq!(alone.judged, Judged::Fail);
+        let chances = [vec![alone.chance], vec![0.9; 9]].concat();
+        let chance = adjusted_chances(&chances)[0];
+        let among = alone.with_chance(chance, DEFAULT_MIN_EFFECT);
+        assert_eq!(among.judged, Judged::Undecided(Some(18)), "{among:?}");
+        // Surely slower, also among ten.
+        let sure = Comparison::of(&pairs(&[1.3; 12]), DEFAULT_MIN_EFFECT);
+        let sure = sure
+            .clone()
+            .with_chance(10.0 * sure.chance, DEFAULT_MIN_EFFECT);
+        assert_eq!(sure.judged, Judged::Fail);
     }
 
     #[test]

@@ -102,3 +102,59 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
     let both = [of(TEST_RESULT, test_result), of(GATE, gate)];
     (!subject.is_empty()).then_some(both)
 }
+
+/// What a statement of a gate says, whoever made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claims {
+    /// [`TEST_RESULT`] or [`GATE`].
+    pub predicate_type: String,
+    /// Whether the models passed.
+    pub is_pass: bool,
+    /// Time of the gate as it was written; [`TEST_RESULT`] has none.
+    pub made_at: Option<String>,
+    /// The models that were judged.
+    pub models: Vec<Subject>,
+    /// SHA-256 of the policy file; `None` for the default policy.
+    pub policy: Option<String>,
+}
+
+impl Statement {
+    /// Reads the claims.
+    ///
+    /// # Errors
+    /// It is no statement of a gate.
+    pub fn claims(self) -> Result<Claims, String> {
+        if self.statement != STATEMENT {
+            return Err(format!("its type is not {STATEMENT}"));
+        }
+        let text = |pointer: &str| {
+            let text = self.predicate.pointer(pointer).and_then(Value::as_str);
+            text.map(ToOwned::to_owned)
+        };
+        let (result, policy, made_at) = match &*self.predicate_type {
+            TEST_RESULT => (
+                text("/result"),
+                text("/configuration/0/digest/sha256"),
+                None,
+            ),
+            GATE => {
+                let made_at = text("/made_at").ok_or("it has no time")?;
+                let (result, policy) = (text("/gate/result"), text("/gate/policy/sha256"));
+                (result, policy, Some(made_at))
+            }
+            _ => return Err("its predicate is of another kind".to_owned()),
+        };
+        let is_pass = match result.as_deref() {
+            Some("pass" | "PASSED" | "WARNED") => true,
+            Some("fail" | "FAILED") => false,
+            _ => return Err("it has no result".to_owned()),
+        };
+        Ok(Claims {
+            is_pass,
+            policy,
+            made_at,
+            predicate_type: self.predicate_type,
+            models: self.subject,
+        })
+    }
+}

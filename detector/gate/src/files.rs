@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     launch::LaunchError,
-    macs::WrongModel,
+    macs::{ModelMacs, WrongModel},
+    policy::Policy,
     read::recorded,
-    run::{Run, RunTarget},
+    run::{Arm, Run, RunTarget},
     verdict::GatedFile,
 };
 
@@ -19,6 +20,21 @@ pub struct MeasuredFile {
     pub run: Run,
 }
 
+/// What the launches are judged by.
+#[derive(Debug, Clone, Copy)]
+pub struct JudgedBy<'a> {
+    /// The limits to judge by.
+    pub policy: &'a Policy,
+    /// The measured model, if its file is at hand.
+    pub model: Option<&'a GatedFile>,
+    /// MACs per node of that model.
+    pub macs: Option<&'a ModelMacs>,
+    /// The chipset, if the command line names it.
+    pub chipset: Option<&'a str>,
+    /// Whether an EP of this name puts nodes on the NPU.
+    pub is_npu_ep: fn(&str) -> bool,
+}
+
 /// Files that cannot be judged together.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchesError {
@@ -29,7 +45,8 @@ pub enum LaunchesError {
     NothingToJudge,
     /// Arms of different size.
     #[error(
-        "{candidates} files of --runs and {baselines} of --baseline do not pair up; give as many of each, in the order of measuring"
+        "{candidates} files of --runs and {baselines} of --baseline do not pair up; give as many of each device, in the order \
+         of measuring"
     )]
     NoPairs {
         /// Of the candidate.
@@ -81,49 +98,74 @@ pub enum LaunchesError {
         /// Ids and versions.
         models: String,
     },
-    /// Recorded reports of other chipsets.
-    #[error("no session of --runs is of the chipset {0}")]
+    /// Nothing of this chipset.
+    #[error("nothing in --runs is of the chipset {0}")]
     NoChipset(String),
+    /// A launch of another chipset than the command line names.
+    #[error("{0} was measured on {1}, and --soc names {2}")]
+    OtherChipset(String, String, String),
+    /// A launch of the other side.
+    #[error("{0} says that it is of the {1}: give it to {2}")]
+    OtherArm(String, &'static str, &'static str),
+    /// One of several devices that is not named.
+    #[error(
+        "{0} names no device, and the other files are of several; give their names, or judge each device by itself"
+    )]
+    NoDevice(String),
+    /// A device that only the baseline has.
+    #[error(
+        "{0} is of a device that no file of --runs is of ({1}); measure both models on each device"
+    )]
+    OtherDevice(String, String),
 }
 
-/// Files come once, are of one kind, pair up, and are of one device.
+/// Files come once, are of their side, of one kind, and of the chipset of the command line.
 pub(crate) fn check_files(
     candidate: &[MeasuredFile],
     baseline: &[MeasuredFile],
+    chipset: Option<&str>,
 ) -> Result<(), LaunchesError> {
-    let all = || candidate.iter().chain(baseline);
-    let mut seen: BTreeMap<(&str, &RunTarget), &str> = BTreeMap::new();
-    for MeasuredFile { file, run } in all() {
-        if let Some(first) = seen.insert((&file.sha256, &run.target), &file.path) {
+    let Some(first) = candidate.first() else {
+        return Err(LaunchesError::NothingToJudge);
+    };
+    let mut seen: BTreeMap<(&str, &RunTarget, Option<i64>), &str> = BTreeMap::new();
+    for one in candidate.iter().chain(baseline) {
+        let MeasuredFile { file, run } = one;
+        // A launch by its start, which is the same in each copy and recording of it.
+        let sha256 = run.started_unix_ms.map_or(&*file.sha256, |_| "");
+        let key = (sha256, &run.target, run.started_unix_ms);
+        if let Some(first) = seen.insert(key, &file.path) {
             return Err(LaunchesError::SameLaunch(
                 first.to_owned(),
                 file.path.clone(),
             ));
         }
+        if run.source != first.run.source {
+            let (a, b) = (first.file.path.clone(), file.path.clone());
+            return Err(LaunchesError::Kinds(a, first.run.source, b, run.source));
+        }
+        let is_other =
+            |on: &&String| run.source != recorded::SOURCE && chipset != Some(on.as_str());
+        let other = run.target.chipset.as_ref().filter(is_other);
+        if let (Some(on), Some(chipset)) = (other, chipset) {
+            let path = file.path.clone();
+            return Err(LaunchesError::OtherChipset(
+                path,
+                on.clone(),
+                chipset.to_owned(),
+            ));
+        }
     }
-    let Some(first) = candidate.first() else {
-        return Err(LaunchesError::NothingToJudge);
+    let wrong = |arm: &[MeasuredFile], other| {
+        let found = arm.iter().find(|one| one.run.arm == Some(other))?;
+        let (what, to) = match other {
+            Arm::Baseline => ("baseline", "--baseline"),
+            Arm::Candidate => ("candidate", "--runs"),
+        };
+        Some(LaunchesError::OtherArm(found.file.path.clone(), what, to))
     };
-    if let Some(other) = all().find(|one| one.run.source != first.run.source) {
-        let (a, b) = (first.file.path.clone(), other.file.path.clone());
-        return Err(LaunchesError::Kinds(
-            a,
-            first.run.source,
-            b,
-            other.run.source,
-        ));
-    }
-    // Compared row by row, or session by session.
-    if ["perf_yaml", recorded::SOURCE].contains(&first.run.source) {
-        return Ok(());
-    }
-    if is_paired(&first.run) && !baseline.is_empty() && baseline.len() != candidate.len() {
-        return Err(LaunchesError::NoPairs {
-            candidates: candidate.len(),
-            baselines: baseline.len(),
-        });
-    }
-    check_targets(all())
+    let wrong = wrong(candidate, Arm::Baseline).or_else(|| wrong(baseline, Arm::Candidate));
+    wrong.map_or(Ok(()), Err)
 }
 
 /// All launches are of one device with one runtime.
@@ -182,38 +224,132 @@ pub(crate) fn is_paired(run: &Run) -> bool {
     !run.source.starts_with("aihub") && !run.runs_us.is_empty()
 }
 
-/// Label, candidate, baseline.
-pub(crate) type Group = (String, Vec<MeasuredFile>, Vec<MeasuredFile>);
+/// Launches that are judged together.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Name of the target.
+    pub(crate) label: String,
+    pub(crate) candidate: Vec<MeasuredFile>,
+    pub(crate) baseline: Vec<MeasuredFile>,
+}
 
-/// The launches by row of a table, recorded sessions by chipset; others all together.
+/// The launches by row of a table, recorded sessions by chipset, and then by device if there are several.
 pub(crate) fn groups(
     candidate: Vec<MeasuredFile>,
     baseline: Vec<MeasuredFile>,
-    source: &str,
-) -> Vec<Group> {
+    chipset: Option<&str>,
+    needs_latency: bool,
+) -> Result<Vec<Group>, LaunchesError> {
+    let source = candidate.first().map_or("", |one| one.run.source);
+    let (is_table, is_recorded) = (source == "perf_yaml", source == recorded::SOURCE);
     let label = |one: &MeasuredFile| {
         let target = &one.run.target;
-        match source {
-            "perf_yaml" => format!(
-                "{}: {}",
-                target.device.as_deref().unwrap_or_default(),
-                target.row
-            ),
-            recorded::SOURCE => target.chipset.clone().unwrap_or_default(),
-            _ => "measured".to_owned(),
+        match (is_table, is_recorded) {
+            (true, _) => {
+                let device = target.device.as_deref().unwrap_or_default();
+                format!("{device}: {}", target.row)
+            }
+            (_, true) => target.chipset.clone().unwrap_or_default(),
+            _ => String::new(),
         }
     };
-    let mut rows: BTreeMap<String, (Vec<MeasuredFile>, Vec<MeasuredFile>)> = BTreeMap::new();
-    for one in candidate {
-        rows.entry(label(&one)).or_default().0.push(one);
+    let mut groups = Vec::new();
+    for group in grouped(candidate, baseline, label).0 {
+        // A placement is one of its chipset, whichever device reported it.
+        if is_table || (is_recorded && !needs_latency) {
+            groups.push(group);
+            continue;
+        }
+        groups.extend(by_device(group, chipset, is_recorded)?);
     }
-    for one in baseline {
-        if let Some((_, before)) = rows.get_mut(&label(&one)) {
-            before.push(one);
+    for group in &groups {
+        let (n, n_baseline) = (group.candidate.len(), group.baseline.len());
+        let is_paired = !is_recorded && group.candidate.iter().all(|one| is_paired(&one.run));
+        if is_paired && n_baseline > 0 && n_baseline != n {
+            return Err(LaunchesError::NoPairs {
+                candidates: n,
+                baselines: n_baseline,
+            });
+        }
+        if !is_table && !is_recorded {
+            check_targets(group.candidate.iter().chain(&group.baseline))?;
         }
     }
-    let rows = rows
-        .into_iter()
-        .map(|(label, (now, before))| (label, now, before));
-    rows.collect()
+    Ok(groups)
+}
+
+/// The groups with a candidate, and the baseline's launches without one.
+fn grouped(
+    candidate: Vec<MeasuredFile>,
+    baseline: Vec<MeasuredFile>,
+    label: impl Fn(&MeasuredFile) -> String,
+) -> (Vec<Group>, Vec<MeasuredFile>) {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for one in candidate {
+        let label = label(&one);
+        let group = groups.entry(label.clone()).or_default();
+        group.label = label;
+        group.candidate.push(one);
+    }
+    let mut left = Vec::new();
+    for one in baseline {
+        match groups.get_mut(&label(&one)) {
+            Some(group) => group.baseline.push(one),
+            None => left.push(one),
+        }
+    }
+    (groups.into_values().collect(), left)
+}
+
+/// A group for each device, if the candidate's launches are of several.
+fn by_device(
+    mut group: Group,
+    chipset: Option<&str>,
+    is_recorded: bool,
+) -> Result<Vec<Group>, LaunchesError> {
+    let name = |one: &MeasuredFile| {
+        let RunTarget {
+            chipset,
+            device,
+            phone,
+            ..
+        } = &one.run.target;
+        let parts = [chipset, device, phone].into_iter().flatten();
+        parts.map(String::as_str).collect::<Vec<_>>().join(" ")
+    };
+    let names: BTreeSet<String> = group.candidate.iter().map(name).collect();
+    if names.iter().filter(|name| !name.is_empty()).count() < 2 {
+        let first = group.candidate.first();
+        let named = first.and_then(|one| one.run.target.chipset.as_deref());
+        chipset
+            .or(named)
+            .unwrap_or("measured")
+            .clone_into(&mut group.label);
+        return Ok(vec![group]);
+    }
+    let has_baseline = !group.baseline.is_empty();
+    let unnamed = group
+        .candidate
+        .iter()
+        .chain(&group.baseline)
+        .find(|one| name(one).is_empty());
+    if let Some(unnamed) = unnamed {
+        return Err(LaunchesError::NoDevice(unnamed.file.path.clone()));
+    }
+    let (groups, left) = grouped(group.candidate, group.baseline, name);
+    // A collector has reports of any phone.
+    if let Some(other) = left.first().filter(|_| !is_recorded) {
+        return Err(LaunchesError::OtherDevice(
+            other.file.path.clone(),
+            name(other),
+        ));
+    }
+    let alone = groups.iter().find(|group| group.baseline.is_empty());
+    match alone.filter(|_| has_baseline && !is_recorded) {
+        Some(alone) => Err(LaunchesError::NoPairs {
+            candidates: alone.candidate.len(),
+            baselines: 0,
+        }),
+        None => Ok(groups),
+    }
 }

@@ -1,6 +1,8 @@
 //! What the fuzz targets and a test of this crate run over files of strangers. Finds are panics and memory.
 
 use crate::{
+    dsse::Envelope,
+    evidence::Statement,
     launches::{JudgedBy, MeasuredFile, judged},
     macs::ModelMacs,
     policy::Policy,
@@ -53,6 +55,17 @@ pub fn read(bytes: &[u8]) {
     }
 }
 
+/// Opens evidence, whoever signed it, and reads its claims.
+pub fn evidence(bytes: &[u8]) {
+    if let Ok(envelope) = serde_json::from_slice::<Envelope>(bytes)
+        && let Some(statement) = envelope.opened(|_, _| true)
+        && let Ok(statement) = serde_json::from_slice::<Statement>(&statement)
+        && let Ok(claims) = statement.claims()
+    {
+        assert!(!claims.predicate_type.is_empty());
+    }
+}
+
 /// Reads a policy.
 pub fn policy(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes)
@@ -62,5 +75,21 @@ pub fn policy(bytes: &[u8]) {
         for chipset in chipsets {
             policy.placement_on(chipset);
         }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_of_a_stranger_breaks_the_gate() {
+        seeds::check("gate_read", 400, read);
+        seeds::check("gate_evidence", 400, evidence);
+        seeds::check("gate_policy", 400, policy);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics.
 //! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers;
-//!   [`evidence`]: the same as in-toto statements.
+//!   [`evidence`]: the same as in-toto statements, in signed envelopes of [`dsse`].
 //! - [`read`]: files of other tools, each as a [`run`]; [`launches`]: judges them by the rules below, and [`macs`] the
 //!   placement of a profile; [`mistakes`]: misreadings that are named instead of computed.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
@@ -15,12 +15,15 @@
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
 //! - [`layers`]: layer counts of a farm, where MACs are not available.
 
+mod arms;
 mod bounds;
 pub mod comparison;
+pub mod dsse;
 pub mod evidence;
 mod files;
 #[doc(hidden)]
 pub mod fuzz;
+mod group;
 pub mod intermittent;
 mod judged;
 pub mod launch;

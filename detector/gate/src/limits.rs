@@ -27,7 +27,7 @@ pub fn judge_limit(of_launches: &[f64], limit: f64) -> Judged {
         return Judged::Pass;
     }
     let beyond = of_launches.iter().filter(|value| **value > limit).count();
-    Judged::Undecided(bounds::deciding(beyond.min(n - beyond), n))
+    Judged::Undecided(bounds::deciding(beyond.min(n - beyond), n, 1.0))
 }
 
 /// Judges the median CV of the launches against a limit. `Undecided` without launches.

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::{
     mistakes::Mistake,
-    placement::{InspectedChipset, InspectedEp, InspectedNode, NPU},
+    placement::{InspectedChipset, InspectedNode, NPU},
     run::{Run, RunNode, Unit},
+    verdict::EpNumbers,
 };
 
 const CPU: &str = "CPUExecutionProvider";
@@ -37,10 +38,60 @@ pub struct ModelMacs {
 pub struct WrongModel(String);
 
 impl ModelMacs {
-    /// MACs of a node by its name, then by its aliases.
+    /// Name and MACs of a node, by its name or by an alias.
+    fn node(&self, name: &str) -> Option<(&str, u64)> {
+        let by_name = |name: &str| self.by_name.get_key_value(name);
+        let found = by_name(name).or_else(|| by_name(self.aliases.get(name)?));
+        found.map(|(name, macs)| (name.as_str(), *macs))
+    }
+
     fn of(&self, name: &str) -> Option<u64> {
-        let by_name = |name: &str| self.by_name.get(name).copied();
-        by_name(name).or_else(|| by_name(self.aliases.get(name)?))
+        self.node(name).map(|(_, macs)| macs)
+    }
+
+    /// MACs that a file lists itself; `None` if it has none.
+    pub(crate) fn listed(nodes: &[RunNode]) -> Option<Self> {
+        let each = nodes
+            .iter()
+            .filter_map(|node| Some((&node.name, node.macs_by_shapes?)));
+        let mut found = Self::default();
+        for (name, macs) in each {
+            found.total = found.total.saturating_add(macs);
+            let all = found.by_name.entry(name.clone()).or_default();
+            *all = all.saturating_add(macs);
+        }
+        (found.total > 0).then_some(found)
+    }
+
+    /// The placement of a launch whose file has every layer by name and unit. `None`, with a note in the run, if less than
+    /// 95 % of the MACs have a layer.
+    pub(crate) fn joined(&self, run: &mut Run, chipset: &str) -> Option<InspectedChipset> {
+        // A node may be several layers. It is on the NPU if all of them are.
+        let mut found: BTreeMap<&str, (bool, u64)> = BTreeMap::new();
+        for layer in &run.nodes {
+            if let Some((name, macs)) = self.node(&layer.name) {
+                let (is_on_npu, _) = found.entry(name).or_insert((true, macs));
+                *is_on_npu &= layer.unit == Unit::Npu;
+            }
+        }
+        let share = |macs: u64| macs as f64 / self.total.max(1) as f64;
+        let on = |npu: bool| {
+            let of_unit = found.values().filter(|(is_on_npu, _)| *is_on_npu == npu);
+            share(of_unit.fold(0_u64, |sum, (_, macs)| sum.saturating_add(*macs)))
+        };
+        let (on_npu, off) = (on(true), on(false));
+        if on_npu + off < LEAST_ATTRIBUTED {
+            run.mistakes
+                .push(Mistake::not_joined(100.0 * (on_npu + off)));
+            return None;
+        }
+        let (npu, others): (Vec<&RunNode>, Vec<&RunNode>) =
+            run.nodes.iter().partition(|node| node.unit == Unit::Npu);
+        let npu = ep(npu.len(), run.partitions, Some(on_npu));
+        let cpu_nodes = others
+            .into_iter()
+            .map(|node| inspected(node, self.of(&node.name).map(&share)));
+        Some(placed(chipset, Some(npu), cpu_nodes.collect(), Some(off)))
     }
 
     /// The placement of a launch, as `inspect` would report it.
@@ -76,24 +127,12 @@ impl ModelMacs {
             run.mistakes.push(Mistake::unnamed(100.0 * unnamed));
         }
         let share = |macs: f64| Some(macs / total).filter(|_| is_known && self.total > 0);
-        let mut eps = BTreeMap::new();
-        if has_npu {
-            let on_npu = self.total.saturating_sub(off) as f64;
-            eps.insert(NPU.to_owned(), ep(1, run.partitions, share(on_npu)));
-        }
-        let n = u32::try_from(cpu_nodes.len()).unwrap_or(u32::MAX);
-        eps.insert(CPU.to_owned(), ep(n, None, share(off as f64)));
+        let on_npu = self.total.saturating_sub(off) as f64;
+        let npu = has_npu.then(|| ep(1, run.partitions, share(on_npu)));
         let error = unknown.map(|name| format!("the MACs of {name} are in no shape and no name"));
         Ok(InspectedChipset {
-            chipset: chipset.to_owned(),
-            soc_model: String::new(),
-            session: "ok".to_owned(),
             error,
-            eps,
-            cpu_nodes,
-            fingerprint_normalised: None,
-            reasons: Vec::new(),
-            npu_partitions: Vec::new(),
+            ..placed(chipset, npu, cpu_nodes, share(off as f64))
         })
     }
 }
@@ -133,11 +172,33 @@ impl ModelMacs {
     }
 }
 
-fn ep(nodes: u32, partitions: Option<u32>, macs_share: Option<f64>) -> InspectedEp {
-    InspectedEp {
-        nodes,
+fn ep(nodes: usize, partitions: Option<u32>, macs_share: Option<f64>) -> EpNumbers {
+    EpNumbers {
+        nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
         partitions,
         macs_share,
+    }
+}
+
+fn placed(
+    chipset: &str,
+    npu: Option<EpNumbers>,
+    cpu_nodes: Vec<InspectedNode>,
+    off: Option<f64>,
+) -> InspectedChipset {
+    let mut eps: BTreeMap<String, EpNumbers> = BTreeMap::new();
+    eps.extend(npu.map(|npu| (NPU.to_owned(), npu)));
+    eps.insert(CPU.to_owned(), ep(cpu_nodes.len(), None, off));
+    InspectedChipset {
+        chipset: chipset.to_owned(),
+        soc_model: String::new(),
+        session: "ok".to_owned(),
+        error: None,
+        eps,
+        cpu_nodes,
+        fingerprint_normalised: None,
+        reasons: Vec::new(),
+        npu_partitions: Vec::new(),
     }
 }
 

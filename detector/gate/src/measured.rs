@@ -1,4 +1,4 @@
-//! Judges measured launches by the policy's limits on latency, and against those of a baseline.
+//! Judges measured launches by the policy's limits, and against those of a baseline.
 
 use std::collections::BTreeSet;
 
@@ -16,34 +16,48 @@ use crate::{
 const DEFAULT_MAX_LATE: f64 = 0.01;
 
 /// The launches in numbers, each the median over launches.
-pub fn numbers(launches: &[Launch]) -> LatencyNumbers {
-    let over = |of: &dyn Fn(&Launch) -> f64| median(&launches.iter().map(of).collect::<Vec<_>>());
+pub fn numbers(launches: &[Launch], limits: &LatencyLimits) -> LatencyNumbers {
+    let over = |of: &dyn Fn(&Launch) -> f64| median(&each(launches, of));
+    let deadline = limits.deadline_ms;
     LatencyNumbers {
         launches: launches.len(),
         runs: launches.iter().map(|l| l.ascending_us().len()).sum(),
-        median_ms: over(&|launch| launch.median_us() / 1_000.0),
-        p95_ms: over(&|launch| launch.quantile_us(0.95) / 1_000.0),
+        median_ms: over(&median_ms),
+        p95_ms: over(&p95_ms),
         cv: over(&Launch::cv),
         cv_robust: over(&Launch::robust_cv),
         slow_share: over(&Launch::slow_share),
+        late: deadline.and_then(|ms| over(&|launch| late(launch, ms))),
     }
 }
 
 /// Quantiles 0.1, 0.5 and 0.95 in microseconds, each the median over launches; `None` without launches.
 pub fn quantiles_us(launches: &[Launch]) -> Option<[u64; 3]> {
     let over = |q: f64| {
-        let of_each: Vec<f64> = launches
-            .iter()
-            .map(|launch| launch.quantile_us(q))
-            .collect();
         #[expect(
             clippy::cast_possible_truncation,
             reason = "microseconds of at most an hour"
         )]
         #[expect(clippy::cast_sign_loss, reason = "microseconds of at most an hour")]
-        median(&of_each).map(|us| us.round() as u64)
+        median(&each(launches, &|launch| launch.quantile_us(q))).map(|us| us.round() as u64)
     };
     Some([over(0.1)?, over(0.5)?, over(0.95)?])
+}
+
+fn each(launches: &[Launch], of: &dyn Fn(&Launch) -> f64) -> Vec<f64> {
+    launches.iter().map(of).collect()
+}
+
+fn median_ms(launch: &Launch) -> f64 {
+    launch.median_us() / 1_000.0
+}
+
+fn p95_ms(launch: &Launch) -> f64 {
+    launch.quantile_us(0.95) / 1_000.0
+}
+
+fn late(launch: &Launch, deadline_ms: f64) -> f64 {
+    launch.share_beyond(1_000.0 * deadline_ms)
 }
 
 /// Fails if no node of a profile ran on an NPU's EP. The sets have the EPs of each profile; `None` without profiles.
@@ -51,14 +65,13 @@ pub fn judge_eps<'a>(
     of_profiles: impl IntoIterator<Item = &'a BTreeSet<String>>,
     is_npu_ep: fn(&str) -> bool,
 ) -> Option<Check> {
-    let mut check = Check::new("npu_used");
     let (mut profiles, mut without_eps, mut off_npu) = (0, 0, 0);
     for eps in of_profiles {
         profiles += 1;
         without_eps += usize::from(eps.is_empty());
         off_npu += usize::from(!eps.is_empty() && !eps.iter().any(|ep| is_npu_ep(ep)));
     }
-    (check.result, check.why) = match (off_npu, without_eps) {
+    let (result, why) = match (off_npu, without_eps) {
         (0, 0) => (
             Outcome::Pass,
             format!("the NPU ran nodes (profiles: {profiles}); its share is not judged"),
@@ -72,141 +85,132 @@ pub fn judge_eps<'a>(
             format!("{n} of {profiles} profiles have no node on the NPU"),
         ),
     };
-    (profiles > 0).then_some(check)
+    (profiles > 0).then(|| Check::new("npu_used", result, why))
 }
 
-/// Judges the candidate's launches: by each limit that the policy has, and pair by pair against the baseline's.
-pub fn judge(
-    baseline: &[Launch],
-    candidate: &[Launch],
-    limits: &LatencyLimits,
-) -> (Vec<Check>, Option<Against>) {
-    let (regression, against) = regression(baseline, candidate, limits);
-    let mut checks = vec![regression];
-    let mut over = |id, limit: Option<f64>, unit: &str, of: &dyn Fn(&Launch) -> f64| {
-        if let Some(limit) = limit {
-            let values: Vec<f64> = candidate.iter().map(of).collect();
-            checks.push(limited(
-                id,
-                &values,
-                limit,
-                unit,
-                judge_limit(&values, limit),
-            ));
-        }
+/// Judges the launches by each limit that the policy has.
+pub fn judge_limits(launches: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
+    let over = |id, limit: Option<f64>, unit: &str, of: &dyn Fn(&Launch) -> f64| {
+        let values = each(launches, of);
+        limit.map(|limit| limited(id, &values, limit, unit, judge_limit(&values, limit)))
     };
-    over("median", limits.median_ms, " ms", &|l| {
-        l.median_us() / 1_000.0
+    let most_late = limits
+        .deadline_ms
+        .map(|_| limits.max_late.unwrap_or(DEFAULT_MAX_LATE));
+    let deadline = limits.deadline_ms.unwrap_or(f64::INFINITY);
+    let cv = limits.cv_max.map(|limit| {
+        let robust = median(&each(launches, &Launch::robust_cv)).unwrap_or(0.0);
+        let unit = format!(" ({robust:.3} by the median deviation)");
+        let judged = judge_cv(launches, limit);
+        limited("cv", &each(launches, &Launch::cv), limit, &unit, judged)
     });
-    over("p95", limits.p95_ms, " ms", &|l| {
-        l.quantile_us(0.95) / 1_000.0
-    });
-    if let Some(deadline) = limits.deadline_ms {
-        let most = limits.max_late.unwrap_or(DEFAULT_MAX_LATE);
-        let late = |launch: &Launch| launch.share_beyond(1_000.0 * deadline);
-        over("late", Some(most), " of the runs", &late);
-    }
-    if let Some(limit) = limits.cv_max {
-        let values: Vec<f64> = candidate.iter().map(Launch::cv).collect();
-        checks.push(limited(
-            "cv",
-            &values,
-            limit,
-            "",
-            judge_cv(candidate, limit),
-        ));
-    }
-    (checks, against)
+    let checks = [
+        over("median", limits.median_ms, " ms", &median_ms),
+        over("p95", limits.p95_ms, " ms", &p95_ms),
+        over("late", most_late, " of the runs", &|launch| {
+            late(launch, deadline)
+        }),
+        cv,
+    ];
+    checks.into_iter().flatten().collect()
 }
 
-/// Judges numbers of launches without single runs by the limit of the median.
-pub(crate) fn median_of(medians_ms: &[f64], limits: &LatencyLimits) -> Option<Check> {
-    let limit = limits.median_ms?;
-    let judged = judge_limit(medians_ms, limit);
-    Some(limited("median", medians_ms, limit, " ms", judged))
+/// Judges a number a launch without single runs by the limit of the median; the other limits cannot be judged.
+pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if let Some(limit) = limits.median_ms {
+        let judged = judge_limit(values_ms, limit);
+        checks.push(limited("median", values_ms, limit, " ms", judged));
+    }
+    for (id, limit) in [
+        ("p95", limits.p95_ms),
+        ("late", limits.deadline_ms),
+        ("cv", limits.cv_max),
+    ] {
+        if limit.is_some() {
+            let why = "the files have no single runs";
+            checks.push(Check::new(id, Outcome::Undecided, why));
+        }
+    }
+    checks
 }
 
-fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, judged: Judged) -> Check {
-    let mut check = Check::new(id);
-    check.value = median(values);
-    check.limit = Some(limit);
-    let value = check.value.unwrap_or(0.0);
+/// Judges one number a launch by a limit.
+pub(crate) fn limited(
+    id: &'static str,
+    values: &[f64],
+    limit: f64,
+    unit: &str,
+    judged: Judged,
+) -> Check {
+    let value = median(values);
     let launches = match values.len() {
         1 => "1 launch, whose number decides alone".to_owned(),
         n => format!("{n} launches"),
     };
-    check.why = format!("{value:.3}{unit} over {launches}; at most {limit}");
-    decide(&mut check, judged, "launches");
-    check
+    let shown = value.unwrap_or(0.0);
+    let hint = judged.hint("launches");
+    let why = format!("{shown:.3}{unit} over {launches}; at most {limit}{hint}");
+    Check::new(id, judged.outcome(), why).with(value, Some(limit))
 }
 
-fn regression(
+/// Compares the launches with those of the baseline, pair by pair; `None` without a baseline.
+pub(crate) fn compared(
     baseline: &[Launch],
     candidate: &[Launch],
     limits: &LatencyLimits,
-) -> (Check, Option<Against>) {
-    let mut check = Check::new("regression");
-    if baseline.is_empty() {
-        check.result = Outcome::Skip;
-        check.why = "there is no baseline".to_owned();
-        return (check, None);
-    }
-    let pairs = baseline
-        .iter()
-        .zip(candidate)
-        .map(|(baseline, candidate)| Pair {
-            baseline: baseline.clone(),
-            candidate: candidate.clone(),
-        });
-    let min_effect = limits.min_effect.unwrap_or(DEFAULT_MIN_EFFECT);
-    let found = Comparison::of(&pairs.collect::<Vec<_>>(), min_effect);
-    check.value = Some(found.ratio);
-    check.limit = Some(min_effect);
-    check.why = format!(
+) -> Option<Comparison> {
+    let pairs = baseline.iter().zip(candidate);
+    let pairs = pairs.map(|(baseline, candidate)| Pair {
+        baseline: baseline.clone(),
+        candidate: candidate.clone(),
+    });
+    let pairs: Vec<Pair> = pairs.collect();
+    (!baseline.is_empty()).then(|| Comparison::of(&pairs, min_effect(limits)))
+}
+
+pub(crate) fn min_effect(limits: &LatencyLimits) -> f64 {
+    limits.min_effect.unwrap_or(DEFAULT_MIN_EFFECT)
+}
+
+/// A comparison as a check.
+pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
+    let mut why = format!(
         "{:.2} times the baseline over {} pairs",
         found.ratio,
         found.ratios.len()
     );
     if let (Some(low), Some(high)) = (found.low, found.high) {
-        check.why.push_str(&format!(" ({low:.2} to {high:.2})"));
+        why.push_str(&format!(" ({low:.2} to {high:.2})"));
     }
     let slow = &found.intermittent;
     if slow.launches > 0 || slow.whole > 0 {
-        check.why.push_str(&format!(
+        why.push_str(&format!(
             "; slow phases in {} launches, {} of the baseline; {} slow as a whole",
             slow.launches, slow.launches_of_baseline, slow.whole
         ));
     }
     if let Some(modes) = slow.modes {
-        check.why.push_str(&format!(
+        why.push_str(&format!(
             "; two latencies, {:.2} ms and {:.2} ms",
             modes.fast_us / 1_000.0,
             modes.slow_us / 1_000.0
         ));
     }
-    decide(&mut check, found.judged, "pairs");
-    let against = Against {
-        pairs: found.ratios.len(),
-        ratio: found.ratio,
-        low: found.low,
-        high: found.high,
-    };
-    (check, Some(against))
+    why.push_str(&found.judged.hint("pairs"));
+    let check = Check::new("regression", found.judged.outcome(), why);
+    check.with(Some(found.ratio), Some(min_effect(limits)))
 }
 
-fn decide(check: &mut Check, judged: Judged, of: &str) {
-    check.result = match judged {
-        Judged::Pass => Outcome::Pass,
-        Judged::Fail => Outcome::Fail,
-        Judged::Undecided(_) => Outcome::Undecided,
-    };
-    match judged {
-        Judged::Undecided(Some(n)) => check.why.push_str(&format!(
-            "; {n} {of} in total would decide, with these among them"
-        )),
-        Judged::Undecided(None) => check
-            .why
-            .push_str(&format!("; more {of} like these would not decide")),
-        Judged::Pass | Judged::Fail => {}
+impl From<&Comparison> for Against {
+    fn from(found: &Comparison) -> Self {
+        Self {
+            origin: "launches",
+            pairs: found.ratios.len(),
+            ratio: found.ratio,
+            low: found.low,
+            high: found.high,
+            chance: Some(found.chance),
+        }
     }
 }

@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// Change of the CPU probe that shows another clock.
+pub(crate) const PROBE_MOVED: f64 = 0.05;
+
 /// A misreading that a file invites, and what to do instead. Those that make a number meaningless are errors of a reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mistake {
@@ -150,6 +153,45 @@ impl Mistake {
                  the surplus with none"
             ),
             "make as many sessions of both models in turn",
+        )
+    }
+
+    pub(crate) fn not_in_turn() -> Self {
+        Self::new(
+            "not_in_turn",
+            "all launches of one model come before those of the other, so that a drift of the device looks like the model's",
+            "measure in turn: old, new, new, old",
+        )
+    }
+
+    pub(crate) fn not_joined(percent: f64) -> Self {
+        Self::new(
+            "macs_not_joined",
+            format!(
+                "{percent:.1} % of the MACs of MODEL have a layer of this name: too few for their share on the NPU, so that \
+                 layers are judged by their number"
+            ),
+            "give the model that was compiled, with its names",
+        )
+    }
+
+    pub(crate) fn below_floor(share: f64, floor: Option<f64>) -> Self {
+        let floor = floor.map_or(String::new(), |floor| format!("; {floor:.3} would not"));
+        Self::new(
+            "limit_below_floor",
+            format!(
+                "by the launches of the baseline, cv_max fails {:.0} % of the models that are as good{floor}",
+                100.0 * share
+            ),
+            "raise latency.cv_max, or judge by --baseline",
+        )
+    }
+
+    pub(crate) fn outputs_vary(n: usize) -> Self {
+        Self::new(
+            "outputs_vary",
+            format!("the launches have {n} different hashes of the outputs for one input"),
+            "compare them by their cosine, or give the model the same input",
         )
     }
 

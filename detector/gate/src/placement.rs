@@ -8,10 +8,12 @@ use serde::Deserialize;
 use crate::{
     ops,
     policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
-    verdict::{Check, Crossings, FailingNode, Outcome, PartitionSize, PlacementNumbers},
+    verdict::{Check, Crossings, EpNumbers, FailingNode, Outcome, PartitionSize, PlacementNumbers},
 };
 
 pub(crate) const NPU: &str = "QNNExecutionProvider";
+/// Share of the MACs that a new model may lose.
+const MOST_LOST: f64 = 0.02;
 /// Partitions in a sentence.
 const SHOWN_PARTITIONS: usize = 4;
 
@@ -31,21 +33,12 @@ pub struct InspectedChipset {
     pub soc_model: String,
     pub session: String,
     pub error: Option<String>,
-    pub eps: BTreeMap<String, InspectedEp>,
+    pub eps: BTreeMap<String, EpNumbers>,
     pub cpu_nodes: Vec<InspectedNode>,
     pub fingerprint_normalised: Option<String>,
     pub reasons: Vec<InspectedReason>,
     #[serde(default)]
     pub npu_partitions: Vec<PartitionSize>,
-}
-
-/// An EP of `inspect --json`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
-pub struct InspectedEp {
-    pub nodes: u32,
-    pub partitions: Option<u32>,
-    pub macs_share: Option<f64>,
 }
 
 /// A CPU node of `inspect --json`.
@@ -71,12 +64,9 @@ pub struct InspectedReason {
 /// Judges the bytes between NPU and CPU; `None` if there is no limit.
 pub fn judge_crossings(crossings: Option<Crossings>, limits: &PlacementLimits) -> Option<Check> {
     let most = limits.max_crossing_bytes?;
-    let mut check = Check::new("crossings");
-    check.limit = Some(most as f64);
     let ways = crossings.map(|found| [found.to_npu, found.to_cpu]);
     let bytes = ways.and_then(|[a, b]| Some(a.bytes?.saturating_add(b.bytes?)));
-    check.value = bytes.map(|bytes| bytes as f64);
-    (check.result, check.why) = match (bytes, ways) {
+    let (result, why) = match (bytes, ways) {
         (Some(bytes), Some([to_npu, to_cpu])) => (
             match bytes <= most {
                 true => Outcome::Pass,
@@ -94,7 +84,56 @@ pub fn judge_crossings(crossings: Option<Crossings>, limits: &PlacementLimits) -
                 .to_owned(),
         ),
     };
-    Some(check)
+    let bytes = bytes.map(|bytes| bytes as f64);
+    Some(Check::new("crossings", result, why).with(bytes, Some(most as f64)))
+}
+
+/// Judges a placement by the one of the model before: the NPU may not lose more than two points of the MACs.
+pub fn judge_change(now: &PlacementNumbers, before: &PlacementNumbers) -> Check {
+    let shares = now.npu_macs.zip(before.npu_macs);
+    let nodes = |of: &PlacementNumbers| {
+        of.eps
+            .iter()
+            .map(|(ep, found)| (ep.clone(), found.nodes))
+            .collect::<Vec<_>>()
+    };
+    let prints = now
+        .fingerprint_normalised
+        .as_ref()
+        .zip(before.fingerprint_normalised.as_ref());
+    let moved = prints.is_some_and(|(now, before)| now != before) && nodes(now) == nodes(before);
+    let (result, why) = match shares {
+        Some((share, was)) if was - share > MOST_LOST => (
+            Outcome::Fail,
+            format!(
+                "{} of the MACs on the NPU, {} before",
+                percent(share),
+                percent(was)
+            ),
+        ),
+        _ if now.partitions > before.partitions => (
+            Outcome::Warn,
+            format!(
+                "{} partitions on the NPU, {} before",
+                now.partitions, before.partitions
+            ),
+        ),
+        _ if moved => (
+            Outcome::Warn,
+            "as many nodes on each EP as before, but other ones".to_owned(),
+        ),
+        None => (
+            Outcome::Skip,
+            "the MACs of one side are not known".to_owned(),
+        ),
+        Some(_) => (Outcome::Pass, "nothing left the NPU".to_owned()),
+    };
+    Check::new("placement_change", result, why)
+        .with(now.npu_macs, before.npu_macs.map(|was| was - MOST_LOST))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
 impl InspectedChipset {
@@ -113,7 +152,7 @@ impl InspectedChipset {
         (self.session == "ok").then(|| PlacementNumbers {
             npu_macs: self.npu_macs(),
             macs_attributed: (!shares.is_empty()).then(|| shares.iter().sum::<f64>().min(1.0)),
-            npu_nodes: npu.map_or(0, |npu| npu.nodes),
+            eps: self.eps.clone(),
             partitions: npu.and_then(|npu| npu.partitions).unwrap_or(0),
             partition_sizes: self.npu_partitions.clone(),
             cpu_nodes: self.computing().count(),
@@ -142,8 +181,7 @@ impl InspectedChipset {
 
     fn session_check(&self) -> Check {
         let error = self.error.as_deref().unwrap_or("no reason is given");
-        let mut check = Check::new("session");
-        (check.result, check.why) = match self.session.as_str() {
+        let (result, why) = match self.session.as_str() {
             "ok" => (Outcome::Pass, "the session was made".to_owned()),
             "failed" => {
                 let fixes = self.reasons.iter().filter(|why| why.code != "unknown");
@@ -153,7 +191,7 @@ impl InspectedChipset {
             }
             _ => (Outcome::Undecided, format!("no answer: {error}")),
         };
-        check
+        Check::new("session", result, why)
     }
 
     /// The share on the NPU, also where no MACs are known but one side has every node that computes.
@@ -172,14 +210,11 @@ impl InspectedChipset {
 
     fn macs_check(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Check {
         let limit = limits.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS);
-        let mut check = Check::new("npu_macs");
-        check.value = self.npu_macs();
-        check.limit = Some(limit);
+        let share = self.npu_macs();
         let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
         let off: f64 = off.filter_map(|(_, ep)| ep.macs_share).sum();
         let has_npu = self.eps.get(NPU).is_some_and(|npu| npu.nodes > 0);
-        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        (check.result, check.why) = match check.value {
+        let (result, why) = match share {
             Some(npu) if npu >= limit => (
                 Outcome::Pass,
                 format!("{} of the MACs on the NPU", percent(npu)),
@@ -213,6 +248,12 @@ impl InspectedChipset {
                 (Outcome::Undecided, format!("the MACs are not known: {why}"))
             }
         };
+        let check = Check::new("npu_macs", result, why).with(share, Some(limit));
+        self.with_nodes(check)
+    }
+
+    /// Adds the nodes that compute on the CPU to a check that did not pass.
+    fn with_nodes(&self, mut check: Check) -> Check {
         if check.result != Outcome::Pass {
             check.nodes = self.nodes(|node| !node.benign);
         }
@@ -221,12 +262,17 @@ impl InspectedChipset {
 
     fn partitions_check(&self, limits: &PlacementLimits) -> Check {
         let npu = self.eps.get(NPU);
-        let found = npu.and_then(|npu| npu.partitions).unwrap_or(0);
-        let mut check = Check::new("partitions");
-        check.value = Some(f64::from(found));
-        check.limit = limits.max_partitions.map(f64::from);
+        let known = npu.map_or(Some(0), |npu| npu.partitions);
+        let found = known.unwrap_or(0);
         let sizes = self.sizes();
-        (check.result, check.why) = match limits.max_partitions {
+        let (result, why) = match limits.max_partitions {
+            limit if known.is_none() => (
+                match limit {
+                    Some(_) => Outcome::Undecided,
+                    None => Outcome::Skip,
+                },
+                "the number of partitions is not known".to_owned(),
+            ),
             Some(most) if found > most => (
                 Outcome::Fail,
                 format!("{found} partitions on the NPU{sizes}; at most {most}"),
@@ -237,10 +283,8 @@ impl InspectedChipset {
             ),
             _ => (Outcome::Pass, format!("{found} on the NPU")),
         };
-        if check.result != Outcome::Pass {
-            check.nodes = self.nodes(|node| !node.benign);
-        }
-        check
+        let limit = limits.max_partitions.map(f64::from);
+        self.with_nodes(Check::new("partitions", result, why).with(known.map(f64::from), limit))
     }
 
     /// The largest partitions in words, for example ` (12 nodes with 99.7 % of the MACs, 1 node)`; empty if their sizes are
@@ -273,32 +317,29 @@ impl InspectedChipset {
                 && !has(&limits.allowed_cpu_ops, &node.op_type)
         };
         let broken = |node: &&InspectedNode| forbidden(node) || strange(node);
-        let mut check = Check::new("cpu_ops");
         let (n, all) = (
             self.cpu_nodes.iter().filter(broken).count(),
             self.computing().count(),
         );
-        check.value = Some(if n > 0 { n } else { all } as f64);
-        (check.result, check.why) = match (n, all) {
-            (1.., _) => {
-                check.nodes = self.nodes(|node| broken(&node));
-                (
-                    Outcome::Fail,
-                    format!("{n} nodes on the CPU that the policy does not allow there"),
-                )
-            }
-            (0, 1..) if limits.allowed_cpu_ops.is_none() => {
-                check.nodes = self.nodes(|node| !node.benign);
-                (
-                    Outcome::Warn,
-                    format!("{all} nodes compute on the CPU; allowed_cpu_ops makes this a limit"),
-                )
-            }
+        let (result, why) = match (n, all) {
+            (1.., _) => (
+                Outcome::Fail,
+                format!("{n} nodes on the CPU that the policy does not allow there"),
+            ),
+            (0, 1..) if limits.allowed_cpu_ops.is_none() => (
+                Outcome::Warn,
+                format!("{all} nodes compute on the CPU; allowed_cpu_ops makes this a limit"),
+            ),
             _ => (
                 Outcome::Pass,
                 format!("{all} nodes compute on the CPU, all of them allowed"),
             ),
         };
+        let value = if n > 0 { n } else { all } as f64;
+        let mut check = self.with_nodes(Check::new("cpu_ops", result, why).with(Some(value), None));
+        if n > 0 {
+            check.nodes = self.nodes(|node| broken(&node));
+        }
         check
     }
 

@@ -14,7 +14,7 @@ pub enum PolicyError {
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
     /// A limit that nothing or everything keeps.
-    #[error("latency.{key} is {value}; expected a number above {least}")]
+    #[error("{key} is {value}; expected a number above {least}")]
     NoLimit {
         /// Name of the key.
         key: &'static str,
@@ -41,6 +41,10 @@ pub struct Policy {
     pub placement: PlacementLimits,
     /// Limits of measured launches.
     pub latency: LatencyLimits,
+    /// Limits of the start of a session.
+    pub load: LoadLimits,
+    /// Limits of what a model answers.
+    pub outputs: OutputLimits,
     /// Limits of single chipsets, which replace those of `placement` key by key.
     pub chipset: BTreeMap<String, ChipsetLimits>,
     /// Model file of each chipset, or of the `default`. Relative to the policy's folder.
@@ -65,6 +69,22 @@ pub struct LatencyLimits {
     pub max_late: Option<f64>,
     /// Largest coefficient of variation.
     pub cv_max: Option<f64>,
+}
+
+/// Limits of the start of a session.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoadLimits {
+    /// Longest time until a session is made with nothing cached, in milliseconds.
+    pub cold_ms: Option<f64>,
+}
+
+/// Limits of what a model answers.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutputLimits {
+    /// Least cosine similarity with the outputs that the model is meant to have.
+    pub min_cosine: Option<f64>,
 }
 
 /// Limits of one chipset.
@@ -108,12 +128,32 @@ impl Policy {
     /// Shares outside 0 to 1, and limits that nothing or everything keeps.
     pub fn check(&self) -> Result<(), PolicyError> {
         self.placement.check("placement")?;
-        self.latency.check()?;
+        let (latency, load) = (&self.latency, &self.load);
+        for (key, value, least) in [
+            ("latency.min_effect", latency.min_effect, 1.05),
+            ("latency.median_ms", latency.median_ms, 0.0),
+            ("latency.p95_ms", latency.p95_ms, 0.0),
+            ("latency.deadline_ms", latency.deadline_ms, 0.0),
+            ("latency.cv_max", latency.cv_max, 0.0),
+            ("load.cold_ms", load.cold_ms, 0.0),
+        ] {
+            if let Some(value) = value.filter(|value| !(*value > least && value.is_finite())) {
+                return Err(PolicyError::NoLimit { key, value, least });
+            }
+        }
+        share("latency.max_late", latency.max_late)?;
+        share("outputs.min_cosine", self.outputs.min_cosine)?;
         for (chipset, limits) in &self.chipset {
             let key = format!("chipset.{chipset}.placement");
             limits.placement.check(&key)?;
         }
         Ok(())
+    }
+
+    /// Whether a limit of measured launches can fail without a baseline.
+    pub fn limits_launches(&self) -> bool {
+        let limits = [self.load.cold_ms, self.outputs.min_cosine];
+        self.latency.has_limits() || limits.iter().any(Option::is_some)
     }
 
     /// Names of chipsets in the file.
@@ -144,38 +184,21 @@ impl LatencyLimits {
         let limits = [self.median_ms, self.p95_ms, self.deadline_ms, self.cv_max];
         limits.iter().any(Option::is_some)
     }
-
-    fn check(&self) -> Result<(), PolicyError> {
-        for (key, value, least) in [
-            ("min_effect", self.min_effect, 1.05),
-            ("median_ms", self.median_ms, 0.0),
-            ("p95_ms", self.p95_ms, 0.0),
-            ("deadline_ms", self.deadline_ms, 0.0),
-            ("cv_max", self.cv_max, 0.0),
-        ] {
-            if let Some(value) = value.filter(|value| !(*value > least && value.is_finite())) {
-                return Err(PolicyError::NoLimit { key, value, least });
-            }
-        }
-        match self.max_late {
-            Some(value) if !(0.0..=1.0).contains(&value) => Err(PolicyError::NoShare {
-                key: "latency.max_late".to_owned(),
-                value,
-            }),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl PlacementLimits {
     fn check(&self, path: &str) -> Result<(), PolicyError> {
-        match self.min_npu_macs {
-            Some(value) if !(0.0..=1.0).contains(&value) => Err(PolicyError::NoShare {
-                key: format!("{path}.min_npu_macs"),
-                value,
-            }),
-            _ => Ok(()),
-        }
+        share(&format!("{path}.min_npu_macs"), self.min_npu_macs)
+    }
+}
+
+fn share(key: &str, value: Option<f64>) -> Result<(), PolicyError> {
+    match value {
+        Some(value) if !(0.0..=1.0).contains(&value) => Err(PolicyError::NoShare {
+            key: key.to_owned(),
+            value,
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -207,6 +230,9 @@ mod tests {
             ("[latency]\ncv_max = 0", "latency.cv_max is 0"),
             ("[latency]\nmax_late = 1.5", "latency.max_late"),
             ("[latency]\nmin_effect = inf", "above 1.05"),
+            ("[load]\ncold_ms = 0", "load.cold_ms is 0"),
+            ("[outputs]\nmin_cosine = 99", "outputs.min_cosine is 99"),
+            ("[outputs]\ngolden = 'a'", "min_cosine"),
             ("[chipset.SM8635]\nmax_partitions = 1", "max_partitions"),
             ("[placement]\nmin_npu_macs = 98", "0.98 for 98 %"),
             (

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use serde::Deserialize;
+
 use crate::{
     layers::Layers,
     mistakes::Mistake,
@@ -17,8 +19,18 @@ pub struct Run {
     pub target: RunTarget,
     /// Run times, in order; in ascending order of a histogram.
     pub runs_us: Vec<u64>,
-    /// The file says that its runs have no warm-up among them.
-    pub is_warm: bool,
+    /// First runs that are warm-up; `None` if the file does not say.
+    pub warmup: Option<usize>,
+    /// Start of the launch, in milliseconds since 1970.
+    pub started_unix_ms: Option<i64>,
+    /// Side that the launch was measured for.
+    pub arm: Option<Arm>,
+    /// Time until the session was made, with nothing cached, in microseconds.
+    pub load_us: Option<f64>,
+    /// A fixed piece of work on the CPU, in microseconds: it shows the clock.
+    pub probe_us: Option<f64>,
+    /// The outputs of a fixed input.
+    pub outputs: Option<RunOutputs>,
     /// The only number, of a file without single runs.
     pub time_us: Option<f64>,
     /// EPs that ran a node; `None` if the kind of file does not name EPs.
@@ -50,12 +62,37 @@ pub struct RunTarget {
     pub chipset: Option<String>,
     /// The device's firmware.
     pub firmware: Option<String>,
+    /// The operating system.
+    pub os: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,
     /// Id and version of the model, as the app gives them.
     pub model: Option<String>,
     /// SHA-256 of the model, hexadecimal.
     pub model_sha256: Option<String>,
+}
+
+/// A side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Arm {
+    Candidate,
+    Baseline,
+}
+
+/// Outputs of a fixed input, compared with those that the model is meant to have.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunOutputs {
+    /// Hash of all bytes.
+    pub hash: Option<String>,
+    /// Largest difference of an element.
+    pub max_abs: Option<f64>,
+    /// Least cosine similarity of an output.
+    pub cosine: Option<f64>,
+    /// Share of inputs with the same largest element.
+    pub top1: Option<f64>,
 }
 
 /// A node of a launch.
@@ -112,6 +149,7 @@ impl RunTarget {
             ("phone", &self.phone, &other.phone),
             ("chipset", &self.chipset, &other.chipset),
             ("firmware", &self.firmware, &other.firmware),
+            ("os", &self.os, &other.os),
             ("runtime", &self.runtime, &other.runtime),
         ];
         pairs.into_iter().find_map(|(what, ours, theirs)| {

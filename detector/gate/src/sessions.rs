@@ -49,9 +49,9 @@ pub(crate) fn worst_placement(
 
 /// The result of a side without run times.
 pub(crate) fn without_runs() -> Check {
-    let mut check = Check::new("latency");
-    check.result = Outcome::Undecided;
-    "no session of one side has 20 warm runs on a cool device of this chipset; record longer sessions"
-        .clone_into(&mut check.why);
-    check
+    Check::new(
+        "latency",
+        Outcome::Undecided,
+        "no session of one side has 20 warm runs on a cool device of this chipset; record longer sessions",
+    )
 }

@@ -5,11 +5,11 @@ use epwatch_stats::order_stat::median;
 use crate::{
     Judged,
     layers::Layers,
-    verdict::{Check, Outcome},
+    verdict::{Against, Check, Outcome},
 };
 
 /// Ratio that fails. Jobs of two releases at equal layer counts differ by 1.47 at the 95th percentile.
-pub(crate) const RED: f64 = 1.5;
+const RED: f64 = 1.5;
 /// Ratio below which one job a side passes.
 const GREEN: f64 = 1.2;
 /// Most jobs a side.
@@ -31,17 +31,38 @@ pub fn judge_jobs(baseline_us: &[f64], candidate_us: &[f64]) -> Judged {
     }
 }
 
+/// The verdict on jobs as a check, and its numbers. Files of a table have one job a side.
+pub(crate) fn regression(baseline_us: &[f64], candidate_us: &[f64]) -> (Check, Option<Against>) {
+    let judged = judge_jobs(baseline_us, candidate_us);
+    let medians = median(candidate_us).zip(median(baseline_us));
+    let ratio = medians.map(|(now, before)| now / before);
+    let pairs = baseline_us.len().min(candidate_us.len());
+    let why = format!(
+        "{:.2} times the baseline over {pairs} jobs a side, each on some phone of the kind{}",
+        ratio.unwrap_or(1.0),
+        judged.hint("jobs a side")
+    );
+    let against = ratio.map(|ratio| Against {
+        origin: "jobs",
+        pairs,
+        ratio,
+        low: None,
+        high: None,
+        chance: None,
+    });
+    let check = Check::new("regression", judged.outcome(), why).with(ratio, Some(RED));
+    (check, against)
+}
+
 /// Ratio from which layers that left the NPU cost something: of 3,676 harmless changes of a farm none goes beyond both.
 const SLOWER: f64 = 1.25;
 
 /// Judges layers by unit, against those of the baseline if there is one; `ratio` is that of the latencies.
 pub(crate) fn judge_layers(now: Layers, before: Option<Layers>, ratio: Option<f64>) -> Check {
-    let mut check = Check::new("layers");
-    check.value = now.npu_share();
     let share = format!("{} of {} layers on the NPU", now.npu, now.all());
     let is_worse = before.is_some_and(|before| now.is_worse_than(&before));
     let slower = ratio.filter(|ratio| *ratio > SLOWER);
-    (check.result, check.why) = match (before, slower) {
+    let (result, why) = match (before, slower) {
         (_, _) if now.npu == 0 => (Outcome::Fail, format!("{share}: it was never there")),
         (Some(before), Some(ratio)) if is_worse => (
             Outcome::Fail,
@@ -61,7 +82,7 @@ pub(crate) fn judge_layers(now: Layers, before: Option<Layers>, ratio: Option<f6
         ),
         _ => (Outcome::Pass, share),
     };
-    check
+    Check::new("layers", result, why).with(now.npu_share(), None)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The result of a gate: the document `epwatch.gate/1`, which all reports are written from.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::mistakes::Mistake;
@@ -95,7 +97,7 @@ pub struct Target {
     pub placement: Option<PlacementNumbers>,
     /// How long runs take; `None` on an emulator.
     pub latency: Option<LatencyNumbers>,
-    /// The comparison with a baseline; `None` without pairs of launches.
+    /// The comparison with a baseline; `None` without run times of both.
     pub against: Option<Against>,
     /// In a fixed order.
     pub checks: Vec<Check>,
@@ -110,8 +112,8 @@ pub struct PlacementNumbers {
     pub npu_macs: Option<f64>,
     /// Share of the MACs that has a node, 0 to 1.
     pub macs_attributed: Option<f64>,
-    /// Nodes on the NPU.
-    pub npu_nodes: u32,
+    /// Nodes, partitions and MACs by EP.
+    pub eps: BTreeMap<String, EpNumbers>,
     /// Partitions on the NPU.
     pub partitions: u32,
     /// Their sizes, in ONNX Runtime's order; empty if they are not known.
@@ -122,6 +124,17 @@ pub struct PlacementNumbers {
     pub crossings: Option<Crossings>,
     /// Fingerprint of the computing nodes.
     pub fingerprint_normalised: Option<String>,
+}
+
+/// An EP's part of a placement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EpNumbers {
+    /// Nodes of the model.
+    pub nodes: u32,
+    /// Connected subgraphs; `None` if they are not known.
+    pub partitions: Option<u32>,
+    /// Share of the model's MACs, 0 to 1; `None` if they could not be counted.
+    pub macs_share: Option<f64>,
 }
 
 /// A partition on the NPU.
@@ -163,18 +176,25 @@ pub struct LatencyNumbers {
     pub cv_robust: Option<f64>,
     /// Share of runs beyond 1.7 x the launch's own p10.
     pub slow_share: Option<f64>,
+    /// Share of runs beyond `deadline_ms`; `None` without that limit.
+    pub late: Option<f64>,
 }
 
-/// Pairs of launches, the candidate's over the baseline's median.
+/// The candidate's over the baseline's median.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Against {
+    /// `launches` in turn on one device, or `jobs` on phones of a farm.
+    pub origin: &'static str,
+    /// Pairs of launches, or jobs a side.
     pub pairs: usize,
     /// The median ratio.
     pub ratio: f64,
     /// Bounds of the true median ratio; `None` below six pairs.
     pub low: Option<f64>,
     pub high: Option<f64>,
+    /// Chance of as many slower pairs if the true ratio were 1.05, adjusted for the number of devices; `None` for jobs.
+    pub chance: Option<f64>,
 }
 
 /// One rule on one target.
@@ -188,6 +208,8 @@ pub struct Check {
     pub value: Option<f64>,
     /// The policy's number.
     pub limit: Option<f64>,
+    /// Of both numbers, for example `ms`; `None` without numbers.
+    pub unit: Option<&'static str>,
     /// The sentence for people.
     pub why: String,
     /// Nodes that the result rests on, the largest share of the MACs first.
@@ -263,15 +285,22 @@ impl Target {
 }
 
 impl Check {
-    pub(crate) fn new(id: &'static str) -> Self {
+    pub(crate) fn new(id: &'static str, result: Outcome, why: impl Into<String>) -> Self {
         Self {
             id,
-            result: Outcome::Pass,
+            result,
             value: None,
             limit: None,
-            why: String::new(),
+            unit: unit_of(id),
+            why: why.into(),
             nodes: Vec::new(),
         }
+    }
+
+    /// The same with the measured number and the policy's.
+    pub(crate) fn with(mut self, value: Option<f64>, limit: Option<f64>) -> Self {
+        (self.value, self.limit) = (value, limit);
+        self
     }
 
     /// Ways out of the reasons, each once.
@@ -289,6 +318,19 @@ impl Check {
         }
         fixes
     }
+}
+
+fn unit_of(check: &str) -> Option<&'static str> {
+    Some(match check {
+        "npu_macs" | "placement_change" | "layers" | "late" => "share",
+        "partitions" => "partitions",
+        "cpu_ops" => "nodes",
+        "crossings" => "bytes",
+        "regression" | "cv" => "ratio",
+        "median" | "p95" | "load" => "ms",
+        "outputs" => "cosine",
+        _ => return None,
+    })
 }
 
 impl FailingNode {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    input::{ReadError, malformed, micros},
+    input::{ReadError, malformed, micros, run_times},
     protobuf::{FieldValue, fields, numbers},
 };
 use crate::{
@@ -28,6 +28,7 @@ struct AihubProfile {
 #[derive(Deserialize)]
 struct AihubSummary {
     estimated_inference_time: Option<u64>,
+    first_load_time: Option<u64>,
     #[serde(default)]
     all_inference_times: Vec<u64>,
 }
@@ -53,12 +54,14 @@ pub(super) fn profile(value: &Value) -> Result<Run, ReadError> {
         let unit = Unit::parse(&layer.compute_unit);
         (layer.name, layer.op_type, unit)
     });
-    found(
+    let mut run = found(
         "aihub_profile",
         summary.all_inference_times,
         summary.estimated_inference_time,
         layers.collect(),
-    )
+    )?;
+    run.load_us = summary.first_load_time.and_then(load_us);
+    Ok(run)
 }
 
 /// Whether bytes begin as a `JobResult` does: a result of profiling or inference in field 1 or 2, whose id comes first.
@@ -72,10 +75,7 @@ pub(super) fn is_job_result(head: &[u8]) -> bool {
 }
 
 /// Reads a `JobResult`.
-///
-/// # Errors
-/// It is no such message, or the job has no profile.
-pub fn job_result(bytes: &[u8]) -> Result<Run, ReadError> {
+pub(super) fn job_result(bytes: &[u8]) -> Result<Run, ReadError> {
     let wrong =
         |what: &str| malformed(KIND, what, "the message JobResult of a profiled job, whole");
     let result = fields(bytes).ok_or_else(|| wrong("no message of protocol buffers"))?;
@@ -96,10 +96,11 @@ pub fn job_result(bytes: &[u8]) -> Result<Run, ReadError> {
     let detail = fields(detail).ok_or_else(|| wrong("a profile that is cut off"))?;
     let (mut runs, mut estimate, mut layers, mut tools) =
         (Vec::new(), None, Vec::new(), Vec::new());
-    let mut segments = 0_u32;
+    let (mut segments, mut first_load) = (0_u32, None);
     for (number, value) in detail {
         match (number, value) {
             (1, FieldValue::Varint(us)) => estimate = Some(us),
+            (19, FieldValue::Varint(us)) => first_load = load_us(us),
             (33, value) => {
                 runs.extend(numbers(value).ok_or_else(|| wrong("run times that are cut off"))?)
             }
@@ -115,9 +116,16 @@ pub fn job_result(bytes: &[u8]) -> Result<Run, ReadError> {
         }
     }
     let mut run = found("aihub_result", runs, estimate, layers)?;
+    run.load_us = first_load;
     run.partitions = (segments > 0).then_some(segments);
     run.target.runtime = (!tools.is_empty()).then(|| tools.join(", "));
     Ok(run)
+}
+
+/// A time that was measured: 0 stands for none.
+fn load_us(us: u64) -> Option<f64> {
+    let us = us as f64;
+    micros(us).map(|_| us)
 }
 
 /// `COMPUTE_UNIT_NPU`.
@@ -156,12 +164,7 @@ fn found(
     estimate: Option<u64>,
     layers: Vec<(String, String, Unit)>,
 ) -> Result<Run, ReadError> {
-    for (at, us) in runs.iter().enumerate() {
-        if micros(*us as f64).is_none() {
-            let what = format!("run {at} takes {us} us");
-            return Err(malformed(KIND, what, "1 us to an hour"));
-        }
-    }
+    let runs = run_times(KIND, "runs", runs.into_iter().map(|us| us as f64))?;
     let time_us = estimate
         .map(|us| us as f64)
         .filter(|us| micros(*us).is_some());
@@ -181,7 +184,7 @@ fn found(
     Ok(Run {
         source,
         runs_us: runs,
-        is_warm: true,
+        warmup: Some(0),
         time_us,
         layers: Some(counted).filter(|layers| layers.npu_share().is_some()),
         mistakes: Vec::from_iter(has_context.then(Mistake::ep_context)),
@@ -218,6 +221,10 @@ mod tests {
         assert_eq!(message.runs_us, json.runs_us);
         assert_eq!((message.runs_us.len(), message.runs_us[0]), (100, 8_190));
         assert_eq!(message.nodes, json.nodes);
+        assert_eq!(
+            (message.load_us, json.load_us),
+            (Some(1_234_000.0), Some(1_234_000.0))
+        );
         let layers = Layers {
             npu: 2,
             gpu: 0,

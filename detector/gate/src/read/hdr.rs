@@ -78,7 +78,7 @@ pub(super) fn read(input: impl BufRead, unit: Option<HdrUnit>) -> Result<Run, Re
     Ok(Run {
         source: "hdr_log",
         runs_us,
-        is_warm: true,
+        warmup: Some(0),
         mistakes: vec![Mistake::no_order()],
         ..Run::default()
     })

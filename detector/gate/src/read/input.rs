@@ -15,9 +15,6 @@ pub enum ReadError {
     /// The file system's.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// ONNX Runtime's profile, or plain latencies. The message names the place and the way out.
-    #[error("{0}")]
-    Content(String),
     /// Something of a known kind that does not hold together.
     #[error("{kind}: {what}; expected {expected}")]
     Malformed {
@@ -111,4 +108,17 @@ pub(super) fn micros(us: f64) -> Option<u64> {
         us @ 1.0..=MOST_US => Some(us as u64),
         _ => None,
     }
+}
+
+/// Run times of a list of microseconds. The error names the list and the place of what is no run time.
+pub(super) fn run_times(
+    kind: &'static str,
+    list: &str,
+    each_us: impl Iterator<Item = f64>,
+) -> Result<Vec<u64>, ReadError> {
+    let runs = each_us.enumerate().map(|(at, us)| {
+        let wrong = || malformed(kind, format!("{list}[{at}] is {us} us"), "1 us to an hour");
+        micros(us).ok_or_else(wrong)
+    });
+    runs.collect()
 }

@@ -14,7 +14,7 @@ const KIND: &str = "benchmark_model";
 pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {
     let mut run = Run {
         source: "litert_benchmark",
-        is_warm: true,
+        warmup: Some(0),
         ..Run::default()
     };
     let mut average = None;

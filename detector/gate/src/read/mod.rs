@@ -3,14 +3,14 @@
 //! A file is read once from its beginning, so that it may be a pipe. Files of events or lines may have any size; documents
 //! have at most 16 MiB.
 
-pub mod aihub;
+mod aihub;
 mod coreml;
 mod csv;
 mod hdr;
 mod input;
-pub mod latencies;
+mod latencies;
 mod litert;
-pub mod ort_profile;
+mod ort_profile;
 mod own;
 mod perf_yaml;
 mod protobuf;
@@ -47,7 +47,7 @@ pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, Read
     let kind = kind_of(&head).ok_or(ReadError::Unknown)?;
     let input = BufReader::with_capacity(1 << 16, head.as_slice().chain(input));
     let run = match kind {
-        Kind::OrtProfile => ort_profile::ort_profile(input).map_err(content)?,
+        Kind::OrtProfile => ort_profile::read(input)?,
         Kind::QnnCsv => qnn_csv::read(input)?,
         Kind::HdrLog => hdr::read(input, options.hdr_unit)?,
         Kind::Litert => litert::read(input)?,
@@ -57,13 +57,9 @@ pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, Read
         Kind::AihubResult => aihub::job_result(&bytes(input)?)?,
         Kind::Trtexec => trtexec::read(&text(input)?)?,
         Kind::Json => document(&text(input)?)?,
-        Kind::Csv | Kind::Array => latencies::run(&text(input)?).map_err(content)?,
+        Kind::Csv | Kind::Array => latencies::read(&text(input)?)?,
     };
     Ok(vec![run])
-}
-
-fn content(error: impl std::fmt::Display) -> ReadError {
-    ReadError::Content(error.to_string())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +148,7 @@ fn document(text: &str) -> Result<Run, ReadError> {
     {
         return own::read(value);
     }
-    latencies::run(text).map_err(content)
+    latencies::read(text)
 }
 
 #[cfg(test)]

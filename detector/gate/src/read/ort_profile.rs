@@ -13,10 +13,13 @@ use serde::{
 };
 use serde_json::Value;
 
+use super::input::{ReadError, malformed};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunNode, Unit},
 };
+
+const KIND: &str = "ONNX Runtime's profile";
 
 /// Events after which ONNX Runtime's profiler writes no more.
 const MOST_EVENTS: usize = 1_000_000;
@@ -27,31 +30,6 @@ const MOST_EPS: usize = 64;
 /// Most nodes of a session, and the longest of their names.
 const MOST_NODES: usize = 20_000;
 const MOST_NAME_BYTES: usize = 512;
-
-/// A profile without run times.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// The file ends early, or holds something else.
-    #[error(
-        "expected ONNX Runtime's profile, a JSON array of events; it is whole only after the session has ended or \
-         end_profiling was called: {0}"
-    )]
-    Json(#[from] serde_json::Error),
-    /// Later runs are missing.
-    #[error(
-        "the profile has {MOST_EVENTS} events, after which the profiler writes no more; profile fewer runs"
-    )]
-    Full,
-    /// More than a session has. What is left out could be on the CPU.
-    #[error(
-        "the profile has more than {MOST_NODES} nodes or {MOST_EPS} EPs, or a name of more than {MOST_NAME_BYTES} bytes; \
-         profile a part of the model"
-    )]
-    TooManyNodes,
-    /// A session that was never run.
-    #[error("the profile has no event model_run; run the session before it ends")]
-    NoRuns,
-}
 
 #[derive(Deserialize)]
 struct Event {
@@ -72,22 +50,33 @@ struct EventArgs {
     output_type_shape: Value,
 }
 
-/// Reads a profile.
-///
-/// # Errors
-/// It is cut off, full, without runs, or no profile.
-pub fn ort_profile(input: impl Read) -> Result<Run, ProfileError> {
+pub(super) fn read(input: impl Read) -> Result<Run, ReadError> {
     let left = Cell::new(MOST_EVENT_BYTES);
     let input = Bounded { input, left: &left };
     let mut json = serde_json::Deserializer::from_reader(input);
-    let (found, events) = json.deserialize_seq(Events { left: &left })?;
-    json.end()?;
-    match found.runs_us.is_empty() {
-        _ if events >= MOST_EVENTS => Err(ProfileError::Full),
-        _ if found.is_beyond => Err(ProfileError::TooManyNodes),
-        true => Err(ProfileError::NoRuns),
-        false => Ok(found.run()),
+    let (found, events) = json
+        .deserialize_seq(Events { left: &left })
+        .and_then(|found| json.end().map(|()| found))
+        .map_err(|error| {
+            let expected = "a JSON array of events, which is whole only after the session has ended or end_profiling was called";
+            malformed(KIND, error.to_string(), expected)
+        })?;
+    if events >= MOST_EVENTS {
+        let what = format!("{MOST_EVENTS} events, after which the profiler writes no more");
+        return Err(malformed(KIND, what, "fewer runs"));
     }
+    // What is left out could be on the CPU.
+    if found.is_beyond {
+        let what = format!(
+            "more than {MOST_NODES} nodes or {MOST_EPS} EPs, or a name of more than {MOST_NAME_BYTES} bytes"
+        );
+        return Err(malformed(KIND, what, "the profile of a part of the model"));
+    }
+    if found.runs_us.is_empty() {
+        let expected = "a session that is run before it ends";
+        return Err(malformed(KIND, "no event model_run", expected));
+    }
+    Ok(found.run())
 }
 
 /// What the events of a profile add up to.
@@ -243,8 +232,14 @@ mod tests {
     const NODE: &str = r#"{"cat" : "Node","pid" :1,"tid" :1,"dur" :96,"ts" :4402,"ph" : "X","name" :"fused fc1_kernel_time","args" : {"thread_scheduling_stats" : {"main_thread": {"core": -1}},"op_name" : "FusedGemm","provider" : "CPUExecutionProvider"}}"#;
     const RUN: &str = r#"{"cat" : "Session","pid" :1,"tid" :1,"dur" :157,"ts" :4386,"ph" : "X","name" :"model_run","args" : {}}"#;
 
-    fn read(text: &str) -> Result<Run, ProfileError> {
-        ort_profile(text.as_bytes())
+    fn read(text: &str) -> Result<Run, ReadError> {
+        super::read(text.as_bytes())
+    }
+
+    #[track_caller]
+    fn check_refused(found: Result<Run, ReadError>, says: &str) {
+        let error = found.unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
     }
 
     #[test]
@@ -313,8 +308,7 @@ mod tests {
     #[test]
     fn names_beyond_the_bound_are_refused() {
         let long = NODE.replace("fused fc1", &"x".repeat(MOST_NAME_BYTES + 1));
-        let found = read(&format!("[{long},{RUN}]"));
-        assert!(matches!(found, Err(ProfileError::TooManyNodes)));
+        check_refused(read(&format!("[{long},{RUN}]")), "more than 512 bytes");
     }
 
     /// The body of a Loop has an event for each turn.
@@ -332,16 +326,12 @@ mod tests {
     fn cut_empty_and_foreign_files_are_named() {
         let whole = format!("[\n{NODE},\n{RUN}\n]\n");
         for at in 1..whole.len() - 2 {
-            let error = read(&whole[..at]).unwrap_err().to_string();
-            assert!(error.contains("end_profiling"), "{at}: {error}");
+            check_refused(read(&whole[..at]), "end_profiling");
         }
-        assert!(matches!(
-            read(&format!("[{NODE}]")),
-            Err(ProfileError::NoRuns)
-        ));
-        assert!(matches!(read("[]"), Err(ProfileError::NoRuns)));
+        check_refused(read(&format!("[{NODE}]")), "no event model_run");
+        check_refused(read("[]"), "no event model_run");
         for other in ["{}", "[1]", "[] []", "[{\"dur\": \"1\"}]"] {
-            assert!(matches!(read(other), Err(ProfileError::Json(_))), "{other}");
+            check_refused(read(other), "a JSON array of events");
         }
     }
 
@@ -350,8 +340,7 @@ mod tests {
     fn an_endless_text_is_refused() {
         for text in ["[{\"name\": \"", "[{\"other\": \"", "[", "[{}]"] {
             let endless = text.as_bytes().chain(io::repeat(b' '));
-            let error = ort_profile(endless).unwrap_err().to_string();
-            assert!(error.contains("1 MiB"), "{text}: {error}");
+            check_refused(super::read(endless), "1 MiB");
         }
     }
 
@@ -372,7 +361,7 @@ mod tests {
                 Ok(text.len())
             }
         }
-        let full = ort_profile(std::io::BufReader::new(Endless(0)));
-        assert!(matches!(full, Err(ProfileError::Full)));
+        let full = super::read(std::io::BufReader::new(Endless(0)));
+        check_refused(full, "1000000 events");
     }
 }

@@ -1,49 +1,55 @@
 //! Our own document of a launch, `epwatch.run/1`: what a runner on a phone writes.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::input::{ReadError, malformed, micros};
+use super::input::{ReadError, malformed, micros, run_times};
 use crate::{
-    mistakes::Mistake,
-    run::{Run, RunTarget},
+    mistakes::{Mistake, PROBE_MOVED},
+    placement::{InspectedChipset, NPU},
+    run::{Arm, Run, RunNode, RunOutputs, RunTarget, Unit},
 };
 
 /// Name and version of the document.
 pub(super) const SCHEMA: &str = "epwatch.run/1";
-const KIND: &str = "epwatch.run/1";
 
 /// Android's thermal status `moderate`, from which clocks are lowered.
 const THROTTLED_STATUS: u8 = 2;
 /// Battery temperature from which a phone lowers its clocks, in degrees Celsius.
 const HOT_BATTERY_C: f64 = 37.0;
-/// Change of the CPU probe that shows another clock.
-const PROBE_MOVED: f64 = 0.05;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunDocument {
     #[expect(dead_code, reason = "checked by the caller")]
     schema: String,
-    #[serde(default)]
-    target: MeasuredOn,
+    runs_us: Vec<u64>,
+    warmup: Option<usize>,
     #[serde(default)]
     model: MeasuredModel,
     #[serde(default)]
-    runtime: Option<String>,
-    runs_us: Vec<u64>,
+    target: MeasuredOn,
     #[serde(default)]
-    is_warm: bool,
-    #[serde(default)]
+    runtime: MeasuredRuntime,
+    source: Option<String>,
+    launch: Option<u64>,
+    arm: Option<Arm>,
+    started_unix_ms: Option<i64>,
+    load_us: Option<f64>,
     thermal_before: Option<u8>,
-    #[serde(default)]
     thermal_after: Option<u8>,
-    #[serde(default)]
     battery_c: Option<f64>,
-    #[serde(default)]
-    probe_before_us: Option<f64>,
-    #[serde(default)]
+    probe_us: Option<f64>,
     probe_after_us: Option<f64>,
+    placement: Option<InspectedChipset>,
+    #[serde(default)]
+    per_op: Vec<MeasuredOp>,
+    outputs: Option<RunOutputs>,
 }
 
 #[derive(Default, Deserialize)]
@@ -52,56 +58,136 @@ struct MeasuredOn {
     chipset: Option<String>,
     device: Option<String>,
     firmware: Option<String>,
+    os: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct MeasuredModel {
     sha256: Option<String>,
-    /// Accepted, and not used: the hash names the model.
-    #[serde(rename = "name")]
-    _name: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct MeasuredRuntime {
+    ort: Option<String>,
+    ep: Option<String>,
+    ep_version: Option<String>,
+    qnn_sdk: Option<String>,
+    options: BTreeMap<String, String>,
+}
+
+/// An op that ran, on whichever EP.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasuredOp {
+    name: String,
+    #[serde(default)]
+    op_type: String,
+    ep: String,
+    macs: Option<u64>,
+    /// Accepted, and not judged: times of ops need not add up to a run's.
+    #[serde(rename = "us")]
+    _us: Option<f64>,
+    #[serde(rename = "cycles")]
+    _cycles: Option<f64>,
 }
 
 pub(super) fn read(value: Value) -> Result<Run, ReadError> {
     let document: RunDocument = serde_json::from_value(value).map_err(|error| {
         malformed(
-            KIND,
+            SCHEMA,
             error.to_string(),
             "the fields that docs/gate.md lists",
         )
     })?;
-    let each = document.runs_us.iter().enumerate();
-    for (at, us) in each {
-        if micros(*us as f64).is_none() {
-            let what = format!("runs_us[{at}] is {us}");
-            return Err(malformed(KIND, what, "microseconds from 1 to an hour"));
+    let each = document.runs_us.iter().map(|us| *us as f64);
+    let runs_us = run_times(SCHEMA, "runs_us", each)?;
+    for (field, us) in [
+        ("load_us", document.load_us),
+        ("probe_us", document.probe_us),
+        ("probe_after_us", document.probe_after_us),
+    ] {
+        if let Some(us) = us.filter(|us| micros(*us).is_none()) {
+            let what = format!("{field} is {us} us");
+            return Err(malformed(SCHEMA, what, "1 us to an hour"));
         }
     }
-    let why = document.throttled();
-    let MeasuredOn {
-        chipset,
-        device,
-        firmware,
-    } = document.target;
+    let mistakes = document.mistakes();
+    let eps: BTreeSet<String> = document.per_op.iter().map(|op| op.ep.clone()).collect();
+    let nodes = document.per_op.into_iter().map(|op| RunNode {
+        unit: Unit::of_ep(&op.ep),
+        name: op.name,
+        op_type: op.op_type,
+        events: 1,
+        macs_by_shapes: op.macs,
+    });
     Ok(Run {
         source: "run",
         target: RunTarget {
-            chipset,
-            device,
-            firmware,
-            runtime: document.runtime,
+            row: document.launch.map_or(String::new(), |n| n.to_string()),
+            chipset: document.target.chipset,
+            device: document.target.device,
+            firmware: document.target.firmware,
+            os: document.target.os,
+            runtime: document.runtime.name(document.source),
+            model: document.model.name,
             model_sha256: document.model.sha256,
             ..RunTarget::default()
         },
-        runs_us: document.runs_us,
-        is_warm: document.is_warm,
-        mistakes: Vec::from_iter(why.map(|why| Mistake::throttled("this launch", &why))),
+        runs_us,
+        warmup: document.warmup,
+        arm: document.arm,
+        started_unix_ms: document.started_unix_ms,
+        load_us: document.load_us,
+        probe_us: document.probe_us,
+        outputs: document.outputs,
+        eps: (!eps.is_empty()).then_some(eps),
+        nodes: nodes.collect(),
+        placed: document.placement.map(Arc::new),
+        mistakes,
         ..Run::default()
     })
 }
 
+impl MeasuredRuntime {
+    /// All that must be the same for two launches to compare, the program that measured them too.
+    fn name(&self, source: Option<String>) -> Option<String> {
+        let with = |what: &str, version: &Option<String>| {
+            let version = version.as_ref()?;
+            Some(format!("{what} {version}"))
+        };
+        let ep = match (&self.ep, &self.ep_version) {
+            (Some(ep), Some(version)) => Some(format!("{ep} {version}")),
+            (ep, version) => ep.clone().or_else(|| version.clone()),
+        };
+        let mut parts = Vec::from_iter(with("ONNX Runtime", &self.ort));
+        parts.extend(ep);
+        parts.extend(with("QNN", &self.qnn_sdk));
+        parts.extend(
+            self.options
+                .iter()
+                .map(|(key, value)| format!("{key}={value}")),
+        );
+        parts.extend(with("measured by", &source));
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
 impl RunDocument {
+    fn mistakes(&self) -> Vec<Mistake> {
+        let throttled = self.throttled();
+        let mut mistakes =
+            Vec::from_iter(throttled.map(|why| Mistake::throttled("this launch", &why)));
+        let os = self.target.os.as_deref().unwrap_or_default();
+        let is_pc = os.contains("x86") || os.contains("emulator");
+        let is_emulated = is_pc && self.runtime.ep.as_deref() == Some(NPU);
+        mistakes
+            .extend(is_emulated.then(|| Mistake::cpu_latency(&format!("QNN's emulator ({os})"))));
+        mistakes
+    }
+
     fn throttled(&self) -> Option<String> {
         let status = self.thermal_before.max(self.thermal_after);
         if let Some(status) = status.filter(|status| *status >= THROTTLED_STATUS) {
@@ -110,7 +196,7 @@ impl RunDocument {
         if let Some(battery) = self.battery_c.filter(|battery| *battery >= HOT_BATTERY_C) {
             return Some(format!("battery at {battery} C"));
         }
-        let probe = self.probe_after_us? / self.probe_before_us?;
+        let probe = self.probe_after_us? / self.probe_us?;
         ((probe - 1.0).abs() > PROBE_MOVED)
             .then(|| format!("the CPU probe takes {probe:.2} times as long after it"))
     }
@@ -118,7 +204,10 @@ impl RunDocument {
 
 #[cfg(test)]
 mod tests {
-    use crate::read::{ReadOptions, read, tests::only};
+    use crate::{
+        read::{ReadOptions, read, tests::only},
+        run::{Arm, RunTarget, Unit},
+    };
 
     #[test]
     fn a_throttled_launch_says_so() {
@@ -132,11 +221,49 @@ mod tests {
         for fields in [
             r#", "thermal_after": 2"#,
             r#", "battery_c": 37.5"#,
-            r#", "probe_before_us": 100, "probe_after_us": 106"#,
+            r#", "probe_us": 100, "probe_after_us": 106"#,
         ] {
             assert_eq!(run(fields).mistakes[0].id, "throttled", "{fields}");
         }
         assert_eq!(run(r#", "thermal_after": 1, "battery_c": 30"#).mistakes, []);
+    }
+
+    /// The whole document, as docs/gate.md lists it.
+    #[test]
+    fn every_field_of_the_document_is_read() {
+        let run = only(
+            r#"{"schema": "epwatch.run/1", "model": {"sha256": "ab", "name": "scene"},
+                "target": {"chipset": "SM8650", "device": "Galaxy S24", "firmware": "f1", "os": "Android 15"},
+                "runtime": {"ort": "1.23.0", "ep": "QNNExecutionProvider", "ep_version": "2.7.0", "qnn_sdk": "2.40",
+                    "options": {"htp_performance_mode": "burst"}},
+                "source": "bench 3", "launch": 4, "arm": "candidate", "started_unix_ms": 1790000000000, "load_us": 412000,
+                "runs_us": [9900, 8210, 8190], "warmup": 1, "thermal_before": 0, "thermal_after": 1, "battery_c": 31.5,
+                "probe_us": 100, "probe_after_us": 101,
+                "per_op": [{"name": "conv0", "op_type": "Conv", "ep": "QNNExecutionProvider", "cycles": 120, "macs": 900},
+                    {"name": "fc", "op_type": "Gemm", "ep": "CPUExecutionProvider", "us": 12.5, "macs": 100}],
+                "outputs": {"hash": "cd", "max_abs": 0.01, "cosine": 0.998, "top1": 1.0}}"#,
+        );
+        let RunTarget {
+            row, os, runtime, ..
+        } = &run.target;
+        assert_eq!((&**row, os.as_deref()), ("4", Some("Android 15")));
+        assert_eq!(
+            runtime.as_deref(),
+            Some(
+                "ONNX Runtime 1.23.0, QNNExecutionProvider 2.7.0, QNN 2.40, htp_performance_mode=burst, measured by bench 3"
+            )
+        );
+        assert_eq!((run.warmup, run.arm), (Some(1), Some(Arm::Candidate)));
+        assert_eq!((run.load_us, run.probe_us), (Some(412_000.0), Some(100.0)));
+        let units: Vec<Unit> = run.nodes.iter().map(|node| node.unit).collect();
+        assert_eq!(units, [Unit::Npu, Unit::Cpu]);
+        assert_eq!(run.outputs.unwrap().cosine, Some(0.998));
+        assert_eq!(run.mistakes, []);
+        let emulated = only(
+            r#"{"schema": "epwatch.run/1", "runs_us": [1], "target": {"os": "Linux x86_64"},
+                "runtime": {"ep": "QNNExecutionProvider"}}"#,
+        );
+        assert_eq!(emulated.mistakes[0].id, "cpu_latency");
     }
 
     #[test]
@@ -147,6 +274,18 @@ mod tests {
                 "runs_us[0] is 0",
             ),
             (r#"{"schema": "epwatch.run/1", "run_us": [1]}"#, "run_us"),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "load_us": -1}"#,
+                "load_us is -1",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "arm": "both"}"#,
+                "candidate",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"cos": 1}}"#,
+                "cosine",
+            ),
             (r#"{"schema": "epwatch.run/1"}"#, "runs_us"),
         ] {
             let error = read(text.as_bytes(), ReadOptions::default()).unwrap_err();

@@ -25,8 +25,9 @@ use super::{
 use crate::{
     launch::LEAST_RUNS,
     mistakes::Mistake,
-    placement::{InspectedChipset, InspectedEp, InspectedNode, InspectedReason},
+    placement::{InspectedChipset, InspectedNode, InspectedReason},
     run::{Run, RunTarget},
+    verdict::EpNumbers,
 };
 
 const KIND: &str = "recorded reports";
@@ -160,6 +161,7 @@ impl Sessions {
             phone: Some(report.key.installation.to_hex()[..8].to_owned()),
             chipset: Some(device.chipset.as_str().to_owned()),
             firmware: some(&device.vendor_fingerprint_hash),
+            os: None,
             runtime: Some(report.runtime.name()),
             model: Some(format!("{} {}", session.model.id, session.model.version)),
             model_sha256: session.model.sha256.map(|sha256| sha256.to_string()),
@@ -238,7 +240,8 @@ impl Launched {
             runs_us: Some(runs_us)
                 .filter(|runs| runs.len() >= LEAST_RUNS)
                 .unwrap_or_default(),
-            is_warm: true,
+            warmup: Some(0),
+            started_unix_ms: Some(self.created_at_unix_ms),
             placed: self.placed,
             mistakes,
             ..Run::default()
@@ -262,7 +265,7 @@ fn sample(histogram: &SparseHistogram) -> Vec<u64> {
 
 fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
     let eps = placement.eps.iter().map(|share| {
-        let ep = InspectedEp {
+        let ep = EpNumbers {
             nodes: share.n_nodes,
             partitions: share.n_partitions,
             macs_share: share.macs_share,

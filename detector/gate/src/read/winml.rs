@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::input::{ReadError, malformed, micros};
+use super::input::{ReadError, malformed, run_times};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunTarget},
@@ -42,22 +42,12 @@ pub(super) fn read(value: &Value) -> Result<Run, ReadError> {
             expected,
         ));
     }
-    let each = raw_samples_ms.iter().enumerate();
-    let runs_us = each.map(|(at, ms)| {
-        let wrong = || {
-            malformed(
-                KIND,
-                format!("raw_samples_ms[{at}] is {ms}"),
-                "milliseconds above 0",
-            )
-        };
-        micros(1_000.0 * ms).ok_or_else(wrong)
-    });
+    let each_us = raw_samples_ms.iter().map(|ms| 1_000.0 * ms);
     let is_off_npu = matches!(&*device, "cpu" | "gpu");
     Ok(Run {
         source: "winml_perf",
-        runs_us: runs_us.collect::<Result<_, _>>()?,
-        is_warm: true,
+        runs_us: run_times(KIND, "raw_samples_ms", each_us)?,
+        warmup: Some(0),
         eps: Some(BTreeSet::from([ep])),
         target: RunTarget {
             device: Some(device.clone()).filter(|device| !device.is_empty()),
@@ -80,7 +70,7 @@ mod tests {
             r#"{"benchmark_info": {"device": "cpu", "ep": "CPUExecutionProvider", "iterations": 2, "warmup": 5},
                 "latency_ms": {"avg": 5.53}, "raw_samples_ms": [5.12, 5.40]}"#,
         );
-        assert_eq!((run.runs_us, run.is_warm), (vec![5_120, 5_400], true));
+        assert_eq!((run.runs_us, run.warmup), (vec![5_120, 5_400], Some(0)));
         assert_eq!(run.mistakes[0].id, "cpu_latency");
         for text in [
             r#"{"benchmark_info": {}, "latency_ms": {"avg": 5.53}}"#,

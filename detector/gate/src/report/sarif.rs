@@ -1,5 +1,7 @@
 //! SARIF 2.1.0, for code scanning: a result for each op on the CPU that a check failed for.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::verdict::{Outcome, Verdict};
@@ -37,21 +39,9 @@ pub fn sarif(verdict: &Verdict) -> Value {
         }
     }
     results.truncate(MOST_RESULTS);
-    let rules = [
-        "session",
-        "npu_used",
-        "npu_macs",
-        "partitions",
-        "cpu_ops",
-        "crossings",
-        "layers",
-        "throttled",
-        "regression",
-        "median",
-        "p95",
-        "late",
-        "cv",
-    ];
+    let checks = verdict.targets.iter().flat_map(|target| &target.checks);
+    let rules: BTreeSet<&str> = checks.map(|check| check.id).collect();
+    let rules: Vec<Value> = rules.into_iter().map(|id| json!({"id": id})).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -59,7 +49,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
             "tool": {"driver": {
                 "name": "epwatch gate",
                 "semanticVersion": verdict.tool.version,
-                "rules": rules.map(|id| json!({"id": id})),
+                "rules": rules,
             }},
             "results": results,
         }],

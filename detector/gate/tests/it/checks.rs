@@ -1,9 +1,57 @@
-//! Checks of judged launches, for several files of tests.
+//! Judges files, and checks what they came to, for several files of tests.
 
 use epwatch_gate::{
-    launches::{JudgedLaunches, LaunchesError},
-    verdict::{Check, Outcome},
+    launches::{JudgedBy, JudgedLaunches, LaunchesError, MeasuredFile, judged},
+    macs::ModelMacs,
+    policy::Policy,
+    read::{ReadOptions, read},
+    verdict::{Check, GatedFile, Outcome},
 };
+
+/// What files are judged by.
+#[derive(Default)]
+pub(crate) struct By<'a> {
+    pub(crate) policy: &'a str,
+    /// `hash of ` this is the SHA-256 of MODEL.
+    pub(crate) model: Option<&'a str>,
+    pub(crate) macs: Option<&'a ModelMacs>,
+    pub(crate) chipset: Option<&'a str>,
+}
+
+impl By<'_> {
+    pub(crate) fn judge(
+        &self,
+        candidate: Vec<MeasuredFile>,
+        baseline: Vec<MeasuredFile>,
+    ) -> Result<JudgedLaunches, LaunchesError> {
+        let model = self.model.map(|model| GatedFile {
+            path: "m.onnx".to_owned(),
+            sha256: format!("hash of {model}"),
+        });
+        let by = JudgedBy {
+            policy: &Policy::parse(self.policy).unwrap(),
+            model: model.as_ref(),
+            macs: self.macs,
+            chipset: self.chipset,
+            is_npu_ep: |ep| ep == "QNNExecutionProvider",
+        };
+        judged(candidate, baseline, by)
+    }
+}
+
+/// A file of this content; its hash is the content itself.
+pub(crate) fn files(content: &str) -> Vec<MeasuredFile> {
+    let runs = read(content.as_bytes(), ReadOptions::default()).unwrap();
+    let file = GatedFile {
+        path: "a.json".to_owned(),
+        sha256: content.to_owned(),
+    };
+    let each = runs.into_iter().map(|run| MeasuredFile {
+        file: file.clone(),
+        run,
+    });
+    each.collect()
+}
 
 #[track_caller]
 pub(crate) fn check(judged: &JudgedLaunches, id: &str, result: Outcome) -> Check {

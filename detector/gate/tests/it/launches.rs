@@ -1,30 +1,14 @@
 //! Files of other tools, judged together: each mistake is named instead of computed.
 
 use epwatch_gate::{
-    launches::{JudgedBy, JudgedLaunches, LaunchesError, MeasuredFile, judged},
+    launches::{JudgedLaunches, LaunchesError, MeasuredFile},
     macs::ModelMacs,
-    policy::Policy,
-    read::{ReadOptions, read},
-    verdict::{GatedFile, Outcome, Verdict},
+    verdict::{Outcome, Verdict},
 };
 
-use crate::checks::{check, check_mistake, check_refused};
+use crate::checks::{By, check, check_mistake, check_refused, files};
 
 const PROXY: &str = "QCS8550 (Proxy)";
-
-/// A file of this content; its hash is the content itself.
-fn files(content: &str) -> Vec<MeasuredFile> {
-    let runs = read(content.as_bytes(), ReadOptions::default()).unwrap();
-    let file = GatedFile {
-        path: "a.json".to_owned(),
-        sha256: content.to_owned(),
-    };
-    let each = runs.into_iter().map(|run| MeasuredFile {
-        file: file.clone(),
-        run,
-    });
-    each.collect()
-}
 
 /// Launches of 30 runs around this many microseconds, as documents `epwatch.run/1` with more fields.
 fn launches(us: u64, n: usize, fields: &str) -> Vec<MeasuredFile> {
@@ -43,44 +27,41 @@ fn judge_with(
     policy: &str,
     macs: Option<&ModelMacs>,
 ) -> Result<JudgedLaunches, LaunchesError> {
-    let policy = Policy::parse(policy).unwrap();
-    let by = JudgedBy {
-        policy: &policy,
-        model: None,
+    let by = By {
+        policy,
         macs,
-        chipset: None,
-        is_npu_ep: |ep| ep == "QNNExecutionProvider",
+        ..By::default()
     };
-    judged(candidate, baseline, by)
+    by.judge(candidate, baseline)
 }
 
 fn judge(
     candidate: Vec<MeasuredFile>,
     baseline: Vec<MeasuredFile>,
 ) -> Result<JudgedLaunches, LaunchesError> {
-    judge_with(candidate, baseline, "", None)
+    By::default().judge(candidate, baseline)
 }
 
 #[test]
 fn launches_of_another_device_or_runtime_do_not_compare() {
     let here = |fields| launches(8_000, 6, fields);
     let there = |device: &str| {
-        let mut launches = launches(8_000, 6, r#", "runtime": "1.23.0""#);
+        let mut launches = launches(8_000, 6, r#", "runtime": {"ort": "1.23.0"}"#);
         for one in &mut launches {
             one.file.sha256.push('b');
             one.run.target.device = Some(device.to_owned());
         }
         launches
     };
-    let judged = judge(here(r#", "runtime": "1.23.0""#), there("phone")).unwrap();
+    let judged = judge(here(r#", "runtime": {"ort": "1.23.0"}"#), there("phone")).unwrap();
     check(&judged, "regression", Outcome::Pass);
     check_refused(
         judge(here(""), there("tablet")),
         "device phone against tablet",
     );
     check_refused(
-        judge(here(r#", "runtime": "1.22.0""#), there("phone")),
-        "runtime 1.22.0 against 1.23.0",
+        judge(here(r#", "runtime": {"ort": "1.22.0"}"#), there("phone")),
+        "runtime ONNX Runtime 1.22.0 against ONNX Runtime 1.23.0",
     );
 }
 
@@ -171,7 +152,7 @@ fn jobs_of_a_farm_are_not_paired() {
     check(&judged, "layers", Outcome::Pass);
     let undecided = judge(job(10_400, npu), job(8_000, npu)).unwrap();
     let why = check(&undecided, "regression", Outcome::Undecided).why;
-    assert!(why.contains("3 jobs a side would decide"), "{why}");
+    assert!(why.contains("3 jobs a side in total would decide"), "{why}");
     check(
         &judge(job(12_100, npu), job(8_000, npu)).unwrap(),
         "regression",

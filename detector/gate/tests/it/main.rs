@@ -4,8 +4,8 @@
 
 mod checks;
 mod device;
+mod devices;
 mod farm;
-mod hostile;
 mod launches;
 mod power;
 mod sessions;

@@ -3,7 +3,7 @@
 
 use epwatch_gate::{
     Judged, Launch,
-    comparison::{ALL_PAIRS, Comparison, DEFAULT_MIN_EFFECT, FIRST_PAIRS, Pair},
+    comparison::{ALL_PAIRS, Comparison, DEFAULT_MIN_EFFECT, FIRST_PAIRS, Pair, adjusted_chances},
     limits::judge_cv,
 };
 use fastrand::Rng;
@@ -108,6 +108,34 @@ fn percent(red: u32) -> f64 {
     100.0 * f64::from(red) / f64::from(TRIALS)
 }
 
+/// Whether a gate over devices is red, each judged by six pairs or twelve.
+fn any_is_red(devices: &[Vec<Pair>]) -> bool {
+    let judged = |pairs: &Vec<Pair>| {
+        let first = Comparison::of(&pairs[..FIRST_PAIRS], DEFAULT_MIN_EFFECT);
+        match first.judged {
+            Judged::Undecided(_) => Comparison::of(pairs, DEFAULT_MIN_EFFECT),
+            _ => first,
+        }
+    };
+    let found: Vec<Comparison> = devices.iter().map(judged).collect();
+    let chances: Vec<f64> = found.iter().map(|found| found.chance).collect();
+    let adjusted = found.into_iter().zip(adjusted_chances(&chances));
+    let mut each = adjusted.map(|(found, chance)| found.with_chance(chance, DEFAULT_MIN_EFFECT));
+    each.any(|found| found.judged == Judged::Fail)
+}
+
+/// Percent of gates over so many devices that are red if the model changed on one of them.
+fn red_of_devices(devices: usize, change: Change) -> f64 {
+    let mut rng = Rng::with_seed(28);
+    let mut red = 0;
+    for _ in 0..TRIALS {
+        let mut gate = vec![pairs(&mut rng, change, ALL_PAIRS)];
+        gate.extend((1..devices).map(|_| pairs(&mut rng, Change::All(1.0), ALL_PAIRS)));
+        red += u32::from(any_is_red(&gate));
+    }
+    percent(red)
+}
+
 /// Percent of healthy models that each limit of the CV calls red, by one launch and by six.
 fn cost_of_cv(noise: Noise) -> Vec<f64> {
     let mut rng = Rng::with_seed(27);
@@ -152,6 +180,18 @@ fn rendered(power: &[Vec<f64>]) -> String {
             name,
             cells.iter().map(|cell| format!("{cell:.1}")),
         );
+    }
+    text.push_str("\n### Percent of gates over several devices that are red, by the change on one of them\n\n");
+    let changes = [CHANGES[0], CHANGES[2], CHANGES[3], CHANGES[5]];
+    row(
+        &mut text,
+        "devices",
+        changes.map(|(name, _)| name.to_owned()),
+    );
+    row(&mut text, "---", changes.map(|_| "---:".to_owned()));
+    for devices in [1, 3, 10] {
+        let cells = changes.map(|(_, change)| format!("{:.1}", red_of_devices(devices, change)));
+        row(&mut text, &devices.to_string(), cells);
     }
     text.push_str("\n### Percent of unchanged models that a limit of the CV calls red\n\n");
     let limits = [
@@ -217,6 +257,11 @@ fn power_is_the_one_that_is_documented() {
         );
     }
     assert!(ours[0] <= 1.0, "unchanged models called red: {} %", ours[0]);
+    let ten = red_of_devices(10, Change::All(1.0));
+    assert!(
+        ten <= 1.0,
+        "gates over ten unchanged devices called red: {ten} %"
+    );
     for naive in &power[..5] {
         assert!(naive[0] > ours[0], "{naive:?}");
     }

@@ -3,19 +3,18 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use epwatch_gate::{
-    launches::{JudgedBy, JudgedLaunches, LaunchesError, MeasuredFile, judged},
+    launches::{JudgedLaunches, LaunchesError, MeasuredFile},
     macs::ModelMacs,
-    placement::{InspectedChipset, InspectedEp, InspectedNode},
-    policy::Policy,
+    placement::{InspectedChipset, InspectedNode},
     run::{Run, RunTarget},
-    verdict::{GatedFile, Outcome},
+    verdict::{EpNumbers, GatedFile, Outcome},
 };
 
-use crate::checks::{check, check_mistake, check_refused};
+use crate::checks::{By, check, check_mistake, check_refused};
 
 /// A placement with `head` on the CPU, without shares, as an SDK without a manifest reports it.
 fn placed(on_cpu: &[&str]) -> InspectedChipset {
-    let ep = |nodes: usize| InspectedEp {
+    let ep = |nodes: usize| EpNumbers {
         nodes: u32::try_from(nodes).unwrap(),
         partitions: None,
         macs_share: None,
@@ -64,7 +63,7 @@ fn sessions(model: &str, us: u64, n: u64, phone: &str) -> Vec<MeasuredFile> {
                 ..RunTarget::default()
             },
             runs_us: (0..30).map(|run| us + run % 7 + launch).collect(),
-            is_warm: true,
+            warmup: Some(0),
             placed: Some(Arc::new(placed(&[]))),
             ..Run::default()
         },
@@ -78,18 +77,12 @@ fn judge(
     model: Option<&str>,
     macs: Option<&ModelMacs>,
 ) -> Result<JudgedLaunches, LaunchesError> {
-    let model = model.map(|model| GatedFile {
-        path: "m.onnx".to_owned(),
-        sha256: format!("hash of {model}"),
-    });
-    let by = JudgedBy {
-        policy: &Policy::default(),
-        model: model.as_ref(),
+    let by = By {
+        model,
         macs,
-        chipset: None,
-        is_npu_ep: |ep| ep == "QNNExecutionProvider",
+        ..By::default()
     };
-    judged(candidate, baseline, by)
+    by.judge(candidate, baseline)
 }
 
 /// One file with both models is the usual recording of a bench.

@@ -1,0 +1,370 @@
+//! Launches of several devices, and what documents `epwatch.run/1` have next to run times.
+
+use epwatch_gate::{
+    launches::{JudgedLaunches, LaunchesError, MeasuredFile},
+    macs::ModelMacs,
+    verdict::{Check, Outcome},
+};
+
+use crate::checks::{By, check, check_mistake, check_refused, files};
+
+/// A launch of 30 runs around this many microseconds.
+fn launch(device: &str, arm: &str, us: u64, at: usize, fields: &str) -> MeasuredFile {
+    let runs: Vec<u64> = (0..30).map(|run| us + run % 7).collect();
+    let document = format!(
+        r#"{{"schema": "epwatch.run/1", "runs_us": {runs:?}, "arm": "{arm}", "launch": {at},
+            "target": {{"chipset": "SM8650", "device": "{device}"}}{fields}}}"#
+    );
+    files(&document).remove(0)
+}
+
+/// Launches of a device, one for each of these medians.
+fn arm(device: &str, arm: &str, us: &[u64]) -> Vec<MeasuredFile> {
+    let each = us.iter().enumerate();
+    each.map(|(at, us)| launch(device, arm, *us, at, ""))
+        .collect()
+}
+
+fn judge(
+    candidate: Vec<MeasuredFile>,
+    baseline: Vec<MeasuredFile>,
+    policy: &str,
+) -> Result<JudgedLaunches, LaunchesError> {
+    let by = By {
+        policy,
+        ..By::default()
+    };
+    by.judge(candidate, baseline)
+}
+
+/// The check of the target with this name.
+fn check_on(judged: &JudgedLaunches, target: &str, id: &str) -> Check {
+    let target = judged.targets.iter().find(|one| one.chipset == target);
+    let mut checks = target.unwrap().checks.iter();
+    checks.find(|check| check.id == id).unwrap().clone()
+}
+
+const HEALTHY: [u64; 12] = [8_000; 12];
+
+#[test]
+fn each_device_votes_once() {
+    let both = |name: &str, b: u64| [arm("a", name, &HEALTHY), arm("b", name, &[b; 12])].concat();
+    let found = judge(both("candidate", 10_400), both("baseline", 8_000), "").unwrap();
+    assert_eq!(found.targets.len(), 2);
+    assert_eq!(
+        check_on(&found, "SM8650 a", "regression").result,
+        Outcome::Pass
+    );
+    assert_eq!(
+        check_on(&found, "SM8650 b", "regression").result,
+        Outcome::Fail
+    );
+    let chance = found.targets[1].against.unwrap().chance.unwrap();
+    assert!((chance - 2.0 * 0.5_f64.powi(12)).abs() < 1e-12, "{chance}");
+
+    let one = arm("a", "baseline", &HEALTHY);
+    check_refused(
+        judge(both("candidate", 8_000), one, ""),
+        "12 files of --runs and 0",
+    );
+    let more = [both("baseline", 8_000), arm("c", "baseline", &[8_000])].concat();
+    check_refused(
+        judge(both("candidate", 8_000), more, ""),
+        "no file of --runs is of (SM8650 c)",
+    );
+    let mut unnamed = both("candidate", 8_000);
+    unnamed[3].run.target.device = None;
+    unnamed[3].run.target.chipset = None;
+    check_refused(
+        judge(unnamed, both("baseline", 8_000), ""),
+        "names no device",
+    );
+}
+
+/// Ten of twelve pairs are slower: of one device that is a regression, of ten devices one does so by chance.
+#[test]
+fn chances_are_adjusted_for_the_number_of_devices() {
+    let slower = [
+        10_400, 10_400, 10_400, 10_400, 10_400, 8_000, 10_400, 10_400, 10_400, 10_400, 10_400,
+        8_000,
+    ];
+    let gate = |devices: usize| {
+        let (mut candidate, mut baseline) = (Vec::new(), Vec::new());
+        for device in 0..devices {
+            let name = format!("phone {device}");
+            let us = if device == 0 { &slower } else { &HEALTHY };
+            candidate.extend(arm(&name, "candidate", us));
+            baseline.extend(arm(&name, "baseline", &HEALTHY));
+        }
+        judge(candidate, baseline, "").unwrap()
+    };
+    check(&gate(1), "regression", Outcome::Fail);
+    let among = gate(10);
+    let found = check_on(&among, "SM8650 phone 0", "regression");
+    assert_eq!(found.result, Outcome::Undecided, "{found:?}");
+    assert!(found.why.contains("18 pairs in total"), "{found:?}");
+    let passed = |at: usize| among.targets[at].checks[0].result == Outcome::Pass;
+    assert!((1..10).all(passed));
+}
+
+#[test]
+fn a_launch_says_its_side_its_chipset_and_its_clock() {
+    let (new, old) = (
+        arm("a", "candidate", &[8_000; 7]),
+        arm("a", "baseline", &[8_000; 7]),
+    );
+    check_refused(judge(old.clone(), new.clone(), ""), "give it to --baseline");
+    let on = |chipset| By {
+        chipset: Some(chipset),
+        ..By::default()
+    };
+    check_refused(
+        on("SM8635").judge(new.clone(), old.clone()),
+        "was measured on SM8650, and --soc names SM8635",
+    );
+    let found = on("SM8650").judge(new, old).unwrap();
+    assert_eq!(found.targets[0].chipset, "SM8650");
+
+    let side = |name: &str, slow: usize| -> Vec<MeasuredFile> {
+        let probe = |at| if at == slow { 120 } else { 100 };
+        let each = (0..7).map(|at| {
+            launch(
+                "a",
+                name,
+                8_000,
+                at,
+                &format!(r#", "probe_us": {}"#, probe(at)),
+            )
+        });
+        each.collect()
+    };
+    let found = judge(side("candidate", 2), side("baseline", 9), "").unwrap();
+    check_mistake(&found, "throttled");
+    let why = check(&found, "regression", Outcome::Pass).why;
+    assert!(why.contains("over 6 pairs"), "{why}");
+}
+
+/// Files come in the order of a shell's pattern; launches pair up in that of measuring.
+#[test]
+fn launches_pair_up_by_their_start() {
+    let side = |name: &str, shift: i64, step: i64| -> Vec<MeasuredFile> {
+        // The device slows down, whichever model runs. The names of files sort the other way.
+        let each = (0..6_u64).map(|at| {
+            let start = 1_790_000_000_000 + shift + step * i64::try_from(at).unwrap();
+            let us = 8_000 * (10 + at) / 10;
+            let fields = format!(r#", "started_unix_ms": {start}"#);
+            launch("a", name, us, usize::try_from(at).unwrap(), &fields)
+        });
+        let mut files: Vec<MeasuredFile> = each.collect();
+        if name == "candidate" {
+            files.reverse();
+        }
+        files
+    };
+    let found = judge(side("candidate", 1, 10), side("baseline", 0, 10), "").unwrap();
+    let against = found.targets[0].against.unwrap();
+    assert_eq!((against.ratio, against.origin), (1.0, "launches"));
+    assert!(
+        found.targets[0].mistakes.is_empty(),
+        "{:?}",
+        found.targets[0].mistakes
+    );
+    let found = judge(side("candidate", 1_000, 10), side("baseline", 0, 10), "").unwrap();
+    check_mistake(&found, "not_in_turn");
+    let again = side("candidate", 1, 10);
+    let mut copy = again.clone();
+    copy[0].file.sha256 = "a copy".to_owned();
+    check_refused(
+        judge(
+            [again, copy[..1].to_vec()].concat(),
+            Vec::new(),
+            "[latency]\nmedian_ms = 9",
+        ),
+        "are the same launch",
+    );
+}
+
+#[test]
+fn load_times_and_outputs_have_limits() {
+    let launches = |fields: &str| -> Vec<MeasuredFile> {
+        let each = (0..6).map(|at| launch("a", "candidate", 8_000, at, fields));
+        each.collect()
+    };
+    let good = r#", "load_us": 900000, "outputs": {"hash": "a", "cosine": 0.995}"#;
+    let judged = |fields: &str, policy: &str| judge(launches(fields), Vec::new(), policy).unwrap();
+    let load = |limit: &str| format!("[load]\ncold_ms = {limit}");
+    check(&judged(good, &load("1500")), "load", Outcome::Pass);
+    let found = judged(good, &load("800"));
+    let found = check(&found, "load", Outcome::Fail);
+    assert_eq!((found.value, found.unit), (Some(900.0), Some("ms")));
+    check(&judged("", &load("1500")), "load", Outcome::Undecided);
+    let cosine = "[outputs]\nmin_cosine = 0.99";
+    let passed = judged(good, cosine);
+    check(&passed, "outputs", Outcome::Pass);
+    assert!(!passed.not_checked.iter().any(|part| part.id == "outputs"));
+    let bad = good.replace("0.995", "0.98");
+    check(&judged(&bad, cosine), "outputs", Outcome::Fail);
+    check(&judged("", cosine), "outputs", Outcome::Undecided);
+    let mut vary = launches(good);
+    vary.truncate(5);
+    vary.push(launch(
+        "a",
+        "candidate",
+        8_000,
+        5,
+        &good.replace("\"a\"", "\"b\""),
+    ));
+    check_mistake(
+        &judge(vary.clone(), Vec::new(), cosine).unwrap(),
+        "outputs_vary",
+    );
+    vary[2].run.outputs = None;
+    let found = judge(vary, Vec::new(), cosine).unwrap();
+    check(&found, "outputs", Outcome::Undecided);
+}
+
+/// The baseline's own launches are too noisy for the limit.
+#[test]
+fn a_limit_below_the_floor_of_the_device_is_named() {
+    let side = |name: &str| -> Vec<MeasuredFile> {
+        let each = (0..12).map(|at| {
+            let mut one = launch("a", name, 8_000, at, "");
+            one.run.runs_us[9] = 24_000;
+            one
+        });
+        each.collect()
+    };
+    let found = judge(
+        side("candidate"),
+        side("baseline"),
+        "[latency]\ncv_max = 0.08",
+    )
+    .unwrap();
+    check(&found, "cv", Outcome::Fail);
+    check(&found, "regression", Outcome::Pass);
+    check_mistake(&found, "limit_below_floor");
+    let found = judge(
+        side("candidate"),
+        side("baseline"),
+        "[latency]\ncv_max = 0.5",
+    )
+    .unwrap();
+    check(&found, "cv", Outcome::Pass);
+    assert!(found.targets[0].mistakes.is_empty());
+}
+
+/// A farm names its layers, so that those of the model have MACs.
+#[test]
+fn layers_join_the_macs_of_the_model() {
+    let job = |names: [&str; 3]| {
+        let runs: Vec<u64> = (0..100).map(|run| 8_000 + run % 13).collect();
+        let [a, b, c] = names;
+        files(&format!(
+            r#"{{"execution_summary": {{"estimated_inference_time": 8000, "all_inference_times": {runs:?}}}, "execution_detail":
+                [{{"name": "{a}", "type": "Conv", "compute_unit": "NPU"}}, {{"name": "{b}", "type": "Conv", "compute_unit": "NPU"}},
+                 {{"name": "{c}", "type": "Gemm", "compute_unit": "CPU"}}]}}"#
+        ))
+    };
+    let macs = ModelMacs {
+        total: 1_000,
+        by_name: [("conv0", 600), ("conv1", 20), ("head", 380)]
+            .map(|(name, macs)| (name.to_owned(), macs))
+            .into(),
+        ..ModelMacs::default()
+    };
+    let by = By {
+        macs: Some(&macs),
+        ..By::default()
+    };
+    let found = by
+        .judge(job(["conv0", "conv1", "head"]), Vec::new())
+        .unwrap();
+    let share = check(&found, "npu_macs", Outcome::Fail);
+    assert_eq!((share.value, &*share.nodes[0].name), (Some(0.62), "head"));
+    let found = by.judge(job(["conv0", "x", "y"]), Vec::new()).unwrap();
+    check_mistake(&found, "macs_not_joined");
+    check(&found, "layers", Outcome::Warn);
+    assert!(found.targets[0].mistakes[0].why.starts_with("60.0 %"));
+    // A node that is several layers is where the worst of them is.
+    let found = by
+        .judge(job(["conv0", "head", "conv0"]), Vec::new())
+        .unwrap();
+    assert_eq!(check(&found, "npu_macs", Outcome::Fail).value, Some(0.38));
+
+    let ops = r#", "per_op": [{"name": "a", "op_type": "Conv", "ep": "QNNExecutionProvider", "macs": 90},
+        {"name": "b", "op_type": "Gemm", "ep": "CPUExecutionProvider", "macs": 10}]"#;
+    let found = judge(
+        vec![launch("a", "candidate", 8_000, 0, ops)],
+        Vec::new(),
+        "",
+    )
+    .unwrap();
+    assert_eq!(check(&found, "npu_macs", Outcome::Fail).value, Some(0.9));
+    check(&found, "npu_used", Outcome::Pass);
+}
+
+/// A document of `inspect` with a Gemm on the CPU that has this share.
+fn inspected(share: f64, partitions: &str, print: &str) -> Vec<MeasuredFile> {
+    files(&format!(
+        r#"{{"macs_error": null, "chipsets": [{}]}}"#,
+        on_chipset(share, partitions, print)
+    ))
+}
+
+fn on_chipset(share: f64, partitions: &str, print: &str) -> String {
+    format!(
+        r#"{{"chipset": "SM8635", "soc_model": "68", "session": "ok", "error": null,
+            "eps": {{"QNNExecutionProvider": {{"nodes": 9, "partitions": {partitions}, "macs_share": {}}},
+                "CPUExecutionProvider": {{"nodes": 1, "partitions": null, "macs_share": {share}}}}},
+            "cpu_nodes": [{{"name": "a", "op_type": "Gemm", "reason": "unknown", "reason_text": null, "macs_share": {share},
+                "benign": false}}], "fingerprint_normalised": "{print}", "reasons": []}}"#,
+        1.0 - share
+    )
+}
+
+#[test]
+fn a_placement_is_judged_by_the_one_before() {
+    let hybrid = "[placement]\nmin_npu_macs = 0.5";
+    let judged = |now, before| judge(now, before, hybrid).unwrap();
+    let before = || inspected(0.1, "1", "1:aa");
+    let found = judged(inspected(0.15, "1", "1:bb"), before());
+    check(&found, "npu_macs", Outcome::Pass);
+    let change = check(&found, "placement_change", Outcome::Fail);
+    assert_eq!(change.why, "85.0 % of the MACs on the NPU, 90.0 % before");
+    let found = judged(inspected(0.11, "2", "1:bb"), before());
+    check(&found, "placement_change", Outcome::Warn);
+    let found = judged(inspected(0.11, "1", "1:bb"), before());
+    check(&found, "placement_change", Outcome::Warn);
+    // The files differ, the placements do not.
+    let found = judged(inspected(0.101, "1", "1:aa"), before());
+    check(&found, "placement_change", Outcome::Pass);
+    let eps = &found.targets[0].placement.as_ref().unwrap().eps;
+    assert_eq!(eps["QNNExecutionProvider"].nodes, 9);
+
+    // The same from launches.
+    let of = |name: &str, share: f64| {
+        let placement = format!(r#", "placement": {}"#, on_chipset(share, "null", "1:aa"));
+        vec![launch("a", name, 8_000, 0, &placement)]
+    };
+    let found = judge(of("candidate", 0.2), of("baseline", 0.1), hybrid).unwrap();
+    check(&found, "placement_change", Outcome::Fail);
+    check(&found, "partitions", Outcome::Skip);
+    let limit = format!("{hybrid}\nmax_partitions = 1");
+    let found = judge(of("candidate", 0.1), of("baseline", 0.1), &limit).unwrap();
+    check(&found, "partitions", Outcome::Undecided);
+}
+
+/// What a table does not have cannot keep a limit.
+#[test]
+fn limits_of_single_runs_are_undecided_without_them() {
+    let table = "precisions:\n  float:\n    components:\n      M:\n        performance_metrics:\n          Phone:\n            onnx:\n              \
+                 inference_time_milliseconds: 0.9\n";
+    let found = judge(
+        files(table),
+        Vec::new(),
+        "[latency]\nmedian_ms = 1\np95_ms = 2",
+    )
+    .unwrap();
+    check(&found, "median", Outcome::Pass);
+    check(&found, "p95", Outcome::Undecided);
+}

@@ -1,0 +1,122 @@
+//! Writes a verdict: each report, and the signed evidence.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use epwatch_gate::{evidence, report, verdict::Verdict};
+use epwatch_proto::ModelHash;
+use jiff::Timestamp;
+
+use super::dsse;
+use crate::{output, signing_key::SigningKey};
+
+/// Reports that are asked for.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReportArgs {
+    /// Print one JSON document, epwatch.gate/1.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print GitHub's ::error and ::warning lines too.
+    #[arg(long, conflicts_with = "json")]
+    annotations: bool,
+    /// Write all reports into a folder: gate.json, gate.md, gate.xml (JUnit), gate.sarif.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch directive keygen` makes it), into
+    /// gate.dsse.json and test-result.dsse.json of --out. `epwatch verify` checks them.
+    #[arg(long, value_name = "KEY", requires = "out")]
+    pub(super) attest: Option<PathBuf>,
+    /// Write a summary in Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write SARIF 2.1.0.
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// Writes the reports, and returns the hash of the evidence. Those in files come first, so that they exist whatever
+    /// happens to standard output.
+    pub(super) fn write(
+        &self,
+        verdict: &Verdict,
+        key: Option<&SigningKey>,
+    ) -> anyhow::Result<Option<ModelHash>> {
+        let mut evidence = None;
+        if let Some(folder) = &self.out {
+            fs::create_dir_all(folder).with_context(|| {
+                format!("failed to make the folder {} of --out", folder.display())
+            })?;
+            evidence = attest(folder, verdict, key)?;
+        }
+        let file = |name: &str, path: Option<&PathBuf>, text: String| {
+            let in_folder = self.out.as_ref().map(|folder| folder.join(name));
+            for path in in_folder.iter().chain(path) {
+                fs::write(path, &text)
+                    .with_context(|| format!("failed to write the report {}", path.display()))?;
+            }
+            anyhow::Ok(())
+        };
+        let json = serde_json::to_string_pretty(verdict)?;
+        file("gate.json", None, json + "\n")?;
+        let markdown = report::markdown::markdown(verdict);
+        file("gate.md", self.markdown.as_ref(), markdown)?;
+        file(
+            "gate.xml",
+            self.junit.as_ref(),
+            report::junit::junit(verdict),
+        )?;
+        let sarif = format!("{:#}\n", report::sarif::sarif(verdict));
+        file("gate.sarif", self.sarif.as_ref(), sarif)?;
+        if self.json {
+            output::json(verdict)?;
+            return Ok(evidence);
+        }
+        output::line(report::table::table(verdict))?;
+        if self.annotations {
+            output::line(report::annotations::annotations(verdict))?;
+        }
+        Ok(evidence)
+    }
+}
+
+/// Files of [`evidence::statements`], in their order.
+const EVIDENCE: [&str; 2] = ["test-result.dsse.json", "gate.dsse.json"];
+
+/// Writes signed evidence, and returns the SHA-256 of the last file. That of another run would be taken for this one's, so
+/// it goes in any case.
+fn attest(
+    folder: &Path,
+    verdict: &Verdict,
+    key: Option<&SigningKey>,
+) -> anyhow::Result<Option<ModelHash>> {
+    let paths = EVIDENCE.map(|name| folder.join(name));
+    for path in &paths {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error)
+                    .with_context(|| format!("failed to remove old {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    let now = Timestamp::from_second(Timestamp::now().as_second())?.to_string();
+    let statements = evidence::statements(verdict, &now);
+    let mut written = None;
+    if let (Some(key), Some(statements)) = (key, statements) {
+        for (path, statement) in paths.iter().zip(&statements) {
+            let envelope = dsse::signed(&serde_json::to_vec(statement)?, key);
+            let text = serde_json::to_string(&envelope)? + "\n";
+            fs::write(path, &text)
+                .with_context(|| format!("failed to write the evidence {}", path.display()))?;
+            written = Some(ModelHash::of(text.as_bytes()));
+        }
+    }
+    Ok(written)
+}
