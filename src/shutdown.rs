@@ -123,10 +123,10 @@ mod tests {
                 env!("CARGO_MANIFEST_DIR")
             );
             let unit = std::fs::read_to_string(&file).unwrap();
-            let limits = unit
+            let mut limits = unit
                 .lines()
                 .filter_map(|line| line.strip_prefix("TimeoutStopSec="));
-            let limit: u64 = limits.last().unwrap().parse().unwrap();
+            let limit: u64 = limits.next_back().unwrap().parse().unwrap();
             assert!(drain + AFTER_DRAIN < Duration::from_secs(limit), "{file}");
         }
     }

@@ -34,10 +34,6 @@ mod privacy;
 mod schema;
 mod secrets;
 mod signals;
-#[expect(
-    clippy::print_stdout,
-    reason = "the number of connections depends on the machine"
-)]
 mod silence;
 mod startup;
 mod store_away;
