@@ -21,7 +21,6 @@ const MOST_DEPTH: usize = 32;
 struct PerfRow {
     ms: Option<f64>,
     layers: [u32; 3],
-    tools: Vec<String>,
 }
 
 type RowKey = [String; 4];
@@ -85,7 +84,6 @@ pub(super) fn read(input: impl BufRead) -> Result<Vec<Run>, ReadError> {
                     row.layers[at] = value.parse().map_err(|_| wrong("no count"))?;
                 }
             }
-            ["tool_versions", tool] => row.tools.push(format!("{tool} {value}")),
             _ => {}
         }
         Ok(())
