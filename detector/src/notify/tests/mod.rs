@@ -142,7 +142,7 @@ fn the_next_step_has_its_owner_and_the_model_file() {
     let file = format!("segmenter 2.0.0, file with SHA-256 {sha256}");
     assert_eq!(line("model"), file, "{text}");
     let (_, owner) = line("next").split_once("The model's owner: ").unwrap();
-    assert!(owner.contains("with the file of segmenter 2.0.0"), "{text}");
+    assert!(owner.contains("With the file of segmenter 2.0.0"), "{text}");
     assert!(line("next").contains("On call"), "{text}");
 }
 
