@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
     signal_p Array(Float64),
     signal_hits Array(UInt64),
     signal_devices Array(UInt64),
+    -- Whether each signal was a finding: enough devices, enough effect, a small enough chance.
+    signal_fires Array(Bool),
     verdict LowCardinality(String),
     severity LowCardinality(String),
     reasons Array(String),
@@ -118,6 +120,8 @@ CREATE TABLE IF NOT EXISTS incidents ${on_cluster} (
     cpu_ops Array(LowCardinality(String)),
     cpu_macs_share Nullable(Float64),
     summary String,
+    -- What notifications of this state say; empty before there is one.
+    notification String,
     -- The whole state, for the detector after a restart.
     document String
 ) ENGINE = ${replicated}MergeTree

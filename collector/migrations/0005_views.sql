@@ -312,6 +312,23 @@ FROM (
 )
 WHERE before != told;
 
+-- What people were told of an incident: the first state with each number of its news, as it was sent.
+CREATE OR REPLACE VIEW incident_news_v1 ${on_cluster} AS
+SELECT
+    incident_id, JSONExtractUInt(document, 'news') AS news, changed_at AS told_at, state, severity, devices_hit,
+    devices_seen, notification
+FROM incidents
+WHERE notification != ''
+ORDER BY changed_at
+LIMIT 1 BY incident_id, news;
+
+-- When each notifier had delivered the news of an incident up to a number. A number that a later one overtook is absent.
+CREATE OR REPLACE VIEW incident_deliveries_v1 ${on_cluster} AS
+SELECT incident_id, delivery.1 AS notifier, delivery.2 AS news, min(changed_at) AS delivered_at
+FROM incidents
+ARRAY JOIN JSONExtractKeysAndValues(document, 'delivered', 'UInt64') AS delivery
+GROUP BY incident_id, notifier, news;
+
 -- What a verdict was made from, of each window with a finding, and of the latest window of each cohort.
 CREATE OR REPLACE VIEW cohort_evidence_v1 ${on_cluster} AS
 SELECT * FROM cohort_evidence

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cohort_evidence::CohortEvidence;
 use crate::describe::WindowStatistics;
 use crate::incident::{Incident, IncidentKey, Order, OrderKind, State};
-use crate::notify::summary;
+use crate::notify::{Notification, block, summary};
 use crate::summary::{IncidentSummary, SignalSummary};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
@@ -70,6 +70,7 @@ struct WindowRow<'a> {
     signal_p: Vec<f64>,
     signal_hits: Vec<u64>,
     signal_devices: Vec<u64>,
+    signal_fires: Vec<bool>,
     verdict: &'a str,
     severity: &'a str,
     reasons: Vec<String>,
@@ -139,6 +140,7 @@ struct IncidentRow {
     cpu_ops: Vec<String>,
     cpu_macs_share: Option<f64>,
     summary: String,
+    notification: String,
     document: String,
 }
 
@@ -392,6 +394,10 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         .map(SignalSummary::from)
         .chain(described(statistics));
     let signals: Vec<SignalSummary> = signals.collect();
+    let counted = verdict.signals.iter().chain(&verdict.tallies);
+    let mut fires: Vec<bool> = counted.map(|signal| signal.fires).collect();
+    // Statistics are no findings.
+    fires.resize(signals.len(), false);
     WindowRow {
         window_end: verdict.window_end.as_millisecond(),
         window_seconds: verdict.window.as_secs_f64(),
@@ -419,6 +425,7 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         signal_p: signals.iter().map(|signal| signal.p).collect(),
         signal_hits: signals.iter().map(|signal| signal.hits).collect(),
         signal_devices: signals.iter().map(|signal| signal.devices).collect(),
+        signal_fires: fires,
         verdict: verdict.class.as_str(),
         severity: verdict.severity.as_str(),
         reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
@@ -521,6 +528,10 @@ fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
         cpu_ops: facts.cpu_ops,
         cpu_macs_share: facts.cpu_macs_share,
         summary: summary(incident),
+        notification: match incident.news {
+            0 => String::new(),
+            _ => block(&Notification::news(incident.clone())),
+        },
         document: serde_json::to_string(incident).expect("an incident has text keys only"),
     }
 }

@@ -131,12 +131,30 @@ impl Browser {
     /// Opens each page at the widths and in both schemes. `name` is that of its picture in `target/screenshots`.
     #[track_caller]
     pub(crate) fn check(&mut self, base: &str, name: &str, path: &str) {
+        self.check_answer(base, (name, path, None), 200);
+    }
+
+    /// As [`Self::check`], of a page that is answered with this status. Where there is a script, it runs in the page at
+    /// the path, and the page that it leads to is the one that is checked.
+    #[track_caller]
+    pub(crate) fn check_answer(
+        &mut self,
+        base: &str,
+        (name, path, script): (&str, &str, Option<&str>),
+        status: u64,
+    ) {
         for width in WIDTHS {
             for scheme in SCHEMES {
                 let shown = format!("{name} at {width} px, {scheme}, {path}");
-                self.set_screen(width, scheme);
+                self.set_screen(width, scheme, "screen");
                 self.open(&format!("{base}{path}"));
-                self.check_events(base, &shown);
+                if let Some(script) = script {
+                    self.events.clear();
+                    // The answer comes before the page is gone.
+                    self.evaluate(&format!("setTimeout(() => {{ {script} }}, 0); 0"));
+                    self.wait_for_load();
+                }
+                self.check_events(base, &shown, status);
                 let height = self.evaluate("document.documentElement.scrollHeight");
                 self.picture(&format!("{name}-{width}-{scheme}"), width, &height);
                 assert_eq!(self.evaluate(TOO_WIDE), "", "{shown} is too wide");
@@ -154,6 +172,22 @@ impl Browser {
         }
     }
 
+    /// Lays a page out for A4 paper: nothing is cut, and no control is on it.
+    #[track_caller]
+    pub(crate) fn check_print(&mut self, base: &str, name: &str, path: &str) {
+        const PAPER: u32 = 720;
+        self.set_screen(PAPER, "light", "print");
+        self.open(&format!("{base}{path}"));
+        let height = self.evaluate("document.documentElement.scrollHeight");
+        self.picture(&format!("{name}-print"), PAPER, &height);
+        let controls = "[...document.querySelectorAll('nav, form, button')].filter(part => part.checkVisibility()).length";
+        assert_eq!(self.evaluate(controls), 0, "{name}");
+        let cut = "[...document.querySelectorAll('.scroll')].filter(part => part.firstElementChild.getBoundingClientRect().right \
+            > document.documentElement.clientWidth + 0.5).map(part => part.getAttribute('aria-label')).join()";
+        assert_eq!(self.evaluate(cut), "", "{name} is cut");
+        self.at_work.send(false).unwrap();
+    }
+
     /// Presents a cookie from now on.
     pub(crate) fn set_cookie(&mut self, url: &str, cookie: &str) {
         let (name, value) = cookie.split_once('=').unwrap();
@@ -166,6 +200,10 @@ impl Browser {
         self.events.clear();
         let opened = self.call("Page.navigate", &json!({"url": url}));
         assert_eq!(opened["errorText"], Value::Null, "{url}");
+        self.wait_for_load();
+    }
+
+    fn wait_for_load(&mut self) {
         while !self.has("Page.loadEventFired") {
             let event = self.read();
             self.events.push(event);
@@ -176,9 +214,9 @@ impl Browser {
         self.events.iter().any(|event| event["method"] == method)
     }
 
-    /// Nothing goes elsewhere, everything is found, and the console has no complaint.
+    /// Nothing goes elsewhere, everything is found, the page has its status, and the console has no other complaint.
     #[track_caller]
-    fn check_events(&self, base: &str, shown: &str) {
+    fn check_events(&self, base: &str, shown: &str, expected: u64) {
         for event in &self.events {
             let params = &event["params"];
             match event["method"].as_str().unwrap_or_default() {
@@ -191,7 +229,15 @@ impl Browser {
                 }
                 "Network.responseReceived" => {
                     let status = params["response"]["status"].as_u64().unwrap();
-                    assert!(status < 400, "{shown}: {params}");
+                    let is_it = match params["type"] == "Document" {
+                        true => status == expected,
+                        false => status < 400,
+                    };
+                    assert!(is_it, "{shown}: {params}");
+                }
+                "Log.entryAdded" if expected >= 400 && params["entry"]["source"] == "network" => {
+                    let text = params["entry"]["text"].as_str().unwrap_or_default();
+                    assert!(text.contains(&expected.to_string()), "{shown}: {params}");
                 }
                 "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded" => {
                     panic!("{shown}: {params}");
@@ -238,16 +284,16 @@ impl Browser {
 
     /// Takes the upper part of a page on a wide screen.
     pub(crate) fn upper_part(&mut self, url: &str, name: &str, height: u32) {
-        self.set_screen(1_280, "light");
+        self.set_screen(1_280, "light", "screen");
         self.open(url);
         self.picture(name, 1_280, &height.into());
         self.at_work.send(false).unwrap();
     }
 
-    fn set_screen(&mut self, width: u32, scheme: &str) {
+    fn set_screen(&mut self, width: u32, scheme: &str, media: &str) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", &size);
-        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        let media = json!({"media": media, "features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.call("Emulation.setEmulatedMedia", &media);
     }
 

@@ -107,6 +107,7 @@ impl RunningDemo {
                 "demo-incident",
                 format!("/incident?id={}", id.as_str().unwrap()),
             ),
+            ("demo-orders", "/orders".to_owned()),
             ("demo-ledger", "/ledger".to_owned()),
             ("demo-health", "/health".to_owned()),
         ]
@@ -172,6 +173,16 @@ async fn a_silent_fallback_is_found_paged_with_its_cause_and_shown() {
         browser.check(&demo.base, name, path);
     }
     drop(browser);
+    // The notifier of the demo is its screen.
+    let (_, incident) = pages
+        .iter()
+        .find(|(name, _)| *name == "demo-incident")
+        .unwrap();
+    until("the incident says who was told", async || {
+        let shown = get(&format!("{}{incident}", demo.base)).await.unwrap();
+        shown.text.contains("was told: PAGE")
+    })
+    .await;
     let document = demo.end().await;
     check_ledger(&document);
     check_one_page(&document);

@@ -393,6 +393,19 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     browser.set_cookie(&base, &session.cookie);
     browser.check(&base, "orders", "/orders");
     browser.check(&base, "incident-order", "/incident?id=open-1");
+    // The form was opened before the robot's order.
+    let late = "const field = name => document.querySelector(`form.order [name=${name}]`); field('seen').value = 0; \
+        field('who').value = 'Bob'; field('why').value = 'late'; field('kind').click();";
+    let pressed = ("order-refused", "/incident?id=open-1", Some(late));
+    browser.check_answer(&base, pressed, 409);
+    // A page that reads itself again would take the form away.
+    let refresh = async |headers: &[(&str, &str)]| {
+        let path = "/incident?id=open-1&refresh=10";
+        let answer = page.ask(Method::GET, path, headers, "").await;
+        answer.header("refresh").to_owned()
+    };
+    assert_eq!(refresh(&[writer]).await, "");
+    assert_eq!(refresh(&[reader]).await, "10");
     page.stop().await;
 
     // Without the token nobody orders from the page, on loopback too.

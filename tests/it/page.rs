@@ -239,6 +239,16 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         fallen["cpu_nodes"].to_string().contains("Gemm"),
         "{fallen:#}"
     );
+    let asked = fallen["placement"]["requested_eps"].to_string();
+    assert!(asked.contains("QNN"), "{fallen:#}");
+    // The window's row itself says which signals fire.
+    let signals = fallen["cohort"]["signals"].as_array().unwrap();
+    let fires = |id: &str| {
+        signals
+            .iter()
+            .any(|of| of["id"] == id && of["fires"] == true)
+    };
+    assert!(fires("EP") && !fires("S"), "{fallen:#}");
 
     // Devices that moved to the CPU are slower than their own past; those of the other chipset are the control.
     let is_shown = |document: &Value| {
@@ -278,17 +288,28 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     .await;
     let incident = page_when(&page, link, "Devices against their own past").await;
     check_page(link, &incident);
+    let document = json_when(&page, &json_of(link), |document| {
+        document["history"]["news"] != serde_json::json!([])
+    })
+    .await;
+    let history = &document["history"];
+    let told = history["news"][0]["text"].as_str().unwrap();
+    assert!(
+        told.contains("on SM8635") && told.contains("devices"),
+        "{told}"
+    );
+    let states: Vec<_> = history["changes"].as_array().unwrap().iter().collect();
+    assert!(
+        states.iter().any(|change| change["state"] == "firing"),
+        "{history}"
+    );
+    let incident = page_when(&page, link, "The text as it was sent").await;
+    assert!(incident.text.contains("What happened"), "{}", incident.text);
     check_drawings(&page, &incident.text).await;
     // The next step stands there once, with its commands apart.
-    let command = "<pre class=\"cmd\" tabindex=\"0\">epwatch inspect MODEL --soc SM8635</pre>";
+    let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre>";
     assert_eq!(
         incident.text.matches(command).count(),
-        1,
-        "{}",
-        incident.text
-    );
-    assert_eq!(
-        incident.text.matches("epwatch inspect").count(),
         1,
         "{}",
         incident.text
@@ -325,6 +346,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     ] {
         browser.check(&base, name, path);
     }
+    browser.check_print(&base, "incident", link);
     browser.upper_part(&format!("{base}/fleet"), "readme-fleet", 980);
     browser.upper_part(&format!("{base}{}", cohorts[0]), "readme-cohort", 1_240);
 
@@ -370,6 +392,19 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     check_watch(&mut at_shell(&["status", "--watch"]), "ne page");
     check_unweighed(&watched.store.client(), &at_shell, &page).await;
     check_watch(&mut at_shell(&["devices", "--latest", "--follow"]), MODEL);
+
+    // A page that reads itself again says so, and how to stop it.
+    let link = "href=\"/fleet?q=a%26b&amp;refresh=10\"";
+    let fleet = page.get("/fleet?q=a%26b").await;
+    assert_eq!(fleet.header("refresh"), "");
+    assert!(fleet.text.contains(link), "{}", fleet.text);
+    let again = page.get("/fleet?q=a%26b&refresh=10").await;
+    assert_eq!(again.header("refresh"), "10");
+    assert!(
+        again.text.contains("href=\"/fleet?q=a%26b\""),
+        "{}",
+        again.text
+    );
 
     // What the browser has already is not sent again.
     let style = page.get("/style.css").await;
@@ -541,6 +576,10 @@ async fn put_hostile(store: &Client, name: &str, at: usize) {
     let insert = store.query(incident).bind(format!("{at}{name}")).bind(name);
     let insert = insert.bind(APP).bind(name).bind(name).bind(name).bind(name);
     insert.bind(document.to_string()).execute().await.unwrap();
+    let ledger = "INSERT INTO loss_ledger_readings (app_id, environment, day, kind, reports, read_at) \
+        SELECT ?, ?, today(), arrayJoin(['recorded', 'stored']), 10, now64(3)";
+    let insert = store.query(ledger).bind(name).bind(name);
+    insert.execute().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -582,6 +621,8 @@ async fn hostile_names_go_round_through_link_page_and_json() {
         ("hostile-cohort", &**cohort),
         ("hostile-incidents", "/incidents"),
         ("hostile-incident", &*open[0]),
+        ("hostile-ledger", "/ledger"),
+        ("hostile-health", "/health"),
     ] {
         browser.check(&base, name, path);
     }
@@ -628,6 +669,11 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
     let empty = page.get("/fleet").await;
     check_page("/fleet", &empty);
     assert!(empty.text.contains("No report yet"), "{}", empty.text);
+    let mut browser = Browser::start();
+    let base = format!("http://{}", page.server.address());
+    browser.check(&base, "empty", "/fleet");
+    browser.check(&base, "orders-none", "/orders");
+    browser.check_answer(&base, ("unknown", "/incident?id=x", None), 404);
     assert_eq!(page.get("/cohort?app=a").await.status, 404);
     assert_eq!(page.get("/nothing.json").await.status, 404);
     store.engine.stop().await;
@@ -644,6 +690,9 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
         "{}",
         unread.text
     );
+    browser.check(&base, "stale", "/fleet");
+    browser.check_answer(&base, ("error", "/incidents", None), 503);
+    drop(browser);
     let json = page.get("/fleet.json").await;
     assert_eq!(json.status, 503);
     assert!(json.json()["error"].is_string());
@@ -719,7 +768,18 @@ async fn only_this_machine_and_the_token_open_the_page() {
 
     let cross = sign_in(&page, "cross-site", "correct-horse-battery").await;
     assert_eq!(cross.status, 403);
-    assert_eq!(sign_in(&page, "same-origin", "wrong").await.status, 401);
+    let wrong = sign_in(&page, "same-origin", "wrong").await;
+    assert_eq!(wrong.status, 401);
+    // The form leads on to where it was opened.
+    assert!(
+        wrong.text.contains("value=\"/incidents?app=a\""),
+        "{}",
+        wrong.text
+    );
+    let mut browser = Browser::start();
+    let base = format!("http://{}", page.server.address());
+    browser.check_answer(&base, ("token", "/fleet", None), 401);
+    drop(browser);
     let signed_in = sign_in(&page, "same-origin", "correct-horse-battery").await;
     assert_eq!(signed_in.status, 303);
     assert_eq!(signed_in.header("location"), "/incidents?app=a");

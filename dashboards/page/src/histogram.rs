@@ -7,7 +7,17 @@ const FINE: f64 = 16.0;
 const COARSE: f64 = 8.0;
 
 /// Runs from which bins are fine.
-const MANY_RUNS: u64 = 2_000;
+const MANY_RUNS: u64 = 500;
+
+/// Points of a curve from the middle of a bin to that of the next.
+const STEPS: u32 = 4;
+
+/// Least runs, and least share of the runs, of a small mode.
+const SMALL_RUNS: f64 = 20.0;
+const SMALL_SHARE: f64 = 0.005;
+
+/// Most of a small mode's height that the valley before it may have.
+const VALLEY: f64 = 0.25;
 
 /// Share of the runs that may lie outside a plot on each side.
 const OUTSIDE: f64 = 0.0005;
@@ -21,6 +31,14 @@ pub(crate) struct Quantiles {
     pub(crate) p10_us: f64,
     pub(crate) p50_us: f64,
     pub(crate) p90_us: f64,
+}
+
+/// A mode beside the main one, with a valley in between.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SmallMode {
+    pub(crate) at_us: f64,
+    /// Share of the runs beyond the valley.
+    pub(crate) share: f64,
 }
 
 /// Share of the runs in each bin; bins are equally wide on a logarithmic axis.
@@ -68,6 +86,13 @@ impl Latencies {
         };
         Self::of(quantiles, first, runs)
     }
+
+    /// Returns the largest mode other than the main one. `None` if no valley sets one apart, or it is a few stray runs.
+    pub(crate) fn small_mode(&self) -> Option<SmallMode> {
+        let mode = self.density.small_mode()?;
+        let runs = mode.share * self.runs as f64;
+        (mode.share >= SMALL_SHARE && runs >= SMALL_RUNS).then_some(mode)
+    }
 }
 
 /// Returns the bin that has a quantile. `None` without runs.
@@ -113,14 +138,65 @@ impl Density {
         ((f64::from(self.first) + bin) / self.bins_per_octave).exp2()
     }
 
-    /// Returns the middle of each bin in microseconds and its share, between two empty bins.
+    /// Returns the middle of each bin in microseconds and its share.
     pub(crate) fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        let inner = self.shares.iter().enumerate();
-        let inner = inner.map(|(at, share)| (self.edge(at as f64 + 0.5), *share));
-        let end = self.shares.len() as f64 + 0.5;
-        std::iter::once((self.edge(-0.5), 0.0))
-            .chain(inner)
-            .chain(std::iter::once((self.edge(end), 0.0)))
+        let all = self.shares.iter().enumerate();
+        all.map(|(at, share)| (self.edge(at as f64 + 0.5), *share))
+    }
+
+    /// Returns a curve of microseconds and heights: the share of an octave, so that curves of wide and of narrow bins
+    /// compare. It passes the middle of each bin and turns only there, so it has no mode that the bins do not have.
+    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
+        let inner = self.shares.iter().map(|share| share * self.bins_per_octave);
+        let heights: Vec<f64> = [0.0].into_iter().chain(inner).chain([0.0]).collect();
+        let rise = |at: usize| heights[at + 1] - heights[at];
+        // The harmonic mean of the slopes on both sides; flat at a turn (Fritsch and Butland 1984).
+        let slope = |at: usize| match at {
+            0 => 0.0,
+            at if at + 1 == heights.len() => 0.0,
+            at if rise(at - 1) * rise(at) <= 0.0 => 0.0,
+            at => 2.0 * rise(at - 1) * rise(at) / (rise(at - 1) + rise(at)),
+        };
+        let mut curve = vec![(self.edge(-0.5), 0.0)];
+        for (at, pair) in heights.windows(2).enumerate() {
+            let (from, to) = (pair[0], pair[1]);
+            let is_flat = rise(at).abs() < f64::EPSILON;
+            let first = if is_flat { STEPS } else { 1 };
+            for step in first..=STEPS {
+                let t = f64::from(step) / f64::from(STEPS);
+                let (t2, t3) = (t * t, t * t * t);
+                let height = from * (2.0 * t3 - 3.0 * t2 + 1.0)
+                    + slope(at) * (t3 - 2.0 * t2 + t)
+                    + to * (3.0 * t2 - 2.0 * t3)
+                    + slope(at + 1) * (t3 - t2);
+                curve.push((self.edge(at as f64 - 0.5 + t), height));
+            }
+        }
+        curve
+    }
+
+    /// Returns the mode on the other side of the valley that leaves the most runs behind it.
+    fn small_mode(&self) -> Option<SmallMode> {
+        let highest = |of: &[f64]| {
+            let all = of.iter().enumerate();
+            all.max_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at)
+        };
+        let main = highest(&self.shares)?;
+        let end = self.shares.len();
+        let beyond = |valley: usize| match valley < main {
+            true => 0..valley,
+            false => valley + 1..end,
+        };
+        let modes = (0..end).filter(|at| *at != main).filter_map(|valley| {
+            let side = beyond(valley);
+            let peak = side.start + highest(self.shares.get(side.clone())?)?;
+            let is_apart = self.shares[valley] <= VALLEY * self.shares[peak];
+            is_apart.then(|| SmallMode {
+                at_us: self.edge(peak as f64 + 0.5),
+                share: self.shares[side].iter().sum(),
+            })
+        });
+        modes.max_by(|a, b| a.share.total_cmp(&b.share))
     }
 
     /// Returns where the drawing begins and ends, in microseconds.
@@ -128,9 +204,9 @@ impl Density {
         [self.edge(-0.5), self.edge(self.shares.len() as f64 + 0.5)]
     }
 
-    /// Returns the largest share.
+    /// Returns the largest share of an octave.
     pub(crate) fn peak(&self) -> f64 {
-        self.shares.iter().copied().fold(0.0, f64::max)
+        self.bins_per_octave * self.shares.iter().copied().fold(0.0, f64::max)
     }
 }
 
@@ -142,22 +218,68 @@ mod tests {
     fn shares_add_up_and_quantiles_lie_in_their_bins() {
         // 64 ms is 2 to the power of 16 us and a bit.
         let mut runs = vec![0; 30];
-        (runs[0], runs[29]) = (900, 100);
+        (runs[0], runs[29]) = (360, 40);
         let read = Latencies::of_bins(16 * 16, &runs).unwrap();
-        assert_eq!(read.runs, 1_000);
+        assert_eq!(read.runs, 400);
         assert!(
             (read.quantiles.p50_us / 67_000.0 - 1.0).abs() < 0.05,
             "{read:?}"
         );
         let total: f64 = read.density.shares.iter().sum();
         assert!((total - 1.0).abs() < 1e-9, "{total}");
-        assert!((read.density.peak() - 0.9).abs() < 1e-9);
+        assert!((read.density.peak() - 0.9 * COARSE).abs() < 1e-9);
         assert!((read.density.bins_per_octave - COARSE).abs() < 1e-9);
         let [low, high] = read.density.ends();
         assert!(low < 66_000.0 && high > 220_000.0, "{low} {high}");
+        let mode = read.small_mode().unwrap();
+        assert!((mode.share - 0.1).abs() < 1e-9 && mode.at_us > 200_000.0);
         let many: Vec<u64> = runs.iter().map(|n| n * 10).collect();
         let fine = Latencies::of_bins(16 * 16, &many).unwrap().density;
         assert!((fine.bins_per_octave - FINE).abs() < 1e-9 && fine.shares.len() == 30);
+    }
+
+    /// The same shape in bins of two widths has the same height.
+    #[test]
+    fn heights_do_not_depend_on_the_width_of_bins() {
+        let shape = [1, 2, 4, 8, 16, 24, 30, 30, 24, 16, 8, 4, 2, 1];
+        let of = |times: u64| {
+            let runs: Vec<u64> = shape.iter().map(|n| n * times).collect();
+            Latencies::of_bins(16 * 13, &runs).unwrap().density
+        };
+        let (coarse, fine) = (of(1), of(100));
+        assert!(coarse.bins_per_octave < fine.bins_per_octave);
+        assert!((coarse.peak() / fine.peak() - 1.0).abs() < 0.15);
+    }
+
+    #[test]
+    fn a_curve_turns_only_at_the_middle_of_a_bin() {
+        let density = Density {
+            bins_per_octave: 8.0,
+            first: 0,
+            shares: vec![0.1, 0.0, 0.0, 0.2, 0.6, 0.1],
+        };
+        let curve = density.curve();
+        assert!(curve.iter().all(|(_, height)| *height >= 0.0), "{curve:?}");
+        let highest = curve.iter().map(|(_, height)| *height).fold(0.0, f64::max);
+        assert!((highest - density.peak()).abs() < 1e-9, "{curve:?}");
+        assert!(curve.is_sorted_by(|a, b| a.0 < b.0), "{curve:?}");
+        let rises = curve.windows(2).map(|pair| pair[1].1 - pair[0].1);
+        let rises: Vec<f64> = rises.filter(|rise| rise.abs() > 1e-12).collect();
+        let turns = rises.windows(2).filter(|pair| pair[0] * pair[1] < 0.0);
+        assert_eq!(turns.count(), 3, "{curve:?}");
+    }
+
+    #[test]
+    fn a_small_mode_lies_behind_a_valley() {
+        let with = |runs: &[u64]| Latencies::of_bins(16 * 14, runs).unwrap().small_mode();
+        assert_eq!(with(&[10, 500, 900, 500, 10]), None);
+        // A tail that falls has no mode, and three runs are none.
+        assert_eq!(with(&[10, 500, 900, 500, 300, 200, 100, 50, 20]), None);
+        assert_eq!(with(&[10, 500, 900, 500, 10, 0, 0, 0, 3]), None);
+        let small = with(&[10, 500, 900, 500, 10, 0, 0, 20, 40, 20]).unwrap();
+        assert!((small.share - 80.0 / 2_000.0).abs() < 1e-9, "{small:?}");
+        let below = with(&[90, 0, 0, 500, 900, 500]).unwrap();
+        assert!(below.at_us < 17_200.0, "{below:?}");
     }
 
     #[test]

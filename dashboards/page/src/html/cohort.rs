@@ -36,7 +36,6 @@ struct CohortHtml<'a> {
 struct Asked<'a> {
     signal: &'a SignalRow,
     question: words::Question,
-    fires: bool,
 }
 
 /// A chipset's devices beyond ratios to their own past.
@@ -117,13 +116,15 @@ impl<'a> CohortHtml<'a> {
         number::times(self.cohort().latency_ratio)
     }
 
+    /// Returns the incident's verdict on the window that the page shows.
+    fn same_window(&self) -> Option<&'a DocumentVerdict> {
+        let is_same = |sent: &&DocumentVerdict| sent.window_end == self.cohort().window_end;
+        self.sent().filter(is_same)
+    }
+
     /// Returns the medians behind the ratio, of the verdict.
     fn medians(&self) -> Option<(String, String)> {
-        let numbers = &self.sent()?.numbers;
-        let (now, before) = (
-            number::finite(numbers.hit_p50_us)?,
-            number::finite(numbers.reference_p50_us)?,
-        );
+        let (now, before) = self.same_window()?.medians()?;
         Some((number::bare_ms(Some(now)), number::ms(Some(before))))
     }
 
@@ -154,8 +155,9 @@ impl<'a> CohortHtml<'a> {
         (!shown.is_empty()).then(|| shown.join(", "))
     }
 
-    fn reasons(&self) -> &'a [String] {
-        &self.page.cohort.reasons
+    fn reasons(&self) -> Vec<String> {
+        let reasons = self.page.cohort.reasons.iter();
+        reasons.map(|reason| words::capital(reason)).collect()
     }
 
     fn latencies(&self) -> Option<&'a Latencies> {
@@ -170,6 +172,8 @@ impl<'a> CohortHtml<'a> {
             before.map(|(row, latencies)| (&*row.version, latencies)),
             self.is_page(),
             self.cohort().latency_ratio,
+            self.same_window()
+                .and_then(DocumentVerdict::medians_of_most),
         )
     }
 
@@ -184,10 +188,10 @@ impl<'a> CohortHtml<'a> {
             .as_ref()
             .map(|latencies| latencies.runs);
         let before = before.map_or_else(String::new, |runs| {
-            format!(" and {} before", number::count(runs))
+            format!(", {} before", number::count(runs))
         });
         format!(
-            "Share of the clean runs that were judged, in the window that ended at {end} UTC, on a log axis: {} now{before}.",
+            "Shares of the clean runs in the window that ended at {end} UTC, on a log axis: {} now{before}.",
             number::of_them(now, "run")
         )
     }
@@ -222,24 +226,20 @@ impl<'a> CohortHtml<'a> {
     }
 
     /// Returns the devices by ratio to their own past: this chipset, and the other chipsets as its controls.
-    fn ratios(&self) -> Option<Drawing> {
-        let query = &self.page.query;
-        let own = self.page.evidence.as_ref().map(|of| (&*query.chipset, of));
-        let others = self
-            .page
-            .controls
-            .iter()
-            .map(|(chipset, of)| (&**chipset, of));
+    fn ratios(&self) -> Option<[Drawing; 2]> {
+        let own = self.page.evidence.as_ref().map(|of| (self.cohort(), of));
+        let others = self.page.others.iter().filter_map(|row| {
+            let of = self.page.controls.get(&row.chipset)?;
+            Some((row, of))
+        });
         let all: Vec<_> = own.into_iter().chain(others.take(MAX_CONTROLS)).collect();
-        let titles: Vec<String> = all.iter().map(|(chipset, _)| short(chipset)).collect();
-        let rows = all
-            .iter()
-            .zip(&titles)
-            .map(|((chipset, of), title)| RatioRow {
-                title,
-                subtitle: words::chipset_name(chipset),
-                ratios: &of.ratios,
-            });
+        let titles: Vec<String> = all.iter().map(|(row, _)| short(&row.chipset)).collect();
+        let rows = all.iter().zip(&titles).map(|((row, of), title)| RatioRow {
+            title,
+            subtitle: words::chipset_name(&row.chipset),
+            ratios: &of.ratios,
+            slower: row.slower(),
+        });
         let rows: Vec<RatioRow<'_>> = rows.collect();
         let words = self
             .page
@@ -316,25 +316,34 @@ impl<'a> CohortHtml<'a> {
     fn placements(&self) -> Option<[Drawing; 2]> {
         let now = self.page.placement.as_ref()?;
         let on_cpu = on_cpu(&self.page.cpu_nodes);
-        let bar = |placement: &PlacementRow,
-                   version: &str,
-                   when: &str,
-                   on_cpu: &'a str|
-         -> Option<Placed<'a>> {
-            Some(Placed {
-                title: format!("Version {}, {when}", short(version)),
-                subtitle: format!(
-                    "{} of {} nodes on the NPU",
-                    placement.npu_nodes, placement.n_nodes
-                ),
-                share: share_of(placement)?,
-                on_cpu,
-            })
-        };
+        let bar =
+            |placement: &PlacementRow, (version, when): (&str, &str), nodes: &[CpuNodeRow]| {
+                Some(Placed {
+                    title: format!("Version {}, {when}", short(version)),
+                    subtitle: format!(
+                        "{} of {} nodes on the NPU",
+                        placement.npu_nodes, placement.n_nodes
+                    ),
+                    note: match placement.benign_nodes {
+                        0 => String::new(),
+                        1 => "1 belongs on the CPU".to_owned(),
+                        n => format!("{n} belong on the CPU"),
+                    },
+                    share: share_of(placement)?,
+                    benign: benign_share(placement, nodes),
+                    on_cpu: "",
+                })
+            };
         let mut all = Vec::new();
-        all.extend(bar(now, &self.page.query.version, "now", ""));
+        let nodes = &self.page.cpu_nodes;
+        if let Some(now) = bar(now, (&self.page.query.version, "now"), nodes) {
+            all.push(Placed {
+                on_cpu: &on_cpu,
+                ..now
+            });
+        }
         if let (Some(placement), Some(row)) = (&self.page.placement_before, &self.page.before) {
-            all.extend(bar(placement, &row.version, "before", ""));
+            all.extend(bar(placement, (&row.version, "before"), &[]));
         }
         if all.is_empty() {
             return None;
@@ -349,34 +358,32 @@ impl<'a> CohortHtml<'a> {
                 )
             })
             .collect();
-        let with_ops: Vec<Placed<'_>> = all
-            .into_iter()
-            .enumerate()
-            .map(|(at, placed)| Placed {
-                on_cpu: if at == 0 { &on_cpu } else { "" },
-                ..placed
-            })
-            .collect();
-        Some(bars::placements(
-            "place",
-            &with_ops,
-            &(words.join("; ") + "."),
-        ))
+        Some(bars::placements("place", &all, &(words.join("; ") + ".")))
     }
 
-    /// Returns what the bars count, and how many sessions have these placements.
+    /// Returns what the bars count, how many sessions have these placements, and what they asked for.
     fn of_placements(&self) -> String {
-        let unit = match self.page.placement.as_ref().and_then(|p| p.npu_macs_share) {
+        let Some(now) = &self.page.placement else {
+            return String::new();
+        };
+        let unit = match now.npu_macs_share {
             Some(_) => "MACs by execution provider",
             None => "Nodes by execution provider, because their MACs are not known",
         };
-        let of = |placement: &PlacementRow| {
-            let share = placement.sessions as f64 / placement.all_sessions.max(1) as f64;
-            number::share(Some(share))
+        let share = now.sessions as f64 / now.all_sessions.max(1) as f64;
+        let share = number::share(Some(share));
+        let asked: Vec<String> = now.requested_eps.iter().map(|ep| visible(ep)).collect();
+        let got = match now.npu_nodes {
+            0 => "the CPU alone",
+            n if n == now.n_nodes => "the NPU for every node",
+            _ => "the NPU and the CPU",
         };
-        let now = self.page.placement.as_ref().map_or_else(String::new, of);
+        let asked = match asked.is_empty() {
+            true => String::new(),
+            false => format!(" Asked for: {}. Got: {got}.", asked.join(", ")),
+        };
         format!(
-            "{unit}. The commonest placement of each version; {now} of the sessions now have it."
+            "{unit}, in the commonest placement of each version; {share} of the sessions now have it.{asked}"
         )
     }
 
@@ -426,24 +433,16 @@ impl<'a> CohortHtml<'a> {
 
     /// Returns the signals with a question, those that fire first.
     fn asked(&self) -> Vec<Asked<'a>> {
-        // A window's row does not hold which signals fire; the incident's document does, for its window.
-        let is_same = |sent: &&DocumentVerdict| sent.window_end == self.cohort().window_end;
-        let sent = self.sent().filter(is_same);
         let all = self.page.cohort.signals.iter();
         let asked = all.filter_map(|signal| {
             let question = words::question(&signal.id)?;
-            let fires = sent
-                .is_some_and(|sent| sent.signals.iter().any(|of| of.id == signal.id && of.fires));
-            Some(Asked {
-                signal,
-                question,
-                fires,
-            })
+            Some(Asked { signal, question })
         });
         let mut asked: Vec<_> = asked.collect();
         asked.sort_by(|a, b| {
-            b.fires
-                .cmp(&a.fires)
+            b.signal
+                .fires
+                .cmp(&a.signal.fires)
                 .then(a.signal.p.total_cmp(&b.signal.p))
         });
         asked
@@ -452,7 +451,7 @@ impl<'a> CohortHtml<'a> {
 
 impl Asked<'_> {
     fn icon(&self) -> Icon {
-        if self.fires {
+        if self.signal.fires {
             Tone::Page.icon()
         } else {
             Tone::Quiet.icon()
@@ -460,7 +459,7 @@ impl Asked<'_> {
     }
 
     fn word(&self) -> &'static str {
-        if self.fires { "fires" } else { "quiet" }
+        if self.signal.fires { "fires" } else { "quiet" }
     }
 
     fn answer(&self) -> String {
@@ -502,6 +501,18 @@ fn share_of(placement: &PlacementRow) -> Option<f64> {
     number::finite(placement.npu_macs_share).or(of_nodes)
 }
 
+/// Returns the share of what belongs on the CPU: of MACs if they are known, else of nodes.
+fn benign_share(placement: &PlacementRow, nodes: &[CpuNodeRow]) -> f64 {
+    match number::finite(placement.npu_macs_share) {
+        Some(_) => {
+            let benign = nodes.iter().filter(|node| node.benign);
+            let shares = benign.filter_map(|node| number::finite(node.macs_share.map(f64::from)));
+            shares.sum()
+        }
+        None => f64::from(placement.benign_nodes) / f64::from(placement.n_nodes.max(1)),
+    }
+}
+
 /// Returns the costliest node on the CPU for a bar.
 fn on_cpu(nodes: &[CpuNodeRow]) -> String {
     let costliest = nodes.iter().find(|node| !node.benign);
@@ -520,7 +531,7 @@ pub(crate) fn drawing(frame: &Frame, page: &CohortPage, name: &str) -> Option<Dr
     let wide = |both: [Drawing; 2]| both.into_iter().next();
     match name {
         "latency" => page.distribution().and_then(wide),
-        "devices" => page.ratios(),
+        "devices" => page.ratios().and_then(wide),
         "placement" => page.placements().and_then(wide),
         "windows" => page.timeline(),
         _ => None,

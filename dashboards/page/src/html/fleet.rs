@@ -1,9 +1,11 @@
 //! The fleet page.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use askama::Template;
 
+use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
 use crate::plot::density::{self, Comparison, Row, Side};
 use crate::plot::scale::LogScale;
@@ -28,17 +30,10 @@ struct FleetHtml<'a> {
     axis: Option<LogScale>,
 }
 
-/// A select's option.
-struct Choosable {
-    value: String,
-    label: String,
-    is_chosen: bool,
-}
-
 /// A model with what is drawn on one axis.
 struct Multiples<'a> {
     model: &'a str,
-    drawing: Drawing,
+    drawings: [Drawing; 2],
     /// Address of the drawing alone.
     alone: Link,
 }
@@ -53,44 +48,77 @@ const ALONE: [&str; 4] = [
 
 /// Returns the answer in a sentence, made from the verdicts.
 pub(crate) fn headline(page: &FleetPage) -> String {
-    let rows = || {
-        page.models
-            .iter()
-            .flat_map(|group| group.rows.iter().chain(&group.fine))
-    };
     let with = |severity: &str| {
-        page.open
-            .iter()
-            .filter(|open| open.row.severity == severity)
-            .count()
+        let open = page.open.iter();
+        open.filter(|open| open.row.severity == severity).count()
     };
     let (pages, tickets) = (with("page"), with("ticket"));
-    let of_tone = |tone| rows().filter(|row| row.tone() == tone).count();
-    let (fine, unknown) = (of_tone(Tone::Fine), of_tone(Tone::Quiet));
-    let open = match (pages, tickets) {
-        (0, 0) => "Nothing is open".to_owned(),
-        (0, n) => are_open(n, "ticket"),
-        (n, 0) => are_open(n, "page"),
-        (n, m) => format!("{} and {} are open", things(n, "page"), things(m, "ticket")),
+    let open = words::open(pages, tickets);
+    let rest = rest(page, pages + tickets == 0);
+    match rest.is_empty() {
+        true => words::capital(&open),
+        false => words::capital(&format!("{open}; {rest}")),
+    }
+}
+
+/// Returns what is to say of the cohorts that no open incident is about.
+fn rest(page: &FleetPage, is_quiet: bool) -> String {
+    // A model on a chipset counts once, by its worst version.
+    let mut cohorts: BTreeMap<(&str, &str), Tone> = BTreeMap::new();
+    for group in &page.models {
+        for row in group.rows.iter().chain(&group.fine) {
+            let name = (&*group.model, &*row.cohort.chipset);
+            let worst = cohorts.entry(name).or_insert(row.tone());
+            *worst = row.tone().min(*worst);
+        }
+    }
+    let noun = match page.models.len() {
+        1 => "chipset",
+        _ => "cohort",
     };
-    let quiet = pages + tickets == 0;
-    let rest = match (fine, unknown, quiet) {
-        (0, 0, _) => return capital(&open),
-        (0, _, true) => "no chipset has enough data yet".to_owned(),
-        (0, _, false) => "the others have too little data".to_owned(),
-        (1, 0, true) => "the one chipset is fine".to_owned(),
-        (n, 0, true) => format!("all {} chipsets are fine", number::in_words(n)),
-        (1, 0, false) => "the other chipset is fine".to_owned(),
-        (n, 0, false) => format!("the other {} chipsets are fine", number::in_words(n)),
-        (n, m, _) => format!(
-            "{} {} fine, {} {} too little data",
-            things(n, "chipset"),
-            if n == 1 { "is" } else { "are" },
-            number::in_words(m),
-            if m == 1 { "has" } else { "have" }
+    let of_tone = |tone| cohorts.values().filter(|of| **of == tone).count();
+    let (fine, unknown, noted) = (
+        of_tone(Tone::Fine),
+        of_tone(Tone::Quiet),
+        of_tone(Tone::Info),
+    );
+    let unconfirmed = match is_quiet {
+        true => of_tone(Tone::Page) + of_tone(Tone::Ticket),
+        false => 0,
+    };
+    match (fine, unknown, noted + unconfirmed, is_quiet) {
+        (0, 0, 0, _) => return String::new(),
+        (0, _, 0, true) => return format!("no {noun} has enough data yet"),
+        (0, _, 0, false) => return "the others have too little data".to_owned(),
+        (1, 0, 0, true) => return format!("the one {noun} is fine"),
+        (n, 0, 0, true) => return format!("{} are fine", words::all_things(n, noun)),
+        (1, 0, 0, false) => return format!("the other {noun} is fine"),
+        (n, 0, 0, false) => return format!("the other {} {noun}s are fine", number::in_words(n)),
+        _ => {}
+    }
+    let verb = |n: usize, one: &'static str, many: &'static str| if n == 1 { one } else { many };
+    let parts = [
+        (
+            unconfirmed,
+            verb(
+                unconfirmed,
+                "looks bad, not confirmed yet",
+                "look bad, not confirmed yet",
+            ),
         ),
-    };
-    capital(&format!("{open}; {rest}"))
+        (fine, verb(fine, "is fine", "are fine")),
+        (noted, verb(noted, "has a note", "have a note")),
+        (
+            unknown,
+            verb(unknown, "has too little data", "have too little data"),
+        ),
+    ];
+    let parts = parts.into_iter().filter(|(n, _)| *n > 0).enumerate();
+    let parts = parts.map(|(at, (n, what))| match at {
+        0 => format!("{} {what}", words::things(n, noun)),
+        _ => format!("{} {what}", number::in_words(n)),
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 impl<'a> FleetHtml<'a> {
@@ -100,7 +128,7 @@ impl<'a> FleetHtml<'a> {
 
     fn apps(&self) -> Vec<Choosable> {
         let all = self.page.choices.iter().map(|choice| &*choice.app);
-        choosable(all, self.app)
+        choosable(all, Some(self.app))
     }
 
     fn environments(&self) -> Vec<Choosable> {
@@ -109,7 +137,10 @@ impl<'a> FleetHtml<'a> {
             .choices
             .iter()
             .filter(|choice| choice.app == self.app);
-        choosable(all.map(|choice| &*choice.environment), self.environment)
+        choosable(
+            all.map(|choice| &*choice.environment),
+            Some(self.environment),
+        )
     }
 
     fn head(&self) -> Option<Drawing> {
@@ -179,14 +210,14 @@ impl<'a> FleetHtml<'a> {
     fn multiples(&self) -> Vec<Multiples<'a>> {
         let groups = self.page.models.iter().zip(ALONE).enumerate();
         let drawn = groups.filter_map(|(at, (group, path))| {
-            let drawing = multiples(at, group)?;
+            let drawings = multiples(at, group, self.page)?;
             let alone = Link::to(path)
                 .with("app", self.app)
                 .with("environment", self.environment)
                 .with("q", &self.page.query.search);
             Some(Multiples {
                 model: &group.model,
-                drawing,
+                drawings,
                 alone,
             })
         });
@@ -239,7 +270,10 @@ impl OpenIncident {
                 "wrong_outputs" => "computes wrong outputs".to_owned(),
                 "npu_start_failure" => "does not start on the NPU".to_owned(),
                 "cv_spike" => "varies more".to_owned(),
-                other => format!("shows: {}", words::fault(other).to_lowercase()),
+                other => {
+                    let fault = words::within_sentence(&words::fault(other));
+                    format!("shows \u{201c}{fault}\u{201d}")
+                }
             },
         }
     }
@@ -335,42 +369,7 @@ impl ModelGroup {
     }
 }
 
-/// Returns each value once, and the chosen one also if it is unknown.
-fn choosable<'a>(values: impl Iterator<Item = &'a str>, chosen: &'a str) -> Vec<Choosable> {
-    let mut all: Vec<&str> = Vec::new();
-    for value in values.chain([chosen]) {
-        if !all.contains(&value) {
-            all.push(value);
-        }
-    }
-    let option = |value: &&str| Choosable {
-        value: (*value).to_owned(),
-        label: visible(value),
-        is_chosen: *value == chosen,
-    };
-    all.iter().map(option).collect()
-}
-
-fn things(n: usize, noun: &str) -> String {
-    let s = if n == 1 { "" } else { "s" };
-    format!("{} {noun}{s}", number::in_words(n))
-}
-
-fn are_open(n: usize, noun: &str) -> String {
-    format!(
-        "{} {} open",
-        things(n, noun),
-        if n == 1 { "is" } else { "are" }
-    )
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str()
-}
-
-fn multiples(at: usize, group: &ModelGroup) -> Option<Drawing> {
+fn multiples(at: usize, group: &ModelGroup, page: &FleetPage) -> Option<[Drawing; 2]> {
     let rows = group.rows.iter().chain(&group.fine).take(MAX_MULTIPLES);
     let texts: Vec<_> = rows
         .filter_map(|row| {
@@ -386,14 +385,19 @@ fn multiples(at: usize, group: &ModelGroup) -> Option<Drawing> {
         .iter()
         .map(|(row, now, (label, label_before), chipset)| {
             let before = row.latencies_before.as_ref();
-            let medians = before.map_or_else(String::new, |before| {
-                format!(", before {}", number::ms(Some(before.quantiles.p50_us)))
+            let medians = page.verdict_on(&row.cohort);
+            let medians = medians.and_then(|verdict| verdict.medians_of_most());
+            let (median, median_before) = medians.unwrap_or((
+                now.quantiles.p50_us,
+                before.map_or(f64::NAN, |before| before.quantiles.p50_us),
+            ));
+            let and_before = before.map_or_else(String::new, |_| {
+                format!(", before {}", number::ms(Some(median_before)))
             });
             words.push(format!(
-                "{chipset}: median {}{medians}",
-                number::ms(Some(now.quantiles.p50_us))
+                "{chipset}: median {}{and_before}",
+                number::ms(Some(median))
             ));
-            let side = |latencies: &'_ crate::histogram::Latencies| (latencies.quantiles.p50_us,);
             Row {
                 title: chipset,
                 subtitle: row.chipset_name(),
@@ -401,15 +405,16 @@ fn multiples(at: usize, group: &ModelGroup) -> Option<Drawing> {
                     now: Side {
                         density: &now.density,
                         label,
-                        median_us: side(now).0,
+                        median_us: median,
                     },
                     before: before.map(|before| Side {
                         density: &before.density,
                         label: label_before,
-                        median_us: side(before).0,
+                        median_us: median_before,
                     }),
                     is_bad: row.tone() == Tone::Page,
                     ratio: number::finite(row.cohort.latency_ratio),
+                    small: None,
                     words: "",
                 },
             }
@@ -441,5 +446,105 @@ pub(crate) fn fleet(frame: &Frame, page: &FleetPage) -> askama::Result<String> {
 pub(crate) fn drawing(page: &FleetPage, name: &str) -> Option<Drawing> {
     let number: usize = name.strip_prefix("latency-")?.parse().ok()?;
     let at = number.checked_sub(1)?;
-    multiples(at, page.models.get(at)?)
+    let both = multiples(at, page.models.get(at)?, page)?;
+    both.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::windows::CohortRow;
+
+    fn row(
+        model: &str,
+        version: &str,
+        chipset: &str,
+        (verdict, severity): (&str, &str),
+    ) -> FleetRow {
+        let cohort = CohortRow {
+            model: model.to_owned(),
+            version: version.to_owned(),
+            chipset: chipset.to_owned(),
+            first: None,
+            window_end: None,
+            window_seconds: 3_600.0,
+            verdict: verdict.to_owned(),
+            severity: severity.to_owned(),
+            devices: 10,
+            eligible: 10,
+            hit: 0,
+            runs: 100,
+            p50_us: None,
+            p95_us: None,
+            npu_share: None,
+            latency_ratio: None,
+            cv_within: None,
+            cv_between: None,
+            reasons: Vec::new(),
+            signals: Vec::new(),
+        };
+        FleetRow {
+            cohort,
+            before: None,
+            latencies: None,
+            latencies_before: None,
+            slots: Vec::new(),
+            slots_before: Vec::new(),
+        }
+    }
+
+    #[track_caller]
+    fn check(rows: Vec<FleetRow>, expected: &str) {
+        let mut page = FleetPage::default();
+        for row in rows {
+            let model = row.cohort.model.clone();
+            match page.models.iter_mut().find(|group| group.model == model) {
+                Some(group) => group.rows.push(row),
+                None => page.models.push(ModelGroup {
+                    model,
+                    newest: String::new(),
+                    newest_since: None,
+                    devices_on_newest: 0,
+                    devices: 0,
+                    rows: vec![row],
+                    fine: Vec::new(),
+                }),
+            }
+        }
+        assert_eq!(headline(&page), expected);
+    }
+
+    const FINE: (&str, &str) = ("healthy", "none");
+    const UNKNOWN: (&str, &str) = ("not_enough_data", "info");
+    const NOTED: (&str, &str) = ("thermal_or_load", "info");
+    const BAD: (&str, &str) = ("partial_fallback", "page");
+
+    #[test]
+    fn the_headline_counts_each_model_on_a_chipset_once() {
+        check(
+            vec![row("m", "2", "A", FINE), row("m", "2", "B", FINE)],
+            "Nothing is open; both chipsets are fine",
+        );
+        // Two models on two chipsets are not four chipsets.
+        let of = |model| [row(model, "2", "A", FINE), row(model, "2", "B", FINE)];
+        check(
+            of("m").into_iter().chain(of("n")).collect(),
+            "Nothing is open; all four cohorts are fine",
+        );
+        check(
+            vec![
+                row("m", "2", "A", BAD),
+                row("m", "1", "A", FINE),
+                row("m", "2", "B", FINE),
+                row("m", "2", "C", NOTED),
+                row("m", "2", "D", UNKNOWN),
+            ],
+            "Nothing is open; one chipset looks bad, not confirmed yet, one is fine, one has a note, \
+             one has too little data",
+        );
+        check(
+            vec![row("m", "2", "A", UNKNOWN)],
+            "Nothing is open; no chipset has enough data yet",
+        );
+    }
 }

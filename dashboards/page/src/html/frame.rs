@@ -44,6 +44,8 @@ pub(crate) struct Frame {
     pub(crate) now: Timestamp,
     pub(crate) nav: Option<Nav>,
     pub(crate) refresh: Option<u32>,
+    /// Address of the same page that reads itself again, or stops to; `None` for a page that must not.
+    pub(crate) refresh_link: Option<String>,
     /// Address of the same page as JSON.
     pub(crate) json: Option<String>,
     pub(crate) progress: Option<Progress>,
@@ -64,6 +66,7 @@ impl Frame {
             now,
             nav: None,
             refresh,
+            refresh_link: None,
             json: None,
             progress: None,
             stale: None,
@@ -107,9 +110,22 @@ impl Frame {
         self.now.as_second() - judged.as_second() > 2 * step + GRACE_SECONDS
     }
 
+    /// Returns how long ago the detector judged.
+    pub(crate) fn judged_ago(&self) -> String {
+        let judged = self.progress.and_then(|progress| progress.judged_at);
+        judged.map_or_else(String::new, |at| self.ago(&at))
+    }
+
+    /// Whether a window that ended at `end` was judged more than two steps later.
+    pub(crate) fn was_late(&self, end: Timestamp, judged_at: Timestamp) -> bool {
+        let step = self.progress.and_then(|progress| progress.step_seconds);
+        let late = judged_at.as_second() - end.as_second();
+        step.is_some_and(|step| late > 2 * step + GRACE_SECONDS)
+    }
+
     /// Returns what the header says of freshness, and whether it is good.
     pub(crate) fn fresh(&self) -> (&'static str, String) {
-        let judged = self.progress.and_then(|progress| progress.judged_at);
+        let judged = self.progress.and_then(|progress| progress.judged_until);
         match (&self.stale, self.progress, judged) {
             (Some(stale), ..) => (
                 "bad",
@@ -121,7 +137,7 @@ impl Frame {
                 let class = if self.is_late() { "late" } else { "ok" };
                 (
                     class,
-                    format!("judged {} UTC, {}", self.clock(&at), self.ago(&at)),
+                    format!("judged up to {} UTC, {}", self.clock(&at), self.ago(&at)),
                 )
             }
         }

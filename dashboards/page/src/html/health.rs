@@ -66,21 +66,24 @@ impl HealthHtml<'_> {
             ),
             None => "No window is judged yet.".to_owned(),
         };
-        let is_judging = self.page.last_window.is_some() && !frame.is_late();
+        let window = self.page.last_window.as_ref();
+        let is_judging = window.is_some_and(|window| {
+            !frame.is_late() && !frame.was_late(window.end, window.judged_at)
+        });
         lines.push(line("Verdicts", judged, is_judging));
         lines
     }
 
     fn headline(&self) -> String {
-        let bad: Vec<&str> = self
+        let bad: Vec<String> = self
             .lines()
             .into_iter()
             .filter(|line| !line.is_fine)
-            .map(|line| line.part)
+            .map(|line| words::within_sentence(line.part))
             .collect();
         match bad.is_empty() {
             true => "Reports arrive and are judged".to_owned(),
-            false => format!("Look at: {}", bad.join(", ").to_lowercase()),
+            false => format!("Look at: {}", bad.join(", ")),
         }
     }
 }

@@ -6,11 +6,13 @@ use askama::Template;
 
 use super::distribution::{distribution, short};
 use super::frame::{Frame, OrderRight};
+use super::history::{self, Event};
 use super::orders::{OrderForm, form, states};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
+use crate::read::history::IncidentNews;
 use crate::read::incident::IncidentPage;
 use crate::text::name::{Link, Name, Sentence, visible, visible_sentence};
 use crate::text::number;
@@ -30,8 +32,8 @@ enum StepPart {
     Text(String),
     /// A name or a setting within a sentence.
     Code(String),
-    /// A command to paste.
-    Command(String),
+    /// A command to paste: its words, an option with its value, so that a line breaks between them.
+    Command(Vec<String>),
 }
 
 impl<'a> IncidentHtml<'a> {
@@ -79,10 +81,10 @@ impl<'a> IncidentHtml<'a> {
     fn effect(&self) -> String {
         match number::finite(self.page.row.latency_ratio) {
             Some(ratio) if ratio >= 1.05 => format!("runs {ratio:.1} times slower"),
-            _ => format!(
-                "shows \u{201c}{}\u{201d}",
-                words::fault(&self.page.row.verdict).to_lowercase()
-            ),
+            _ => {
+                let fault = words::fault(&self.page.row.verdict);
+                format!("shows \u{201c}{}\u{201d}", words::within_sentence(&fault))
+            }
         }
     }
 
@@ -164,6 +166,22 @@ impl<'a> IncidentHtml<'a> {
             .collect()
     }
 
+    fn reasons(&self) -> Vec<String> {
+        let reasons = self.page.reasons.iter();
+        reasons.map(|reason| words::capital(reason)).collect()
+    }
+
+    /// Whether there is something to say about why.
+    fn has_reasons(&self) -> bool {
+        let is_known = !self.page.reasons.is_empty() || !self.page.fine.is_empty();
+        is_known || self.chance().is_some() || self.page.left_out.has("reasons")
+    }
+
+    /// Whether there is something to say about what to do.
+    fn has_steps(&self) -> bool {
+        !self.next_step().is_empty() || self.lead.is_some()
+    }
+
     /// Returns the detector's next step in parts; alerts have the same text.
     fn next_step(&self) -> Vec<StepPart> {
         let Some(lead) = self.lead else {
@@ -179,7 +197,9 @@ impl<'a> IncidentHtml<'a> {
         let parts = lead.next_step.split('`').enumerate();
         let parts = parts.filter(|(_, part)| !part.trim().is_empty());
         let part = |(at, part): (usize, &str)| match at % 2 {
-            1 if part.starts_with("epwatch ") => StepPart::Command(visible_sentence(part)),
+            1 if part.starts_with("epwatch ") => {
+                StepPart::Command(options(&visible_sentence(part)))
+            }
             1 => StepPart::Code(visible_sentence(part)),
             _ => StepPart::Text(visible_sentence(part)),
         };
@@ -218,13 +238,14 @@ impl<'a> IncidentHtml<'a> {
     }
 
     /// Returns the devices of the worst cohort by ratio to their own past.
-    fn ratios(&self) -> Option<Drawing> {
+    fn ratios(&self) -> Option<[Drawing; 2]> {
         let (lead, evidence) = (self.lead?, self.page.evidence.as_ref()?);
         let title = short(&lead.key.chipset);
         let row = RatioRow {
             title: &title,
             subtitle: words::chipset_name(&lead.key.chipset),
             ratios: &evidence.ratios,
+            slower: self.page.slower,
         };
         ratios::devices("ratios", &[row], &evidence.ratios.words())
     }
@@ -235,7 +256,14 @@ impl<'a> IncidentHtml<'a> {
         let reference = evidence.reference.as_ref();
         let before = reference.map(|of| (&*of.version, &of.latencies));
         let now = (&*self.page.row.version, evidence.latencies.as_ref()?);
-        distribution(now, before, self.is_page(), self.page.row.latency_ratio)
+        let medians = self.lead.and_then(DocumentVerdict::medians_of_most);
+        distribution(
+            now,
+            before,
+            self.is_page(),
+            self.page.row.latency_ratio,
+            medians,
+        )
     }
 
     /// Returns the end of the window that the charts show.
@@ -288,23 +316,57 @@ impl<'a> IncidentHtml<'a> {
         is_known.then(|| Link::to("/token").with("to", &here))
     }
 
-    /// Returns each notified channel, with how often it was notified and how many notifications wait.
+    fn events(&self) -> Vec<Event> {
+        history::events(self.page)
+    }
+
+    /// Returns each notified channel, how often it was told and when last, and how many notifications wait.
     fn delivered(&self) -> Vec<(&'a str, String)> {
         let all = self.page.document.delivered.iter();
         all.map(|(name, news)| {
-            let missing = self.page.document.news.saturating_sub(*news);
-            let text = match missing {
-                0 => format!("told all {}", number::of_them(*news, "time")),
-                missing => format!(
-                    "told {}, {} waiting",
-                    number::of_them(*news, "time"),
-                    number::count(missing)
-                ),
+            let times = match *news {
+                1 => "once".to_owned(),
+                news => format!("{} times", number::count(news)),
             };
-            (&**name, text.replace("told all 1 time", "told once"))
+            let mut deliveries = self.page.history.deliveries.iter().rev();
+            let last = deliveries.find(|delivery| delivery.notifier == *name);
+            let last = last.and_then(|delivery| delivery.at);
+            let last = last.map_or_else(String::new, |at| {
+                format!(", last at {} UTC", self.frame.clock(&at))
+            });
+            let missing = match self.page.document.news.saturating_sub(*news) {
+                0 => String::new(),
+                missing => format!("; {} more to tell", number::count(missing)),
+            };
+            (&**name, format!("told {times}{last}{missing}"))
         })
         .collect()
     }
+
+    /// Returns what people were told last.
+    fn last_news(&self) -> Option<&'a IncidentNews> {
+        self.page.history.news.last()
+    }
+
+    /// Returns what they were told before, the latest first.
+    fn earlier_news(&self) -> impl Iterator<Item = &'a IncidentNews> {
+        self.page.history.news.iter().rev().skip(1)
+    }
+}
+
+/// Splits a command before each option and `&&`.
+fn options(command: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for word in command.split(' ') {
+        match parts.last_mut() {
+            Some(part) if !(word.starts_with("--") || word == "&&") => {
+                part.push(' ');
+                part.push_str(word);
+            }
+            _ => parts.push(word.to_owned()),
+        }
+    }
+    parts
 }
 
 impl DocumentCohort {
@@ -365,10 +427,32 @@ pub(crate) fn incident(frame: &Frame, page: &IncidentPage) -> askama::Result<Str
 /// Returns a drawing of the page by its name.
 pub(crate) fn drawing(frame: &Frame, page: &IncidentPage, name: &str) -> Option<Drawing> {
     let page = html(frame, page);
+    let wide = |both: [Drawing; 2]| both.into_iter().next();
     match name {
         "growth" => page.growth(),
-        "devices" => page.ratios(),
-        "latency" => page.distribution().and_then(|both| both.into_iter().next()),
+        "devices" => page.ratios().and_then(wide),
+        "latency" => page.distribution().and_then(wide),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command that is copied from the page is the detector's, whatever stands in it.
+    #[test]
+    fn a_command_breaks_before_options_and_stays_itself() {
+        let command = "epwatch directive make --model-version 2 --app 'a  --b' && epwatch x";
+        let parts = options(command);
+        assert_eq!(parts.join(" "), command);
+        let first = [
+            "epwatch directive make",
+            "--model-version 2",
+            "--app 'a ",
+            "--b'",
+        ];
+        assert_eq!(parts[..4], first);
+        assert_eq!(parts[4], "&& epwatch x");
     }
 }

@@ -26,27 +26,7 @@ impl IncidentsHtml<'_> {
             all.filter(|row| row.is_open() && row.severity == severity)
                 .count()
         };
-        let things = |n: usize, noun: &str| {
-            let s = if n == 1 { "" } else { "s" };
-            format!("{} {noun}{s}", number::in_words(n))
-        };
-        let text = match (open("page"), open("ticket")) {
-            (0, 0) => "nothing is open".to_owned(),
-            (n, 0) => format!(
-                "{} {} open",
-                things(n, "page"),
-                if n == 1 { "is" } else { "are" }
-            ),
-            (0, n) => format!(
-                "{} {} open",
-                things(n, "ticket"),
-                if n == 1 { "is" } else { "are" }
-            ),
-            (n, m) => format!("{} and {} are open", things(n, "page"), things(m, "ticket")),
-        };
-        let mut chars = text.chars();
-        let first = chars.next().map(|c| c.to_ascii_uppercase());
-        first.into_iter().chain(chars).collect()
+        words::capital(&words::open(open("page"), open("ticket")))
     }
 }
 

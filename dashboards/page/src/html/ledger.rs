@@ -2,10 +2,11 @@
 
 use askama::Template;
 
+use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
 use crate::plot::bars::{self, Part};
 use crate::plot::svg::Drawing;
-use crate::read::ledger::{AnswerRow, LedgerDay, LedgerPage, StandingRow};
+use crate::read::ledger::{AnswerRow, LedgerDay, LedgerPage, LedgerQuery, StandingRow};
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::words::{self, Icon, Tone};
@@ -27,16 +28,17 @@ impl LedgerHtml<'_> {
         let Some(total) = &self.total else {
             return "No report was recorded in these days".to_owned();
         };
+        let noun = self.noun();
         let recorded = number::count(total.recorded);
         let gone = total.dropped + total.refused;
         let missing = match total.missing {
             0 => None,
             n if n > 0 => Some(format!(
-                "{} of {recorded} reports are missing or still on the way",
+                "{} of {recorded} {noun} are missing or still on the way",
                 number::count(n)
             )),
             n => Some(format!(
-                "{} reports of earlier days came in",
+                "{} {noun} of earlier days came in",
                 number::count(-n)
             )),
         };
@@ -46,8 +48,15 @@ impl LedgerHtml<'_> {
         };
         match missing {
             Some(missing) => format!("{missing}; {lost}"),
-            None if gone == 0 => format!("All {recorded} reports are stored"),
-            None => format!("None of {recorded} reports is missing; {lost}"),
+            None if gone == 0 => format!("All {recorded} {noun} are stored"),
+            None => format!("None of {recorded} {noun} is missing; {lost}"),
+        }
+    }
+
+    fn noun(&self) -> &'static str {
+        match self.page.query.runs {
+            true => "runs",
+            false => "reports",
         }
     }
 
@@ -55,10 +64,10 @@ impl LedgerHtml<'_> {
     fn read(&self) -> String {
         match &self.page.changed_at {
             Some(at) => format!(
-                "A collector reads it every minute at most; it last changed {}.",
+                "A collector counts at most once a minute; the figures last changed {}.",
                 self.frame.ago(at)
             ),
-            None => "A collector reads it every minute at most; none has yet.".to_owned(),
+            None => "A collector counts at most once a minute; none has counted yet.".to_owned(),
         }
     }
 
@@ -67,25 +76,22 @@ impl LedgerHtml<'_> {
         match (open, self.sums.len()) {
             (_, 0) => String::new(),
             (0, 1) => "The sum closes.".to_owned(),
-            (0, n) => format!(
-                "The sum closes for all {} apps and environments.",
-                number::in_words(n)
-            ),
+            (0, n) => format!("The sum closes for {} below.", words::all_things(n, "row")),
             (n, _) => format!(
-                "The sum does not close for {} of them.",
-                number::in_words(n)
+                "The sum does not close for {} below.",
+                words::things(n, "row")
             ),
         }
     }
 
-    fn bar(&self) -> Option<Drawing> {
+    fn bar(&self) -> Option<[Drawing; 2]> {
         let total = self.total.as_ref()?;
-        let part = |class, n| Part { class, n };
+        let part = |class, label, n| Part { class, label, n };
         let parts = [
-            part("npu", total.stored),
-            part("benign", total.dropped),
-            part("w-info", total.refused),
-            part("w-ticket", total.missing),
+            part("npu", "stored", total.stored),
+            part("benign", "dropped on the device", total.dropped),
+            part("w-info", "refused for good", total.refused),
+            part("w-ticket", "missing or on the way", total.missing),
         ];
         let words = format!(
             "{} of {} are stored, {} dropped, {} refused, {} missing or on the way.",
@@ -98,9 +104,23 @@ impl LedgerHtml<'_> {
         bars::parts("ledger", &parts, &words)
     }
 
-    fn stored_share(&self) -> String {
-        let total = self.total.as_ref().filter(|total| total.recorded > 0);
-        number::share(total.map(|total| total.stored as f64 / total.recorded as f64))
+    /// Returns what the commonest answers mean, as a sentence and the setting at its end, the most often given first.
+    fn reasons(&self) -> Vec<(String, &'static str)> {
+        let answers = self.page.answers.iter().filter(|answer| answer.reports > 0);
+        let reasons = answers.filter_map(|answer| {
+            let (what, setting) = words::cause_of_answer(&answer.outcome)?;
+            let times = number::of_them(answer.reports, "time");
+            Some((
+                format!("Collectors answered {} {times}. {what}", answer.outcome),
+                setting,
+            ))
+        });
+        reasons.take(2).collect()
+    }
+
+    fn apps(&self) -> Vec<Choosable> {
+        let chosen = self.page.query.app.as_deref();
+        choosable(self.page.apps.iter().map(|app| &**app), chosen)
     }
 
     fn days(&self) -> [(u32, bool); 3] {
@@ -126,10 +146,7 @@ impl LedgerHtml<'_> {
                 query.environment.as_deref().unwrap_or_default(),
             )
             .with("days", &query.days.to_string())
-    }
-
-    fn app_value(&self) -> &str {
-        self.page.query.app.as_deref().unwrap_or_default()
+            .with("count", self.noun())
     }
 
     fn deletions(&self) -> Option<(String, String)> {
@@ -142,11 +159,12 @@ impl LedgerHtml<'_> {
 }
 
 impl LedgerDay {
-    fn link(&self, days: &u32) -> Link {
+    fn link(&self, query: &LedgerQuery) -> Link {
         Link::to("/ledger")
             .with("app", &self.app)
             .with("environment", &self.environment)
-            .with("days", &days.to_string())
+            .with("days", &query.days.to_string())
+            .with("count", if query.runs { "runs" } else { "reports" })
     }
 
     fn tone(&self) -> Tone {
@@ -219,7 +237,7 @@ pub(crate) fn ledger(frame: &Frame, page: &LedgerPage) -> askama::Result<String>
 /// Returns a drawing of the page by its name.
 pub(crate) fn drawing(frame: &Frame, page: &LedgerPage, name: &str) -> Option<Drawing> {
     match name {
-        "reports" => html(frame, page).bar(),
+        "reports" => html(frame, page).bar()?.into_iter().next(),
         _ => None,
     }
 }

@@ -3,12 +3,14 @@
 //! Templates escape by themselves. Only `Name`, `Sentence`, `Link`, `Icon` and `Drawing` reach them as they are, and each
 //! of them escapes what it holds; no template says `safe`.
 
+mod choosable;
 mod cohort;
 mod distribution;
 mod empty;
 mod fleet;
 mod frame;
 mod health;
+mod history;
 mod incident;
 mod incidents;
 mod ledger;

@@ -111,6 +111,24 @@ struct OrdersHtml<'a> {
     page: &'a OrdersPage,
 }
 
+impl OrdersHtml<'_> {
+    fn headline(&self) -> String {
+        let Some(last) = self.page.orders.first() else {
+            return "Nobody has ordered anything yet".to_owned();
+        };
+        let ago = last
+            .ordered_at
+            .map_or_else(String::new, |at| format!(", {}", self.frame.ago(&at)));
+        format!(
+            "{} ordered {} for {} {}{ago}",
+            visible(&last.who),
+            visible(&last.kind),
+            visible(&last.model),
+            visible(&last.version)
+        )
+    }
+}
+
 pub(crate) fn orders(frame: &Frame, page: &OrdersPage) -> askama::Result<String> {
     OrdersHtml { frame, page }.render()
 }

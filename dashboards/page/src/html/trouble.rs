@@ -119,7 +119,7 @@ impl TroubleHtml<'_> {
                 ),
                 (
                     "Watch ",
-                    "collector_wal_lag_bytes",
+                    "epwatch_collector_wal_lag_bytes",
                     "; at the WAL's limit devices are told to wait.",
                 ),
             ],

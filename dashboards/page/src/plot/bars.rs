@@ -33,8 +33,12 @@ fn split(svg: &mut Svg, share: f64, (x, width): (f64, f64), (y, height): (f64, f
 pub(crate) struct Placed<'a> {
     pub(crate) title: String,
     pub(crate) subtitle: String,
+    /// Another small line, or none.
+    pub(crate) note: String,
     /// Share on the NPU, in [0, 1].
     pub(crate) share: f64,
+    /// Share of what belongs on the CPU, in [0, 1].
+    pub(crate) benign: f64,
     /// What runs on the CPU, for the bar's text.
     pub(crate) on_cpu: &'a str,
 }
@@ -56,7 +60,18 @@ fn bars(all: &[Placed<'_>], width: f64, left: f64, is_narrow: bool) -> Svg {
         let top = 6.0 + pitch * at as f64;
         let bar = if is_narrow { top + 36.0 } else { top };
         svg.text("t-ink t-b t-m", (0.0, top + 13.0), &placed.title);
-        svg.text("t-3", (0.0, top + 29.0), &placed.subtitle);
+        match (placed.note.is_empty(), is_narrow) {
+            (false, true) => {
+                let line = format!("{}, {}", placed.subtitle, placed.note);
+                svg.text("t-3", (0.0, top + 29.0), &line);
+            }
+            (is_empty, _) => {
+                svg.text("t-3", (0.0, top + 29.0), &placed.subtitle);
+                if !is_empty {
+                    svg.text("t-3", (0.0, top + 44.0), &placed.note);
+                }
+            }
+        }
         let share = placed.share.clamp(0.0, 1.0);
         let cpu_at = split(&mut svg, share, (left, width - left), (bar, 36.0));
         let npu_text = format!("NPU {}", number::share(Some(share)));
@@ -65,7 +80,13 @@ fn bars(all: &[Placed<'_>], width: f64, left: f64, is_narrow: bool) -> Svg {
         }
         let on_cpu = 1.0 - share;
         let text = format!("CPU {}", number::share(Some(on_cpu)));
-        let room = on_cpu * (width - left);
+        let benign = (width - left) * placed.benign.clamp(0.0, on_cpu);
+        if benign >= 1.0 {
+            // The ground's colour between both.
+            svg.rect("gap", (width - benign - 2.0, bar), (2.0, 36.0));
+            svg.rect("benign", (width - benign, bar), (benign, 36.0));
+        }
+        let room = on_cpu * (width - left) - benign;
         let with_ops = format!("{text}: {}", placed.on_cpu);
         let fits = |text: &str| text.chars().count() as f64 * 7.4 + 24.0 < room;
         if !placed.on_cpu.is_empty() && fits(&with_ops) {
@@ -81,26 +102,51 @@ fn bars(all: &[Placed<'_>], width: f64, left: f64, is_narrow: bool) -> Svg {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) class: &'static str,
+    /// What it is: `stored`.
+    pub(crate) label: &'static str,
     pub(crate) n: i64,
 }
 
-/// Draws the parts of a sum as one bar; parts below zero are left out.
-pub(crate) fn parts(id: &str, parts: &[Part], words: &str) -> Option<Drawing> {
-    const WIDTH: f64 = 1064.0;
+/// Draws the parts of a sum as one bar with their labels, wide and narrow; parts below zero are left out.
+pub(crate) fn parts(id: &str, parts: &[Part], words: &str) -> Option<[Drawing; 2]> {
+    const TITLE: &str = "Where the reports went";
+    let wide = sum(parts, 1064.0)?.figure("wide", id, TITLE, words);
+    let narrow = sum(parts, 358.0)?.figure("narrow", &format!("{id}n"), TITLE, words);
+    Some([wide, narrow])
+}
+
+fn sum(parts: &[Part], width: f64) -> Option<Svg> {
     let total: i64 = parts.iter().map(|part| part.n.max(0)).sum();
     if total == 0 {
         return None;
     }
     let drawn: Vec<_> = parts.iter().filter(|part| part.n > 0).collect();
+    let share = |part: &Part| part.n as f64 / total as f64;
+    let label = |part: &Part| format!("{}, {}", part.label, number::share(Some(share(part))));
+    let room = |text: &str| text.chars().count() as f64 * 7.4 + 24.0;
     let gaps = 2.0 * (drawn.len() as f64 - 1.0);
-    let mut svg = Svg::new(WIDTH, 36.0);
+    // A small part stays visible.
+    let width_of = |part: &Part| ((width - gaps) * share(part)).max(3.0);
+    // Grey has too little contrast for text.
+    let is_inside = |part: &Part| part.class != "benign" && width_of(part) >= room(&label(part));
+    let below: Vec<&Part> = drawn
+        .iter()
+        .copied()
+        .filter(|part| !is_inside(part))
+        .collect();
+    let mut svg = Svg::new(width, 36.0 + 18.0 * below.len() as f64);
     let mut x = 0.0;
     for part in drawn {
-        // A small part stays visible.
-        let width = ((WIDTH - gaps) * part.n as f64 / total as f64).max(3.0);
-        let width = width.min(WIDTH - x);
-        svg.rect(part.class, (x, 6.0), (width, 24.0));
-        x += width + 2.0;
+        let part_width = width_of(part).min(width - x);
+        svg.rect(part.class, (x, 6.0), (part_width, 24.0));
+        if is_inside(part) {
+            svg.text("t-on", (x + 12.0, 22.0), &label(part));
+        }
+        x += part_width + 2.0;
     }
-    Some(svg.figure("", id, "Where the reports went", words))
+    for (at, part) in below.into_iter().enumerate() {
+        let text = format!("{} {}", number::count(part.n), label(part));
+        svg.text("t-3 e", (width, 48.0 + 18.0 * at as f64), &text);
+    }
+    Some(svg)
 }

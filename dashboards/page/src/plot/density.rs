@@ -1,9 +1,10 @@
 //! Distributions of latency: one cohort now and before, and several cohorts on one axis.
 
+use super::place::Place;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
-use crate::histogram::Density;
-use crate::text::number::ms;
+use crate::histogram::{Density, SmallMode};
+use crate::text::number::{ms, share};
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,8 @@ pub(crate) struct Comparison<'a> {
     pub(crate) is_bad: bool,
     /// The verdict's ratio of the two.
     pub(crate) ratio: Option<f64>,
+    /// A second mode of the runs now.
+    pub(crate) small: Option<SmallMode>,
     pub(crate) words: &'a str,
 }
 
@@ -41,7 +44,7 @@ impl Comparison<'_> {
     fn draw(&self, svg: &mut Svg, scale: LogScale, (base, height): (f64, f64), fills_before: bool) {
         let peak = self.peak();
         let outline = |density: &Density| -> Vec<(f64, f64)> {
-            let points = density.points();
+            let points = density.curve().into_iter();
             points
                 .map(|(us, share)| (scale.at(us / 1000.0), base - height * share / peak))
                 .collect()
@@ -116,7 +119,10 @@ fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<
     svg.line("axis", [(margin, base), (width - margin, base)]);
     let lines = |side: &Side<'_>| -> Vec<String> {
         let median = ms(Some(side.median_us));
+        // Two long names have no room next to each other; the end of a label says which is which.
+        let end = side.label.rsplit(", ").next().unwrap_or_default();
         match is_narrow {
+            true if side.label.chars().count() > 17 => vec![end.to_owned(), median],
             true => vec![side.label.to_owned(), median],
             false => vec![format!("{}: {median}", side.label)],
         }
@@ -134,21 +140,15 @@ fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<
     };
     match before {
         Some(before) => {
-            let (left, right) = if before.x <= now.x {
-                (&before, &now)
-            } else {
-                (&now, &before)
-            };
-            let gap = (left.half + right.half + 16.0 - (right.x - left.x)).max(0.0);
-            let left_x = (left.x - gap / 2.0).max(left.half);
-            let right_x = (left_x + left.half + right.half + 16.0)
-                .max(right.x)
-                .min(width - right.half);
             let is_left = before.x <= now.x;
-            let (before_x, now_x) = if is_left {
-                (left_x, right_x)
-            } else {
-                (right_x, left_x)
+            let (left, right) = match is_left {
+                true => (&before, &now),
+                false => (&now, &before),
+            };
+            let (left_x, right_x) = apart(left, right, width);
+            let (before_x, now_x) = match is_left {
+                true => (left_x, right_x),
+                false => (right_x, left_x),
             };
             before.write(&mut svg, "t-before t-l m", before_x);
             now.write(&mut svg, class_now, now_x);
@@ -157,8 +157,39 @@ fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<
     }
     if !is_narrow {
         arrow(&mut svg, of, scale, base - (base - top) * 0.55);
+        small_mode(&mut svg, of, scale, (base, width));
     }
     Some(svg)
+}
+
+/// Returns where two labels stand that must not overlap, both inside the drawing if there is room for them.
+fn apart(left: &Label, right: &Label, width: f64) -> (f64, f64) {
+    let distance = left.half + right.half + 16.0;
+    let missing = (distance - (right.x - left.x)).max(0.0);
+    let left_x = (left.x - missing / 2.0).max(left.half);
+    let right_x = (right.x + missing / 2.0).max(left_x + distance);
+    let right_x = right_x.min(width - right.half);
+    (left_x.min(right_x - distance), right_x)
+}
+
+/// Writes the share of the runs at a small mode, above it.
+fn small_mode(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (base, width): (f64, f64)) {
+    let Some(mode) = of.small else {
+        return;
+    };
+    let x = scale.at(mode.at_us / 1000.0);
+    // Next to the main mode the curve itself is in the way.
+    if (x - scale.at(of.now.median_us / 1000.0)).abs() < 90.0 {
+        return;
+    }
+    let text = format!(
+        "{}: {} of the runs",
+        ms(Some(mode.at_us)),
+        share(Some(mode.share))
+    );
+    let label = Label::new(x, vec![text], width);
+    svg.line("lead-l", [(x, base - 12.0), (x, base - 46.0)]);
+    svg.text("m t-ink", (label.x, base - 52.0), &label.lines[0]);
 }
 
 /// Lines of text above a mode, kept inside the drawing.
@@ -175,7 +206,8 @@ impl Label {
             .map(|line| line.chars().count())
             .max()
             .unwrap_or(0);
-        let half = longest as f64 * 4.0 + 4.0;
+        // Of bold text of 15 px in a wide font.
+        let half = longest as f64 * 4.6 + 4.0;
         Self {
             x: x.clamp(half.min(width / 2.0), (width - half).max(width / 2.0)),
             half,
@@ -220,38 +252,52 @@ pub(crate) struct Row<'a> {
     pub(crate) comparison: Comparison<'a>,
 }
 
-/// Draws several cohorts on one axis, one below the other. `None` without runs.
-pub(crate) fn multiples(id: &str, rows: &[Row<'_>], words: &str) -> Option<Drawing> {
-    const HEIGHT: f64 = 72.0;
-    const LEFT: f64 = 118.0;
-    const RIGHT: f64 = 1050.0;
-    let values = rows.iter().flat_map(|row| row.comparison.values());
-    let scale = LogScale::over(values, LEFT, RIGHT)?;
-    let bottom = 10.0 + HEIGHT * rows.len() as f64 + 6.0;
-    let mut svg = Svg::new(1064.0, bottom + 28.0);
-    axis(&mut svg, scale, (6.0, bottom), 1064.0, 12);
-    for (at, row) in rows.iter().enumerate() {
-        let base = 10.0 + HEIGHT * (at + 1) as f64;
-        svg.line("axis", [(LEFT, base), (RIGHT, base)]);
-        row.comparison
-            .draw(&mut svg, scale, (base, HEIGHT - 16.0), false);
-        svg.text("t-ink t-b t-m", (0.0, base - 16.0), row.title);
-        svg.text("t-3", (0.0, base - 1.0), row.subtitle);
-        if row.comparison.is_bad {
-            mark(&mut svg, &row.comparison, scale, base - 44.0);
-        }
-    }
-    Some(svg.figure("", id, "Latency by chipset, now and before", words))
+/// Draws several cohorts on one axis, one below the other, wide and narrow. `None` without runs.
+pub(crate) fn multiples(id: &str, rows: &[Row<'_>], words: &str) -> Option<[Drawing; 2]> {
+    const TITLE: &str = "Latency by chipset, now and before";
+    let wide = over_chipsets(rows, &Place::WIDE)?.figure("wide", id, TITLE, words);
+    let narrow = over_chipsets(rows, &Place::NARROW)?;
+    Some([
+        wide,
+        narrow.figure("narrow", &format!("{id}n"), TITLE, words),
+    ])
 }
 
-/// Writes both medians next to their modes.
-fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, y: f64) {
+fn over_chipsets(rows: &[Row<'_>], place: &Place) -> Option<Svg> {
+    let values = rows.iter().flat_map(|row| row.comparison.values());
+    let scale = LogScale::over(values, place.left, place.right)?;
+    let height = 72.0 + place.title;
+    let bottom = 10.0 + height * rows.len() as f64 + 6.0;
+    let mut svg = Svg::new(place.width, bottom + 28.0);
+    axis(&mut svg, scale, (6.0, bottom), place.width, place.ticks);
+    for (at, row) in rows.iter().enumerate() {
+        let base = 10.0 + height * (at + 1) as f64;
+        svg.line("axis", [(place.left, base), (place.right, base)]);
+        row.comparison.draw(&mut svg, scale, (base, 56.0), false);
+        place.name(&mut svg, (base - height, base), row.title, &[row.subtitle]);
+        if row.comparison.is_bad {
+            mark(&mut svg, &row.comparison, scale, (base - 44.0, place));
+        }
+    }
+    Some(svg)
+}
+
+/// Writes both medians next to their modes, or the one now where there is no room.
+fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, place): (f64, &Place)) {
     let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
+    let now = ms(Some(of.now.median_us));
     let times = of.ratio.filter(|ratio| *ratio >= 1.05);
+    if place.is_narrow() {
+        let text = times.map_or(now.clone(), |ratio| format!("{now}, {ratio:.1}\u{d7}"));
+        return match x(&of.now) > place.width / 2.0 {
+            true => svg.text("t-page e", (x(&of.now) - 22.0, y), &text),
+            false => svg.text("t-page", (x(&of.now) + 22.0, y), &text),
+        };
+    }
     let times = times.map_or_else(String::new, |ratio| format!(", {ratio:.1} times slower"));
-    let text = format!("{}: {}{times}", of.now.label, ms(Some(of.now.median_us)));
+    let text = format!("{}: {now}{times}", of.now.label);
     let room = text.chars().count() as f64 * 7.0;
-    match x(&of.now) + 36.0 + room > 1050.0 {
+    match x(&of.now) + 36.0 + room > place.right {
         true => svg.text("t-page e", (x(&of.now) - 36.0, y), &text),
         false => svg.text("t-page", (x(&of.now) + 30.0, y), &text),
     }

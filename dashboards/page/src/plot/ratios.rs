@@ -1,12 +1,11 @@
 //! Devices by how much slower they are than their own past: the accused chipset above, its controls below, on one axis.
 
+use super::place::Place;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 use crate::read::evidence::Ratios;
+use crate::text::number;
 
-const WIDTH: f64 = 1064.0;
-const LEFT: f64 = 118.0;
-const RIGHT: f64 = 1050.0;
 const HEIGHT: f64 = 92.0;
 
 /// The ratio from which the detector counts a device as slower: the first of its limits.
@@ -18,6 +17,8 @@ pub(crate) struct RatioRow<'a> {
     pub(crate) title: &'a str,
     pub(crate) subtitle: &'a str,
     pub(crate) ratios: &'a Ratios,
+    /// The verdict's devices from where slower begins, and all that it compared.
+    pub(crate) slower: Option<(u64, u64)>,
 }
 
 /// Returns the ratio of a bin's end to its middle.
@@ -39,8 +40,19 @@ fn pitch(bins: &[Bin]) -> Option<f64> {
 }
 
 /// Draws a dot for each device, in the bin of its ratio, or a column for each bin and its number above where the dots
-/// would not fit. The devices on the NPU are below, those on the CPU above them. `None` without devices that have a past.
-pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Drawing> {
+/// would not fit. The devices on the NPU are below, those on the CPU above them. Wide and narrow; `None` without devices
+/// that have a past.
+pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<[Drawing; 2]> {
+    const TITLE: &str = "Devices against their own past";
+    let wide = over_chipsets(rows, &Place::WIDE)?.figure("wide", id, TITLE, words);
+    let narrow = over_chipsets(rows, &Place::NARROW)?;
+    Some([
+        wide,
+        narrow.figure("narrow", &format!("{id}n"), TITLE, words),
+    ])
+}
+
+fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
     let rows: Vec<_> = rows.iter().filter(|row| row.ratios.devices() > 0).collect();
     let edges = rows.iter().flat_map(|row| {
         let half = half_bin(row.ratios);
@@ -52,20 +64,17 @@ pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Dr
     if rows.is_empty() {
         return None;
     }
-    let scale = LogScale::over(values, LEFT + 16.0, RIGHT - 16.0)?;
-    let bottom = 26.0 + HEIGHT * rows.len() as f64;
-    let mut svg = Svg::new(WIDTH, bottom + 30.0);
-    for tick in scale.ticks(12) {
+    let scale = LogScale::over(values, place.left + 16.0, place.right - 16.0)?;
+    let (head, height) = (26.0, HEIGHT + place.title);
+    let bottom = head + height * rows.len() as f64;
+    let mut svg = Svg::new(place.width, bottom + 30.0);
+    for tick in scale.ticks(place.ticks) {
         let x = scale.at(tick);
         svg.line("grid", [(x, 24.0), (x, bottom)]);
         let label = format!("{}\u{d7}", tick_label(tick));
         svg.text("m t-3", (x, bottom + 20.0), &label);
     }
-    for (ratio, label) in [(1.0, "as before"), (SLOWER, "slower from 1.6\u{d7}")] {
-        let x = scale.at(ratio);
-        svg.line("limit", [(x, 20.0), (x, bottom)]);
-        svg.text("m t-3", (x, 14.0), label);
-    }
+    limits(&mut svg, scale, bottom);
     let of_row = |row: &RatioRow<'_>| -> Vec<Bin> {
         let half = half_bin(row.ratios);
         let bins = row.ratios.bins().filter(|(_, npu, cpu)| npu + cpu > 0);
@@ -80,16 +89,37 @@ pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<Dr
     let bins: Vec<Vec<Bin>> = rows.iter().map(|row| of_row(row)).collect();
     let pitch = pitch(&bins.concat());
     for (at, (row, bins)) in rows.iter().zip(&bins).enumerate() {
-        let base = 26.0 + HEIGHT * (at + 1) as f64;
-        svg.line("axis", [(LEFT, base), (RIGHT, base)]);
-        svg.text("t-ink t-b t-m", (0.0, base - 16.0), row.title);
-        svg.text("t-3", (0.0, base - 1.0), row.subtitle);
+        let base = head + height * (at + 1) as f64;
+        svg.line("axis", [(place.left, base), (place.right, base)]);
+        let slower = row.slower.map_or_else(String::new, |(slower, all)| {
+            format!("{} of {}", number::count(slower), number::count(all))
+        });
+        let lines = [row.subtitle, &*slower];
+        place.name(&mut svg, (base - height, base), row.title, &lines);
         match pitch {
             Some(pitch) => dots(&mut svg, bins, base, pitch),
             None => columns(&mut svg, bins, base),
         }
     }
-    Some(svg.figure("", id, "Devices against their own past", words))
+    Some(svg)
+}
+
+/// Draws lines at "as before" and where slower begins. Their labels stand away from each other.
+fn limits(svg: &mut Svg, scale: LogScale, bottom: f64) {
+    let (before, slower) = (scale.at(1.0), scale.at(SLOWER));
+    svg.line("limit", [(before, 20.0), (before, bottom)]);
+    svg.line("limit", [(slower, 20.0), (slower, bottom)]);
+    let label = "slower from 1.6\u{d7}";
+    match slower - before > 90.0 {
+        true => {
+            svg.text("m t-3", (before, 14.0), "as before");
+            svg.text("m t-3", (slower, 14.0), label);
+        }
+        false => {
+            svg.text("e t-3", (before + 4.0, 14.0), "as before");
+            svg.text("t-3", (slower - 4.0, 14.0), label);
+        }
+    }
 }
 
 /// The devices of a bin, and where it begins and ends.
@@ -151,7 +181,12 @@ fn columns(svg: &mut Svg, bins: &[Bin], base: f64) {
         if bin.cpu > 0 {
             svg.rect("cpu", (bin.from, top), (bin.width(), cpu));
         }
-        let middle = f64::midpoint(bin.from, bin.to);
-        svg.text("m t-3", (middle, top - 6.0), &bin.devices().to_string());
+        let label = bin.devices().to_string();
+        // The number of a narrow column would run into those of its neighbours.
+        let fits = label.len() as f64 * 7.0 < bin.width() + 4.0;
+        if fits || bin.devices() == most {
+            let middle = f64::midpoint(bin.from, bin.to);
+            svg.text("m t-3", (middle, top - 6.0), &label);
+        }
     }
 }

@@ -35,6 +35,24 @@ impl LogScale {
         })
     }
 
+    /// As [`Self::over`], from and to a round value, so that the axis has a tick at both ends if they are few.
+    pub(crate) fn round(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Option<Self> {
+        let over = Self::over(values, from, to)?;
+        let round = |value: f64, is_end: bool| {
+            let decade = 10f64.powf(value.log10().floor());
+            let mut steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade).into_iter();
+            match is_end {
+                true => steps.find(|step| *step >= value * 0.999),
+                false => steps.rfind(|step| *step <= value * 1.001),
+            }
+        };
+        Some(Self {
+            low: round(over.low, false).unwrap_or(over.low),
+            high: round(over.high, true).unwrap_or(over.high),
+            ..over
+        })
+    }
+
     /// Returns the coordinate of a value; NaN for one without a logarithm.
     pub(crate) fn at(self, value: f64) -> f64 {
         let share = (value / self.low).ln() / (self.high / self.low).ln();
@@ -61,12 +79,13 @@ impl LogScale {
     }
 }
 
-/// Returns about `most` round values from 0 to `high`.
-pub(crate) fn linear_ticks(high: f64, most: usize) -> Vec<f64> {
+/// Returns 0 and at most `most` round whole numbers up to `high`.
+pub(crate) fn whole_ticks(high: f64, most: usize) -> Vec<f64> {
     if !(high.is_finite() && high > 0.0) || most == 0 {
         return vec![0.0];
     }
-    let raw = high / most as f64;
+    // A step more than fits is no reason for one that is twice as large.
+    let raw = (high / (most as f64 + 0.99)).max(1.0);
     let decade = 10f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()

@@ -7,13 +7,13 @@ use crate::histogram::Quantiles;
 /// Width of the column.
 const WIDTH: f64 = 262.0;
 
-/// Coordinates of the axis within it.
-const AXIS: (f64, f64) = (4.0, 256.0);
+/// Coordinates of the axis within it; the labels of both ends need room.
+const AXIS: (f64, f64) = (14.0, 240.0);
 
 /// Returns the axis of all rows, in milliseconds.
 pub(crate) fn axis_of(all: impl IntoIterator<Item = Quantiles>) -> Option<LogScale> {
     let values = all.into_iter().flat_map(|q| [q.p10_us, q.p90_us]);
-    LogScale::over(values.map(|us| us / 1000.0), AXIS.0, AXIS.1)
+    LogScale::round(values.map(|us| us / 1000.0), AXIS.0, AXIS.1)
 }
 
 /// Draws the column's head.
@@ -24,7 +24,6 @@ pub(crate) fn head(axis: LogScale) -> Drawing {
         let (x, label) = (axis.at(*tick), tick_label(*tick));
         match at + 1 == ticks.len() {
             true => svg.text("e", (WIDTH.min(x + 34.0), 15.0), &format!("{label} ms")),
-            false if x < 12.0 => svg.text("", (x, 15.0), &label),
             false => svg.text("m", (x, 15.0), &label),
         }
     }

@@ -9,7 +9,7 @@ use super::scale::LogScale;
 use super::svg::{Drawing, Svg};
 use super::timeline::{self, Lane, Mark, Moment};
 use super::{spark, strip};
-use crate::histogram::{Density, Quantiles};
+use crate::histogram::{Density, Quantiles, SmallMode};
 use crate::read::evidence::Ratios;
 use crate::text::words::Tone;
 
@@ -40,7 +40,9 @@ fn hump(at_us: f64) -> Density {
 
 #[test]
 fn one_cohort_now_and_before() {
-    let (now, before) = (hump(60_500.0), hump(15_000.0));
+    let (mut now, before) = (hump(60_500.0), hump(15_000.0));
+    now.shares.extend([0.0; 15]);
+    now.shares.extend([0.005, 0.01, 0.005]);
     let comparison = Comparison {
         now: Side {
             density: &now,
@@ -54,6 +56,10 @@ fn one_cohort_now_and_before() {
         }),
         is_bad: true,
         ratio: Some(4.0),
+        small: Some(SmallMode {
+            at_us: 181_000.0,
+            share: 0.02,
+        }),
         words: "Version 2 is slower.",
     };
     let [wide, narrow] = density::comparison("d", &comparison).unwrap();
@@ -64,10 +70,38 @@ fn one_cohort_now_and_before() {
         subtitle: "8s Gen 3",
         comparison,
     };
-    check(
-        "multiples",
-        &density::multiples("m", &[row], "SM8635 is slower.").unwrap(),
-    );
+    let [wide, narrow] = density::multiples("m", &[row], "SM8635 is slower.").unwrap();
+    check("multiples", &wide);
+    check("multiples_narrow", &narrow);
+}
+
+/// Labels of medians that are alike stand side by side, whole.
+#[test]
+fn labels_at_the_edge_are_not_cut() {
+    let (now, before) = (hump(9_320.0), hump(9_330.0));
+    let side = |density, label, median_us| Side {
+        density,
+        label,
+        median_us,
+    };
+    let mut far = hump(120_000.0);
+    far.first -= 1;
+    let comparison = Comparison {
+        now: side(&now, "version 2, now", 9_320.0),
+        before: Some(side(&before, "version 1, before", 9_330.0)),
+        is_bad: false,
+        ratio: None,
+        small: None,
+        words: "As before.",
+    };
+    let [wide, _] = density::comparison("d", &comparison).unwrap();
+    check("comparison_alike", &wide);
+    let at_the_edge = Comparison {
+        before: Some(side(&far, "version 1, before", 120_000.0)),
+        ..comparison
+    };
+    let [_, narrow] = density::comparison("d", &at_the_edge).unwrap();
+    check("comparison_edge_narrow", &narrow);
 }
 
 #[test]
@@ -104,7 +138,9 @@ fn placements_and_parts() {
     let placed = |title: &str, share, on_cpu| Placed {
         title: title.to_owned(),
         subtitle: "25 of 31 nodes on the NPU".to_owned(),
+        note: "1 belongs on the CPU".to_owned(),
         share,
+        benign: (1.0 - share) / 10.0,
         on_cpu,
     };
     let all = [
@@ -114,18 +150,17 @@ fn placements_and_parts() {
     let [wide, narrow] = bars::placements("p", &all, "Version 2 has less.");
     check("placements_wide", &wide);
     check("placements_narrow", &narrow);
-    let part = |class, n| Part { class, n };
-    let parts = [
-        part("npu", 11_920),
-        part("benign", 0),
-        part("w-ticket", 70),
-        part("w-info", -3),
+    let part = |class, label, n| Part { class, label, n };
+    let all = [
+        part("npu", "stored", 11_920),
+        part("benign", "dropped", 0),
+        part("w-ticket", "missing or on the way", 70),
+        part("w-info", "refused", -3),
     ];
-    check(
-        "parts",
-        &bars::parts("l", &parts, "70 are missing.").unwrap(),
-    );
-    assert!(bars::parts("l", &[part("npu", 0)], "").is_none());
+    let [wide, narrow] = bars::parts("l", &all, "70 are missing.").unwrap();
+    check("parts", &wide);
+    check("parts_narrow", &narrow);
+    assert!(bars::parts("l", &[part("npu", "stored", 0)], "").is_none());
 }
 
 #[test]
@@ -157,6 +192,16 @@ fn windows_over_time() {
     check(
         "windows",
         &timeline::windows("t", &lanes, Some(&mark), &labels, "Two pages.").unwrap(),
+    );
+    // Equal medians, and a name that is longer than the room for it.
+    let now = [moment(1.0, Some(15_000.0), Tone::Fine)];
+    let lanes = [
+        lane("version 2026.11.25-rc1", &now[..], true),
+        lane("version 1", &before[..], false),
+    ];
+    check(
+        "windows_alike",
+        &timeline::windows("t", &lanes, None, &labels, "None.").unwrap(),
     );
     let points = [
         (0.0, 0, Tone::Quiet),
@@ -192,8 +237,13 @@ fn ticks_are_round_and_few() {
     let axis = LogScale::over([5.0, 300.0], 0.0, 100.0).unwrap();
     assert_eq!(axis.ticks(6), [5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
     assert!(axis.ticks(14).len() <= 14);
-    assert_eq!(super::scale::linear_ticks(134.0, 4), [0.0, 50.0, 100.0]);
-    assert_eq!(super::scale::linear_ticks(f64::NAN, 4), [0.0]);
+    let axis = LogScale::round([7.6, 63.0], 0.0, 100.0).unwrap();
+    assert_eq!(axis.ticks(5), [5.0, 10.0, 20.0, 50.0, 100.0]);
+    let whole = |high| super::scale::whole_ticks(high, 4);
+    assert_eq!(whole(134.0), [0.0, 50.0, 100.0]);
+    assert_eq!(whole(89.0), [0.0, 20.0, 40.0, 60.0, 80.0]);
+    assert_eq!(whole(1.0), [0.0, 1.0]);
+    assert_eq!(whole(f64::NAN), [0.0]);
 }
 
 #[test]
@@ -214,15 +264,17 @@ fn devices_by_ratio() {
         title,
         subtitle: "8 Gen 3",
         ratios,
+        slower: Some((36, 37)),
     };
     let rows = [row("SM<1>", &hit), row("SM2", &fine), row("SM3", &nobody)];
-    check("ratios", &ratios::devices("r", &rows, "Slower.").unwrap());
+    let [wide, narrow] = ratios::devices("r", &rows, "Slower.").unwrap();
+    check("ratios", &wide);
+    check("ratios_narrow", &narrow);
     let many = ratios(-1, &[12, 4_000], &[0, 1_000]);
     let many = [row("SM2", &many), row("SM1", &hit)];
-    check(
-        "ratios_many",
-        &ratios::devices("r", &many, "As before.").unwrap(),
-    );
+    let [wide, narrow] = ratios::devices("r", &many, "As before.").unwrap();
+    check("ratios_many", &wide);
+    check("ratios_many_narrow", &narrow);
     assert_eq!(ratios::devices("r", &rows[2..], ""), None);
     assert_eq!(
         ratios(2, &[1, 1, 1], &[0, 2, 4]).words(),

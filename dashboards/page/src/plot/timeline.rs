@@ -1,6 +1,6 @@
 //! What happened over time: medians above, one box for each judged window below, and devices hit.
 
-use super::scale::{LogScale, linear_ticks, tick_label};
+use super::scale::{LogScale, tick_label, whole_ticks};
 use super::svg::{Drawing, Svg};
 use crate::text::words::Tone;
 
@@ -58,6 +58,15 @@ fn times(svg: &mut Svg, y: f64, labels: &[(f64, String)]) {
     }
 }
 
+/// Returns a lane's label, cut to the room left of its boxes.
+fn lane_name(label: &str) -> String {
+    const MOST: usize = 15;
+    match label.chars().count() > MOST {
+        true => label.chars().take(MOST - 1).chain(['\u{2026}']).collect(),
+        false => label.to_owned(),
+    }
+}
+
 /// Draws medians and windows of the versions. `None` without windows.
 pub(crate) fn windows(
     id: &str,
@@ -85,6 +94,7 @@ pub(crate) fn windows(
                 &format!("{} ms", tick_label(tick)),
             );
         }
+        let mut ends = Vec::new();
         for lane in lanes {
             let medians = lane
                 .moments
@@ -106,14 +116,20 @@ pub(crate) fn windows(
                     (true, false) => "e t-npu t-b",
                     (false, _) => "e t-before",
                 };
-                svg.text(class, (RIGHT, y - 7.0), &format!("{}, median", lane.label));
+                ends.push((*y, class, format!("{}, median", lane.label)));
             }
             svg.line(class, points);
+        }
+        // The lower of two lines has its label below, so that lines close to each other keep theirs apart.
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (at, (y, class, label)) in ends.into_iter().enumerate() {
+            let y = if at == 0 { y - 7.0 } else { y + 16.0 };
+            svg.text(class, (RIGHT, y), &label);
         }
     }
     for (at, lane) in lanes.iter().enumerate() {
         let y = boxes + 20.0 * at as f64;
-        svg.text("t-ink", (0.0, y + 10.0), &lane.label);
+        svg.text("t-ink", (0.0, y + 10.0), &lane_name(&lane.label));
         let pitch = (RIGHT - LEFT) / lane.moments.len().max(24) as f64;
         for moment in lane.moments {
             let width = (pitch - 2.0).clamp(1.5, 6.0);
@@ -147,14 +163,10 @@ pub(crate) fn devices_hit(
     let (top, base) = (16.0, 116.0);
     let y_of = |hit: f64| base - (base - top) * hit / (most.max(1) as f64);
     let mut svg = Svg::new(WIDTH, base + 26.0);
-    for tick in linear_ticks(most.max(1) as f64, 4) {
+    for tick in whole_ticks(most.max(1) as f64, 4) {
         let y = y_of(tick);
         svg.line("grid", [(LEFT, y), (RIGHT, y)]);
-        svg.text(
-            "e t-3",
-            (LEFT - 10.0, y + 4.0),
-            &tick_label(tick.max(0.0)).replace("0.000", "0"),
-        );
+        svg.text("e t-3", (LEFT - 10.0, y + 4.0), &tick_label(tick));
     }
     let mut line = Vec::new();
     for (at, hit, _) in points {

@@ -60,6 +60,10 @@ pub(crate) struct PlacementRow {
     pub(crate) all_sessions: u64,
     pub(crate) n_nodes: u32,
     pub(crate) npu_nodes: u32,
+    /// Nodes that belong on the CPU.
+    pub(crate) benign_nodes: u32,
+    /// In effect, without the CPU.
+    pub(crate) requested_eps: Vec<String>,
     pub(crate) npu_macs_share: Option<f64>,
     pub(crate) macs_attributed: Option<f64>,
     pub(crate) fingerprint: u64,
@@ -73,6 +77,8 @@ struct PlacementSelect {
     all_sessions: u64,
     n_nodes: u32,
     npu_nodes: u32,
+    benign_nodes: u32,
+    requested_eps: Vec<String>,
     npu_macs_share: Option<f32>,
     macs_attributed: Option<f32>,
     fingerprint: u64,
@@ -80,11 +86,12 @@ struct PlacementSelect {
 }
 
 const PLACEMENTS: &str = "
-SELECT version, s AS sessions, sum(s) OVER (PARTITION BY version) AS all_sessions, n_nodes, npu_nodes, npu_macs_share,
-    macs_attributed, fingerprint, algorithm
+SELECT version, s AS sessions, sum(s) OVER (PARTITION BY version) AS all_sessions, n_nodes, npu_nodes,
+    benign AS benign_nodes, CAST(asked, 'Array(String)') AS requested_eps, npu_macs_share, macs_attributed, fingerprint, algorithm
 FROM (
     SELECT toString(p.model_version) AS version, sum(p.sessions) AS s, any(p.n_nodes) AS n_nodes,
-        any(p.npu_nodes) AS npu_nodes, any(p.npu_macs_share) AS npu_macs_share,
+        any(p.npu_nodes) AS npu_nodes, any(p.cpu_benign_nodes) AS benign, any(p.requested_eps) AS asked,
+        any(p.npu_macs_share) AS npu_macs_share,
         any(p.macs_attributed) AS macs_attributed, p.fingerprint_exact AS fingerprint,
         p.fingerprint_algorithm AS algorithm
     FROM cohort_sessions_closed_v1 AS p
@@ -269,6 +276,8 @@ async fn placements(
             all_sessions: row.all_sessions,
             n_nodes: row.n_nodes,
             npu_nodes: row.npu_nodes,
+            benign_nodes: row.benign_nodes,
+            requested_eps: row.requested_eps,
             // The store holds -0 for sessions on the CPU only.
             npu_macs_share: row.npu_macs_share.map(|share| f64::from(share.abs())),
             macs_attributed: row.macs_attributed.map(f64::from),

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::text::number;
+
 /// An incident's document.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -71,15 +73,7 @@ pub(crate) struct DocumentVerdict {
     pub(crate) cpu_macs_share: Option<f64>,
     pub(crate) next_step: String,
     pub(crate) follows: Option<String>,
-    pub(crate) signals: Vec<DocumentSignal>,
     pub(crate) p: Option<f64>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct DocumentSignal {
-    pub(crate) id: String,
-    pub(crate) fires: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -116,6 +110,24 @@ pub(crate) struct DocumentMixture {
     pub(crate) fast_us: Option<f64>,
     pub(crate) slow_us: Option<f64>,
     pub(crate) separation: Option<f64>,
+}
+
+impl DocumentVerdict {
+    /// Returns the median of the devices hit and of their reference, in microseconds.
+    pub(crate) fn medians(&self) -> Option<(f64, f64)> {
+        let us = |value| number::finite(value).filter(|us| *us > 0.0);
+        Some((
+            us(self.numbers.hit_p50_us)?,
+            us(self.numbers.reference_p50_us)?,
+        ))
+    }
+
+    /// As [`Self::medians`], if most devices were hit: then they are those of a chart of all runs.
+    pub(crate) fn medians_of_most(&self) -> Option<(f64, f64)> {
+        let of = &self.numbers;
+        self.medians()
+            .filter(|_| of.devices_hit.saturating_mul(2) > of.devices_seen)
+    }
 }
 
 impl DocumentMixture {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::choices::{self, Choice};
-use super::document::IncidentDocument;
+use super::document::{DocumentVerdict, IncidentDocument};
 use super::evidence::{self, Evidence};
 use super::health::{self, Arrivals, Fact};
 use super::incidents::{self, IncidentRow};
@@ -55,6 +55,18 @@ pub(crate) struct FleetPage {
     /// Facts of the servers that the reader of the page knows.
     pub(crate) facts: Vec<Fact>,
     pub(crate) left_out: LeftOut,
+}
+
+impl FleetPage {
+    /// Returns the open incident's verdict on a cohort's window, whose numbers people were told.
+    pub(crate) fn verdict_on(&self, cohort: &CohortRow) -> Option<&DocumentVerdict> {
+        let its = self
+            .open
+            .iter()
+            .filter(|open| open.row.model == cohort.model && open.row.version == cohort.version);
+        let mut verdicts = its.filter_map(|open| open.document.of_chipset(&cohort.chipset));
+        verdicts.find(|verdict| verdict.window_end == cohort.window_end)
+    }
 }
 
 /// An open incident with the numbers of its verdict.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
+use super::history::{self, IncidentHistory};
 use super::incidents::{IncidentRow, IncidentSelect, select};
 use super::orders::{self, OrderRow};
 use super::period::Period;
@@ -28,24 +29,31 @@ pub(crate) struct IncidentPage {
     pub(crate) period: Option<Period>,
     /// The worst cohort's windows.
     pub(crate) slots: Vec<Slot>,
+    /// Devices of the worst cohort that are slower than their own past, of all that were compared.
+    pub(crate) slower: Option<(u64, u64)>,
     /// What the worst cohort's verdict was made from.
     pub(crate) evidence: Option<Evidence>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
     /// Orders of people, the first first.
     pub(crate) orders: Vec<OrderRow>,
+    pub(crate) history: IncidentHistory,
     pub(crate) left_out: LeftOut,
 }
 
 const ONE: &str = select!("i.document", "WHERE i.incident_id = ? LIMIT 1");
 
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug, Default, Row, Deserialize)]
 struct ReasonsRow {
     reasons: Vec<String>,
+    slower: u64,
+    compared: u64,
 }
 
+/// Of a signal that is not there, the devices are 0.
 const REASONS: &str = "
-SELECT w.reasons AS reasons
+SELECT w.reasons AS reasons, w.signal_hits[indexOf(w.signal_id, 'B1.6')] AS slower,
+    w.signal_devices[indexOf(w.signal_id, 'B1.6')] AS compared
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.model_id = ? AND w.model_version = ? AND w.chipset = ?
   AND w.firmware = ? AND w.window_end = fromUnixTimestamp64Milli(?)
@@ -78,6 +86,7 @@ pub(crate) async fn read(
     }
     let mut left_out = LeftOut::default();
     let orders = left_out.part("orders", orders::of_incident(store, id).await);
+    let history = left_out.part("history", history::read(store, id).await);
     let of = (&*row.app, &*row.environment);
     let model = Some(&*row.model);
     let lead = document
@@ -92,7 +101,7 @@ pub(crate) async fn read(
         lead.window_end,
     )
     .await;
-    let reasons = left_out.part("reasons", reasons);
+    let judged = left_out.part("reasons", reasons);
     let end = row.is_open().then_some(progress.judged_until).flatten();
     let end = end.or(row.changed_at).or(lead.window_end);
     let began = document
@@ -115,14 +124,14 @@ pub(crate) async fn read(
             .remove(&name)
             .unwrap_or_default();
     }
-    let judged = match lead.window_end {
+    let evidence = match lead.window_end {
         Some(end) => {
             let cohort = (&*row.model, &*lead.key.chipset, &*row.version);
             evidence::of_window(store, of, cohort, end).await
         }
         None => Ok(None),
     };
-    let evidence = left_out.part("evidence", judged);
+    let evidence = left_out.part("evidence", evidence);
     let mut fine = Vec::new();
     if let (true, Some(until)) = (row.is_open(), progress.judged_until) {
         let all = left_out.part(
@@ -140,12 +149,14 @@ pub(crate) async fn read(
     Ok(Some(IncidentPage {
         row,
         document,
-        reasons,
+        slower: (judged.compared > 0).then_some((judged.slower, judged.compared)),
+        reasons: judged.reasons,
         period,
         slots,
         evidence,
         fine,
         orders,
+        history,
         left_out,
     }))
 }
@@ -156,9 +167,9 @@ async fn reasons(
     chipset: &str,
     firmware: &Option<String>,
     window_end: Option<Timestamp>,
-) -> Result<Vec<String>, ReadError> {
+) -> Result<ReasonsRow, ReadError> {
     let Some(end) = window_end else {
-        return Ok(Vec::new());
+        return Ok(ReasonsRow::default());
     };
     let rows: Vec<ReasonsRow> = store
         .rows(REASONS, |query| {
@@ -169,9 +180,5 @@ async fn reasons(
                 .bind(end.as_millisecond())
         })
         .await?;
-    Ok(rows
-        .into_iter()
-        .next()
-        .map(|row| row.reasons)
-        .unwrap_or_default())
+    Ok(rows.into_iter().next().unwrap_or_default())
 }

@@ -20,12 +20,16 @@ pub(crate) struct LedgerQuery {
     pub(crate) app: Option<String>,
     pub(crate) environment: Option<String>,
     pub(crate) days: u32,
+    /// Counts the runs within the reports.
+    pub(crate) runs: bool,
 }
 
 /// The page of the loss ledger.
 #[derive(Debug, Serialize)]
 pub(crate) struct LedgerPage {
     pub(crate) query: LedgerQuery,
+    /// Apps with a report in the last [`MAX_DAYS`] days.
+    pub(crate) apps: Vec<String>,
     /// By app, environment and day, the newest first.
     pub(crate) entries: Vec<LedgerDay>,
     pub(crate) answers: Vec<AnswerRow>,
@@ -37,7 +41,7 @@ pub(crate) struct LedgerPage {
     pub(crate) left_out: LeftOut,
 }
 
-/// One app's reports of one day.
+/// One app's reports, or runs, of one day.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct LedgerDay {
     pub(crate) app: String,
@@ -52,16 +56,32 @@ pub(crate) struct LedgerDay {
     pub(crate) conflict: i64,
 }
 
-const DAYS: &str = "
-SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, toString(l.day) AS day,
-    toInt64(l.recorded) AS recorded, toInt64(l.stored) AS stored, toInt64(l.dropped) AS dropped,
-    toInt64(l.refused) AS refused, toInt64(l.missing) AS missing, toInt64(l.duplicate) AS duplicate,
-    toInt64(l.conflict) AS conflict
-FROM loss_ledger_read_daily_v1 AS l
-WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.environment = ?)
-  AND l.day > toDate(now('UTC')) - ?
-ORDER BY day DESC, recorded DESC, app, environment
-LIMIT 2000";
+macro_rules! by_day {
+    ($view:literal) => {
+        concat!(
+            "SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, toString(l.day) AS day,
+                toInt64(l.recorded) AS recorded, toInt64(l.stored) AS stored, toInt64(l.dropped) AS dropped,
+                toInt64(l.refused) AS refused, toInt64(l.missing) AS missing, toInt64(l.duplicate) AS duplicate,
+                toInt64(l.conflict) AS conflict
+             FROM ",
+            $view,
+            " AS l
+             WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND (? = 0 OR l.app_id = ?)
+               AND (? = 0 OR l.environment = ?) AND l.day > toDate(now('UTC')) - ?
+             ORDER BY day DESC, recorded DESC, app, environment
+             LIMIT 2000"
+        )
+    };
+}
+
+const REPORTS_BY_DAY: &str = by_day!("loss_ledger_read_daily_v1");
+const RUNS_BY_DAY: &str = by_day!("loss_ledger_runs_read_daily_v1");
+
+const APPS: &str = "
+SELECT DISTINCT toString(l.app_id) AS app FROM loss_ledger_read_v1 AS l
+WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND l.day > toDate(now('UTC')) - ?
+ORDER BY app
+LIMIT 500";
 
 /// Answers of collectors that were no plain acks.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
@@ -121,12 +141,20 @@ pub(crate) async fn read(
     let mut left_out = LeftOut::default();
     // A store that is away is an error; a part that is long to read is left out.
     let deletions: Vec<DeletionsRow> = store.rows(DELETIONS, |sql| sql).await?;
-    let entries = store.rows(DAYS, |sql| scope(sql).bind(query.days)).await;
+    let by_day = match query.runs {
+        true => RUNS_BY_DAY,
+        false => REPORTS_BY_DAY,
+    };
+    let entries = store.rows(by_day, |sql| scope(sql).bind(query.days)).await;
+    let apps = store
+        .rows(APPS, |sql| allowed.bind(sql).bind(MAX_DAYS))
+        .await;
     let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
     let changed: Result<Vec<ChangedRow>, _> = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
     let changed = left_out.part("changed", changed).pop();
     let standing: Result<Vec<StandingRow>, _> = store.rows(STANDING, scope).await;
     Ok(LedgerPage {
+        apps: left_out.part("apps", apps),
         entries: left_out.part("ledger", entries),
         answers: left_out.part("answers", answers),
         changed_at: changed.and_then(|row| time(row.changed_at)),

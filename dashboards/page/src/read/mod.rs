@@ -10,6 +10,7 @@ pub(crate) mod document;
 pub(crate) mod evidence;
 pub(crate) mod fleet;
 pub(crate) mod health;
+pub(crate) mod history;
 pub(crate) mod incident;
 pub(crate) mod incidents;
 pub(crate) mod installations;

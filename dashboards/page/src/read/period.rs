@@ -37,7 +37,7 @@ impl Period {
         (time.as_second() - self.from.as_second()) as f64 / self.seconds() as f64
     }
 
-    /// Returns times for an axis.
+    /// Returns times for an axis, each text once: within a second all times read alike.
     pub(crate) fn labels(self, now: Timestamp) -> Vec<(f64, String)> {
         const N: i64 = 4;
         let label = |step: i64| {
@@ -53,6 +53,8 @@ impl Period {
             };
             (step as f64 / N as f64, text)
         };
-        (0..=N).map(label).collect()
+        let mut labels: Vec<(f64, String)> = (0..=N).map(label).collect();
+        labels.dedup_by(|a, b| a.1 == b.1);
+        labels
     }
 }

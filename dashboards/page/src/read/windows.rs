@@ -45,6 +45,8 @@ pub(crate) struct SignalRow {
     pub(crate) p: f64,
     pub(crate) hits: u64,
     pub(crate) devices: u64,
+    /// Whether the detector took it as a finding.
+    pub(crate) fires: bool,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -73,6 +75,7 @@ struct LatestRow {
     signal_p: Vec<f64>,
     signal_hits: Vec<u64>,
     signal_devices: Vec<u64>,
+    signal_fires: Vec<bool>,
 }
 
 /// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
@@ -91,7 +94,8 @@ SELECT
     argMax(w.reasons, w.window_end) AS reasons,
     CAST(argMax(w.signal_id, w.window_end), 'Array(String)') AS signal_id,
     argMax(w.signal_value, w.window_end) AS signal_value, argMax(w.signal_p, w.window_end) AS signal_p,
-    argMax(w.signal_hits, w.window_end) AS signal_hits, argMax(w.signal_devices, w.window_end) AS signal_devices
+    argMax(w.signal_hits, w.window_end) AS signal_hits, argMax(w.signal_devices, w.window_end) AS signal_devices,
+    argMax(w.signal_fires, w.window_end) AS signal_fires
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
   AND (? = 0 OR w.model_id = ?)
@@ -109,6 +113,7 @@ impl From<LatestRow> for CohortRow {
             p: row.signal_p.get(n).copied().unwrap_or(f64::NAN),
             hits: at(&row.signal_hits, n),
             devices: at(&row.signal_devices, n),
+            fires: row.signal_fires.get(n).copied().unwrap_or(false),
         });
         Self {
             signals: signals.collect(),
@@ -138,6 +143,13 @@ impl From<LatestRow> for CohortRow {
 impl CohortRow {
     pub(crate) fn tone(&self) -> Tone {
         Tone::of(&self.verdict, &self.severity)
+    }
+
+    /// Returns the devices that are slower than their own past by the first of the detector's limits, and all that it
+    /// compared.
+    pub(crate) fn slower(&self) -> Option<(u64, u64)> {
+        let signal = self.signal("B1.6").filter(|signal| signal.devices > 0)?;
+        Some((signal.hits, signal.devices))
     }
 
     pub(crate) fn signal(&self, id: &str) -> Option<&SignalRow> {

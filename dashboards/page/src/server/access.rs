@@ -157,18 +157,14 @@ impl Access {
             let scope = Scope::all();
             return Ok((request, Admitted { scope, right }));
         }
+        let asked = request.uri().path_and_query();
+        let asked = asked.map_or("/", |asked| asked.as_str());
         match bearer(request.headers()) {
             Some(token) => {
-                let scope = self.check_token(peer, token)?.scope;
+                let scope = self.check_token(peer, token, asked)?.scope;
                 Ok((request, Admitted { scope, right }))
             }
-            None => {
-                let asked = request
-                    .uri()
-                    .path_and_query()
-                    .map_or("/", |asked| asked.as_str());
-                Err(Box::new(form(StatusCode::UNAUTHORIZED, asked, "")))
-            }
+            None => Err(Box::new(form(StatusCode::UNAUTHORIZED, asked, ""))),
         }
     }
 
@@ -184,7 +180,7 @@ impl Access {
         }
         if let Some(token) = bearer(headers) {
             // A browser sends no such header by itself, so there is no form to check.
-            let holder = self.check_token(peer, token)?;
+            let holder = self.check_token(peer, token, "/")?;
             let form = String::new();
             return match holder.may_order {
                 true => Ok(Admitted {
@@ -239,7 +235,9 @@ impl Access {
     }
 
     /// Returns what the holder of a token may see and do; refuses one that is none.
-    fn check_token(&self, peer: IpAddr, presented: &str) -> Result<Holder, Refusal> {
+    ///
+    /// The form of a refusal leads on to the address `to`.
+    fn check_token(&self, peer: IpAddr, presented: &str, to: &str) -> Result<Holder, Refusal> {
         let now = Instant::now();
         let mut tries = self.tries.lock();
         if !tries.may_try(peer, now) {
@@ -261,7 +259,7 @@ impl Access {
         tries.failed(peer, now);
         Err(Box::new(form(
             StatusCode::UNAUTHORIZED,
-            "/",
+            to,
             "That is not the token.",
         )))
     }
@@ -282,7 +280,8 @@ impl Access {
                 .map(|(_, value)| value.into_owned())
         };
         let token = field("token").unwrap_or_default();
-        let holder = match self.check_token(peer, token.trim()) {
+        let to = own_path(&field("to").unwrap_or_default());
+        let holder = match self.check_token(peer, token.trim(), &to) {
             Ok(holder) => holder,
             Err(refusal) => return *refusal,
         };
@@ -297,7 +296,6 @@ impl Access {
         let seconds = SESSION.as_secs();
         let cookie =
             format!("{COOKIE}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}");
-        let to = own_path(&field("to").unwrap_or_default());
         let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, to)];
         (StatusCode::SEE_OTHER, headers).into_response()
     }

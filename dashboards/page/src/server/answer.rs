@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::access::Admitted;
 use super::cache::{Cache, Cached, Reading};
-use crate::html::{self, Frame, Nav, Trouble};
+use crate::html::{self, Frame, Nav, OrderRight, Trouble};
 use crate::plot::style::{DRAWING_POLICY, SHEET};
 use crate::plot::svg::Drawing;
 use crate::read::cohort::{self, CohortPage, CohortQuery};
@@ -34,6 +34,9 @@ const PROGRESS_AGE: Duration = Duration::from_secs(1);
 
 /// Longest time of all queries of a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Seconds of the refresh that a page offers.
+const OFFERED_REFRESH: u32 = 10;
 
 /// Seconds that `refresh` may be.
 const REFRESH: std::ops::RangeInclusive<u32> = 5..=3_600;
@@ -181,6 +184,16 @@ impl Parameters {
         Self(all)
     }
 
+    /// Returns the same parameters as a query, with another `refresh`.
+    fn with_refresh(uri: &Uri, refresh: Option<u32>) -> String {
+        let given = uri.query().unwrap_or_default().as_bytes();
+        let given = url::form_urlencoded::parse(given).filter(|(key, _)| key != "refresh");
+        let refresh = refresh.map(|seconds| ("refresh".into(), seconds.to_string().into()));
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(given.chain(refresh));
+        query.finish()
+    }
+
     fn get(&self, name: &str) -> Option<String> {
         self.0.get(name).cloned()
     }
@@ -225,6 +238,7 @@ impl Target {
                     .and_then(|days| days.parse().ok())
                     .unwrap_or(ledger::MAX_DAYS)
                     .clamp(1, ledger::MAX_DAYS),
+                runs: parameters.get("count").as_deref() == Some("runs"),
             }),
             "/health" => Self::Health,
             _ => return None,
@@ -302,6 +316,17 @@ impl Pages {
             .query()
             .map_or_else(String::new, |query| format!("?{query}"));
         frame.json = Some(format!("{path}.json{query}"));
+        // A page that reads itself again would take the form for orders from under its author.
+        let has_form = matches!(target, Target::Incident { .. })
+            && matches!(frame.orders, OrderRight::May { .. });
+        match has_form {
+            true => frame.refresh = None,
+            false => {
+                let other = frame.refresh.map_or(Some(OFFERED_REFRESH), |_| None);
+                let query = Parameters::with_refresh(uri, other);
+                frame.refresh_link = Some(format!("{path}?{query}"));
+            }
+        }
         let address = format!("{scope:?} {target:?}");
         let read = match self.progress().await {
             Ok(progress) => {
@@ -339,7 +364,7 @@ impl Pages {
                 troubled(&frame, is_json, Trouble::Store { error, since })
             }
         };
-        if let Some(seconds) = refresh {
+        if let Some(seconds) = frame.refresh {
             let value = HeaderValue::from(seconds);
             answer
                 .headers_mut()
@@ -549,6 +574,14 @@ mod tests {
         assert_eq!(target("/cohort?app=a"), None);
         assert_eq!(target("/../../etc/passwd"), None);
         assert_eq!(target("/incident"), None);
+    }
+
+    #[test]
+    fn a_refresh_is_turned_on_and_off_beside_all_other_parameters() {
+        let uri: Uri = "/cohort?model=%22%3E&refresh=5&app=a%26b".parse().unwrap();
+        let query = |refresh| Parameters::with_refresh(&uri, refresh);
+        assert_eq!(query(Some(10)), "model=%22%3E&app=a%26b&refresh=10");
+        assert_eq!(query(None), "model=%22%3E&app=a%26b");
     }
 
     #[test]

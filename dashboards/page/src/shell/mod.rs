@@ -225,6 +225,7 @@ fn target(question: &ShellPage) -> Target {
             app,
             environment,
             days: days.clamp(1, MAX_DAYS),
+            runs: false,
         }),
         ShellPage::Health => Target::Health,
         ShellPage::Orders { app } => Target::Orders { app },

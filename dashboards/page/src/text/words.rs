@@ -8,6 +8,7 @@ use epwatch_proto::Outcome;
 use epwatch_proto::chipset::SOCS;
 
 use super::name::visible;
+use super::number;
 
 /// Returns a verdict as a title.
 pub(crate) fn verdict(name: &str) -> Cow<'_, str> {
@@ -33,6 +34,53 @@ pub(crate) fn fault(name: &str) -> Cow<'_, str> {
     match name {
         "data_quality" => Cow::Borrowed("Next to no reports"),
         other => verdict(other),
+    }
+}
+
+/// Returns a title as a part of a sentence: `partial CPU fallback`, but `CPU fallback` and `NPU`.
+pub(crate) fn within_sentence(title: &str) -> String {
+    let mut chars = title.chars();
+    let (first, second) = (chars.next(), title.chars().nth(1));
+    let is_word = second.is_none_or(|second| !second.is_uppercase());
+    match first.filter(|first| first.is_uppercase() && is_word) {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => title.to_owned(),
+    }
+}
+
+/// Returns text with a capital at its begin.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next();
+    first
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .chain(chars)
+        .collect()
+}
+
+/// Returns a number of things: `one page`, `three tickets`.
+pub(crate) fn things(n: usize, noun: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", number::in_words(n))
+}
+
+/// Returns all of a number of things: `both chipsets`, `all three chipsets`.
+pub(crate) fn all_things(n: usize, noun: &str) -> String {
+    match n {
+        2 => format!("both {noun}s"),
+        n => format!("all {}", things(n, noun)),
+    }
+}
+
+/// Returns the pages and tickets that are open, as the begin of a sentence.
+pub(crate) fn open(pages: usize, tickets: usize) -> String {
+    let are = |n| if n == 1 { "is" } else { "are" };
+    match (pages, tickets) {
+        (0, 0) => "nothing is open".to_owned(),
+        (0, n) => format!("{} {} open", things(n, "ticket"), are(n)),
+        (n, 0) => format!("{} {} open", things(n, "page"), are(n)),
+        (n, m) => format!("{} and {} are open", things(n, "page"), things(m, "ticket")),
     }
 }
 
@@ -110,17 +158,17 @@ pub(crate) fn question(signal: &str) -> Option<Question> {
     let (text, unit, is_ratio) = match signal {
         "EJ" => (
             "Placement got worse and the device is slower",
-            "share of them",
+            "of those that ran often enough",
             false,
         ),
         "EP" => (
             "More of the model on the CPU than before",
-            "of the work moved",
+            "of the work, on devices hit",
             false,
         ),
         "EC" => (
             "More of the model on the CPU than certified",
-            "of the work moved",
+            "of the work, on devices hit",
             false,
         ),
         "A" => ("Median device against its own past", "times slower", true),
@@ -167,6 +215,46 @@ pub(crate) fn after_answer(outcome: &str) -> &'static str {
     }
 }
 
+/// Returns the cause of an answer other than an ack, and the setting that a sentence about it ends with.
+pub(crate) fn cause_of_answer(outcome: &str) -> Option<(&'static str, &'static str)> {
+    let outcome = Outcome::ALL
+        .iter()
+        .find(|known| known.as_str() == outcome)?;
+    Some(match outcome {
+        Outcome::RefusedQuota => (
+            "A key or an address is at its limit. Devices keep those reports and send them again, so this is delay, not \
+             loss. If it goes on, raise",
+            "collector.limits",
+        ),
+        Outcome::RefusedOverloaded => (
+            "The collector had too much in flight, or its WAL is full. Devices keep those reports and send them again. If \
+             it goes on, see whether the store is away, or raise",
+            "collector.wal.max_bytes",
+        ),
+        Outcome::RefusedStorage => (
+            "The WAL could not be written. Devices keep those reports. Free the disk of",
+            "collector.wal.dir",
+        ),
+        Outcome::RefusedConflict => (
+            "Two senders use one installation's number, or somebody forges reports; the first report counts.",
+            "",
+        ),
+        Outcome::RefusedWrongApp => (
+            "The key proves another app or environment than the report names: compare the app's configuration with",
+            "collector.keys",
+        ),
+        Outcome::RefusedUnsupported => (
+            "Those devices run a newer SDK than the collector knows: update the collector.",
+            "",
+        ),
+        Outcome::RefusedMalformed | Outcome::RefusedTooLarge => (
+            "Those reports are damaged, or not from the SDK; a device does not send them again.",
+            "",
+        ),
+        Outcome::Stored | Outcome::Duplicate | Outcome::RefusedDeleted => return None,
+    })
+}
+
 /// Returns the market name of a chipset, without the maker's.
 pub(crate) fn chipset_name(chipset: &str) -> &'static str {
     let known = SOCS.iter().find(|soc| soc.soc == chipset);
@@ -188,5 +276,24 @@ mod tests {
         assert_eq!(verdict("of_a_newer_detector"), "of_a_newer_detector");
         assert_eq!(chipset_name("SM8635"), "8s Gen 3");
         assert_eq!(chipset_name("other:x"), "");
+    }
+
+    #[test]
+    fn a_title_keeps_its_names_within_a_sentence() {
+        let cases = [
+            ("Partial CPU fallback", "partial CPU fallback"),
+            (
+                "CPU fallback on some devices",
+                "CPU fallback on some devices",
+            ),
+            ("The NPU does not start", "the NPU does not start"),
+            ("'; DROP TABLE", "'; DROP TABLE"),
+            ("", ""),
+        ];
+        for (title, expected) in cases {
+            assert_eq!(within_sentence(title), expected);
+        }
+        assert_eq!(capital("all 45 of those"), "All 45 of those");
+        assert_eq!(open(1, 2), "one page and two tickets are open");
     }
 }

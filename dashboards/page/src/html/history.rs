@@ -1,0 +1,73 @@
+//! The part of an incident's page that lists what happened and what people were told.
+
+use jiff::Timestamp;
+
+use crate::read::history::{IncidentChange, IncidentNews};
+use crate::read::incident::IncidentPage;
+use crate::text::name::{visible, visible_sentence};
+use crate::text::number;
+
+/// An entry of the list.
+pub(super) struct Event {
+    pub(super) at: Timestamp,
+    pub(super) text: String,
+}
+
+/// Returns the states of an incident, the deliveries and the orders that counted, the first first.
+pub(super) fn events(page: &IncidentPage) -> Vec<Event> {
+    let history = &page.history;
+    let event = |at: Option<Timestamp>, text| Some(Event { at: at?, text });
+    let changes = history.changes.iter();
+    let changes = changes.filter_map(|change| event(change.at, state(change)));
+    let deliveries = history.deliveries.iter().filter_map(|delivery| {
+        let news = history.news.iter().find(|news| news.news == delivery.news);
+        let title = news.map_or("", |news| news.title());
+        event(
+            delivery.at,
+            format!(
+                "{} was told: {}",
+                visible(&delivery.notifier),
+                visible(title)
+            ),
+        )
+    });
+    let orders = page.orders.iter().filter(|order| order.is_counted);
+    let orders = orders.filter_map(|order| {
+        let (who, kind) = (visible(&order.who), visible(&order.kind));
+        event(order.ordered_at, format!("{who} ordered: {kind}"))
+    });
+    let mut all: Vec<Event> = changes.chain(deliveries).chain(orders).collect();
+    all.sort_by_key(|event| event.at);
+    all
+}
+
+fn state(change: &IncidentChange) -> String {
+    let devices = format!(
+        "{} of {} hit",
+        number::count(change.devices_hit),
+        number::of_them(change.devices_seen, "device")
+    );
+    match (&*change.state, &*change.severity) {
+        ("pending", _) => format!("Pending, so nobody is told yet; {devices}"),
+        ("firing", "page") => format!("Page; {devices}"),
+        ("firing", "ticket") => format!("Ticket; {devices}"),
+        ("mitigated", _) => "Held: a directive took its devices off the NPU".to_owned(),
+        ("resolved", _) => "Resolved".to_owned(),
+        ("inactive", _) => "Not confirmed, so it is over".to_owned(),
+        (state, severity) => format!("{}, {}; {devices}", visible(state), visible(severity)),
+    }
+}
+
+impl IncidentNews {
+    /// Returns the occasion, as the first line begins: `PAGE (grown)`.
+    pub(super) fn title(&self) -> &str {
+        let line = self.text.lines().next().unwrap_or_default();
+        line.split("  ").next().unwrap_or_default()
+    }
+
+    /// Returns its lines, each made visible.
+    pub(super) fn shown(&self) -> String {
+        let lines: Vec<String> = self.text.lines().map(visible_sentence).collect();
+        lines.join("\n")
+    }
+}
