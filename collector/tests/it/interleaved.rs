@@ -260,8 +260,18 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     let wal = store.dir.path().join("wal");
     let mut before = config(&wal);
     before.batch.drain_timeout = Period(Duration::from_millis(1));
-    let collector = start_at(before, gate.client()).await;
     let reports: Vec<_> = (1..=20).map(|n| report(1, 10, n)).collect();
+    // A folder that knows names does not ask the store for them first.
+    let other = Store::start().await;
+    let of_other = other.dir.path().join("wal");
+    let collector = start_with(&other, config(&of_other)).await;
+    store_all(&mut connect(&collector).await, &reports).await;
+    other.eventually(ROWS, 20).await;
+    other.end(collector).await;
+    std::fs::create_dir(&wal).unwrap();
+    std::fs::copy(of_other.join("names"), wal.join("names")).unwrap();
+
+    let collector = start_at(before, gate.client()).await;
     store_all(&mut connect(&collector).await, &reports).await;
     // Its end is written down before it goes out, and it has gone out.
     let metrics = collector.metrics().clone();
