@@ -23,7 +23,9 @@ use crate::read::{
     Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span, batches,
 };
 use crate::reason::Reason;
-use crate::signals::{Controls, Evidence, Limits, MIN_ELIGIBLE, PeerRatios, SpeedReference};
+use crate::signals::{
+    Controls, Evidence, Limits, MIN_ELIGIBLE, MIN_HITS, PeerRatios, PlacementChange, SpeedReference,
+};
 use crate::standing::Senders;
 use crate::verdict::{
     CohortVerdict, CpuNodes, Severity, completeness, doubt, doubt_networks, judge, quiet,
@@ -35,6 +37,9 @@ const MIN_PROVEN: u64 = 20;
 
 /// Share of the devices with a self baseline below which the store's are read.
 const SCARCE: f64 = 0.5;
+
+/// Most devices of a cohort whose pasts are read from the store for those alone that did not report them.
+const FEW_DEVICES: u64 = 12;
 
 /// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
 const BATCHES_AT_ONCE: usize = 2;
@@ -375,6 +380,14 @@ impl Judging {
     ) -> Result<CohortVerdict, SourceError> {
         let model = &window.key.model;
         let mut evidence = Evidence::gather(window, controls, baseline, &self.limits);
+        let mut filled = None;
+        if lacks_pasts(window, &evidence)
+            && let Some(previous) = &baseline.previous_version
+        {
+            let found = filled.insert(self.with_pasts(window, previous).await?);
+            evidence = Evidence::gather(found, controls, baseline, &self.limits);
+        }
+        let window = filled.as_ref().unwrap_or(window);
         let moved = evidence.placement.as_ref();
         let by_past = evidence.slower_and_moved.as_ref();
         let by_past = by_past.filter(|found| found.reference != SpeedReference::Certified);
@@ -427,6 +440,28 @@ impl Judging {
         Ok(verdict)
     }
 
+    /// Returns the window with the pasts on `previous` of devices that reported none.
+    async fn with_pasts(
+        &self,
+        window: &CohortWindow,
+        previous: &str,
+    ) -> Result<CohortWindow, SourceError> {
+        let CohortKey { model, chipset, .. } = &window.key;
+        let version = (model.clone(), previous.to_owned(), chipset.clone());
+        let asked = Asked {
+            before: Before::PreviousVersion,
+            until: self.span.start(),
+            votes: window.votes.len() as u64,
+        };
+        let wanted = std::slice::from_ref(&version);
+        let selves = self.inputs.selves_before(wanted, asked).await?;
+        let mut filled = window.clone();
+        if let Some(selves) = selves.get(&version) {
+            selves.fill(&mut filled);
+        }
+        Ok(filled)
+    }
+
     /// Returns the senders of a model's app, which all of its pages share.
     async fn senders(&self, model: &ModelKey) -> Result<Arc<Senders>, SourceError> {
         let app = (model.app_id.clone(), model.environment.clone());
@@ -444,6 +479,16 @@ impl Judging {
         let start = self.span.start();
         self.frozen.began(cohort).unwrap_or(start).min(start)
     }
+}
+
+/// Whether the placement got worse on every device of a small cohort, and some of them did not report their past. Each
+/// counts there, and few such cohorts are in a window.
+fn lacks_pasts(window: &CohortWindow, evidence: &Evidence) -> bool {
+    let devices = window.n_devices();
+    let is_all_worse = |change: &PlacementChange| change.hit_devices.len() as u64 == devices;
+    (MIN_HITS..=FEW_DEVICES).contains(&devices)
+        && evidence.placement.as_ref().is_some_and(is_all_worse)
+        && window.share_with_past() < 1.0
 }
 
 fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Baseline {

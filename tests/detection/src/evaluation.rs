@@ -89,6 +89,10 @@ pub(crate) async fn evaluate(
             eprint(line, &fleet);
         }
     }
+    if verbose {
+        let missed = lines.iter().filter(|line| fleet.is_missed(line));
+        missed.for_each(|line| eprint(line, &fleet));
+    }
     outcome.faults = fleet.faults.into_values().collect();
     Ok(outcome)
 }
@@ -127,6 +131,21 @@ impl Fleet {
         }
         self.apps
             .insert(app, (spec.clone(), family.change_from_ms()));
+    }
+
+    /// Whether it is a verdict on a fault of 2x or more that never paged.
+    fn is_missed(&self, line: &Line) -> bool {
+        let Line::Verdict(verdict) = line else {
+            return false;
+        };
+        let cohort = (
+            verdict.app.clone(),
+            verdict.model.clone(),
+            verdict.version.clone(),
+            verdict.chipset.clone(),
+        );
+        let fault = self.faults.get(&cohort);
+        fault.is_some_and(|fault| fault.paged_in.is_none() && fault.factor >= 2.0)
     }
 
     /// Counts a verdict; returns whether it is wrong.

@@ -274,7 +274,8 @@ const RULES_OF_THE_FIELD: [(&str, &str); 11] = [
     ),
     (
         "A placement that got worse on every device of a cohort, 3 or more that were all known before, with each that \
-         has a past at least 2x slower, pages once a second window shows it. Under 5 devices had been no page.",
+         has a past at least 2x slower, pages once a second window shows it. The past of a device that reports none is \
+         read from the store. Under 5 devices had been no page.",
         "FewDevices",
     ),
     (
