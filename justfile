@@ -38,7 +38,7 @@ cost *ARGS:
 # Evaluates the detector on labelled fleets and writes docs/detection.md; the bounds need 300 families. A run that
 # was broken off continues from target/detection.jsonl; delete that file after a change of the detector.
 detection FIRST_SEED="500000" FAMILIES="40" *ARGS="":
-    cargo run --release -p epwatch-detection -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md {{ARGS}}
+    cargo run --release -p epwatch-detection -- {{FIRST_SEED}} {{FAMILIES}} --results target/detection.jsonl --write docs/detection.md --rules $(git rev-parse --short HEAD) {{ARGS}}
 
 # Kills collectors and their store 1,000 times under load, and counts reports that are lost or doubled;
 # `just faults --kills 100 --servers serve --json` for a shorter run, another set-up, or programs.

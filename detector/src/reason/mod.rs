@@ -9,13 +9,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::baseline::Origin;
 use crate::placement::Unit;
-use crate::signals::{SpeedReference, TOTAL_FALLBACK_BELOW};
+use crate::signals::{SignalId, SpeedReference, TOTAL_FALLBACK_BELOW};
 
 pub(crate) use numbers::{chance, counted, latency, percent};
 
 /// Whether more than a tenth of the installations are new, which is rare in one window of a real fleet.
 pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
     10 * proven < 9 * devices
+}
+
+/// The limit beyond which runs are slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlowLimit {
+    /// Twice the device's own earlier p95 (C).
+    #[default]
+    TwiceP95,
+    /// 1.4 times that, with next to no runs slightly below (N).
+    Apart,
+    /// 1.6 times its own earlier median (M).
+    Median,
+}
+
+impl SlowLimit {
+    pub(crate) fn of(signal: SignalId) -> Self {
+        match signal {
+            SignalId::NearTail => Self::Apart,
+            SignalId::Moved => Self::Median,
+            _ => Self::TwiceP95,
+        }
+    }
 }
 
 /// One reason of a verdict. It is no error: `thiserror` only derives `Display` from the sentences.
@@ -144,10 +167,10 @@ pub enum Reason {
         /// Devices with a baseline.
         devices: u64,
     },
-    /// C or M: devices slow in some of their runs.
+    /// C, N or M: devices slow in some of their runs.
     #[error(
         "{hits} of {devices} devices are slow in some of their runs and as fast as before in the others{}",
-        text::slow_runs(*.slow_share, *.of_median, *.shape_is_known)
+        text::slow_runs(*.slow_share, *.limit, *.shape_is_known)
     )]
     Intermittent {
         hits: u64,
@@ -155,9 +178,9 @@ pub enum Reason {
         devices: u64,
         /// Median over the devices hit of the share of runs beyond the limit.
         slow_share: Option<f64>,
-        /// Whether the limit is 1.6 times their earlier median (M), instead of twice their earlier p95 (C).
+        /// The limit of that signal.
         #[serde(default)]
-        of_median: bool,
+        limit: SlowLimit,
         /// Whether their input shape is known.
         shape_is_known: bool,
         /// Chance of so many in a healthy cohort.

@@ -7,7 +7,7 @@ use crate::baseline::Origin;
 use crate::placement::Unit;
 use crate::signals::SpeedReference;
 
-use super::{counted, many_are_new, percent};
+use super::{SlowLimit, counted, many_are_new, percent};
 
 /// Codes that a sentence names; the rest is counted.
 const MAX_CODES: usize = 3;
@@ -99,10 +99,11 @@ pub(super) fn not_slower(slower: u64, compared: u64) -> String {
     )
 }
 
-pub(super) fn slow_runs(slow_share: Option<f64>, of_median: bool, shape_is_known: bool) -> String {
-    let limit = match of_median {
-        true => "1.6 times their earlier median",
-        false => "twice their earlier p95",
+pub(super) fn slow_runs(slow_share: Option<f64>, limit: SlowLimit, shape_is_known: bool) -> String {
+    let limit = match limit {
+        SlowLimit::TwiceP95 => "twice their earlier p95",
+        SlowLimit::Apart => "1.4 times their earlier p95, and next to none slightly less",
+        SlowLimit::Median => "1.6 times their earlier median",
     };
     let share = slow_share.map_or(String::new(), |share| {
         format!(": {} of the runs take over {limit}", percent(share))

@@ -1,8 +1,10 @@
-//! C and M: devices that are slow in some of their runs.
+//! C, N and M: devices that are slow in some of their runs.
 //!
 //! C: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out: what
-//! is beyond 1.4 x is mostly beyond 2 x, where contention and heat end earlier. M: the median moved
-//! by 1.6 x while the fast runs are as fast as ever. Both add a device's runs over placements, since
+//! is beyond 1.4 x is mostly beyond 2 x, where contention and heat end earlier. N: the same beyond 1.4 x
+//! (and 1.6 x its median), if next to no run of the cohort lies just below: a run at twice its latency is at 1.8 x its
+//! p95, and contention and heat slow runs down by any factor up to that. M: the median moved
+//! by 1.6 x while the fast runs are as fast as ever. All add a device's runs over placements, since
 //! runs that move between placements are what they look for.
 
 use std::collections::BTreeMap;
@@ -26,20 +28,26 @@ const FAR_OUT: f64 = 0.5;
 /// Least share of a device's runs that are as fast as before: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
 
+/// Most runs between 1.2 x and the limit of N, next to those beyond it, that leave these a group of their own. It is
+/// 0.8 under contention by 1.2 to 1.9 x, 1.3 under heat of up to 2.2 x, and 0.1 with runs at twice the latency.
+const MOST_BETWEEN: f64 = 0.4;
+
 /// If the slow-down goes on, the share of slow runs in the window is at least this fraction of the share with
 /// earlier runs added. It is half of it if the slow-down began long ago, more if it began now, and nearly zero
 /// after a repair.
 const GOES_ON: f64 = 0.25;
 
-/// The result of C or M.
+/// The result of C, N or M.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intermittent {
-    /// Value: share of the devices hit. Threshold: for C the share of a device's runs, for M the ratio of medians.
+    /// Value: share of the devices hit. Threshold: for C and N the share of a device's runs, for M the ratio of
+    /// medians.
     pub signal: Signal,
     pub hit_devices: HashSet<Installation>,
     /// Counts at every share tested: the history of later versions.
     pub tallies: Vec<Signal>,
-    /// Median over the devices hit of the share of their runs beyond 2 x their p95; for M beyond 1.6 x their median.
+    /// Median over the devices hit of the share of their runs beyond the limit: 2 x their p95 for C, 1.4 x for N,
+    /// 1.6 x their median for M.
     pub slow_share: Option<f64>,
     /// Whether the input shape of most of the devices hit is known.
     pub shape_is_known: bool,
@@ -47,7 +55,7 @@ pub struct Intermittent {
 
 impl Intermittent {
     /// Returns the id of the deciding share's tally in the history.
-    pub(super) fn past_id(&self) -> SignalId {
+    pub(crate) fn past_id(&self) -> SignalId {
         if self.signal.id == SignalId::Moved {
             return SignalId::Moved;
         }
@@ -55,7 +63,7 @@ impl Intermittent {
             .into_iter()
             .map(|(percent, _)| percent)
             .find(|percent| f64::from(*percent) / 100.0 >= self.signal.threshold);
-        SignalId::TailBeyond(percent.unwrap_or(TAIL_PERCENTS[0].0))
+        beyond(self.signal.id, percent.unwrap_or(TAIL_PERCENTS[0].0))
     }
 }
 
@@ -78,6 +86,23 @@ impl DeviceRuns {
         }
     }
 
+    /// Returns the share of the runs beyond the limit of N and the share just below it; `None` if no run is as fast as
+    /// before.
+    fn near_and_between(&self) -> Option<(f64, f64)> {
+        let AgainstSelf { n, as_fast, .. } = self.against;
+        let near = near_tail(self.against);
+        let between = (self.against.beyond_1_2x - near).max(0.0);
+        (as_fast >= STILL_FAST * n).then_some((near / n, between / n))
+    }
+
+    /// Returns the share of the runs that C or N counts.
+    fn slow(&self, id: SignalId) -> f64 {
+        match id {
+            SignalId::NearTail => self.near_and_between().map_or(0.0, |(near, _)| near),
+            _ => self.tail(),
+        }
+    }
+
     fn has_moved(&self) -> bool {
         let AgainstSelf {
             n,
@@ -86,6 +111,19 @@ impl DeviceRuns {
             ..
         } = self.against;
         beyond_median >= 0.5 * n && as_fast >= STILL_FAST * n
+    }
+}
+
+/// Returns the runs beyond the limit of N. The median holds where few runs before were slow, the p95 where many were.
+fn near_tail(runs: AgainstSelf) -> f64 {
+    runs.beyond_1_4x.min(runs.beyond_median)
+}
+
+/// Returns the id of the tally of C or N at a share of runs.
+fn beyond(id: SignalId, percent: u16) -> SignalId {
+    match id {
+        SignalId::NearTail => SignalId::NearTailBeyond(percent),
+        _ => SignalId::TailBeyond(percent),
     }
 }
 
@@ -121,7 +159,10 @@ pub(crate) fn runs_of_devices<'a>(
             own,
             shape_is_known: is_known(shape),
         };
-        let rank = |runs: &DeviceRuns| (runs.has_moved(), runs.tail(), runs.against.n);
+        let rank = |runs: &DeviceRuns| {
+            let near = runs.slow(SignalId::NearTail);
+            (runs.has_moved(), runs.tail(), near, runs.against.n)
+        };
         let slot = devices.entry(device).or_insert(runs);
         if rank(&runs) > rank(slot) {
             *slot = runs;
@@ -130,26 +171,42 @@ pub(crate) fn runs_of_devices<'a>(
     devices
 }
 
-/// C: devices with a tail; `None` if no device has a baseline.
+/// C or N, as `kind` says: devices with slow runs; `None` if no device has a baseline.
+///
+/// N does not fire before the fleet has rates of its own, because sessions on big and little cores are two groups of
+/// runs as well, nor where input shapes are not known, because shapes are.
 pub(super) fn tails(
+    kind: SignalId,
     devices: &HashMap<Installation, DeviceRuns>,
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<Intermittent> {
     let tallies = TAIL_PERCENTS.map(|(percent, rate)| {
-        let (id, share) = (SignalId::TailBeyond(percent), f64::from(percent) / 100.0);
-        let tally = Tally::of(devices.values(), |runs| runs.tail() >= share);
+        let (id, share) = (beyond(kind, percent), f64::from(percent) / 100.0);
+        let tally = Tally::of(devices.values(), |runs| runs.slow(kind) >= share);
         (share, baseline.chance(id, rate, tally), row(id, tally))
     });
     let least = tallies.iter().rev().min_by(|a, b| a.1.total_cmp(&b.1));
     let (share, p) = least.map(|(share, p, _)| (*share, *p))?;
     let p = (p * TAIL_PERCENTS.len() as f64).min(1.0);
-    let hit = |runs: &DeviceRuns| runs.tail() >= share;
-    let found = found(SignalId::Tail, p, share, limits, devices, hit)?;
-    Some(Intermittent {
-        tallies: tallies.map(|(_, _, row)| row).into(),
-        ..found
-    })
+    let hit = |runs: &DeviceRuns| runs.slow(kind) >= share;
+    let mut found = found(kind, p, share, limits, devices, hit)?;
+    if kind == SignalId::NearTail && found.signal.fires {
+        let is_known = baseline.rates.has(found.past_id()) && found.shape_is_known;
+        found.signal.fires = is_known && are_apart(devices);
+    }
+    found.tallies = tallies.map(|(_, _, row)| row).into();
+    Some(found)
+}
+
+/// Whether the slow runs of N are a group of their own, over all devices: those hit were chosen for their slow runs.
+fn are_apart(devices: &HashMap<Installation, DeviceRuns>) -> bool {
+    let mut all: Vec<(&Installation, &DeviceRuns)> = devices.iter().collect();
+    // Sorted, because sums of fractions depend on the order.
+    all.sort_unstable_by_key(|(device, _)| **device);
+    let shares = all.iter().filter_map(|(_, runs)| runs.near_and_between());
+    let (near, between) = shares.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    between <= MOST_BETWEEN * near
 }
 
 /// M: devices whose median moved while their fast runs stayed; `None` if no device has a baseline.
@@ -179,6 +236,7 @@ fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool 
 fn slow_share(id: SignalId, runs: AgainstSelf) -> f64 {
     match id {
         SignalId::Moved => runs.beyond_median / runs.n,
+        SignalId::NearTail => near_tail(runs) / runs.n,
         _ => runs.beyond_2x / runs.n,
     }
 }
@@ -200,7 +258,7 @@ pub(crate) fn tally_of<'a>(
 pub(crate) fn is_hit(found: &Signal, runs: &DeviceRuns) -> bool {
     match found.id {
         SignalId::Moved => runs.has_moved(),
-        _ => runs.tail() >= found.threshold,
+        id => runs.slow(id) >= found.threshold,
     }
 }
 
@@ -243,7 +301,9 @@ fn found(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::noisy;
+    use crate::base_rates::BaseRates;
+    use crate::tally::BaseRate;
+    use crate::testing::{Fleet, noisy};
     use crate::window::CohortWindow;
 
     /// The day after a repair: the day alone has too few runs, and the runs before it were slow.
@@ -252,6 +312,7 @@ mod tests {
         let limits = Limits::for_windows_a_day(1_000.0);
         let fires = |window: &CohortWindow| {
             let found = tails(
+                SignalId::Tail,
                 &runs_of_devices(&window.votes),
                 &Baseline::default(),
                 &limits,
@@ -277,6 +338,53 @@ mod tests {
         };
         assert!(own_runs(0.5), "it has just begun");
         assert!(!own_runs(0.05));
+    }
+
+    /// A fleet whose devices have these shares of 50 runs beyond 1.2 and 1.4 times their p95.
+    fn with_slow_runs(beyond_1_2x: f64, beyond_1_4x: f64) -> CohortWindow {
+        let mut window = Fleet::default().window();
+        for vote in &mut window.votes {
+            let latency = vote.latency.as_mut().unwrap();
+            latency.against_self = Some(AgainstSelf {
+                n: 50.0,
+                beyond_1_2x: 50.0 * beyond_1_2x,
+                beyond_1_4x: 50.0 * beyond_1_4x,
+                beyond_2x: 1.0,
+                beyond_median: 50.0 * beyond_1_4x,
+                as_fast: 30.0,
+            });
+        }
+        window
+    }
+
+    #[test]
+    fn runs_at_twice_the_latency_are_a_group_of_their_own_and_contended_runs_are_not() {
+        let limits = Limits::for_windows_a_day(1_000.0);
+        let rate = BaseRate {
+            rate: 0.03,
+            strength: 100.0,
+        };
+        let ids = TAIL_PERCENTS.map(|(percent, _)| SignalId::NearTailBeyond(percent));
+        let known = Baseline {
+            rates: BaseRates(ids.map(|id| (id, rate)).into()),
+            ..Baseline::default()
+        };
+        let fires = |window: &CohortWindow, baseline: &Baseline| {
+            let runs = runs_of_devices(&window.votes);
+            let far = tails(SignalId::Tail, &runs, baseline, &limits).unwrap();
+            assert!(!far.signal.fires);
+            let near = tails(SignalId::NearTail, &runs, baseline, &limits).unwrap();
+            near.signal.fires
+        };
+        let twice = with_slow_runs(0.16, 0.15);
+        assert!(fires(&twice, &known));
+        assert!(!fires(&with_slow_runs(0.27, 0.15), &known), "contention");
+        assert!(!fires(&twice, &Baseline::default()), "no rates of its own");
+        let mut unknown = twice;
+        for vote in &mut unknown.votes {
+            vote.shape_key = "".into();
+        }
+        assert!(!fires(&unknown, &known), "shapes");
     }
 
     /// The order of a hash map changes with its seed, the result must not.

@@ -2,7 +2,7 @@
 //!
 //! Every signal counts devices, never runs, since runs of one device are not independent. EP: the placement
 //! got worse. EJ: and the devices are slower. A: the median device is slower than before. B: some devices
-//! are. C and M: some devices are slow in some runs. S: the NPU does not start. O: outputs are wrong. OH:
+//! are. C, N and M: some devices are slow in some runs. S: the NPU does not start. O: outputs are wrong. OH:
 //! outputs differ. CV: runs vary more. EC: the placement is worse than certified. `verdict` decides what they amount to.
 
 mod a_median;
@@ -64,15 +64,17 @@ pub struct Evidence {
     pub median: Option<Median>,
     /// C; `None` if no device has a baseline.
     pub tail: Option<Intermittent>,
+    /// N; `None` if no device has a baseline.
+    pub near_tail: Option<Intermittent>,
     /// M; `None` if no device has a baseline.
     pub moved: Option<Intermittent>,
     /// Whether something other than the model slowed down as well, for A and B.
     pub control: Control,
-    /// The same for C or M, if one fires.
+    /// The same for C, N or M, if one fires.
     pub intermittent_control: Control,
     /// Whether other chipsets show A or B as well; `None` if neither fires, or there are none.
     pub cross_chipset: Option<CrossChipset>,
-    /// The same for C or M, if one fires.
+    /// The same for C, N or M, if one fires.
     pub intermittent_cross_chipset: Option<CrossChipset>,
     /// S; `None` without devices.
     pub start_failures: Option<StartFailures>,
@@ -119,9 +121,10 @@ impl Evidence {
         let median = a_median::moved(&ratios, before.as_ref());
         let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref(), baseline);
         let runs = cm_intermittent::runs_of_devices(&window.votes);
-        let tail = cm_intermittent::tails(&runs, baseline, limits);
+        let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, limits);
+        let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, limits);
         let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
-        let found = firing(&tail, &moved);
+        let found = firing([&tail, &near_tail, &moved]);
         let intermittent_control = found.map_or(Control::Absent, |found| {
             let rate = built_in_rate(found.past_id());
             control::intermittent_too(window, previous, peers, found, baseline, rate)
@@ -144,6 +147,7 @@ impl Evidence {
             placement_explains_shift,
             median,
             tail,
+            near_tail,
             moved,
             control,
             intermittent_control,
@@ -168,6 +172,7 @@ impl Evidence {
             self.median.as_ref().map(|found| &found.signal),
             self.shift.as_ref().map(|found| &found.signal),
             self.tail.as_ref().map(|found| &found.signal),
+            self.near_tail.as_ref().map(|found| &found.signal),
             self.moved.as_ref().map(|found| &found.signal),
             self.start_failures.as_ref().map(|found| &found.signal),
             beyond.map(|found| &found.signal),
@@ -190,9 +195,9 @@ impl Evidence {
         self.median.as_ref().filter(|median| median.signal.fires)
     }
 
-    /// Returns C or M, whichever fires; C if both do.
+    /// Returns the first of C, N and M that fires.
     pub(crate) fn firing_intermittent(&self) -> Option<&Intermittent> {
-        firing(&self.tail, &self.moved)
+        firing([&self.tail, &self.near_tail, &self.moved])
     }
 
     pub(crate) fn firing_starts(&self) -> Option<&StartFailures> {
@@ -215,7 +220,8 @@ impl Evidence {
             self.firing_median().map(|found| &found.signal),
             self.shift.as_ref().map(|found| &found.signal),
         ];
-        let in_some_runs = [&self.tail, &self.moved].map(|found| Some(&found.as_ref()?.signal));
+        let in_some_runs = [&self.tail, &self.near_tail, &self.moved];
+        let in_some_runs = in_some_runs.map(|found| Some(&found.as_ref()?.signal));
         let least = |signals: &[Option<&Signal>], of: f64| {
             let chances = signals.iter().flatten().map(|signal| signal.p);
             chances.fold(of, f64::min)
@@ -223,19 +229,17 @@ impl Evidence {
         let p_slower = least(&slower, 1.0);
         let p_in_some_runs = least(&in_some_runs, p_slower);
         let shift = self.shift.iter().flat_map(Shift::history_rows);
-        let tail = self.tail.iter().flat_map(|tail| tail.tallies.clone());
+        let tails = self.tail.iter().chain(&self.near_tail);
+        let tails = tails.flat_map(|tail| tail.tallies.clone());
         let with = |p| move |row| Signal { p, ..row };
         let shift = shift.map(with(p_slower));
-        shift.chain(tail.map(with(p_in_some_runs))).collect()
+        shift.chain(tails.map(with(p_in_some_runs))).collect()
     }
 }
 
-fn firing<'a>(
-    tail: &'a Option<Intermittent>,
-    moved: &'a Option<Intermittent>,
-) -> Option<&'a Intermittent> {
-    let all = tail.iter().chain(moved);
-    all.into_iter().find(|found| found.signal.fires)
+fn firing(all: [&Option<Intermittent>; 3]) -> Option<&Intermittent> {
+    let mut found = all.into_iter().flatten();
+    found.find(|found| found.signal.fires)
 }
 
 /// Returns a signal's built-in rate among healthy devices.
@@ -253,9 +257,10 @@ pub fn built_in_rate(id: SignalId) -> f64 {
         SignalId::Outputs => o_outputs::BEYOND_RATE,
         SignalId::OutputHash => o_outputs::MINORITY_RATE,
         SignalId::CvIncrease => cv_increase::FLEET_RATE,
-        SignalId::Tail | SignalId::TailBeyond(_) => {
+        SignalId::Tail | SignalId::NearTail => cm_intermittent::MOVED_RATE,
+        SignalId::TailBeyond(percent) | SignalId::NearTailBeyond(percent) => {
             let mut rates = TAIL_PERCENTS.into_iter();
-            let known = rates.find(|(percent, _)| id == SignalId::TailBeyond(*percent));
+            let known = rates.find(|(of, _)| *of == percent);
             known.map_or(cm_intermittent::MOVED_RATE, |(_, rate)| rate)
         }
     }

@@ -19,7 +19,7 @@ pub(crate) const UNSURPRISING_P: f64 = 0.05;
 /// The ratios that B tests, in tenths; the first only if the devices fall into two groups.
 pub(crate) const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
 
-/// Shares of a device's runs that C tests, in percent, each with the share of healthy devices beyond it: the
+/// Shares of a device's runs that C and N test, in percent, each with the share of healthy devices beyond it: the
 /// built-in prior until a fleet has its own.
 pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
     [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
@@ -46,6 +46,10 @@ pub enum SignalId {
     Tail,
     /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
     TailBeyond(u16),
+    /// N: some devices have slow runs that are a group of their own, less slow than those of C.
+    NearTail,
+    /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
+    NearTailBeyond(u16),
     /// M: the median of some devices moved, but not their fast runs.
     Moved,
     /// S: the NPU does not start.
@@ -67,7 +71,7 @@ macro_rules! names {
             fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$signal => Some($name),)+
-                    Self::ShiftBeyond(_) | Self::TailBeyond(_) => None,
+                    Self::ShiftBeyond(_) | Self::TailBeyond(_) | Self::NearTailBeyond(_) => None,
                 }
             }
         }
@@ -82,6 +86,7 @@ names! {
     Shift = "B",
     ShiftOfModel = "B'",
     Tail = "C",
+    NearTail = "N",
     Moved = "M",
     Start = "S",
     Outputs = "O",
@@ -94,6 +99,7 @@ impl fmt::Display for SignalId {
         match self {
             SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
             SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
+            SignalId::NearTailBeyond(percent) => write!(f, "N{percent}"),
             named => f.write_str(named.name().unwrap_or_default()),
         }
     }
@@ -118,10 +124,12 @@ impl SignalId {
     #[must_use]
     pub fn parse(text: &str) -> Option<SignalId> {
         let tails = TAIL_PERCENTS.map(|(percent, _)| SignalId::TailBeyond(percent));
+        let near = TAIL_PERCENTS.map(|(percent, _)| SignalId::NearTailBeyond(percent));
         let named = SignalId::NAMED.iter().copied();
         named
             .chain(BEYOND_TENTHS.map(SignalId::ShiftBeyond))
             .chain(tails)
+            .chain(near)
             .find(|id| id.to_string() == text)
     }
 }
@@ -212,6 +220,8 @@ mod tests {
             SignalId::Shift,
             SignalId::ShiftBeyond(16),
             SignalId::ShiftBeyond(40),
+            SignalId::TailBeyond(5),
+            SignalId::NearTailBeyond(5),
             SignalId::Start,
             SignalId::Outputs,
             SignalId::OutputHash,

@@ -8,7 +8,7 @@ use crate::cpu_alone::CpuAlone;
 use crate::describe::WindowStatistics;
 use crate::next_step::{ON_ALL_CHIPSETS, Situation, next_step};
 use crate::placement::Unit;
-use crate::reason::{Reason, many_are_new};
+use crate::reason::{Reason, SlowLimit, many_are_new};
 use crate::signals::{
     Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, SignalId,
     TOTAL_FALLBACK_BELOW, built_in_rate,
@@ -329,13 +329,13 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::of(strongest, class, severity, reasons))
 }
 
-/// C or M.
+/// C, N or M.
 fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
-    // The mix of inputs moves medians too, and so do sessions on other cores. M is weak evidence before a fleet has
-    // rates of its own, and without a control unless these leave no doubt.
-    let is_known = baseline.rates.has(SignalId::Moved);
+    // The mix of inputs moves medians too, and so do sessions on other cores. M and N are weak evidence before a fleet
+    // has rates of its own, and without a control unless these leave no doubt.
+    let is_known = baseline.rates.has(found.past_id());
     let is_sure = control != Control::Absent || found.signal.p <= SURE_P;
     let is_strong = found.signal.id == SignalId::Tail || (is_known && is_sure);
     let is_page = found.shape_is_known && is_strong;
@@ -343,7 +343,7 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
         hits: found.signal.hits,
         devices: found.signal.devices,
         slow_share: found.slow_share,
-        of_median: found.signal.id == SignalId::Moved,
+        limit: SlowLimit::of(found.signal.id),
         shape_is_known: found.shape_is_known,
         p: found.signal.p,
     }];

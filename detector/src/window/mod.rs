@@ -80,6 +80,8 @@ pub struct VoteLatency {
 pub struct AgainstSelf {
     /// Runs in all.
     pub n: f64,
+    /// Beyond 1.2 times its earlier p95.
+    pub beyond_1_2x: f64,
     /// Beyond 1.4 times its earlier p95.
     pub beyond_1_4x: f64,
     /// Beyond 2 times its earlier p95.
@@ -96,6 +98,7 @@ impl AgainstSelf {
         let beyond = |limit: f64| Some(n * histogram.share_above(limit)?);
         Some(Self {
             n,
+            beyond_1_2x: beyond(1.2 * earlier.p95_us)?,
             beyond_1_4x: beyond(1.4 * earlier.p95_us)?,
             beyond_2x: beyond(2.0 * earlier.p95_us)?,
             beyond_median: beyond(1.6 * earlier.p50_us)?,
@@ -108,6 +111,7 @@ impl AgainstSelf {
     pub fn added(self, other: Self) -> Self {
         Self {
             n: self.n + other.n,
+            beyond_1_2x: self.beyond_1_2x + other.beyond_1_2x,
             beyond_1_4x: self.beyond_1_4x + other.beyond_1_4x,
             beyond_2x: self.beyond_2x + other.beyond_2x,
             beyond_median: self.beyond_median + other.beyond_median,

@@ -20,7 +20,7 @@ use crate::textbook_rules::{Answers, RULES, TextbookRules};
 
 /// 2026-01-01.
 pub(crate) const START_MS: i64 = 1_767_225_600_000;
-const DAY_MS: i64 = 86_400_000;
+pub(crate) const DAY_MS: i64 = 86_400_000;
 
 /// App, model, version, chipset.
 type Cohort = (String, String, String, String);
@@ -259,7 +259,7 @@ impl Fleet {
     }
 }
 
-fn milliseconds(time: &str) -> anyhow::Result<i64> {
+pub(crate) fn milliseconds(time: &str) -> anyhow::Result<i64> {
     Ok(time.parse::<jiff::Timestamp>()?.as_millisecond())
 }
 
@@ -280,7 +280,7 @@ fn healthy_name(spec: &FamilySpec) -> String {
     }
 }
 
-fn kind_name(kind: FaultKind) -> &'static str {
+pub(crate) fn kind_name(kind: FaultKind) -> &'static str {
     match kind {
         FaultKind::Total => "total",
         FaultKind::SomeDevices(_) => "some devices",

@@ -10,6 +10,7 @@ mod figures;
 mod goals;
 pub mod labelled;
 mod outcome;
+mod repaired;
 mod report;
 mod scenarios;
 mod senders;
@@ -21,7 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use cost::{record, replay_of};
-pub use outcome::{FaultOutcome, Healthy, Outcome};
+pub use outcome::{FaultOutcome, Healthy, Outcome, Repair};
+pub use repaired::repaired;
 pub use report::markdown;
 pub use senders::Keys;
 
@@ -110,12 +112,17 @@ pub fn evaluate(
             };
             let scenario = &batch.scenario;
             let specs = scenario.families(options.first_seed, batch.from, batch.to);
-            let with = (options.keys, options.verbose);
-            let evaluation = evaluation::evaluate(&scenario.name, &specs, with);
+            let outcome = if scenario.is_repaired() {
+                repaired::evaluate(&scenario.name, &specs, &runtime)?
+            } else {
+                let with = (options.keys, options.verbose);
+                let evaluation = evaluation::evaluate(&scenario.name, &specs, with);
+                runtime.block_on(evaluation)?
+            };
             let outcome = Outcome {
                 from: batch.from,
                 to: batch.to,
-                ..runtime.block_on(evaluation)?
+                ..outcome
             };
             if options.verbose {
                 writeln!(std::io::stderr(), "{}", report::line(&outcome))?;

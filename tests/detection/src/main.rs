@@ -23,6 +23,7 @@ epwatch-detection FIRST_SEED FAMILIES [OPTIONS]
   --results FILE        append each fleet's figures here, and leave out fleets that are there; the
                         file must be of the same FIRST_SEED and FAMILIES
   --write FILE          write the report here instead of to stdout
+  --rules COMMIT        name the commit of the rules in the report
   --only NAME           only scenarios whose name contains this
   --keys own|app        the kind of the keys that devices report with; else no network weighs them
   --threads N           evaluate so many fleets at once [default: 2]
@@ -39,6 +40,7 @@ struct Args {
     families: u64,
     results: Option<PathBuf>,
     write: Option<PathBuf>,
+    rules: Option<String>,
     only: Option<String>,
     keys: Keys,
     threads: usize,
@@ -54,6 +56,7 @@ impl Args {
             families: 20,
             results: None,
             write: None,
+            rules: None,
             only: None,
             keys: Keys::default(),
             threads: 2,
@@ -68,6 +71,7 @@ impl Args {
             match arg.as_str() {
                 "--results" => read.results = Some(value()?.into()),
                 "--write" => read.write = Some(value()?.into()),
+                "--rules" => read.rules = Some(value()?),
                 "--record" => read.record = Some(value()?.into()),
                 "--replay" => read.replay = Some(value()?.into()),
                 "--only" => read.only = Some(value()?),
@@ -155,7 +159,7 @@ fn main() -> anyhow::Result<()> {
         verbose: true,
     };
     outcomes.extend(evaluate(&left, options, keep)?);
-    let report = markdown(&outcomes, &args.command(), asked);
+    let report = markdown(&outcomes, &args.command(), asked, args.rules.as_deref());
     match &args.write {
         Some(path) => {
             std::fs::write(path, report).with_context(|| format!("writing {}", path.display()))?;

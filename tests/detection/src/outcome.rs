@@ -20,6 +20,9 @@ pub struct Outcome {
     pub healthy: BTreeMap<String, Healthy>,
     /// Cohorts with a fault.
     pub faults: Vec<FaultOutcome>,
+    /// Faults that were repaired.
+    #[serde(default)]
+    pub repairs: Vec<Repair>,
     /// Cohort windows from the change on, by truth and verdict.
     pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Cohort windows in which a rule could answer and in which it fired, by truth and the rule's number. The last
@@ -47,6 +50,21 @@ impl Healthy {
         self.pages += other.pages;
         self.tickets += other.tickets;
     }
+}
+
+/// A fault that was repaired.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Repair {
+    pub seed: u64,
+    pub kind: String,
+    /// Runs of the median device in a day.
+    pub runs: f64,
+    /// Whether anybody was notified of it.
+    pub fired: bool,
+    /// Hours from the repair to the end of the incident; `None` if it was open at the last window.
+    pub ended_after_h: Option<i64>,
+    /// Whether it fired again after its end.
+    pub came_again: bool,
 }
 
 /// A cohort at fault.

@@ -36,6 +36,8 @@ enum Recipe {
     Needed(Need, u32),
     /// Twice the usual noise, with 3 or 14 earlier windows.
     Wild(u32),
+    /// Faults that are repaired, on devices with so many runs a day.
+    Repaired(f64),
     /// Healthy families and such with a fault of 3x on all devices, in turn.
     Circumstance(Circumstance),
 }
@@ -50,9 +52,10 @@ pub(crate) enum Need {
     Third,
     Tenth,
     Runs15,
+    Runs15Twice,
 }
 
-pub(crate) const NEEDS: [(Need, &str); 7] = [
+pub(crate) const NEEDS: [(Need, &str); 8] = [
     (Need::Total3, "total, 3x"),
     (Need::Total2, "total, 2x"),
     (Need::Total2Missing, "total, 2x, no placements"),
@@ -60,10 +63,17 @@ pub(crate) const NEEDS: [(Need, &str); 7] = [
     (Need::Third, "30 % of the devices, 3x"),
     (Need::Tenth, "10 % of the devices, 3x"),
     (Need::Runs15, "15 % of the runs, 3x"),
+    (Need::Runs15Twice, "15 % of the runs, 2x"),
 ];
+
+/// Those of [`NEEDS`] that came later.
+const LATER_NEEDS: usize = 7;
 
 /// From 3 on, because robots come in small fleets.
 pub(crate) const NEEDED_DEVICES: [u32; 11] = [3, 4, 5, 8, 10, 12, 20, 30, 50, 100, 200];
+
+/// Runs a day of the devices whose faults are repaired: enough to be sure within a day, and too few.
+pub(crate) const REPAIRED_RUNS: [f64; 2] = [50.0, 12.0];
 
 /// Share of plain families in the operational mix.
 const PLAIN_SHARE: f64 = 0.78;
@@ -71,8 +81,8 @@ const PLAIN_SHARE: f64 = 0.78;
 /// Seeds of each scenario, so that all of them stay within half a million.
 const SEEDS: u64 = 5_300;
 
-/// Seeds of each circumstance.
-const SEEDS_OF_CIRCUMSTANCE: u64 = 400;
+/// Seeds of each circumstance, and of later scenarios.
+const FEWER_SEEDS: u64 = 400;
 
 /// Twice the usual spread of devices and runs.
 const WILD: f64 = 2.0;
@@ -118,23 +128,27 @@ pub(crate) fn all() -> Vec<Scenario> {
         scenario("shared load", 1.0, Recipe::SharedLoad),
         scenario("two speeds, built-in rates", 1.0, Recipe::TwoSpeeds),
     ];
-    for (need, name) in NEEDS {
-        for devices in NEEDED_DEVICES {
+    let needed = |(need, name): (Need, &'static str)| {
+        NEEDED_DEVICES.map(|devices| {
             let recipe = Recipe::Needed(need, devices);
-            all.push(scenario(&needed_name(name, devices), 0.1, recipe));
-        }
-    }
+            scenario(&needed_name(name, devices), 0.1, recipe)
+        })
+    };
+    all.extend(NEEDS.into_iter().take(LATER_NEEDS).flat_map(needed));
     // Last, because the place of a scenario decides its seeds.
     all.push(scenario("unseen heat", 1.0, Recipe::UnseenHeat));
-    let circumstances = Circumstance::ALL.map(|circumstance| Scenario {
-        seeds: (0, SEEDS_OF_CIRCUMSTANCE),
-        ..scenario(
-            &circumstance_name(circumstance),
-            0.34,
-            Recipe::Circumstance(circumstance),
-        )
+    let circumstances = Circumstance::ALL.map(|circumstance| {
+        let recipe = Recipe::Circumstance(circumstance);
+        scenario(&circumstance_name(circumstance), 0.34, recipe)
     });
-    all.extend(circumstances);
+    let repaired =
+        REPAIRED_RUNS.map(|runs| scenario(&repaired_name(runs), 0.1, Recipe::Repaired(runs)));
+    let needed = NEEDS.into_iter().skip(LATER_NEEDS).flat_map(needed);
+    let with_fewer_seeds = circumstances.into_iter().chain(repaired).chain(needed);
+    all.extend(with_fewer_seeds.map(|scenario| Scenario {
+        seeds: (0, FEWER_SEEDS),
+        ..scenario
+    }));
     let mut first = 0;
     for scenario in &mut all {
         scenario.seeds.0 = first;
@@ -145,6 +159,10 @@ pub(crate) fn all() -> Vec<Scenario> {
 
 pub(crate) fn circumstance_name(circumstance: Circumstance) -> String {
     format!("circumstance: {}", circumstance.text())
+}
+
+pub(crate) fn repaired_name(runs: f64) -> String {
+    format!("repaired, {runs} runs a day")
 }
 
 pub(crate) fn needed_name(name: &str, devices: u32) -> String {
@@ -170,6 +188,11 @@ fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
 }
 
 impl Scenario {
+    /// Whether its faults are repaired.
+    pub(crate) fn is_repaired(&self) -> bool {
+        matches!(self.recipe, Recipe::Repaired(_))
+    }
+
     /// Families `from..to` of the scenario.
     pub(crate) fn families(&self, first_seed: u64, from: u64, to: u64) -> Vec<FamilySpec> {
         let first = first_seed + self.seeds.0;
@@ -232,6 +255,7 @@ impl Scenario {
                 };
             }
             Recipe::Needed(need, devices) => return needed(seed, need, devices),
+            Recipe::Repaired(runs) => return repaired(seed, number, runs),
             Recipe::Circumstance(circumstance) => {
                 return under(seed, number, circumstance, log_between(at(1), 0.05, 1.0));
             }
@@ -321,6 +345,37 @@ fn under(seed: u64, number: u64, circumstance: Circumstance, moved: f64) -> Fami
     .under(circumstance)
 }
 
+/// A fault on 30 devices that report each hour.
+fn repaired(seed: u64, number: u64, runs: f64) -> FamilySpec {
+    let (kinds, views) = (
+        [
+            FaultKind::Total,
+            FaultKind::SomeDevices(0.5),
+            FaultKind::IntermittentRuns(0.3),
+            FaultKind::IntermittentSessions(0.4),
+        ],
+        [PlacementView::Full, PlacementView::Missing],
+    );
+    let fault = Fault {
+        kind: kinds[(number % 4) as usize],
+        factor: log_between(unit(seed, 2), 2.5, 6.0),
+        moved: 0.3,
+    };
+    FamilySpec {
+        view: views[(number / 4 % 2) as usize],
+        chipsets: 1,
+        devices: 30,
+        windows: (3, 7),
+        rollout: vec![1.0],
+        rolls_out_twice: false,
+        runs,
+        reports: 24,
+        shape_known: true,
+        peers: 0.0,
+        ..FamilySpec::drawn(seed, Truth::Fault(fault))
+    }
+}
+
 fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {
     let (kind, factor) = match need {
         Need::Total3 => (FaultKind::Total, 3.0),
@@ -329,6 +384,7 @@ fn needed(seed: u64, need: Need, devices: u32) -> FamilySpec {
         Need::Third => (FaultKind::SomeDevices(0.3), 3.0),
         Need::Tenth => (FaultKind::SomeDevices(0.1), 3.0),
         Need::Runs15 => (FaultKind::IntermittentRuns(0.15), 3.0),
+        Need::Runs15Twice => (FaultKind::IntermittentRuns(0.15), 2.0),
     };
     let fault = Fault {
         kind,

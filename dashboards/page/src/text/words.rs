@@ -187,6 +187,11 @@ pub(crate) fn question(signal: &str) -> Option<Question> {
             "share of devices",
             false,
         ),
+        "N" => (
+            "Devices with slow runs that are a group of their own",
+            "share of devices",
+            false,
+        ),
         "M" => (
             "Median moved while the fastest runs did not",
             "share of devices",

@@ -572,13 +572,14 @@ fn signals_are_reported_with_their_numbers() {
         SignalId::Median,
         SignalId::Shift,
         SignalId::Tail,
+        SignalId::NearTail,
         SignalId::Moved,
         SignalId::Start,
     ];
     assert_eq!(ids, expected);
-    // The whole latency moved: M, which needs fast runs that stayed, has no hit. Nor has S: every
+    // The whole latency moved: M and N, which need fast runs that stayed, have no hit. Nor has S: every
     // session was made.
-    let is_quiet = |id| matches!(id, SignalId::Moved | SignalId::Start);
+    let is_quiet = |id| matches!(id, SignalId::Moved | SignalId::NearTail | SignalId::Start);
     for signal in &verdict.signals {
         let found = (signal.fires, signal.hits);
         let expected = if is_quiet(signal.id) {
@@ -589,7 +590,7 @@ fn signals_are_reported_with_their_numbers() {
         assert_eq!(found, expected, "{}", signal.id);
     }
     let beyond = verdict.tallies.iter().map(|row| row.id.to_string());
-    let expected = "B1.3 B1.6 B2.0 B2.5 B3.2 B4.0 C3 C5 C10 C20 C40";
+    let expected = "B1.3 B1.6 B2.0 B2.5 B3.2 B4.0 C3 C5 C10 C20 C40 N3 N5 N10 N20 N40";
     assert_eq!(beyond.collect::<Vec<_>>().join(" "), expected);
 }
 

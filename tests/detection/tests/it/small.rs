@@ -117,6 +117,16 @@ fn fleets_of_five_devices_page_at_total_fallback() {
     assert_eq!((paged.count(), faults.len()), (60, 60), "{faults:?}");
 }
 
+/// Twice a device's earlier p95 is beyond nearly all of these runs.
+#[test]
+fn a_seventh_of_the_runs_at_twice_the_latency_pages() {
+    let found = outcomes(&["15 % of the runs, 2x, 30 devices"], 60);
+    let faults: Vec<&FaultOutcome> = found.iter().flat_map(|o| &o.faults).collect();
+    assert_eq!(faults.len(), 6);
+    let paged = faults.iter().filter(|fault| fault.paged_in.is_some());
+    assert!(paged.count() >= 5, "{faults:?}");
+}
+
 /// Exceptions are intermittent faults whose input shape is unknown, which are tickets, and those that few devices show
 /// in a window.
 #[test]
