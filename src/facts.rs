@@ -297,7 +297,7 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter
         assert!(facts.iter().all(|fact| fact.is_fine), "{facts:?}");
         let texts: Vec<&str> = facts.iter().map(|fact| &*fact.text).collect();
         let expected = [
-            "Takes reports. 4096KiB of 8GiB are in use, 16GiB are free on its volume.",
+            "Takes reports. 4MiB of 8GiB are in use, 16GiB are free on its volume.",
             "The store takes reports, and has all of 1 s ago and before.",
             "Judges a window of 1h every 1h. The next one ends in 3540 s.",
             "3 notifications delivered since the start.",

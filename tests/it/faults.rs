@@ -74,6 +74,7 @@ fn the_tests_that_documents_name_exist() {
         "proto",
         "sdk/src",
         "src",
+        "tests/detection/tests",
         "tests/io_faults",
         "tests/it",
     ];

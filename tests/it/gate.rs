@@ -337,7 +337,7 @@ fn reports_carry_the_failure_and_escape_names() {
         3,
     );
     assert!(
-        table.contains("Erf /a b\\c'd  e (float): unknown"),
+        table.contains("Erf /a b\\c'd [U+2028]e (float): unknown"),
         "{table}"
     );
     assert!(!read("a.md").contains('\u{2028}'));

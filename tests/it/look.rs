@@ -97,9 +97,9 @@ async fn an_incident_for_a_ticket_and_a_store_of_another_version() {
     for word in ["ack", "model", "Ada", "on it", "open-1"] {
         assert!(row.contains(word), "{text}");
     }
-    let orders = json(&mut look("orders --json"));
+    let orders = json(&mut look("orders"));
     assert_eq!(orders["orders"][0]["who"], "Ada");
-    assert_eq!(json(&mut look("ledger --json"))["query"]["days"], 14);
+    assert_eq!(json(&mut look("ledger"))["query"]["days"], 14);
     check_fails(&mut look("ledger --days 15"), 2, "1..=14");
 
     // A newer program's store is read as long as the views of this one are there.
@@ -187,7 +187,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     ] {
         assert!(text.contains(part), "{text}");
     }
-    let health = json(&mut at(dir.path(), "health --json"));
+    let health = json(&mut at(dir.path(), "health"));
     assert!(fact(&health, "WAL").0, "{health:#}");
     let page = format!("http://{}/health.json", addresses["page"].as_str().unwrap());
     // The store is known to take reports once the writer has written there.
@@ -209,7 +209,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
             .success()
     })
     .await;
-    let device = json(at(dir.path(), "devices --json").arg(&id));
+    let device = json(at(dir.path(), "devices").arg(&id));
     assert_eq!(device["installation"]["id"], *id, "{device:#}");
     drop(running);
 }

@@ -107,7 +107,8 @@ async fn silent_connections_to_any_port_leave_uploads_as_they_were() {
     for (sequence, (name, port)) in (1..).zip(ports) {
         let silent = silent_connections(port, n);
         println!("{} to {name}", silent.len());
-        assert!(silent.len() >= 500, "{name}");
+        // The readers' port takes 64, and its queue about 128 more.
+        assert!(silent.len() >= 100, "{name}: {}", silent.len());
         // A new connection, as a phone has.
         let mut device = CollectorServiceClient::connect(endpoint.clone()).await;
         let device = device
