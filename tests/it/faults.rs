@@ -73,6 +73,7 @@ fn the_tests_that_documents_name_exist() {
         "detector/src",
         "proto",
         "sdk/src",
+        "sdk/tests",
         "src",
         "tests/detection/tests",
         "tests/io_faults",

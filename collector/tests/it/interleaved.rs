@@ -267,9 +267,9 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     let collector = start_with(&other, config(&of_other)).await;
     store_all(&mut connect(&collector).await, &reports).await;
     other.eventually(ROWS, 20).await;
-    other.end(collector).await;
     std::fs::create_dir(&wal).unwrap();
     std::fs::copy(of_other.join("names"), wal.join("names")).unwrap();
+    other.end(collector).await;
 
     let collector = start_at(before, gate.client()).await;
     store_all(&mut connect(&collector).await, &reports).await;
