@@ -394,7 +394,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     check_watch(&mut at_shell(&["devices", "--latest", "--follow"]), MODEL);
 
     // A page that reads itself again says so, and how to stop it.
-    let link = "href=\"/fleet?q=a%26b&amp;refresh=10\"";
+    let link = "href=\"/fleet?q=a%26b&#38;refresh=10\"";
     let fleet = page.get("/fleet?q=a%26b").await;
     assert_eq!(fleet.header("refresh"), "");
     assert!(fleet.text.contains(link), "{}", fleet.text);
