@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clickhouse::Client;
 use futures::future::BoxFuture;
 
-use crate::deletions::{RECORD_BYTES, add_tombstones, tombstones_of};
+use crate::deletions::{PROMISE_BYTES, add_tombstones, tombstones_of};
 use crate::store::{Sink, SinkError};
 use crate::wal::{self, WalError, WalFiles};
 
@@ -89,7 +89,7 @@ impl SavedDeletions {
     /// Returns the number of deletions.
     #[must_use]
     pub fn n_deletions(&self) -> usize {
-        self.0.len() / RECORD_BYTES
+        self.0.len() / PROMISE_BYTES
     }
 
     /// Adds them to the WAL in `dir`, durably. The next collector on it refuses and deletes those installations.

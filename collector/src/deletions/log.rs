@@ -25,6 +25,9 @@ use epwatch_server::replace_file;
 
 const NAME: &str = "deletions";
 pub(crate) const RECORD_BYTES: usize = 32;
+
+/// A deletion is promised twice, so that one damaged record loses none.
+pub(crate) const PROMISE_BYTES: usize = 2 * RECORD_BYTES;
 /// Half a million tombstones. A rewrite drops tombstones that the store has, since they are read from there at start.
 const MAX_BYTES: u64 = 32 << 20;
 /// At this size a running collector rewrites the file without hidden tombstones. If they are too few,

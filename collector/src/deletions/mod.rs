@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 
 use self::known::KnownDeletions;
 use self::log::DeletionLog;
-pub(crate) use self::log::{RECORD_BYTES, Tombstone, add_tombstones, records_of, tombstones_of};
+pub(crate) use self::log::{PROMISE_BYTES, Tombstone, add_tombstones, records_of, tombstones_of};
 pub(crate) use self::worker::Worker;
 use crate::ingest::limits::Buckets;
 use crate::metrics::Metrics;
