@@ -13,6 +13,8 @@ mod fetch;
 mod installed;
 mod lock;
 mod pins;
+#[cfg(test)]
+mod real_engines;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
 //! Fetches the real packages from their real sources, into the cache that all tests use.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-use epwatch_engines::{Engine, for_tests, verify};
+use crate::{Engine, for_tests, verify};
 
 /// Loading needs unsafe code, which this crate does not have; the host's Python does it in a child.
 #[track_caller]
@@ -82,7 +81,7 @@ fn alertmanager_comes_from_the_distribution_and_runs() {
 fn failure_of(test: &str, settings: &[(&str, &str)]) -> String {
     let cache = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
+        .args([&format!("real_engines::{test}"), "--exact", "--nocapture"])
         .env("EPWATCH_CACHE", cache.path())
         .envs(settings.iter().copied())
         .output()
