@@ -24,6 +24,8 @@ mod kill;
 mod placement;
 mod self_test;
 mod session;
+#[cfg(target_os = "linux")]
+mod start;
 mod support;
 mod tls;
 mod upload;

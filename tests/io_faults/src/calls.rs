@@ -1,10 +1,10 @@
-//! The functions of libc that Rust's standard library calls for files.
+//! The functions of libc that Rust's standard library calls for files and sockets.
 
 use libc::{
-    AT_FDCWD, SYS_copy_file_range, SYS_fchmod, SYS_fchmodat, SYS_fdatasync, SYS_flock, SYS_fsync,
-    SYS_ftruncate, SYS_mkdirat, SYS_openat, SYS_pread64, SYS_pwrite64, SYS_read, SYS_renameat2,
-    SYS_unlinkat, SYS_write, c_char, c_int, c_uint, c_void, mode_t, off64_t, size_t, ssize_t,
-    syscall,
+    AT_FDCWD, SYS_connect, SYS_copy_file_range, SYS_fchmod, SYS_fchmodat, SYS_fdatasync, SYS_flock,
+    SYS_fsync, SYS_ftruncate, SYS_mkdirat, SYS_openat, SYS_pread64, SYS_pwrite64, SYS_read,
+    SYS_renameat2, SYS_socket, SYS_unlinkat, SYS_write, c_char, c_int, c_uint, c_void, mode_t,
+    off64_t, size_t, sockaddr, socklen_t, ssize_t, syscall,
 };
 
 use crate::{Answer, Call, answer, is_armed};
@@ -199,4 +199,20 @@ extern "C" fn chmod(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn fchmod(file: c_int, mode: mode_t) -> c_int {
     unless_it_fails!(Call::Other, int(system_call!(SYS_fchmod, file, mode)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    unless_it_fails!(
+        Call::Other,
+        int(system_call!(SYS_socket, domain, kind, protocol))
+    )
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn connect(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    unless_it_fails!(
+        Call::Other,
+        int(system_call!(SYS_connect, socket, address, len))
+    )
 }

@@ -1,4 +1,4 @@
-//! Makes the n-th file call of a thread fail, in the manner of SQLite's I/O tests. A test that uses this crate is linked
+//! Counts the file and socket calls of a thread, and makes the n-th fail, in the manner of SQLite's I/O tests. A test that uses this crate is linked
 //! with its functions in place of libc's, so the code under test is the product's, on real files. Other threads are
 //! not affected. Linux on 64 bits only.
 //!
@@ -10,6 +10,7 @@ mod calls;
 use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The fate of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl Fault {
 /// Kinds of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Opens, reads, syncs, locks.
+    /// Opens, reads, syncs, locks, sockets.
     Other,
     /// Makes files or names.
     Grows,
@@ -70,6 +71,22 @@ enum Stage {
 
 thread_local! {
     static PLAN: Cell<Option<(Fault, Stage)>> = const { Cell::new(None) };
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+static CALLS_OF_PROCESS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many calls this thread makes while `run` runs.
+pub fn calls_of(run: impl FnOnce()) -> u64 {
+    let before = CALLS.get();
+    run();
+    CALLS.get() - before
+}
+
+/// Returns how many calls all threads made so far.
+#[must_use]
+pub fn calls_of_process() -> u64 {
+    CALLS_OF_PROCESS.load(Relaxed)
 }
 
 /// Runs `run` with a fault at its `nth` call that the fault applies to, counted from 0. Also returns whether there was one.
@@ -169,6 +186,8 @@ pub(crate) fn is_armed() -> bool {
 
 /// Decides about a call of this thread.
 pub(crate) fn answer(call: Call) -> Answer {
+    CALLS.set(CALLS.get() + 1);
+    CALLS_OF_PROCESS.fetch_add(1, Relaxed);
     let Some((fault, stage)) = PLAN.get() else {
         return Answer::Real;
     };

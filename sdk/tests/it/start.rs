@@ -1,25 +1,10 @@
 //! While the SDK starts and sessions begin, run and end, the caller's thread touches no file and no network.
-//!
-//! The test binary replaces functions of libc by its own, which count by thread and then call the system. std and all
-//! code above it call them.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+use std::time::Duration;
 
-#[expect(unsafe_code, reason = "stands in for functions of libc")]
-mod counted;
-
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
-
+use epwatch_io_faults::{calls_of, calls_of_process};
 use epwatch_proto::{Placement, ReasonCode, SessionOptions, StartPhase};
 use epwatch_sdk::{Conditions, ModelInfo, SdkConfig, Watch, simulated_device};
-
-/// Calls of this thread while `work` runs.
-fn calls_of(work: impl FnOnce()) -> u64 {
-    let before = counted::OF_THREAD.get();
-    work();
-    counted::OF_THREAD.get() - before
-}
 
 #[test]
 fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
@@ -29,7 +14,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     let of_connecting = calls_of(|| drop(std::net::TcpStream::connect("127.0.0.1:1")));
     assert!(of_connecting >= 2, "a socket and a connection are counted");
 
-    let of_process = counted::OF_PROCESS.load(Relaxed);
+    let of_process = calls_of_process();
     let mut watch = None;
     let calls = calls_of(|| {
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", &folder)
@@ -55,7 +40,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     // The SDK's own thread opens files, which shows that calls are counted.
     let watch = watch.unwrap();
     watch.flush(Duration::from_secs(30)).unwrap_err();
-    assert!(counted::OF_PROCESS.load(Relaxed) > of_process);
+    assert!(calls_of_process() > of_process);
     assert!(folder.is_dir());
     assert!(watch.stop(Duration::from_secs(30)));
 }
