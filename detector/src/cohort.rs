@@ -35,6 +35,11 @@ impl ModelKey {
             model_id: model_id.to_owned(),
         }
     }
+
+    /// Returns the app's id and environment.
+    pub(crate) fn app(&self) -> (&str, &str) {
+        (&self.app_id, &self.environment)
+    }
 }
 
 /// Devices that run one model version on one chipset, all firmwares or one of them.

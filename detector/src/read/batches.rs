@@ -12,20 +12,15 @@ pub(super) const MAX_SESSIONS: u64 = 100_000;
 pub fn batches(models: &[FoundModel]) -> Vec<Vec<FoundModel>> {
     let mut batches: Vec<Vec<FoundModel>> = Vec::new();
     let mut sessions = 0;
-    let mut last_app: Option<(String, String)> = None;
-    for found in models {
-        let app = (found.model.app_id.clone(), found.model.environment.clone());
-        let is_new_app = last_app.as_ref() != Some(&app);
-        let is_full = sessions >= MAX_SESSIONS;
-        last_app = Some(app);
-        sessions += found.sessions;
+    for of_app in models.chunk_by(|a, b| a.model.app() == b.model.app()) {
         match batches.last_mut() {
-            Some(batch) if !(is_new_app && is_full) => batch.push(found.clone()),
+            Some(batch) if sessions < MAX_SESSIONS => batch.extend_from_slice(of_app),
             _ => {
-                sessions = found.sessions;
-                batches.push(vec![found.clone()]);
+                sessions = 0;
+                batches.push(of_app.to_vec());
             }
         }
+        sessions += of_app.iter().map(|found| found.sessions).sum::<u64>();
     }
     batches
 }

@@ -384,23 +384,19 @@ impl AppCensus {
                 first_seen_ms,
             });
         }
-        let mut counter = Counter {
-            start: bucket_at(span.start_s()),
-            counted: vec![0; self.devices.len()],
-            nth: 0,
-        };
+        let window_start = bucket_at(span.start_s());
+        let mut counter = DeviceCounter::of(self.n_devices());
         let text = |id| texts.get(id).to_string();
         for ((model, ran), presence) in placements {
             let Some((runtime, _, shown)) = presence.shown else {
                 continue;
             };
-            let method = PlacementMethod {
-                graph_kind: text(ran.graph_kind),
-                source: text(ran.source),
-                fingerprint_algorithm: ran.fingerprint_algorithm,
-            };
             let counts = self.counts[shown as usize];
-            let (devices, devices_before) = counter.count(&presence.buckets);
+            let (mut devices, mut devices_before) = (0, 0);
+            counter.each(&presence.buckets, |at, _| {
+                devices += 1;
+                devices_before += u64::from(at < window_start);
+            });
             models
                 .entry(model)
                 .or_default()
@@ -408,7 +404,11 @@ impl AppCensus {
                 .push(PlacementCount {
                     model_version: text(ran.version),
                     chipset: text(ran.chipset),
-                    placement: counts.placement(method, ran.fingerprint, runtime.to_owned()),
+                    placement: counts.placement(
+                        ran.method(texts),
+                        ran.fingerprint,
+                        runtime.to_owned(),
+                    ),
                     devices,
                     devices_before,
                 });
@@ -458,30 +458,33 @@ struct Presence<'a> {
     shown: Option<(&'a str, u64, PlaceId)>,
 }
 
-/// Counts the devices of one placement after the other, each once.
-struct Counter {
-    start: Bucket,
-    /// Which placement a device was counted for last, by number from 1.
+/// Passes devices once each, for one question after the other.
+pub(super) struct DeviceCounter {
+    /// The question that a device was counted for last, by number from 1.
     counted: Vec<u32>,
     nth: u32,
 }
 
-impl Counter {
-    /// Returns how many devices there are, and how many of them are in a bucket before the window.
-    fn count(&mut self, buckets: &[(Bucket, &[u8])]) -> (u64, u64) {
+impl DeviceCounter {
+    pub(super) fn of(n_devices: usize) -> Self {
+        Self {
+            counted: vec![0; n_devices],
+            nth: 0,
+        }
+    }
+
+    /// Passes each device of packed ones to `take`, with where it was met first.
+    pub(super) fn each<T: Copy>(&mut self, packed: &[(T, &[u8])], mut take: impl FnMut(T, u32)) {
         self.nth += 1;
-        let (mut all, mut before) = (0, 0);
-        for (at, bytes) in buckets {
+        for (at, bytes) in packed {
             for device in devices(bytes) {
                 let counted = &mut self.counted[device as usize];
                 if *counted != self.nth {
                     *counted = self.nth;
-                    all += 1;
-                    before += u64::from(*at < self.start);
+                    take(*at, device);
                 }
             }
         }
-        (all, before)
     }
 }
 
@@ -542,7 +545,7 @@ impl AppBucket {
     }
 }
 
-pub(super) fn devices(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
+fn devices(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     let mut device = 0;
     std::iter::from_fn(move || {
         (!bytes.is_empty()).then(|| {

@@ -1,8 +1,9 @@
 //! Why a window could not be read, and who must hear of it.
 
-use epwatch_stats::HistogramError;
+use epwatch_stats::{HistogramError, SparseHistogram};
 
 use crate::cohort::ModelKey;
+use crate::window::histogram_of;
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +82,14 @@ impl SourceError {
             | SourceError::Spilled(_) => false,
         }
     }
+}
+
+/// Builds a histogram of a model's runs from bucket indices and counts.
+pub(super) fn histogram_for(
+    model: &ModelKey,
+    counts: impl IntoIterator<Item = (u16, u64)>,
+) -> Result<SparseHistogram, SourceError> {
+    histogram_of(counts).map_err(SourceError::histogram(model))
 }
 
 pub(super) fn failed(what: &'static str) -> impl FnOnce(clickhouse::error::Error) -> SourceError {

@@ -146,8 +146,7 @@ impl EvaluationInputs {
 
     /// Returns the senders of a model's app in the window. They are read for pages alone: healthy windows need none.
     pub(crate) async fn senders(&self, model: &ModelKey) -> Result<Senders, SourceError> {
-        let app = (&*model.app_id, &*model.environment);
-        let senders = self.reader.senders(app, &self.span).await?;
+        let senders = self.reader.senders(model.app(), &self.span).await?;
         let mut established = self.census.established(&model.app_id, &self.span);
         let app_is_new = established.is_empty();
         let here: HashSet<Installation> = senders.iter().map(|(device, _)| *device).collect();

@@ -106,9 +106,7 @@ pub struct HeldLookBack {
 
 /// Returns the apps of models, with their environments, each once.
 pub(super) fn apps_of<'a>(models: impl Iterator<Item = &'a ModelKey>) -> Vec<(&'a str, &'a str)> {
-    let mut apps: Vec<_> = models
-        .map(|model| (&*model.app_id, &*model.environment))
-        .collect();
+    let mut apps: Vec<_> = models.map(ModelKey::app).collect();
     apps.sort_unstable();
     apps.dedup();
     apps

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cohort::ModelKey;
 use crate::interner::{TextId, Texts};
 
-use super::census::{AppCensus, Census, devices};
+use super::census::{AppCensus, Census, DeviceCounter};
 use super::span::Span;
 
 /// Weekends are compared with weekends.
@@ -132,22 +132,23 @@ fn of_one_app(
     if asked.is_empty() {
         return Vec::new();
     }
-    let mut stamps = Stamps::of(app.n_devices());
+    let mut counter = DeviceCounter::of(app.n_devices());
     let mut is_here = vec![false; app.n_devices()];
-    for (_, bytes) in all.iter().filter(|(back, _)| *back == 0) {
-        devices(bytes).for_each(|device| is_here[device as usize] = true);
-    }
-    let counted = asked.into_iter().map(|(version, slices)| {
-        let mut by_window = vec![Vec::new(); n_windows];
-        for (back, bytes) in &slices {
-            by_window[*back].push(*bytes);
+    let here = all.into_iter().filter(|(back, _)| *back == 0);
+    counter.each(&here.collect::<Vec<_>>(), |_, device| {
+        is_here[device as usize] = true;
+    });
+    let counted = asked.into_iter().map(|(version, mut slices)| {
+        slices.sort_by_key(|(back, _)| *back);
+        let mut windows = vec![0; n_windows];
+        for of_window in slices.chunk_by(|a, b| a.0 == b.0) {
+            counter.each(of_window, |back, _| windows[back] += 1);
         }
-        let windows = by_window.into_iter();
-        let windows = windows.map(|of| stamps.count(of.into_iter(), |_| true));
-        let windows: Vec<u64> = windows.collect();
-        let before = slices.iter().filter(|(back, _)| *back > 0);
-        let before = before.map(|(_, bytes)| *bytes);
-        let still_here = stamps.count(before, |device| is_here[device as usize]);
+        let before = slices.partition_point(|(back, _)| *back == 0);
+        let mut still_here = 0;
+        counter.each(&slices[before..], |_, device| {
+            still_here += u64::from(is_here[device as usize]);
+        });
         let (model, version) = version.unwrap_or((TextId::EMPTY, TextId::EMPTY));
         Reporting {
             model: texts.model_key((app_id, environment, model)),
@@ -158,36 +159,4 @@ fn of_one_app(
         }
     });
     counted.collect()
-}
-
-/// Counts devices once each, for one question after the other.
-struct Stamps {
-    last: Vec<u32>,
-    nth: u32,
-}
-
-impl Stamps {
-    fn of(n_devices: usize) -> Self {
-        Self {
-            last: vec![0; n_devices],
-            nth: 0,
-        }
-    }
-
-    fn count<'a>(
-        &mut self,
-        slices: impl Iterator<Item = &'a [u8]>,
-        counts: impl Fn(u32) -> bool,
-    ) -> u64 {
-        self.nth += 1;
-        let mut n = 0;
-        for device in slices.flat_map(devices) {
-            let last = &mut self.last[device as usize];
-            if *last != self.nth {
-                *last = self.nth;
-                n += u64::from(counts(device));
-            }
-        }
-        n
-    }
 }

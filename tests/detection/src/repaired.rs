@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_server::Period;
 
@@ -51,7 +51,8 @@ pub async fn repaired(spec: &FamilySpec) -> anyhow::Result<Repair> {
             family.each_report(window, |report| {
                 if (report.received_ms < repaired_ms) == is_before {
                     let key = ("camera", "production");
-                    intake.add_report(report.received_ms, key, &report.report, &report.sent, None);
+                    let (received_ms, mark) = (report.received_ms, Mark::default());
+                    intake.add_marked(received_ms, key, &report.report, &report.sent, mark);
                 }
             });
         }

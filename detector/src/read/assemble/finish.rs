@@ -9,8 +9,8 @@ use crate::cohort::{CohortKey, Installation};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::placement::{Placement, PlacementMethod};
-use crate::read::error::SourceError;
-use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless, histogram_of};
+use crate::read::error::{SourceError, histogram_for};
+use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless};
 
 use super::builder::{CohortId, VoteKey, WindowBuilder, WithoutVote};
 use super::rows::{CohortPlacement, PlacedSession};
@@ -36,18 +36,15 @@ impl Placements {
             return known.clone();
         }
         let text = |id: &TextId| texts.get(*id).to_string();
-        let method = PlacementMethod {
-            graph_kind: text(&ran.graph_kind),
-            source: text(&ran.source),
-            fingerprint_algorithm: ran.fingerprint_algorithm,
-        };
         let runtime = text(&session.runtime);
         let mut reasons: Vec<String> = session.reasons.iter().map(text).collect();
         reasons.sort_unstable();
         reasons.dedup();
         let placement = Arc::new(Placement {
             reasons,
-            ..session.counts.placement(method, ran.fingerprint, runtime)
+            ..session
+                .counts
+                .placement(ran.method(texts), ran.fingerprint, runtime)
         });
         variants.push((session, placement.clone()));
         placement
@@ -164,11 +161,7 @@ impl WindowBuilder {
         let parts = self.counts.remove(&cohort).unwrap_or_default().into_iter();
         let built = parts.map(|((firmware, shape_key), counts)| {
             let part = (texts.get(firmware).clone(), texts.get(shape_key).clone());
-            let histogram = histogram_of(counts.buckets());
-            Ok((
-                part,
-                histogram.map_err(SourceError::histogram(&self.model))?,
-            ))
+            Ok((part, histogram_for(&self.model, counts.buckets())?))
         });
         built.collect()
     }

@@ -2,8 +2,8 @@
 //! [`Texts`](crate::interner::Texts): there are few of them, and many rows.
 
 use crate::cohort::Installation;
-use crate::interner::TextId;
-use crate::placement::NodeCounts;
+use crate::interner::{TextId, Texts};
+use crate::placement::{NodeCounts, PlacementMethod};
 
 use super::sum::SeriesSum;
 
@@ -21,6 +21,16 @@ pub(in crate::read) struct CohortPlacement {
     pub(in crate::read) fingerprint_algorithm: u32,
     /// Normalised.
     pub(in crate::read) fingerprint: u64,
+}
+
+impl CohortPlacement {
+    pub(in crate::read) fn method(&self, texts: &Texts) -> PlacementMethod {
+        PlacementMethod {
+            graph_kind: texts.get(self.graph_kind).to_string(),
+            source: texts.get(self.source).to_string(),
+            fingerprint_algorithm: self.fingerprint_algorithm,
+        }
+    }
 }
 
 /// A session that requested an NPU, or would have without a directive.

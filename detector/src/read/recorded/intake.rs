@@ -159,24 +159,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Takes one that was parsed already; `app` is the app and environment that the key proved. `is_unproven` is
-    /// the collector's decision, if one was made.
-    pub fn add_report(
-        &mut self,
-        received_ms: i64,
-        app: (&str, &str),
-        report: &Report,
-        sent: &SendClock,
-        is_unproven: Option<bool>,
-    ) {
-        let mark = Mark {
-            is_unproven,
-            sender: None,
-        };
-        self.add_marked(received_ms, app, report, sent, mark);
-    }
-
-    /// The same, with all that a collector decided.
+    /// Takes one that was parsed already; `app` is the app and environment that the key proved.
     pub fn add_marked(
         &mut self,
         received_ms: i64,

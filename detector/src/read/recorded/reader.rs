@@ -13,14 +13,13 @@ use crate::interner::TextId;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
 use crate::read::certified::Certified;
 use crate::read::cpu_nodes::unexpected;
-use crate::read::error::SourceError;
+use crate::read::error::histogram_for;
 use crate::read::history::HistoryByModel;
 use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
 use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::{PastSpan, Span};
 use crate::standing::Sender;
 use crate::verdict::CpuNodes;
-use crate::window::histogram_of;
 
 use super::Recording;
 
@@ -83,8 +82,7 @@ impl ReportReader for Arc<Recording> {
                 counts.merge(&series.runs().0.histogram);
             })?;
             let histograms = merged.into_iter().map(|(shape, counts)| {
-                let histogram = histogram_of(counts.buckets());
-                let histogram = histogram.map_err(SourceError::histogram(&cohort.0))?;
+                let histogram = histogram_for(&cohort.0, counts.buckets())?;
                 Ok((shape.clone(), histogram))
             });
             histograms.collect()
@@ -109,13 +107,12 @@ impl ReportReader for Arc<Recording> {
                 })?;
                 let mut builder = SelvesBuilder::default();
                 for ((device, shape), mut sum) in sums {
-                    let histogram = histogram_of(sum.histogram.buckets());
                     let runs = DeviceSums {
                         model_version: version,
                         installation: self.devices[device as usize],
                         device_model: self.texts.get(sum.device_model),
                         shape_key: self.texts.get(shape),
-                        histogram: histogram.map_err(SourceError::histogram(model))?,
+                        histogram: histogram_for(model, sum.histogram.buckets())?,
                         moments: Some(sum.moments()),
                     };
                     builder.add(&runs, asked.before);

@@ -25,11 +25,10 @@ use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::standing::{NetworkHash, Sender};
 use crate::verdict::CpuNodes;
-use crate::window::histogram_of;
 
 use super::certified::{Certified, CertifiedRow};
 use super::cpu_nodes::NodesRow;
-use super::error::{SourceError, failed};
+use super::error::{SourceError, failed, histogram_for};
 use super::history::HistoryByModel;
 use super::reader::{Answer, Beginning, HeldLookBack, ReportReader, WindowsAsked, WindowsByModel};
 use super::selves::{Asked, SelvesBefore};
@@ -135,17 +134,15 @@ impl ReportReader for StoreReader {
         (model, version, chipset): &'a VersionOnChipset,
         span_s: (i64, i64),
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
-        let app = [(&*model.app_id, &*model.environment)];
         let query = self.counted.query(&latency_before());
-        let query = of_clean_series(query, &app, span_s, (1, 0));
+        let query = of_clean_series(query, &[model.app()], span_s, (1, 0));
         let query = query.bind(&model.model_id).bind(version).bind(chipset);
         Box::pin(async move {
             let rows = query.fetch_all::<HistogramRow>().await;
             let rows = rows.map_err(failed("latency before"))?.into_iter();
             let histograms = rows.map(|row| {
                 let counts = row.hist_bucket.into_iter().zip(row.hist_count);
-                let histogram = histogram_of(counts).map_err(SourceError::histogram(model))?;
-                Ok((row.shape_key.into(), histogram))
+                Ok((row.shape_key.into(), histogram_for(model, counts)?))
             });
             histograms.collect()
         })

@@ -11,7 +11,7 @@ use crate::hash::HashMap;
 use crate::interner::Texts;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
-use crate::read::error::{SourceError, failed};
+use crate::read::error::{SourceError, failed, histogram_for};
 use crate::read::reader::{WindowsAsked, WindowsByModel, apps_of};
 use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::Span;
@@ -165,7 +165,7 @@ impl Counted {
                     installation: row.installation,
                     device_model: row.device_model,
                     shape_key: row.shape_key,
-                    histogram: histogram_of(counts).map_err(SourceError::histogram(&key.0))?,
+                    histogram: histogram_for(&key.0, counts)?,
                     moments: Moments::from_parts(row.n, row.sum_us, row.m2_us2),
                 };
                 let builder = builders.entry(key.clone()).or_default();

@@ -27,7 +27,7 @@ use epwatch_detection::labelled::{
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::summary::IncidentSummary;
 use epwatch_detector::verdict::{Severity, VerdictClass};
@@ -124,13 +124,8 @@ async fn lines_with(source: Source, options: &ReplayOptions) -> Vec<Line> {
 fn recorded(reports: &[FamilyReport]) -> Source {
     let mut intake = Intake::new(HOUR);
     for report in reports {
-        intake.add_report(
-            report.received_ms,
-            ("camera", "production"),
-            &report.report,
-            &report.sent,
-            None,
-        );
+        let (app, mark) = (("camera", "production"), Mark::default());
+        intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
     }
     let (recording, _) = intake.finish().unwrap();
     Source::recorded(Arc::new(recording), 2_000_000)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
-use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::read::{Certified, Source};
 use epwatch_detector::verdict::VerdictClass;
 use epwatch_proto::device::vendor_fingerprint_hash;
@@ -123,8 +123,8 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     };
     let mut intake = Intake::new(HOUR);
     let add = |intake: &mut Intake, report: &FamilyReport| {
-        let app = ("camera", "production");
-        intake.add_report(report.received_ms, app, &report.report, &report.sent, None);
+        let (app, mark) = (("camera", "production"), Mark::default());
+        intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
     };
     let honest = reports(FamilySpec {
         truth: PLAIN,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use epwatch_detection::labelled::{Circumstance, FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::Intake;
+use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::Line;
 use epwatch_detector::summary::IncidentSummary;
 use epwatch_detector::verdict::{Severity, VerdictClass};
@@ -44,8 +44,8 @@ async fn beside_another(camera: &[FamilyReport]) -> Vec<Line> {
     let mut intake = Intake::new(HOUR);
     for (app, reports) in [("camera", camera), ("scanner", &other)] {
         for report in reports {
-            let key = (app, "production");
-            intake.add_report(report.received_ms, key, &report.report, &report.sent, None);
+            let (app, mark) = ((app, "production"), Mark::default());
+            intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
         }
     }
     let (recording, _) = intake.finish().unwrap();
