@@ -71,7 +71,7 @@ impl LoggedSession {
             requested_eps,
             ..PlacementInput::default()
         });
-        let mut placed = Placed::of(&placement, &[]);
+        let mut placed = Placed::of(&placement, Vec::new());
         // It says that there is only a log.
         let unread = ReasonCode::AssignmentApiUnavailable.as_str();
         placed.reasons.retain(|reason| reason.code != unread);

@@ -44,7 +44,7 @@ pub(crate) struct Placed {
     /// All nodes on the CPU, in ONNX Runtime's order.
     pub(crate) cpu_nodes: Vec<ExplainedNode>,
     /// Of the NPU, in ONNX Runtime's order; empty without its assignment API.
-    pub(crate) npu_partitions: Vec<PartitionAnswer>,
+    pub(crate) npu_partitions: Vec<PartitionSize>,
     /// Fingerprint of the pairs of node and EP; `null` without nodes.
     pub(crate) fingerprint: Option<String>,
     /// Fingerprint of the computing nodes, with names normalised over runtime versions.
@@ -53,31 +53,14 @@ pub(crate) struct Placed {
     pub(crate) reasons: Vec<ExplainedReason>,
 }
 
-/// A partition on the NPU.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct PartitionAnswer {
-    nodes: u32,
-    /// Share of the model's MACs, 0 to 1; `null` if they were not counted.
-    macs_share: Option<f64>,
-}
-
-impl From<&PartitionSize> for PartitionAnswer {
-    fn from(size: &PartitionSize) -> Self {
-        Self {
-            nodes: size.nodes,
-            macs_share: size.macs_share,
-        }
-    }
-}
-
 impl Placed {
-    pub(crate) fn of(placement: &Placement, partitions: &[PartitionSize]) -> Self {
+    pub(crate) fn of(placement: &Placement, npu_partitions: Vec<PartitionSize>) -> Self {
         Self {
             source: placement.source.as_str().to_owned(),
             graph_kind: Some(placement.graph_kind.as_str().to_owned()),
             eps: ExplainedEp::all_of(placement),
             cpu_nodes: ExplainedNode::all_of(placement),
-            npu_partitions: partitions.iter().map(Into::into).collect(),
+            npu_partitions,
             fingerprint: placement.exact.map(|f| f.to_string()),
             fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
             reasons: placement.reasons.iter().copied().map(Into::into).collect(),

@@ -230,7 +230,7 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             placement,
             npu_partitions,
         } => Answer::Placed {
-            placed: Placed::of(&placement, &npu_partitions),
+            placed: Placed::of(&placement, npu_partitions),
             encoded: STANDARD.encode(v1::Placement::from(&*placement).encode_to_vec()),
         },
         Inspection::Failed {

@@ -13,6 +13,7 @@ use epwatch_proto::{
         MAX_REASONS, is_npu_ep,
     },
 };
+use serde::{Deserialize, Serialize};
 
 use super::Assignment;
 
@@ -30,7 +31,7 @@ pub struct PlacementInput<'a> {
 }
 
 /// A partition on the NPU.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PartitionSize {
     /// Number of nodes.
