@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clickhouse::{Client, Row};
+use clickhouse::{Client, Row, RowWrite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -226,18 +226,9 @@ impl VerdictStore {
         verdicts: &[CohortVerdict],
         judged_at: Timestamp,
     ) -> Result<(), StoreError> {
-        if verdicts.is_empty() {
-            return Ok(());
-        }
-        let written = async {
-            let insert = self.client.insert::<WindowRow<'_>>("cohort_windows");
-            let mut insert = insert.await?;
-            for verdict in verdicts {
-                insert.write(&window_row(verdict, judged_at)).await?;
-            }
-            insert.end().await
-        };
-        written.await.map_err(failed("store judged windows"))
+        let rows = verdicts.iter().map(|one| window_row(one, judged_at));
+        let written = self.insert::<WindowRow<'_>>("cohort_windows", rows).await;
+        written.map_err(failed("store judged windows"))
     }
 
     /// Stores what verdicts were made from. That of a window with a finding stays; of others, each cohort's latest does.
@@ -249,17 +240,8 @@ impl VerdictStore {
         evidence: &[CohortEvidence],
         judged_at: Timestamp,
     ) -> Result<(), StoreError> {
-        if evidence.is_empty() {
-            return Ok(());
-        }
-        let written = async {
-            let insert = self.client.insert::<EvidenceRow<'_>>("cohort_evidence");
-            let mut insert = insert.await?;
-            for one in evidence {
-                insert.write(&evidence_row(one, judged_at)).await?;
-            }
-            insert.end().await
-        };
+        let rows = evidence.iter().map(|one| evidence_row(one, judged_at));
+        let written = self.insert::<EvidenceRow<'_>>("cohort_evidence", rows);
         written.await.map_err(failed("store evidence"))
     }
 
@@ -272,17 +254,24 @@ impl VerdictStore {
         incidents: &[Incident],
         changed_at: Timestamp,
     ) -> Result<(), StoreError> {
-        if incidents.is_empty() {
+        let rows = incidents.iter().map(|one| incident_row(one, changed_at));
+        let written = self.insert::<IncidentRow>("incidents", rows).await;
+        written.map_err(failed("store incidents"))
+    }
+
+    async fn insert<'a, T: RowWrite>(
+        &self,
+        table: &str,
+        rows: impl ExactSizeIterator<Item = T::Value<'a>>,
+    ) -> Result<(), clickhouse::error::Error> {
+        if rows.len() == 0 {
             return Ok(());
         }
-        let written = async {
-            let mut insert = self.client.insert::<IncidentRow>("incidents").await?;
-            for incident in incidents {
-                insert.write(&incident_row(incident, changed_at)).await?;
-            }
-            insert.end().await
-        };
-        written.await.map_err(failed("store incidents"))
+        let mut insert = self.client.insert::<T>(table).await?;
+        for row in rows {
+            insert.write(&row).await?;
+        }
+        insert.end().await
     }
 
     /// Returns those of `ids` that the store has an incident for, open or over.
