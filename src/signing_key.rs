@@ -30,14 +30,11 @@ pub(crate) struct SigningKey {
 pub(crate) struct PublicKey(pub(crate) [u8; 32]);
 
 /// Makes a key pair. Returns the text of its private file too.
-pub(crate) fn made(key_id: Option<&str>) -> anyhow::Result<(String, SigningKey)> {
+pub(crate) fn made() -> anyhow::Result<(String, SigningKey)> {
     let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
         .map_err(|_| anyhow::anyhow!("failed to make a key: the system gives no randomness"))?;
     let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).context("failed to make a key")?;
-    let key_id = match key_id {
-        Some(id) => checked_id(id)?.to_owned(),
-        None => derived_id(&pair),
-    };
+    let key_id = derived_id(&pair);
     let text = format!("{KEY_ID} {key_id}\n{}", pem(PRIVATE, pkcs8.as_ref()));
     Ok((text, SigningKey { pair, key_id }))
 }
@@ -182,7 +179,7 @@ MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.pub");
-        let (private, key) = made(None).unwrap();
+        let (private, key) = made().unwrap();
         for text in [String::new(), private, pem(PUBLIC, &key.public().0)] {
             std::fs::write(&path, text).unwrap();
             let error = PublicKey::read(&path).unwrap_err();

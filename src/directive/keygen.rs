@@ -24,9 +24,6 @@ pub(super) struct KeygenArgs {
     /// Where the private key goes; an existing file is never overwritten.
     #[arg(long, value_name = "FILE", default_value = "directive-key.pem")]
     out: PathBuf,
-    /// Name of the key [default: the first 16 digits of the public key's SHA-256].
-    #[arg(long, value_name = "ID")]
-    key_id: Option<String>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -34,6 +31,7 @@ pub(super) struct KeygenArgs {
 
 #[derive(Debug, Serialize)]
 struct KeygenDocument {
+    /// The first 16 digits of the public key's SHA-256.
     key_id: String,
     /// 32 bytes, lower-case hex.
     public_key: String,
@@ -42,7 +40,7 @@ struct KeygenDocument {
 }
 
 pub(super) fn keygen(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
-    let (text, key) = signing_key::made(args.key_id.as_deref())?;
+    let (text, key) = signing_key::made()?;
     let public_key_file = PathBuf::from(format!("{}.pub", args.out.display()));
     create(&args.out, 0o600, &text)?;
     create(&public_key_file, 0o644, &key.public().pem())?;
@@ -91,7 +89,6 @@ mod tests {
         let out = dir.path().join("key.pem");
         let args = KeygenArgs {
             out: out.clone(),
-            key_id: Some("ops-2026".to_owned()),
             json: true,
         };
         keygen(&args).unwrap();
@@ -103,7 +100,6 @@ mod tests {
         );
 
         let key = SigningKey::read(&out).unwrap();
-        assert_eq!(key.key_id(), "ops-2026");
         let signature = key.sign(b"directive");
         let public = PublicKey::read(&dir.path().join("key.pem.pub")).unwrap();
         assert!(public.verifies(b"directive", &signature));

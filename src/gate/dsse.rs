@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn each_flipped_byte_is_refused() {
-        let (_, key) = signing_key::made(None).unwrap();
-        let (_, other) = signing_key::made(None).unwrap();
+        let (_, key) = signing_key::made().unwrap();
+        let (_, other) = signing_key::made().unwrap();
         let statement = br#"{"_type":"https://in-toto.io/Statement/v1"}"#;
         let whole = serde_json::to_value(signed(statement, &key)).unwrap();
         let open = |json: &serde_json::Value, key: &SigningKey| {

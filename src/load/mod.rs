@@ -58,9 +58,6 @@ pub(crate) struct Args {
     /// That collector's, which is checked at the end.
     #[command(flatten)]
     store: AddressArgs,
-    /// Process id of that collector on this machine, to measure its processor time.
-    #[arg(long, value_name = "PID", requires = "endpoint")]
-    server_pid: Option<u32>,
     /// Devices to simulate.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     devices: u32,
@@ -76,11 +73,6 @@ pub(crate) struct Args {
     /// How long after that to wait for reports that are not acknowledged, or not yet in the store.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     drain: Period,
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    connections: u16,
-    /// Calls open at a time on each connection.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    in_flight: u16,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -103,7 +95,7 @@ struct LoadDocument {
     /// Acknowledged reports a second.
     reports_per_second: f64,
     ack_ms: Option<AckLatency>,
-    /// User and system time of the collector's process; `null` if it is unknown.
+    /// User and system time of the process of a server of its own; `null` with --endpoint.
     server_cpu_seconds: Option<f64>,
     /// `null` without a store.
     store: Option<Stored>,
@@ -173,7 +165,7 @@ async fn load(
         }
         None => None,
     };
-    let pid = own.map(OwnServer::pid).or(args.server_pid);
+    let pid = own.map(OwnServer::pid);
     let cpu_before = pid.and_then(cpu_seconds);
     let stop = CancellationToken::new();
     let mut running = std::pin::pin!(load::run(&options, progress, stop.clone()));
@@ -233,8 +225,6 @@ fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> 
         batch: args.batch.into(),
         length: args.duration.0,
         drain: args.drain.0,
-        connections: args.connections.into(),
-        in_flight: args.in_flight.into(),
     })
 }
 

@@ -28,6 +28,9 @@ pub use tally::{AckLatency, LoadResult};
 
 /// Requests that are simulated ahead.
 const AHEAD: usize = 256;
+const CONNECTIONS: usize = 8;
+/// Calls open at a time on each connection.
+const IN_FLIGHT: usize = 32;
 /// A call that takes longer has failed.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// First wait after a failed call, and the longest.
@@ -104,7 +107,7 @@ pub async fn run(
     });
     let mut lanes = JoinSet::new();
     for (index, client) in clients.iter().enumerate() {
-        for lane in 0..options.in_flight {
+        for lane in 0..IN_FLIGHT {
             let jitter = Chance::split(options.seed, "lane", (index << 16 | lane) as u64);
             lanes.spawn(Arc::clone(&sender).lane(client.clone(), jitter));
         }
@@ -132,7 +135,7 @@ pub async fn run(
 async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
     let endpoint = endpoint(&options.endpoint, options.ca_pem.as_deref(), CALL_DEADLINE)?;
     let mut clients = Vec::new();
-    for _ in 0..options.connections {
+    for _ in 0..CONNECTIONS {
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|source| LoadError::Unreachable {
             endpoint: options.endpoint.clone(),

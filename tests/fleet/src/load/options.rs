@@ -29,8 +29,4 @@ pub struct LoadOptions {
     pub length: Duration,
     /// Time after that in which unacknowledged reports are sent again.
     pub drain: Duration,
-    /// Number of connections.
-    pub connections: usize,
-    /// Calls open at a time on each.
-    pub in_flight: usize,
 }
