@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use epwatch_detector::read::{Certified, Source};
+use epwatch_detector::Certified;
+use epwatch_detector::read::Source;
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
 use epwatch_detector::{BaseRates, DetectorConfig, summary};
 use epwatch_server::Period;

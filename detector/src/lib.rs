@@ -8,6 +8,7 @@
 
 mod base_rates;
 mod baseline;
+mod certified;
 mod cohort;
 mod cohort_evidence;
 mod cohort_metrics;
@@ -48,6 +49,7 @@ mod window_schedule;
 
 pub use base_rates::BaseRates;
 pub use baseline::{Baseline, Origin, PlacementReference};
+pub use certified::{Certified, CertifiedError, CertifiedPlacement};
 pub use cohort::{CohortKey, Installation, ModelKey};
 pub use cohort_evidence::CohortEvidence;
 pub use config::{DetectorConfig, ExpectsNpu};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::baseline::BaselineLatency;
+use crate::certified::Certified;
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::standing::Senders;
@@ -13,7 +14,6 @@ use crate::verdict::CpuNodes;
 
 use super::arrivals::Arrivals;
 use super::census::Census;
-use super::certified::Certified;
 use super::error::SourceError;
 use super::event_log::WindowEvents;
 use super::history::HistoryByModel;

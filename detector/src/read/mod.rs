@@ -5,8 +5,6 @@ mod arrivals;
 mod assemble;
 mod batches;
 mod census;
-mod certified;
-mod certified_file;
 mod cpu_nodes;
 mod error;
 mod evaluation_inputs;
@@ -24,8 +22,6 @@ mod store;
 
 pub use arrivals::Arrivals;
 pub use batches::batches;
-pub use certified::{Certified, CertifiedPlacement};
-pub use certified_file::CertifiedError;
 pub use error::SourceError;
 pub use evaluation_inputs::EvaluationInputs;
 pub use history::{EarlierWindows, UsualCv, UsualDevices, VersionHistory};

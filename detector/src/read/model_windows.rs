@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::base_rates::MIN_WINDOWS;
 use crate::baseline::{History, PlacementCount, VersionSeen};
+use crate::certified::CertifiedPlacement;
 use crate::cohort::ModelKey;
 use crate::signals::SignalId;
 use crate::tally::Tally;
 use crate::window::CohortWindow;
 
-use super::certified::CertifiedPlacement;
 use super::history::{EarlierWindows, VersionHistory};
 use super::span::Span;
 

@@ -8,6 +8,7 @@ use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use crate::certified::Certified;
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::standing::Sender;
@@ -16,7 +17,6 @@ use crate::window::CohortWindow;
 
 use super::arrivals::Arrivals;
 use super::census::Census;
-use super::certified::Certified;
 use super::error::SourceError;
 use super::history::HistoryByModel;
 use super::model_windows::FoundModel;

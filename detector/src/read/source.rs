@@ -6,8 +6,8 @@ use clickhouse::Client;
 use jiff::Timestamp;
 
 use crate::base_rates::BaseRates;
+use crate::certified::Certified;
 
-use super::certified::Certified;
 use super::error::SourceError;
 use super::evaluation_inputs::EvaluationInputs;
 use super::history::HistoryByModel;

@@ -7,11 +7,11 @@ use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
+use crate::certified::Certified;
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::interner::TextId;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
-use crate::read::certified::Certified;
 use crate::read::cpu_nodes::unexpected;
 use crate::read::error::histogram_for;
 use crate::read::history::HistoryByModel;

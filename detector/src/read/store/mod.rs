@@ -21,12 +21,12 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::certified::{Certified, CertifiedRow};
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::standing::{NetworkHash, Sender};
 use crate::verdict::CpuNodes;
 
-use super::certified::{Certified, CertifiedRow};
 use super::cpu_nodes::NodesRow;
 use super::error::{SourceError, failed, histogram_for};
 use super::history::HistoryByModel;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use epwatch_proto::Chipset;
 
-use super::certified::{Certified, CertifiedRow};
+use super::placement::{Certified, CertifiedRow};
 
 /// Labs certify by hand: a larger file is another one.
 const MAX_BYTES: u64 = 64 << 20;

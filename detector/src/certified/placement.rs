@@ -26,7 +26,7 @@ pub struct CertifiedPlacement {
 
 /// One certification, with the columns of `certified_placements_v1`. In a file some may be missing.
 #[derive(Debug, Row, Deserialize)]
-pub(super) struct CertifiedRow {
+pub(crate) struct CertifiedRow {
     #[serde(default = "any")]
     app_id: String,
     #[serde(default = "any")]
@@ -134,7 +134,7 @@ pub struct Certified(BTreeMap<String, Vec<(ModelKey, CertifiedPlacement)>>);
 
 impl Certified {
     /// Takes certifications, the latest first.
-    pub(super) fn from_rows(rows: impl IntoIterator<Item = CertifiedRow>) -> Self {
+    pub(crate) fn from_rows(rows: impl IntoIterator<Item = CertifiedRow>) -> Self {
         let mut certified = Self::default();
         for (model, placement) in rows.into_iter().map(CertifiedRow::into_placement) {
             let of_model = certified.0.entry(model.model_id.clone()).or_default();
@@ -144,7 +144,7 @@ impl Certified {
     }
 
     /// Puts `newer` before its own.
-    pub(super) fn preceded_by(mut self, newer: &Certified) -> Certified {
+    pub(crate) fn preceded_by(mut self, newer: &Certified) -> Certified {
         for (model_id, placements) in &newer.0 {
             let of_model = self.0.entry(model_id.clone()).or_default();
             of_model.splice(0..0, placements.iter().cloned());
@@ -153,7 +153,7 @@ impl Certified {
     }
 
     /// Returns what was certified for a model, the latest first.
-    pub(super) fn of(&self, model: &ModelKey) -> Vec<CertifiedPlacement> {
+    pub(crate) fn of(&self, model: &ModelKey) -> Vec<CertifiedPlacement> {
         let holds = |text: &str, wanted: &str| text == wanted || text == ANY;
         let all = self.0.get(&model.model_id).into_iter().flatten();
         let of_app = all.filter(|(key, _)| {
