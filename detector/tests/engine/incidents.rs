@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{MODEL_SHA256, Reports, TestStore, V2, base, config, eventually};
+use crate::support::{MODEL_SHA256, Reports, TestStore, base, config, eventually};
 use crate::windows::{after, roll_out};
 
 /// Keeps the notifications that it received; refuses them while it is down.
@@ -99,13 +99,7 @@ impl Running {
 }
 
 pub(crate) async fn healthy_window(store: &TestStore, at: Timestamp) {
-    let healthy = Reports {
-        version: "2.0.0",
-        place: V2,
-        previous: Some(("1.0.0", 8_200.0)),
-        ..Reports::default()
-    };
-    healthy.store(store, at).await;
+    Reports::v2().store(store, at).await;
 }
 
 #[tokio::test]
@@ -209,10 +203,7 @@ async fn a_healthy_roll_out_is_quiet() {
         .await;
         let v2 = Reports {
             chipset,
-            version: "2.0.0",
-            place: V2,
-            previous: Some(("1.0.0", 8_200.0)),
-            ..Reports::default()
+            ..Reports::v2()
         };
         v2.store(&store, after(base, 70)).await;
     }

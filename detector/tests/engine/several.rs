@@ -7,7 +7,7 @@ use epwatch_server::ManualClock;
 use jiff::Timestamp;
 
 use crate::incidents::{Pager, Running, healthy_window};
-use crate::support::{Reports, TestStore, V2_FALLEN, base, eventually};
+use crate::support::{Reports, TestStore, base, eventually};
 use crate::windows::{after, roll_out};
 
 fn page() -> (Occasion, Vec<String>) {
@@ -48,14 +48,7 @@ async fn two_detectors_on_one_store_page_once_and_hand_over() {
 
     // The first gives the lease back; the second goes on where it stopped.
     first.stop().await;
-    let again = Reports {
-        version: "2.0.0",
-        place: V2_FALLEN,
-        p50_us: 24_000.0,
-        previous: Some(("1.0.0", 8_200.0)),
-        ..Reports::default()
-    };
-    again.store(&store, after(base, 130)).await;
+    Reports::fallen().store(&store, after(base, 130)).await;
     clock.set(after(base, 140));
     second.judged(after(base, 140)).await;
     second.stop().await;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clickhouse::{Client, Row};
 use epwatch_detector::DetectorConfig;
+use epwatch_detector::read::Span;
 use epwatch_proto::histogram::bucket_of_us;
 use epwatch_server::Period;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
@@ -175,6 +176,36 @@ impl Default for Reports {
             golden: None,
             failed_starts: 0,
             only_failed: false,
+        }
+    }
+}
+
+/// The window that ends then.
+pub(crate) fn span(end: Timestamp) -> Span {
+    Span {
+        end,
+        window: config().window.0,
+        lookback: config().lookback.0,
+    }
+}
+
+impl Reports {
+    /// Version 2, as fast as version 1 was.
+    pub(crate) fn v2() -> Reports {
+        Reports {
+            version: "2.0.0",
+            place: V2,
+            previous: Some(("1.0.0", 8_200.0)),
+            ..Reports::default()
+        }
+    }
+
+    /// Version 2 with its head on the CPU.
+    pub(crate) fn fallen() -> Reports {
+        Reports {
+            place: V2_FALLEN,
+            p50_us: 24_000.0,
+            ..Reports::v2()
         }
     }
 }

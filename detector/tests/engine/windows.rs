@@ -5,7 +5,7 @@ use epwatch_detector::read::{ModelWindows, Source, Span};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base, config};
+use crate::support::{Reports, TestStore, V2, base, config, span};
 
 pub(crate) fn after(base: Timestamp, seconds: i64) -> Timestamp {
     base + SignedDuration::from_secs(seconds)
@@ -39,11 +39,6 @@ async fn read_model(source: &Source, span: &Span) -> ModelWindows {
 
 /// Version 1 everywhere, then version 2: SM8635 drops the head to the CPU.
 pub(crate) async fn roll_out(store: &TestStore, base: Timestamp) {
-    let v2 = Reports {
-        version: "2.0.0",
-        previous: Some(("1.0.0", 8_200.0)),
-        ..Reports::default()
-    };
     for chipset in ["SM8635", "SM8650"] {
         Reports {
             chipset,
@@ -52,17 +47,10 @@ pub(crate) async fn roll_out(store: &TestStore, base: Timestamp) {
         .store(store, after(base, 10))
         .await;
     }
-    Reports {
-        place: V2_FALLEN,
-        p50_us: 24_000.0,
-        ..v2.clone()
-    }
-    .store(store, after(base, 70))
-    .await;
+    Reports::fallen().store(store, after(base, 70)).await;
     Reports {
         chipset: "SM8650",
-        place: V2,
-        ..v2
+        ..Reports::v2()
     }
     .store(store, after(base, 70))
     .await;
@@ -117,18 +105,11 @@ async fn a_copy_of_a_report_and_a_device_that_reports_often_count_once() {
     let store = TestStore::start().await;
     let base = base();
     roll_out(&store, base).await;
-    let again = Reports {
-        version: "2.0.0",
-        place: V2_FALLEN,
-        p50_us: 24_000.0,
-        previous: Some(("1.0.0", 8_200.0)),
-        ..Reports::default()
-    };
     // Device 0 reports six times; everybody else's first reports come twice.
     for second in 71..76 {
         Reports {
             devices: 0..1,
-            ..again.clone()
+            ..Reports::fallen()
         }
         .store(&store, after(base, second))
         .await;
@@ -175,13 +156,8 @@ async fn devices_with_few_runs_add_earlier_windows_of_the_same_kind() {
     .store(&store, after(base, 70))
     .await;
 
-    let span = epwatch_detector::read::Span {
-        end: after(base, 120),
-        window: config().window.0,
-        lookback: config().lookback.0,
-    };
     let source = Source::new(store.client(), 10_000);
-    let read = read_model(&source, &span).await;
+    let read = read_model(&source, &span(after(base, 120))).await;
     assert_eq!(read.cohorts.len(), 1);
     let window = &read.cohorts[0];
     assert_eq!((window.n_devices(), window.n_runs()), (20, 20 * 6));
@@ -200,11 +176,7 @@ async fn who_did_not_ask_for_the_npu_or_was_told_not_to_has_no_vote() {
     roll_out(&store, base).await;
     let fallen = Reports {
         chipset: "SM8650",
-        version: "2.0.0",
-        place: V2_FALLEN,
-        p50_us: 24_000.0,
-        previous: Some(("1.0.0", 8_200.0)),
-        ..Reports::default()
+        ..Reports::fallen()
     };
     let voteless = [
         Reports {
@@ -255,11 +227,7 @@ async fn firmwares_are_judged_alone_where_there_are_several() {
         devices: 50..80,
         chipset: "SM8650",
         firmware: "f2",
-        version: "2.0.0",
-        place: V2_FALLEN,
-        p50_us: 24_000.0,
-        previous: Some(("1.0.0", 8_200.0)),
-        ..Reports::default()
+        ..Reports::fallen()
     };
     fallen.store(&store, after(base, 90)).await;
     let verdicts = evaluate(&store, after(base, 120)).await;
@@ -285,12 +253,7 @@ async fn firmwares_are_judged_alone_where_there_are_several() {
 async fn more_votes_than_the_bound_are_an_error_that_names_it() {
     let store = TestStore::start().await;
     let base = base();
-    Reports {
-        place: V1,
-        ..Reports::default()
-    }
-    .store(&store, after(base, 10))
-    .await;
+    Reports::default().store(&store, after(base, 10)).await;
     let evaluator = Evaluator::new(Source::new(store.client(), 5), config());
     let evaluation = evaluator.evaluate(after(base, 60)).await.unwrap();
     let (_, error) = &evaluation.failures[0];
@@ -334,14 +297,9 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         place: V2,
         ..Reports::default()
     };
-    let span_to = |second| epwatch_detector::read::Span {
-        end: after(base, second),
-        window: config().window.0,
-        lookback: config().lookback.0,
-    };
     let mut beyond_2x = Vec::new();
     for windows in [2, 4] {
-        let span = span_to(60 * windows);
+        let span = span(after(base, 60 * windows));
         next.store(&store, after(base, 60 * windows - 50)).await;
         let read = read_model(&source, &span).await;
         let history = read.history("2.0.0", "SM8635", &span);
@@ -350,14 +308,11 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     }
     // The window just before does not count yet: a fault that grows would be its own past.
     assert_eq!(beyond_2x, [(0, 0), (2, 32)]);
-    let span = span_to(240);
-    let read = read_model(&source, &span).await;
+    let now = span(after(base, 240));
+    let read = read_model(&source, &now).await;
     // A young version has no past of its own.
-    assert_eq!(read.history("1.0.0", "SM8635", &span).0.len(), 0);
-    let later = epwatch_detector::read::Span {
-        end: after(base, 60 + 7 * 60),
-        ..span
-    };
+    assert_eq!(read.history("1.0.0", "SM8635", &now).0.len(), 0);
+    let later = span(after(base, 60 + 7 * 60));
     Reports::default().store(&store, after(base, 470)).await;
     let read = read_model(&source, &later).await;
     let history = read.history("1.0.0", "SM8635", &later);
@@ -398,11 +353,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     next.store(&store, after(base, 260)).await;
     let source = Source::new(store.client(), 10_000);
     let devices_before = async |source: &Source, second| {
-        let span = epwatch_detector::read::Span {
-            end: after(base, second),
-            window: config().window.0,
-            lookback: config().lookback.0,
-        };
+        let span = span(after(base, second));
         let read = read_model(source, &span).await;
         let history = read.history("2.0.0", "SM8635", &span);
         let tally = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
@@ -412,12 +363,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     for source in [&source, &ahead] {
         assert_eq!(devices_before(source, 300).await, 30);
     }
-    let span = epwatch_detector::read::Span {
-        end: after(base, 308),
-        window: config().window.0,
-        lookback: config().lookback.0,
-    };
-    ahead.look_ahead(&span).await.unwrap();
+    ahead.look_ahead(&span(after(base, 308))).await.unwrap();
     let truncated = store.client().query("TRUNCATE TABLE cohort_windows");
     truncated.execute().await.unwrap();
     assert_eq!(devices_before(&source, 301).await, 30, "the same eighth");
