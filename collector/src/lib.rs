@@ -33,6 +33,8 @@ mod parts;
 mod refusal_counts;
 mod rollup;
 mod rpc;
+#[cfg(feature = "samples")]
+pub mod sample_rows;
 pub mod schema;
 mod server;
 mod store;

@@ -37,8 +37,10 @@ const MAY_USE: &str = "
 /// Crates that ship into apps, so that their features are few and their own.
 const IN_APPS: [&str; 3] = ["proto", "sdk", "ffi"];
 
-/// Tests may also fetch runtimes, break their own processes, load the library of other languages, and enable more features of their own crate.
-const TESTS_MAY_USE: [&str; 7] = [
+/// Tests may also store rows as the collector does, fetch runtimes, break their own processes, load the library of other
+/// languages, and enable more features of their own crate.
+const TESTS_MAY_USE: [&str; 8] = [
+    "collector",
     "engines",
     "faults",
     "features",

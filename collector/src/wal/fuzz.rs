@@ -9,7 +9,6 @@ use super::frame::{self, FrameKey};
 use super::reader::Reader;
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::storage::Storage;
-use super::{Record, WalOffset};
 
 /// The frames of one segment.
 #[derive(Debug)]
@@ -66,16 +65,5 @@ impl WalSegmentFuzz {
         }
         frame::seal(self.0, &mut frames, 0, 1);
         (frames, places)
-    }
-}
-
-impl Record {
-    pub(crate) fn of(offset: WalOffset, received_at_us: u64, payload: bytes::Bytes) -> Self {
-        Self {
-            offset,
-            received_at_us,
-            frame_bytes: frame::frame_bytes(payload.len()) as u64,
-            payload,
-        }
     }
 }

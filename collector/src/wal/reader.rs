@@ -28,6 +28,16 @@ pub struct Record {
 }
 
 impl Record {
+    #[cfg(any(test, feature = "fuzzing", feature = "samples"))]
+    pub(crate) fn of(offset: WalOffset, received_at_us: u64, payload: Bytes) -> Self {
+        Self {
+            offset,
+            received_at_us,
+            frame_bytes: super::frame::frame_bytes(payload.len()) as u64,
+            payload,
+        }
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.offset.0 + self.frame_bytes
     }

@@ -14,7 +14,7 @@ use clickhouse::Client;
 use epwatch_store::embedded::EmbeddedStore;
 use jiff::Timestamp;
 
-use crate::schema;
+use crate::schema::apply_schema;
 
 pub(crate) const DATABASE: &str = "epwatch";
 
@@ -65,7 +65,7 @@ pub(crate) async fn filled(
     fleet: &Fleet,
     dir: &Path,
 ) -> Result<(Fleet, Duration)> {
-    schema::apply(&store.target(DATABASE)).await?;
+    apply_schema(&store.target(DATABASE)).await;
     let mark = dir.join("filled-until");
     if let Ok(end) = fs::read_to_string(&mark) {
         let end = Timestamp::from_second(end.trim().parse()?)?;

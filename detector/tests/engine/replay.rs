@@ -10,7 +10,7 @@ use epwatch_detector::{DetectorConfig, Sender};
 use epwatch_server::Period;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base};
+use crate::support::{Reports, TestStore, V1, V2, V2_FALLEN, base, sent};
 
 async fn lines_of(source: Source, window_s: u64) -> Vec<String> {
     lines_back_to(source, window_s, 3600).await
@@ -40,10 +40,7 @@ async fn lines_back_to(source: Source, window_s: u64, lookback_s: u64) -> Vec<St
 
 fn record(intake: &mut Intake, reports: &Reports, received: Timestamp) {
     let received_ms = received.as_millisecond();
-    let sent = epwatch_proto::SendClock {
-        wall_unix_ms: Some(received_ms),
-        ..epwatch_proto::SendClock::default()
-    };
+    let sent = sent(received);
     for report in reports.reports(received) {
         let app = ("camera", "production");
         let mark = Mark {

@@ -5,7 +5,7 @@ use epwatch_detector::read::{ModelWindows, Source, Span};
 use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::support::{Reports, TestStore, V2, base, config, span};
+use crate::support::{Reports, TestStore, V2, base, config, firmware, span};
 
 pub(crate) fn after(base: Timestamp, seconds: i64) -> Timestamp {
     base + SignedDuration::from_secs(seconds)
@@ -238,10 +238,10 @@ async fn firmwares_are_judged_alone_where_there_are_several() {
         pooled.numbers.devices_seen,
     );
     assert_eq!(answer, (VerdictClass::SomeDevicesFallback, 30, 60));
-    let of_firmware = |firmware: &str| {
+    let of_firmware = |name: &str| {
         let mut found = verdicts
             .iter()
-            .filter(|v| v.key.firmware.as_deref() == Some(firmware));
+            .filter(|v| v.key.firmware == Some(firmware(name)));
         found.next().unwrap().class
     };
     assert_eq!(of_firmware("f2"), VerdictClass::PartialFallback);

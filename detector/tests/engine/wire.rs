@@ -1,19 +1,19 @@
-//! The same reports as devices would have sent them.
+//! Reports as devices send them.
 
 use std::collections::BTreeMap;
 
 use epwatch_proto::placement::{CPU_EP, QNN_EP};
 use epwatch_proto::{
     App, BaselineAbsence, BaselineKind, Baselines, CpuNode, Device, EpShare, Fingerprint,
-    LatencySeries, Phase, Placement, ReasonCode, Report, SelfBaseline, SelfTest, Session,
-    SessionUid, SparseHistogram, StartFailure, StartPhase, Stratum, samples,
+    LatencySeries, Model, ModelHash, Phase, Placement, ReasonCode, Report, SelfBaseline, SelfTest,
+    Session, SessionUid, SparseHistogram, StartFailure, StartPhase, Stratum, samples,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::support::{Reports, silicon};
+use crate::support::{MODEL_SHA256, Reports, firmware, silicon};
 
 impl Reports {
-    /// What [`Reports::store`] stores, on the wire.
+    /// One of each device, recorded until `at`.
     pub(crate) fn reports(&self, at: Timestamp) -> Vec<Report> {
         let devices = self.devices.clone();
         devices.map(|device| self.wire(device, at)).collect()
@@ -26,9 +26,11 @@ impl Reports {
         let second = u64::try_from(at.as_second()).unwrap();
         let uid = samples::session_uid(1);
         let sample = samples::report(samples::key(installation, 1, second), uid);
+        let late = SignedDuration::from_hours(if self.is_late { 49 } else { 0 });
+        let end_ms = (at - late).as_millisecond();
         Report {
-            interval_start_unix_ms: at.as_millisecond(),
-            interval_end_unix_ms: at.as_millisecond(),
+            interval_start_unix_ms: end_ms,
+            interval_end_unix_ms: end_ms,
             interval_length_ms: 0,
             boot_id: String::new(),
             uptime_at_end_ms: None,
@@ -37,7 +39,7 @@ impl Reports {
                 ..sample.app
             },
             device: Device {
-                vendor_fingerprint_hash: self.firmware.into(),
+                vendor_fingerprint_hash: firmware(self.firmware),
                 ..samples::device(self.chipset)
             },
             sessions: match self.only_failed {
@@ -46,7 +48,10 @@ impl Reports {
             },
             self_tests: self.wire_tests(uid),
             start_failures: self.wire_starts(),
-            series: vec![self.wire_series(uid, device)],
+            series: match self.only_failed {
+                true => Vec::new(),
+                false => vec![self.wire_series(uid, device)],
+            },
             ..sample
         }
     }
@@ -147,18 +152,28 @@ impl Reports {
         };
         let npu_macs = place.npu_macs_share.map(f64::from);
         let ops = std::iter::once("QuantizeLinear").chain(place.cpu_ops.iter().copied());
+        let requested = vec![String::from(if self.requests_npu {
+            QNN_EP
+        } else {
+            CPU_EP
+        })];
         let sample = samples::session(uid);
         Session {
-            model: samples::model("segmenter", self.version),
-            requested_eps: vec![QNN_EP.into()],
+            model: Model {
+                sha256: ModelHash::from_hex(MODEL_SHA256),
+                ..samples::model("segmenter", self.version)
+            },
+            requested_eps: requested.clone(),
             directive_id: self.directive.into(),
             placement: Placement {
+                requested_eps: requested,
                 eps: vec![
                     share(QNN_EP, place.npu_nodes, npu_macs),
                     share(CPU_EP, place.cpu_nodes + 1, npu_macs.map(|npu| 1.0 - npu)),
                 ],
                 n_nodes: place.npu_nodes + place.cpu_nodes + 1,
                 cpu_nodes: ops.map(node).collect(),
+                cpu_nodes_truncated: place.cpu_ops.len() < place.cpu_nodes as usize,
                 macs_attributed: npu_macs.map(|_| 1.0),
                 exact: print,
                 normalised: print,
