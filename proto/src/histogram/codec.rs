@@ -234,7 +234,7 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording_histogram;
+    use super::super::tests::recording_histogram;
     use super::*;
     use hdrhistogram::{
         Histogram,

@@ -32,8 +32,6 @@ mod sparse;
 pub(crate) use bounds::HistBounds;
 pub use sparse::SparseHistogram;
 
-use hdrhistogram::Histogram;
-
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
@@ -58,12 +56,6 @@ pub const MAX_ENCODED_BYTES: usize = 8 << 10;
 /// Sub-buckets of each octave after the first two: half of the power of two that holds
 /// 2 x 10^digits values.
 const SUB_BUCKET_HALF_COUNT: u16 = 128;
-
-/// An empty dense histogram of the scheme, for recording. About 21 kB.
-pub fn recording_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS)
-        .expect("the scheme's settings are valid")
-}
 
 /// The bucket of a value in microseconds; values beyond `HIGHEST_US` are in its bucket.
 #[inline]
@@ -95,8 +87,15 @@ fn shift(index: u16) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use hdrhistogram::Histogram;
+
     use super::*;
+
+    /// An empty histogram of the scheme, as the crate has it.
+    pub(crate) fn recording_histogram() -> Histogram<u64> {
+        Histogram::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS).unwrap()
+    }
 
     #[test]
     fn edges_are_those_of_the_crate() {

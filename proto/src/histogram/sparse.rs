@@ -200,7 +200,7 @@ mod tests {
             values in prop::collection::vec(1..60_000_000_u64, 1..200),
             q in 0.0..=1.0_f64,
         ) {
-            let mut hdr = super::super::recording_histogram();
+            let mut hdr = super::super::tests::recording_histogram();
             for value in &values {
                 hdr.record(*value).unwrap();
             }
