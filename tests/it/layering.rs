@@ -28,7 +28,7 @@ const MAY_USE: &str = "
     runtimes: engines proto
     strict-collector: proto
     fleet: proto sdk
-    page: proto server store
+    page: proto server
     faults: collector engines proto server store
     detection: detector fleet proto server stats
     epwatch: collector detector engines fleet gate manifest page proto sdk server stats store
