@@ -78,14 +78,6 @@ pub struct SdkHealth {
     pub consent_changes: u64,
 }
 
-impl SdkHealth {
-    /// Sums the dropped reports over all reasons.
-    pub fn dropped_reports(&self) -> u64 {
-        let reports = self.dropped.values().map(|d| d.reports);
-        reports.fold(0, u64::saturating_add)
-    }
-}
-
 /// An entry of a list that is a map: an enum's value and counts.
 pub(crate) trait Entry: Sized {
     type Key: WireEnum + Ord;

@@ -168,7 +168,7 @@ fn losses_are_reported_even_without_runs() {
     let mut core = core();
     core.dropped(DropReason::SpoolFull, 2, 30);
     let report = &parse(&core.seal(at(60)))[0];
-    assert_eq!(report.health.dropped_reports(), 2);
+    assert_eq!(report.health.dropped[&DropReason::SpoolFull].reports, 2);
     assert!(core.seal(at(120)).is_empty());
 }
 
@@ -268,7 +268,7 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
     let health = core.health();
     assert_eq!(health.runs_observed, 50_000);
     assert_eq!(runs + health.dropped[&DropReason::SpoolFull].runs, 50_000);
-    assert_eq!(health.dropped_reports(), 0);
+    assert!(health.dropped.values().all(|lost| lost.reports == 0));
 }
 
 /// The baselines comes with the folder; sessions do not wait for it.

@@ -48,12 +48,6 @@ impl Engine {
     pub fn version(self) -> Option<&'static str> {
         plan(self, HOST).ok().map(|plan| plan.version)
     }
-
-    /// Returns why the engine does not exist for this platform: its publisher's platforms, and this one. `None`
-    /// if it exists.
-    pub fn unavailable_because(self) -> Option<String> {
-        plan(self, HOST).err()
-    }
 }
 
 const CHDB_VERSION: &str = "26.7.3-stable.1";

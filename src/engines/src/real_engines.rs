@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::pins::plan_here;
 use crate::{Engine, for_tests, verify};
 
 /// Loading needs unsafe code, which this crate does not have; the host's Python does it in a child.
@@ -48,8 +49,8 @@ fn older_onnxruntimes_have_their_pinned_hash_and_load() {
 /// The backend loads only with the C++ runtime in the wheel's other folder.
 #[test]
 fn qnn_plugin_and_htp_backend_load_where_they_exist() {
-    if let Some(reason) = Engine::OnnxRuntimeQnn.unavailable_because() {
-        assert!(reason.contains("Qualcomm"), "{reason}");
+    if let Err(error) = plan_here(Engine::OnnxRuntimeQnn) {
+        assert!(error.to_string().contains("Qualcomm"), "{error}");
         return;
     }
     let qnn = for_tests(Engine::OnnxRuntimeQnn);
