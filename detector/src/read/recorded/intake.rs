@@ -75,6 +75,7 @@ struct Kept {
     received_ms: i64,
     stream: u64,
     sequence: u64,
+    app_id: TextId,
     device: u32,
     number: u32,
     rows: Extent,
@@ -229,6 +230,7 @@ impl Intake {
                 received_ms,
                 stream: report.key.stream.0,
                 sequence: report.key.sequence.get(),
+                app_id: self.texts.id(app.0),
                 device: fields.device,
                 number,
                 rows,
@@ -566,9 +568,10 @@ impl Mark {
     }
 }
 
-/// Returns the first copy of each report, in the order of their receipt; among equal times what was read first.
+/// Returns the first copy of each report, in the order of their receipt; among equal times what was read first. A key
+/// is the app's own, so that no app's reports take the place of another's.
 fn counted_once(mut kept: Vec<Kept>) -> Vec<Kept> {
-    let key = |kept: &Kept| (kept.device, kept.stream, kept.sequence);
+    let key = |kept: &Kept| (kept.app_id, kept.device, kept.stream, kept.sequence);
     kept.sort_unstable_by_key(|kept| (key(kept), kept.received_ms, kept.number));
     kept.dedup_by(|later, first| key(later) == key(first));
     kept.sort_unstable_by_key(|kept| (kept.received_ms, kept.number));
@@ -616,5 +619,29 @@ impl Place {
             is_unproven: seen.is_unproven,
             is_own: seen.is_own,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::samples;
+
+    use super::*;
+
+    #[test]
+    fn a_report_is_a_copy_of_one_of_the_same_app_only() {
+        let mut intake = Intake::new(Duration::from_secs(3_600));
+        let report = samples::report(samples::key([1; 16], 2, 3), samples::session_uid(4));
+        let apps = [
+            ("camera", "production"),
+            ("scanner", "production"),
+            ("camera", "production"),
+            ("camera", "testing"),
+        ];
+        for (received_ms, app) in (0..).zip(apps) {
+            intake.add_report(received_ms, app, &report, &SendClock::default(), None);
+        }
+        let (_, summary) = intake.finish().unwrap();
+        assert_eq!((summary.reports, summary.duplicates), (2, 2));
     }
 }
