@@ -108,6 +108,13 @@ impl Reason {
         }
     }
 
+    pub(crate) fn spared(others: CrossChipset) -> Self {
+        Reason::Spared {
+            chipsets: others.chipsets,
+            share: others.share,
+        }
+    }
+
     pub(crate) fn backend(change: &PlacementChange) -> Option<Self> {
         let (code, devices) = change.backend_code()?;
         let code = code.as_str().to_owned();

@@ -181,7 +181,7 @@ pub enum Reason {
         /// The limit of that signal.
         #[serde(default)]
         limit: SlowLimit,
-        /// Whether their input shape is known.
+        /// Whether their input shape is known, or other chipsets show that it is not why.
         shape_is_known: bool,
         /// Chance of so many in a healthy cohort.
         p: f64,
@@ -259,6 +259,17 @@ pub enum Reason {
         share: f64,
         /// Their median ratio of p10, if whole cohorts moved.
         ratio: Option<f64>,
+    },
+    /// The same version on other chipsets shows less than half of the effect.
+    #[error(
+        "{} it {} of their devices, and inputs that are not known come with the app to all chipsets",
+        text::other_chipsets(*.chipsets),
+        text::on_share(*.share, false)
+    )]
+    Spared {
+        chipsets: u64,
+        /// Share of their devices hit in the same way, in [0, 1].
+        share: f64,
     },
     /// Devices with one firmware are hit far more often than others of the chipset.
     #[error(

@@ -59,6 +59,8 @@ pub struct CrossChipset {
     pub ratio: Option<f64>,
     /// Whether the effect is on all chipsets, so that its cause may be something else than a fallback.
     pub explains: bool,
+    /// Whether they surely have less than half of it, so that what comes with the app, inputs too, is not the cause.
+    pub spared: bool,
 }
 
 /// Returns the votes of installations known before the window, so that forged newcomers cannot take away a page.
@@ -91,6 +93,7 @@ pub(super) fn in_some_runs(
         share,
         ratio: None,
         explains: same && !is_this_version,
+        spared: are_spared(own, &tallies),
     })
 }
 
@@ -136,6 +139,7 @@ pub(super) fn in_all_runs(
         share,
         ratio: Some(usual_ratio).filter(|_| whole || !same_share),
         explains: alike && factor < most,
+        spared: are_spared(found.signal.value, &tallies),
     })
 }
 
@@ -184,6 +188,13 @@ fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
         && show as f64 >= MUST_SHOW * others.len() as f64
         && may_differ(differ.count(), others.len());
     Some((all.share(), same))
+}
+
+/// Whether the others together surely have less than half as large a share of devices hit.
+fn are_spared(own: f64, others: &[Tally]) -> bool {
+    let mut all = Tally::default();
+    others.iter().for_each(|other| all += *other);
+    all.is_surely_below(own / 2.0)
 }
 
 /// Median ratio of p10 of the devices hit.

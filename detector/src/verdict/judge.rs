@@ -338,23 +338,27 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     let is_known = baseline.rates.has(found.past_id());
     let is_sure = control != Control::Absent || found.signal.p <= SURE_P;
     let is_strong = found.signal.id == SignalId::Tail || (is_known && is_sure);
-    let is_page = found.shape_is_known && is_strong;
+    let others = evidence.intermittent_cross_chipset;
+    // Larger inputs come with the app, to all chipsets.
+    let spared = others.filter(|others| others.spared && !found.shape_is_known);
+    let shape_is_known = found.shape_is_known || spared.is_some();
+    let is_page = shape_is_known && is_strong;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
         devices: found.signal.devices,
         slow_share: found.slow_share,
         limit: SlowLimit::of(found.signal.id),
-        shape_is_known: found.shape_is_known,
+        shape_is_known,
         p: found.signal.p,
     }];
+    reasons.extend(spared.map(Reason::spared));
     let by_control = Reason::control(control);
     let (class, severity) = if control.vetoes() {
         reasons.splice(0..0, by_control);
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
         reasons.extend(by_control);
-        let everywhere = evidence.intermittent_cross_chipset;
-        let everywhere = everywhere.filter(|others| others.explains);
+        let everywhere = others.filter(|others| others.explains);
         reasons.splice(0..0, everywhere.map(Reason::everywhere));
         let severity = if is_page && everywhere.is_none() && !control.is_unsure() {
             Severity::Page

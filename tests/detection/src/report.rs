@@ -255,7 +255,7 @@ fn circumstances(outcomes: &[Outcome]) -> Option<String> {
 }
 
 /// Rules that a circumstance of the field brought, each with the fleets that show its cost.
-const RULES_OF_THE_FIELD: [(&str, &str); 12] = [
+const RULES_OF_THE_FIELD: [(&str, &str); 13] = [
     (
         "N: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow if, over the cohort, those from \
          1.2 times on up to that limit are at most 0.4 of them; once a fleet has its own rates, and with a known shape. \
@@ -314,6 +314,11 @@ const RULES_OF_THE_FIELD: [(&str, &str); 12] = [
         "A fallback whose sessions go back and forth on a quarter of the devices hit, and on half of those with sessions of \
          both kinds, is intermittent. 30 % of sessions had read as total fallback.",
         "Plain",
+    ),
+    (
+        "C or M of unknown shape pages if the version's other chipsets surely have less than half of it (5 %): larger inputs \
+         come with the app, to all of them. It had stayed a ticket.",
+        "SizeShift",
     ),
     (
         "M alone pages without a control where shapes are known, the fleet has its own rates, and its chance is 1e-8 \

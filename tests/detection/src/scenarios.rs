@@ -28,7 +28,8 @@ enum Recipe {
     Total,
     SomeDevices,
     Runs,
-    Sessions,
+    /// On the first of so many chipsets.
+    Sessions(usize),
     Drift,
     TheIncident(PlacementView),
     WithoutPasts,
@@ -101,7 +102,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         scenario("total", 1.0, Recipe::Total),
         scenario("some devices", 1.6, Recipe::SomeDevices),
         scenario("intermittent runs", 2.0, Recipe::Runs),
-        scenario("intermittent sessions", 1.0, Recipe::Sessions),
+        scenario("intermittent sessions", 1.0, Recipe::Sessions(1)),
         scenario("drift", 1.0, Recipe::Drift),
         scenario(
             "the incident, full",
@@ -144,7 +145,9 @@ pub(crate) fn all() -> Vec<Scenario> {
     let repaired =
         REPAIRED_RUNS.map(|runs| scenario(&repaired_name(runs), 0.1, Recipe::Repaired(runs)));
     let needed = NEEDS.into_iter().skip(LATER_NEEDS).flat_map(needed);
+    let among = scenario(SESSIONS_AMONG_CHIPSETS, 1.0, Recipe::Sessions(3));
     let with_fewer_seeds = circumstances.into_iter().chain(repaired).chain(needed);
+    let with_fewer_seeds = with_fewer_seeds.chain([among]);
     all.extend(with_fewer_seeds.map(|scenario| Scenario {
         seeds: (0, FEWER_SEEDS),
         ..scenario
@@ -156,6 +159,8 @@ pub(crate) fn all() -> Vec<Scenario> {
     }
     all
 }
+
+pub(crate) const SESSIONS_AMONG_CHIPSETS: &str = "intermittent sessions on one of three chipsets";
 
 pub(crate) fn circumstance_name(circumstance: Circumstance) -> String {
     format!("circumstance: {}", circumstance.text())
@@ -263,7 +268,7 @@ impl Scenario {
             Recipe::Drift => FaultKind::Drift,
             Recipe::SomeDevices => FaultKind::SomeDevices(log_between(at(3), 0.01, 1.0)),
             Recipe::Runs => FaultKind::IntermittentRuns(log_between(at(3), 0.01, 0.6)),
-            Recipe::Sessions => FaultKind::IntermittentSessions(log_between(at(3), 0.05, 0.6)),
+            Recipe::Sessions(_) => FaultKind::IntermittentSessions(log_between(at(3), 0.05, 0.6)),
         };
         let fault = Fault {
             kind,
@@ -280,7 +285,10 @@ impl Scenario {
         ];
         FamilySpec {
             view: one_of(&views, at(6)),
-            chipsets: 1,
+            chipsets: match self.recipe {
+                Recipe::Sessions(chipsets) => chipsets,
+                _ => 1,
+            },
             windows: (
                 8,
                 if matches!(kind, FaultKind::Drift) {

@@ -122,6 +122,26 @@ fn runs_that_are_slow_at_times_page_unless_all_chipsets_have_them() {
     check(&verdict, IntermittentFallback, Page);
 }
 
+/// Larger inputs would be on all chipsets.
+#[test]
+fn slow_runs_of_unknown_shape_page_where_other_chipsets_have_none() {
+    let unknown = |share| {
+        let mut window = noisy(share);
+        for vote in &mut window.votes {
+            vote.shape_key = "".into();
+        }
+        window
+    };
+    let (own, few, none) = (unknown(0.5), unknown(0.3), unknown(0.0));
+    check(&judged_among(&own, &[]), IntermittentFallback, Ticket);
+    let verdict = judged_among(&own, &[&few]);
+    check(&verdict, IntermittentFallback, Ticket);
+    let verdict = judged_among(&own, &[&none, &none]);
+    check(&verdict, IntermittentFallback, Page);
+    let why = verdict.reasons[1].to_string();
+    assert!(why.contains("2 other chipsets show it on none"), "{why}");
+}
+
 /// Made-up devices on other chipsets argue no page away.
 #[test]
 fn other_chipsets_answer_with_devices_that_were_known_before() {

@@ -7,7 +7,9 @@ use epwatch_detector::replay::Line;
 use epwatch_detector::verdict::{Severity, VerdictClass};
 use epwatch_proto::SessionUid;
 
-use super::{DAY_MS, INCIDENT, START_MS, check_paged, incidents, replayed, reports, spec};
+use super::{
+    DAY_MS, INCIDENT, START_MS, check_paged, check_quiet, incidents, replayed, reports, spec,
+};
 
 #[tokio::test]
 async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
@@ -19,6 +21,29 @@ async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
         for seed in [1, 2, 3] {
             let lines = replayed(&reports(spec(seed, INCIDENT, view))).await;
             check_paged(&lines, class);
+        }
+    }
+}
+
+/// Larger inputs, which nobody tells apart from a fault where neither shapes nor placements are sent, would be on all
+/// chipsets. On the only chipset it stays a ticket.
+#[tokio::test]
+async fn slow_sessions_of_unknown_shape_page_where_other_chipsets_have_none() {
+    let sessions = Fault {
+        kind: FaultKind::IntermittentSessions(0.3),
+        factor: 4.0,
+        moved: 0.3,
+    };
+    for chipsets in [4, 1] {
+        let received = reports(FamilySpec {
+            chipsets,
+            shape_known: false,
+            ..spec(43, Truth::Fault(sessions), PlacementView::Missing)
+        });
+        let lines = replayed(&received).await;
+        match chipsets {
+            1 => check_quiet(&lines),
+            _ => check_paged(&lines, VerdictClass::IntermittentFallback),
         }
     }
 }
