@@ -6,6 +6,7 @@ mod reports;
 mod runs;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashSet},
     fs,
     path::{Path, PathBuf},
@@ -36,11 +37,11 @@ use crate::{
 /// Parts of a model's behaviour that an emulator does not have.
 const NOT_CHECKED: [NotChecked; 2] = [
     NotChecked {
-        id: "latency",
+        id: Cow::Borrowed("latency"),
         why: "run and load times of an emulator mean nothing",
     },
     NotChecked {
-        id: "outputs",
+        id: Cow::Borrowed("outputs"),
         why: "nothing is run",
     },
 ];
@@ -148,10 +149,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut latency = None;
     if !args.runs.is_empty() {
+        let model = model_of_runs(&args, &policy)?;
         let files = RunFiles {
             runs: &args.runs,
             baseline: &args.baseline,
-            model: args.model.as_deref(),
+            model: model.as_deref(),
             shapes: &args.shape,
             chipset: args.soc.first().map(shown),
             options: ReadOptions {
@@ -166,6 +168,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         found.extend(measured.targets);
     }
+    not_checked.extend(unused(&policy, &found));
     let version = env!("CARGO_PKG_VERSION");
     let verdict = Verdict::new(version, policy_file, not_checked, found);
     let evidence = args.report.write(&verdict, key.as_ref())?;
@@ -268,6 +271,34 @@ fn model_of(args: &Args, policy: &Policy, chipset: &str) -> Result<PathBuf, Wron
     })
 }
 
+/// The model of measured launches, which is that of their chipset.
+fn model_of_runs(args: &Args, policy: &Policy) -> Result<Option<PathBuf>, WrongUse> {
+    match args.soc.first() {
+        Some(soc) => model_of(args, policy, &soc.chipset()).map(Some),
+        None if policy.variants.is_empty() => Ok(args.model.clone()),
+        None => Err(WrongUse(
+            "--policy has [variants]: give the chipset of --runs with --soc".to_owned(),
+        )),
+    }
+}
+
+/// Chipsets that the policy has limits or a model for, and that no target is of.
+fn unused(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
+    let is_of = |target: &Target, chipset: &str| {
+        let rest = target.chipset.strip_prefix(chipset);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    let named: BTreeSet<&str> = policy.chipsets().collect();
+    let unused = named
+        .into_iter()
+        .filter(|chipset| !targets.iter().any(|target| is_of(target, chipset)));
+    let each = unused.map(|chipset| NotChecked {
+        id: chipset.to_owned().into(),
+        why: "the policy has limits or a model for it, and nothing here is of it",
+    });
+    each.collect()
+}
+
 /// Inspects each model on its chipsets, and judges the placements.
 async fn targets(
     args: &Args,
@@ -322,7 +353,7 @@ async fn targets(
                     .map_or(&[][..], |facts| facts.types(&node.name));
                 node.types = types.iter().map(|name| (*name).to_owned()).collect();
             }
-            targets.push(Target {
+            let mut target = Target {
                 chipset: on.shown(),
                 model: Some(file.clone()),
                 runs: Vec::new(),
@@ -335,7 +366,11 @@ async fn targets(
                 latency: None,
                 checks,
                 mistakes: Vec::new(),
-            });
+            };
+            if args.runs.is_empty() {
+                target.add_unanswered(policy.asked_of_launches());
+            }
+            targets.push(target);
         }
     }
     let order = |target: &Target| args.soc.iter().position(|soc| shown(soc) == target.chipset);

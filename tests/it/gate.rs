@@ -117,10 +117,13 @@ fn profiles_have_the_shares_of_the_same_sessions() {
     for (model, chipset, code) in [
         ("e_mixed.q8head32", "SM8650", 0),
         ("e_mixed.q8head32", "SM8635", 1),
+        ("e_mixed.qu8", "SM8650", 0),
         ("e_mixed.qu8", "SM8635", 0),
+        ("e_topk.qu8", "SM8650", 0),
         ("e_topk.qu8", "SM8635", 0),
         ("d_mlp.fp32", "SM8635", 1),
         ("d_mlp.fp32", "SM8650", 0),
+        ("a_cnn_dynbatch.fp32", "SM8650", 1),
         ("a_cnn_dynbatch.fp32", "SM8635", 1),
     ] {
         let share = |words: &str| {
@@ -253,6 +256,41 @@ fn a_policy_has_limits_and_models_by_chipset() {
         2,
         "gone.onnx",
     );
+}
+
+/// A policy may be meant for a phone, or for more chipsets than the command line names.
+#[test]
+fn what_a_policy_asks_for_and_nothing_shows_is_not_green() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("gate.toml");
+    let with = |text: &str, words: &str| {
+        fs::write(&policy, text).unwrap();
+        gate(
+            "e_mixed.qu8",
+            &format!("{words} --policy {}", policy.display()),
+        )
+    };
+    for (limit, check) in [
+        ("[latency]\nmedian_ms = 10", "median"),
+        ("[load]\ncold_ms = 900", "load"),
+        ("[outputs]\nmin_cosine = 0.9", "outputs"),
+    ] {
+        let says = format!("SM8650: {check}: the policy sets");
+        check_fails(&mut with(limit, "--soc SM8650"), 3, &says);
+    }
+    let other = "[chipset.SM8635.placement]\nmin_npu_macs = 0.7";
+    let (table, _) = check_ends(&mut with(other, "--soc SM8650"), 0);
+    let says = "SM8635 (the policy has limits or a model for it, and nothing here is of it)";
+    assert!(table.lines().next().unwrap().contains(says), "{table}");
+    let (table, _) = check_ends(&mut with(other, "--soc SM8635"), 0);
+    assert!(!table.contains("nothing here is of it"), "{table}");
+    // Launches of a model that the policy has another file for.
+    let runs = launches(dir.path(), "any", 8_000, 0, 1);
+    let variants = "[latency]\nmedian_ms = 10\n[variants]\nSM8635 = 'other.onnx'";
+    let measured = format!("--runs{runs}");
+    check_fails(&mut with(variants, &measured), 2, "with --soc");
+    let measured = format!("--soc SM8635 --runs{runs}");
+    check_fails(&mut with(variants, &measured), 2, "other.onnx");
 }
 
 #[test]
@@ -491,7 +529,7 @@ fn profiles_are_launches_and_name_their_eps() {
     check_fails(
         &mut with(&cpu),
         1,
-        "npu_used: 1 of 1 profiles have no node on the NPU",
+        "npu_used: 1 of 1 launches have no node on the NPU",
     );
     let gpu = profile(&dir.join("gpu.json"), "XnnpackExecutionProvider", 8_000);
     check_fails(&mut with(&gpu), 1, "no node on the NPU");

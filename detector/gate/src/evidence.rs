@@ -15,6 +15,10 @@ pub const TEST_RESULT: &str = "https://in-toto.io/attestation/test-result/v0.1";
 /// The predicate with the document `epwatch.gate/1` (`gate`) and its time (`made_at`).
 pub const GATE: &str = "https://epwatch.dev/attestation/gate/v1";
 
+/// Annotation of the policy among the files of [`TEST_RESULT`]'s configuration.
+const ROLE: &str = "role";
+const POLICY: &str = "policy";
+
 /// A statement about model files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Statement {
@@ -78,9 +82,13 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
             .collect()
     };
     // A file with several rows is in several targets.
-    let mut configuration: Vec<Subject> = verdict.policy.iter().map(Subject::from).collect();
+    let policy = verdict.policy.iter().map(Subject::from);
+    let policy = policy.map(|Subject { name, digest }| {
+        json!({"name": name, "digest": digest, "annotations": {ROLE: POLICY}})
+    });
+    let mut configuration: Vec<Value> = policy.collect();
     for file in verdict.targets.iter().flat_map(|on| &on.runs) {
-        let file = Subject::from(file);
+        let file = json!(Subject::from(file));
         if !configuration.contains(&file) {
             configuration.push(file);
         }
@@ -132,11 +140,15 @@ impl Statement {
             text.map(ToOwned::to_owned)
         };
         let (result, policy, made_at) = match &*self.predicate_type {
-            TEST_RESULT => (
-                text("/result"),
-                text("/configuration/0/digest/sha256"),
-                None,
-            ),
+            TEST_RESULT => {
+                let files = self.predicate["configuration"].as_array();
+                let policy = files
+                    .into_iter()
+                    .flatten()
+                    .find(|file| file["annotations"][ROLE] == POLICY);
+                let policy = policy.and_then(|file| file["digest"]["sha256"].as_str());
+                (text("/result"), policy.map(ToOwned::to_owned), None)
+            }
             GATE => {
                 let made_at = text("/made_at").ok_or("it has no time")?;
                 let (result, policy) = (text("/gate/result"), text("/gate/policy/sha256"));
@@ -156,5 +168,27 @@ impl Statement {
             predicate_type: self.predicate_type,
             models: self.subject,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a policy the first file of the configuration is a launch.
+    #[test]
+    fn a_launch_is_no_policy() {
+        let file = |annotations: Value| json!({"name": "a", "digest": {"sha256": "ab"}, "annotations": annotations});
+        let of = |configuration: Value| Statement {
+            statement: STATEMENT.to_owned(),
+            subject: Vec::new(),
+            predicate_type: TEST_RESULT.to_owned(),
+            predicate: json!({"result": "PASSED", "configuration": configuration}),
+        };
+        let policy = |configuration| of(configuration).claims().unwrap().policy;
+        assert_eq!(policy(json!([file(Value::Null)])), None);
+        let both = json!([file(Value::Null), file(json!({ROLE: POLICY}))]);
+        assert_eq!(policy(both).as_deref(), Some("ab"));
+        assert_eq!(policy(Value::Null), None);
     }
 }

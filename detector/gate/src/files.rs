@@ -68,6 +68,19 @@ pub enum LaunchesError {
     /// The model of a launch is not the one at hand.
     #[error("{0} was measured with another model (SHA-256 {1}) than {2}")]
     OtherModel(String, String, String),
+    /// Launches of one side with two models.
+    #[error(
+        "{0} and {1} were measured with two models ({2} and {3}); give launches of one model to a side"
+    )]
+    TwoModels(String, String, String, String),
+    /// The model of both sides.
+    #[error(
+        "{0} and {1} were measured with the same model; give launches of the model before to --baseline"
+    )]
+    SameModel(String, String),
+    /// A baseline of another model.
+    #[error("{0} is of the model {1} and {2} of {3}; give two versions of one model")]
+    OtherModelId(String, String, String, String),
     /// A profile with nodes of another model.
     #[error("{file}: {error}")]
     WrongModel {
@@ -119,6 +132,15 @@ pub enum LaunchesError {
     OtherDevice(String, String),
 }
 
+/// Different run times from which on an equal list of them is the same launch: a coarse clock has fewer.
+const DISTINCT_RUNS: usize = 10;
+
+/// Whether run times are those of a launch and no other, whatever else the file says.
+fn is_distinct(run: &Run) -> bool {
+    let distinct: BTreeSet<u64> = run.runs_us.iter().copied().collect();
+    distinct.len() >= DISTINCT_RUNS && run.source != recorded::SOURCE
+}
+
 /// Files come once, are of their side, of one kind, and of the chipset of the command line.
 pub(crate) fn check_files(
     candidate: &[MeasuredFile],
@@ -129,12 +151,14 @@ pub(crate) fn check_files(
         return Err(LaunchesError::NothingToJudge);
     };
     let mut seen: BTreeMap<(&str, &RunTarget, Option<i64>), &str> = BTreeMap::new();
+    let mut seen_runs: BTreeMap<&[u64], &str> = BTreeMap::new();
     for one in candidate.iter().chain(baseline) {
         let MeasuredFile { file, run } = one;
         // A launch by its start, which is the same in each copy and recording of it.
         let sha256 = run.started_unix_ms.map_or(&*file.sha256, |_| "");
         let key = (sha256, &run.target, run.started_unix_ms);
-        if let Some(first) = seen.insert(key, &file.path) {
+        let copy = is_distinct(run).then(|| seen_runs.insert(&run.runs_us, &file.path));
+        if let Some(first) = seen.insert(key, &file.path).or(copy.flatten()) {
             return Err(LaunchesError::SameLaunch(
                 first.to_owned(),
                 file.path.clone(),
@@ -172,16 +196,60 @@ pub(crate) fn check_files(
 pub(crate) fn check_targets<'a>(
     mut all: impl Iterator<Item = &'a MeasuredFile>,
 ) -> Result<(), LaunchesError> {
-    let Some(first) = all.next() else {
-        return Ok(());
-    };
-    for other in all {
-        if let Some(what) = first.run.target.difference(&other.run.target) {
-            let (a, b) = (first.file.path.clone(), other.file.path.clone());
-            return Err(LaunchesError::Targets(a, b, what));
+    // The first file of each part: another one may not name it.
+    let mut named: BTreeMap<&str, (&String, &MeasuredFile)> = BTreeMap::new();
+    all.try_for_each(|one| {
+        for (what, part) in one.run.target.named() {
+            let (first, of) = *named.entry(what).or_insert((part, one));
+            if first != part {
+                let (a, b) = (of.file.path.clone(), one.file.path.clone());
+                let what = format!("{what} {first} against {part}");
+                return Err(LaunchesError::Targets(a, b, what));
+            }
         }
+        Ok(())
+    })
+}
+
+/// Launches of a side are of one model, and those of the other side of another version of it.
+pub(crate) fn check_models(
+    candidate: &[MeasuredFile],
+    baseline: &[MeasuredFile],
+) -> Result<(), LaunchesError> {
+    let path = |of: &MeasuredFile| of.file.path.clone();
+    let sha256 = |of: &MeasuredFile| of.run.target.model_sha256.clone();
+    let one_model = |arm: &[MeasuredFile]| -> Result<_, LaunchesError> {
+        let mut named = arm.iter().filter_map(|one| Some((one, sha256(one)?)));
+        let Some((first, model)) = named.next() else {
+            return Ok(None);
+        };
+        match named.find(|(_, other)| *other != model) {
+            Some((one, other)) => {
+                let (a, b) = (path(first), path(one));
+                Err(LaunchesError::TwoModels(a, b, model, other))
+            }
+            None => Ok(Some((path(first), model))),
+        }
+    };
+    let (now, before) = (one_model(candidate)?, one_model(baseline)?);
+    if let (Some((a, now)), Some((b, before))) = (now, before)
+        && now == before
+    {
+        return Err(LaunchesError::SameModel(a, b));
     }
-    Ok(())
+    let mut named = candidate.iter().chain(baseline).filter_map(|one| {
+        let id = one.run.target.model_id.as_ref()?;
+        Some((one, id))
+    });
+    let first = named.next();
+    let other = first.and_then(|(_, id)| named.find(|(_, other)| *other != id));
+    match first.zip(other) {
+        Some(((a, id), (b, other))) => {
+            let (id, other) = (id.clone(), other.clone());
+            Err(LaunchesError::OtherModelId(path(a), id, path(b), other))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Sessions of one model version in each arm: MODEL's for the candidate and another's for the baseline, or the only one.
@@ -217,139 +285,4 @@ pub(crate) fn of_one_model(
         }
     }
     Ok((candidate, baseline))
-}
-
-/// Whether launches of this kind are measured in turn on one device, so that they pair up.
-pub(crate) fn is_paired(run: &Run) -> bool {
-    !run.source.starts_with("aihub") && !run.runs_us.is_empty()
-}
-
-/// Launches that are judged together.
-#[derive(Debug, Default)]
-pub(crate) struct Group {
-    /// Name of the target.
-    pub(crate) label: String,
-    pub(crate) candidate: Vec<MeasuredFile>,
-    pub(crate) baseline: Vec<MeasuredFile>,
-}
-
-/// The launches by row of a table, recorded sessions by chipset, and then by device if there are several.
-pub(crate) fn groups(
-    candidate: Vec<MeasuredFile>,
-    baseline: Vec<MeasuredFile>,
-    chipset: Option<&str>,
-    needs_latency: bool,
-) -> Result<Vec<Group>, LaunchesError> {
-    let source = candidate.first().map_or("", |one| one.run.source);
-    let (is_table, is_recorded) = (source == "perf_yaml", source == recorded::SOURCE);
-    let label = |one: &MeasuredFile| {
-        let target = &one.run.target;
-        match (is_table, is_recorded) {
-            (true, _) => {
-                let device = target.device.as_deref().unwrap_or_default();
-                format!("{device}: {}", target.row)
-            }
-            (_, true) => target.chipset.clone().unwrap_or_default(),
-            _ => String::new(),
-        }
-    };
-    let mut groups = Vec::new();
-    for group in grouped(candidate, baseline, label).0 {
-        // A placement is one of its chipset, whichever device reported it.
-        if is_table || (is_recorded && !needs_latency) {
-            groups.push(group);
-            continue;
-        }
-        groups.extend(by_device(group, chipset, is_recorded)?);
-    }
-    for group in &groups {
-        let (n, n_baseline) = (group.candidate.len(), group.baseline.len());
-        let is_paired = !is_recorded && group.candidate.iter().all(|one| is_paired(&one.run));
-        if is_paired && n_baseline > 0 && n_baseline != n {
-            return Err(LaunchesError::NoPairs {
-                candidates: n,
-                baselines: n_baseline,
-            });
-        }
-        if !is_table && !is_recorded {
-            check_targets(group.candidate.iter().chain(&group.baseline))?;
-        }
-    }
-    Ok(groups)
-}
-
-/// The groups with a candidate, and the baseline's launches without one.
-fn grouped(
-    candidate: Vec<MeasuredFile>,
-    baseline: Vec<MeasuredFile>,
-    label: impl Fn(&MeasuredFile) -> String,
-) -> (Vec<Group>, Vec<MeasuredFile>) {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    for one in candidate {
-        let label = label(&one);
-        let group = groups.entry(label.clone()).or_default();
-        group.label = label;
-        group.candidate.push(one);
-    }
-    let mut left = Vec::new();
-    for one in baseline {
-        match groups.get_mut(&label(&one)) {
-            Some(group) => group.baseline.push(one),
-            None => left.push(one),
-        }
-    }
-    (groups.into_values().collect(), left)
-}
-
-/// A group for each device, if the candidate's launches are of several.
-fn by_device(
-    mut group: Group,
-    chipset: Option<&str>,
-    is_recorded: bool,
-) -> Result<Vec<Group>, LaunchesError> {
-    let name = |one: &MeasuredFile| {
-        let RunTarget {
-            chipset,
-            device,
-            phone,
-            ..
-        } = &one.run.target;
-        let parts = [chipset, device, phone].into_iter().flatten();
-        parts.map(String::as_str).collect::<Vec<_>>().join(" ")
-    };
-    let names: BTreeSet<String> = group.candidate.iter().map(name).collect();
-    if names.iter().filter(|name| !name.is_empty()).count() < 2 {
-        let first = group.candidate.first();
-        let named = first.and_then(|one| one.run.target.chipset.as_deref());
-        chipset
-            .or(named)
-            .unwrap_or("measured")
-            .clone_into(&mut group.label);
-        return Ok(vec![group]);
-    }
-    let has_baseline = !group.baseline.is_empty();
-    let unnamed = group
-        .candidate
-        .iter()
-        .chain(&group.baseline)
-        .find(|one| name(one).is_empty());
-    if let Some(unnamed) = unnamed {
-        return Err(LaunchesError::NoDevice(unnamed.file.path.clone()));
-    }
-    let (groups, left) = grouped(group.candidate, group.baseline, name);
-    // A collector has reports of any phone.
-    if let Some(other) = left.first().filter(|_| !is_recorded) {
-        return Err(LaunchesError::OtherDevice(
-            other.file.path.clone(),
-            name(other),
-        ));
-    }
-    let alone = groups.iter().find(|group| group.baseline.is_empty());
-    match alone.filter(|_| has_baseline && !is_recorded) {
-        Some(alone) => Err(LaunchesError::NoPairs {
-            candidates: alone.candidate.len(),
-            baselines: 0,
-        }),
-        None => Ok(groups),
-    }
 }

@@ -19,14 +19,25 @@ pub fn read(bytes: &[u8]) {
     let Ok(runs) = read_file(bytes, options) else {
         return;
     };
-    let arm = |sha256: &str| -> Vec<MeasuredFile> {
+    // The same launch on both sides would be refused.
+    let arm = |sha256: &str, later: u64| -> Vec<MeasuredFile> {
         let file = GatedFile {
             path: "a".to_owned(),
             sha256: sha256.to_owned(),
         };
-        let each = runs.iter().take(100).map(|run| MeasuredFile {
-            file: file.clone(),
-            run: run.clone(),
+        let each = runs.iter().take(100).map(|run| {
+            let mut run = run.clone();
+            for us in &mut run.runs_us {
+                *us = us.saturating_add(later);
+            }
+            run.target.model_sha256 = None;
+            run.started_unix_ms = run
+                .started_unix_ms
+                .map(|ms| ms.wrapping_add_unsigned(later));
+            MeasuredFile {
+                file: file.clone(),
+                run,
+            }
         });
         each.collect()
     };
@@ -45,7 +56,7 @@ pub fn read(bytes: &[u8]) {
             chipset: None,
             is_npu_ep: |ep| ep == "QNNExecutionProvider",
         };
-        if let Ok(found) = judged(arm("a"), arm("b"), by) {
+        if let Ok(found) = judged(arm("a", 0), arm("b", 1), by) {
             let verdict = Verdict::new("0", None, found.not_checked, found.targets);
             report::table::table(&verdict);
             report::markdown::markdown(&verdict);

@@ -1,22 +1,22 @@
 //! Judges the launches of one device, of a chipset's recorded sessions, or of one row of a table.
 
-use std::collections::BTreeSet;
-
 use epwatch_stats::order_stat::median;
 
 use crate::{
     Launch,
+    answers::{failed_runs, loads, outputs},
     arms::{in_order, mistakes, times, without_throttled},
     comparison::Comparison,
-    files::{Group, JudgedBy, LaunchesError, MeasuredFile, check_targets, is_paired},
-    limits::{cost, floor, judge_limit},
-    macs::ModelMacs,
-    measured::{self, judge_eps, limited},
+    files::{JudgedBy, LaunchesError, MeasuredFile, check_targets},
+    groups::{Group, is_paired},
+    layers::Layers,
+    limits::{cost, floor},
+    measured::{self, judge_eps},
     mistakes::Mistake,
-    placement::{InspectedChipset, judge_change},
+    placement::judge_change,
+    placements::placements,
     read::recorded,
-    run::{Run, RunTarget},
-    sessions,
+    run::RunTarget,
     unpaired::{self, judge_layers},
     verdict::{Against, Check, GatedFile, LatencyNumbers, Outcome, Target},
 };
@@ -65,7 +65,11 @@ pub(crate) fn target(
         chipset,
         model: by.model.cloned(),
         runs: files,
-        source: candidate.first().map_or("", |one| one.run.source),
+        source: candidate
+            .iter()
+            .chain(baseline)
+            .next()
+            .map_or("", |one| one.run.source),
         device: same(|target| target.device.as_ref()),
         firmware: same(|target| target.firmware.as_ref()),
         runtime: same(|target| target.runtime.as_ref()),
@@ -91,13 +95,16 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let mut target = target(label, &candidate, &baseline, by);
     let eps = candidate.iter().filter_map(|one| one.run.eps.as_ref());
     target.checks.extend(judge_eps(eps, by.is_npu_ep));
-    let placed = placement(&mut target, &mut candidate, &baseline, by, &mut notes)?;
+    let placed = placement(&mut target, &mut candidate, &mut baseline, by, &mut notes)?;
 
     let limits = &by.policy.latency;
     let (mut now, mut before) = without_throttled(&candidate, &baseline);
-    target.checks.extend(layers(&now, &before));
+    let is_last = now.len() == 1 && candidate.len() > 1;
+    target
+        .checks
+        .extend(layers(&candidate, &baseline, [&now, &before]));
     let needs_latency = !baseline.is_empty() || limits.has_limits();
-    let is_placed = placed || now.iter().any(|one| one.run.layers.is_some());
+    let is_placed = placed || candidate.iter().any(|one| one.run.layers.is_some());
     if !is_placed && baseline.is_empty() && !by.policy.limits_launches() {
         return Err(LaunchesError::NothingToJudge);
     }
@@ -109,50 +116,91 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let is_recorded = found.target.source == recorded::SOURCE;
     let all = [candidate.len(), baseline.len()];
     if is_recorded && !keep_sessions([&mut now, &mut before], all, needs_latency, &mut notes)? {
-        found.target.checks.push(sessions::without_runs());
+        found.target.checks.push(without_runs());
     } else if !now.is_empty() && now.iter().all(|one| !one.run.runs_us.is_empty()) {
         found.judge_runs(&now, &before, needs_latency, by, &mut notes)?;
     } else if needs_latency {
         found.judge_single(&now, &before, by);
     }
-    let runs: Vec<&Run> = now.iter().map(|one| &one.run).collect();
-    found
-        .target
-        .checks
-        .extend(loads_and_outputs(&runs, by, &mut notes));
+    let checks = &mut found.target.checks;
+    checks.extend(loads(&now, by));
+    if is_last {
+        undecide(checks, candidate.len());
+    }
+    checks.extend(outputs(&candidate, by, &mut notes));
+    checks.extend(failed_runs(&candidate));
     let is_measured = !baseline.is_empty() || by.policy.limits_launches();
     if now.is_empty() && is_measured && !is_recorded {
         let why = "every launch was measured on a throttled device; measure again";
-        let check = Check::new("throttled", Outcome::Undecided, why);
-        found.target.checks.push(check);
+        checks.push(Check::new("throttled", Outcome::Undecided, why));
     }
+    checks.extend(without_npu(&now, &before).filter(|_| needs_latency));
+    add_asked(&mut found.target, by, &chipset_of(&candidate, by));
     found.target.mistakes = mistakes(notes, candidate.iter().chain(&baseline));
     Ok(found)
+}
+
+/// Adds each limit of the policy that nothing of these files was judged by.
+pub(crate) fn add_asked(target: &mut Target, by: JudgedBy<'_>, chipset: &str) {
+    target.add_unanswered(by.policy.asked_of_launches());
+    // With --soc the emulator's session is judged by them.
+    let is_made = |check: &Check| check.id != "session" || check.result == Outcome::Pass;
+    if by.chipset.is_none() && target.checks.iter().all(is_made) {
+        target.add_unanswered(by.policy.asked_of_placement(chipset));
+    }
+}
+
+/// The chipset of the command line, or of the files; `unknown` without either.
+fn chipset_of(candidate: &[MeasuredFile], by: JudgedBy<'_>) -> String {
+    let mut named = candidate
+        .iter()
+        .filter_map(|one| one.run.target.chipset.as_deref());
+    by.chipset
+        .or_else(|| named.next())
+        .unwrap_or("unknown")
+        .to_owned()
 }
 
 /// Judges where the candidate's nodes are; returns whether the files say so.
 fn placement(
     target: &mut Target,
     candidate: &mut [MeasuredFile],
-    baseline: &[MeasuredFile],
+    baseline: &mut [MeasuredFile],
     by: JudgedBy<'_>,
     notes: &mut Vec<Mistake>,
 ) -> Result<bool, LaunchesError> {
-    let placed = match sessions::worst_placement(candidate, by.policy, by.macs, notes) {
-        Some(placed) => Some(placed),
-        None => of_nodes(candidate, by)?,
-    };
-    let Some(placed) = placed else {
+    let chipset = chipset_of(candidate, by);
+    for one in candidate.iter_mut() {
+        if by.macs.is_none() && one.run.source == "ort_profile" {
+            let named = [Mistake::no_flops(), Mistake::partition_as_node()];
+            one.run.mistakes.extend(named);
+        }
+    }
+    let found = placements(candidate, by.macs, &chipset)?;
+    let Some(placed) = found.worst(by.policy, by.macs, notes) else {
         return Ok(false);
     };
+    let checks = &mut target.checks;
     let limits = by.policy.placement_on(&placed.chipset);
-    let checks = placed.judge(&limits, placed.error.as_deref());
-    let checks = checks.into_iter().filter(|check| check.id != "session");
-    target.checks.extend(checks);
+    let judged = placed.judge(&limits, placed.error.as_deref());
+    checks.extend(judged.into_iter().filter(|check| {
+        // A session that ran was made.
+        check.id != "session" || check.result != Outcome::Pass
+    }));
+    if found.without > 0 {
+        let (n, all) = (found.without, candidate.len());
+        let why = format!("{n} of {all} launches have no placement, and the others have one");
+        checks.push(Check::new("placement", Outcome::Undecided, why));
+    }
+    let own = by.policy.chipset.keys().next();
+    if let Some(own) = own.filter(|_| chipset == "unknown" && by.chipset.is_none()) {
+        let why =
+            format!("the policy has limits of {own}, and the files name no chipset; give --soc");
+        checks.push(Check::new("chipset", Outcome::Undecided, why));
+    }
     target.placement = placed.numbers();
     // MODEL is not the baseline's.
-    let before = sessions::worst_placement(baseline, by.policy, None, &mut Vec::new());
-    let before = before.and_then(|placed| placed.numbers());
+    let before = placements(baseline, None, &chipset)?.best();
     let both = target.placement.as_ref().zip(before.as_ref());
     target
         .checks
@@ -160,52 +208,47 @@ fn placement(
     Ok(true)
 }
 
-/// The placement with the least on the NPU, of profiles or layers and the model's MACs.
-fn of_nodes(
-    candidate: &mut [MeasuredFile],
-    by: JudgedBy<'_>,
-) -> Result<Option<InspectedChipset>, LaunchesError> {
-    let chipset = by.chipset.unwrap_or("unknown");
-    let mut worst: Option<InspectedChipset> = None;
-    for one in candidate {
-        let is_profile = one.run.source == "ort_profile";
-        let listed = ModelMacs::listed(&one.run.nodes).filter(|_| one.run.source == "run");
-        let Some(macs) = by.macs.or(listed.as_ref()) else {
-            let named = [Mistake::no_flops(), Mistake::partition_as_node()];
-            one.run
-                .mistakes
-                .extend(named.into_iter().filter(|_| is_profile));
-            continue;
-        };
-        let placed = match one.run.source {
-            "ort_profile" => macs.placement(&mut one.run, chipset).map_err(|error| {
-                let file = one.file.path.clone();
-                LaunchesError::WrongModel { file, error }
-            })?,
-            "aihub_profile" | "aihub_result" | "run" if !one.run.nodes.is_empty() => {
-                let Some(placed) = macs.joined(&mut one.run, chipset) else {
-                    continue;
-                };
-                placed
-            }
-            _ => continue,
-        };
-        let share = |of: &InspectedChipset| of.numbers().and_then(|numbers| numbers.npu_macs);
-        if worst
-            .as_ref()
-            .is_none_or(|worst| share(&placed) < share(worst))
-        {
-            worst = Some(placed);
-        }
-    }
-    Ok(worst)
-}
-
-fn layers(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check> {
-    let of = |arm: &[&MeasuredFile]| arm.iter().find_map(|one| one.run.layers);
+/// Judges the launch with most layers off the NPU by the one of the baseline with the fewest. The ratio of times is one of
+/// the launches that were measured on a cool device.
+fn layers(
+    candidate: &[MeasuredFile],
+    baseline: &[MeasuredFile],
+    [now, before]: [&[&MeasuredFile]; 2],
+) -> Option<Check> {
+    let of = |arm: &[MeasuredFile]| -> Vec<Layers> {
+        arm.iter().filter_map(|one| one.run.layers).collect()
+    };
+    let (all, all_before) = (of(candidate), of(baseline));
+    let worst = all.iter().copied().max_by_key(Layers::off_npu)?;
+    let best = all_before.into_iter().min_by_key(Layers::off_npu);
     let medians = median(&times(now)).zip(median(&times(before)));
     let ratio = medians.map(|(now, before)| now / before);
-    Some(judge_layers(of(now)?, of(before), ratio))
+    let mut check = judge_layers(worst, best, ratio);
+    let without = candidate.len() - all.len();
+    if without > 0 && check.result != Outcome::Fail {
+        check.result = Outcome::Undecided;
+        let why = format!("; {without} of {} launches have no layers", candidate.len());
+        check.why.push_str(&why);
+    }
+    Some(check)
+}
+
+/// The result of a side without run times.
+pub(crate) fn without_runs() -> Check {
+    Check::new(
+        "latency",
+        Outcome::Undecided,
+        "no session of one side has 20 warm runs on a cool device of this chipset; record longer sessions",
+    )
+}
+
+/// Run times of no NPU keep no limit.
+fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check> {
+    let is_it = |one: &&&MeasuredFile| one.run.mistakes.iter().any(|note| note.id == "cpu_latency");
+    let found = now.iter().chain(before).find(is_it)?;
+    let path = &found.file.path;
+    let why = format!("{path} was not measured on an NPU; its run times say nothing of one");
+    Some(Check::new("latency", Outcome::Undecided, why))
 }
 
 /// Leaves sessions out that have too few clean runs, of so many of each side; returns whether both sides have some left.
@@ -275,6 +318,7 @@ impl JudgedGroup {
             self.target.checks.extend(check);
             if before.is_empty() {
                 self.target.checks.push(skipped());
+                self.target.checks.extend(measured::slow_phases(&found));
             }
             let checks = measured::judge_limits(&found, limits);
             self.target.checks.extend(checks);
@@ -287,7 +331,16 @@ impl JudgedGroup {
     /// Judges launches that have one number each.
     fn judge_single(&mut self, now: &[&MeasuredFile], before: &[&MeasuredFile], by: JudgedBy<'_>) {
         let times_us = times(now);
-        if times_us.is_empty() {
+        let (n, all) = (
+            times_us.len() + times(before).len(),
+            now.len() + before.len(),
+        );
+        if n < all {
+            let why = format!("{} of {all} launches have no run times", all - n);
+            let check = Check::new("latency", Outcome::Undecided, why);
+            self.target.checks.push(check);
+        }
+        if n < all || times_us.is_empty() {
             return;
         }
         match before.is_empty() {
@@ -335,41 +388,14 @@ fn has_warm_up(runs_us: &[u64], warmup: usize) -> bool {
     median(rest).is_some_and(|rest| least > WARM_UP * rest)
 }
 
-/// Judges how long sessions take to start, and what they answer.
-fn loads_and_outputs(runs: &[&Run], by: JudgedBy<'_>, notes: &mut Vec<Mistake>) -> Vec<Check> {
-    let mut checks = Vec::new();
-    let none = |id, what: &str| {
-        let why = format!("a limit is set, and a file has no {what}");
-        Check::new(id, Outcome::Undecided, why)
-    };
-    if let Some(limit) = by.policy.load.cold_ms {
-        let loads = runs.iter().map(|run| Some(run.load_us? / 1_000.0));
-        let loads: Option<Vec<f64>> = loads.collect();
-        checks.push(match loads.filter(|loads| !loads.is_empty()) {
-            None => none("load", "load time"),
-            Some(loads) => limited("load", &loads, limit, " ms", judge_limit(&loads, limit)),
-        });
+/// One launch decides by its number alone, but not the one that is left where others were throttled.
+fn undecide(checks: &mut [Check], given: usize) {
+    for check in checks {
+        let is_limit = matches!(check.id, "median" | "p95" | "late" | "cv" | "load");
+        if is_limit && check.result == Outcome::Pass {
+            check.result = Outcome::Undecided;
+            let why = format!("; the others of {given} were throttled, so measure them again");
+            check.why.push_str(&why);
+        }
     }
-    if let Some(limit) = by.policy.outputs.min_cosine {
-        let cosines = runs.iter().map(|run| run.outputs.as_ref()?.cosine);
-        let cosines: Option<Vec<f64>> = cosines.collect();
-        let least = cosines.and_then(|all| all.into_iter().min_by(f64::total_cmp));
-        checks.push(match least {
-            None => none("outputs", "cosine of the outputs"),
-            Some(least) => {
-                let result = match least >= limit {
-                    true => Outcome::Pass,
-                    false => Outcome::Fail,
-                };
-                let why = format!("the least cosine of a launch is {least:.4}; at least {limit}");
-                Check::new("outputs", result, why).with(Some(least), Some(limit))
-            }
-        });
-    }
-    let hashes = runs
-        .iter()
-        .filter_map(|run| run.outputs.as_ref()?.hash.as_ref());
-    let hashes: BTreeSet<&String> = hashes.collect();
-    notes.extend((hashes.len() > 1).then(|| Mistake::outputs_vary(hashes.len())));
-    checks
 }

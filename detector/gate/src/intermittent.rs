@@ -9,7 +9,7 @@ const SLOW_SHARE: f64 = 0.08;
 /// Fewest launches with slow runs, and as many more than the baseline's.
 const LEAST_LAUNCHES: usize = 3;
 /// Launches that are slow as a whole. One is a launch that a phone's governor or heat slowed down.
-const LEAST_WHOLE: usize = 2;
+pub(crate) const LEAST_WHOLE: usize = 2;
 /// Width of the buckets that are searched for two modes.
 const BUCKET: f64 = 1.03;
 
@@ -20,7 +20,7 @@ pub struct Intermittent {
     pub launches: usize,
     /// The same, of the baseline.
     pub launches_of_baseline: usize,
-    /// Launches whose median lies beyond 1.7 x the median of the baseline's.
+    /// Launches whose median lies beyond 1.7 x the median of the baseline's, or of all without a baseline.
     pub whole: usize,
     /// The two latencies, where the candidate has two. An explanation, which decides nothing.
     pub modes: Option<Modes>,
@@ -40,9 +40,14 @@ pub struct Modes {
 }
 
 impl Intermittent {
-    /// Judges launches of both arms, as many of each.
+    /// Judges launches of both arms, as many of each, or of the candidate alone.
     pub fn of(baseline: &[&Launch], candidate: &[&Launch]) -> Self {
-        let medians: Vec<f64> = baseline.iter().map(|l| l.median_us()).collect();
+        let reference = if baseline.is_empty() {
+            candidate
+        } else {
+            baseline
+        };
+        let medians: Vec<f64> = reference.iter().map(|l| l.median_us()).collect();
         let reference = median(&medians).unwrap_or(f64::INFINITY);
         let with_slow_runs = |launches: &[&Launch]| {
             let slow = launches.iter().filter(|l| l.slow_share() >= SLOW_SHARE);

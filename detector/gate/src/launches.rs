@@ -1,17 +1,19 @@
 //! Judges what was measured elsewhere: launches of one kind of file, against those of a baseline and against limits.
 
+use std::collections::BTreeSet;
+
 use crate::{
     Launch,
     comparison::adjusted_chances,
-    files::{check_files, groups, of_one_model},
+    files::{check_files, check_models, of_one_model},
     group::{self, JudgedGroup, target},
+    groups::{Group, groups},
     measured::{min_effect, regression},
-    placement::{Inspected, InspectedChipset, judge_change},
+    placement::{InspectedChipset, judge_change},
     policy::LatencyLimits,
     read::recorded,
     run::Run,
-    sessions,
-    verdict::{Against, Check, GatedFile, NotChecked, PlacementNumbers, Target},
+    verdict::{Against, Check, GatedFile, NotChecked, Outcome, PlacementNumbers, Target},
 };
 
 pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
@@ -39,6 +41,7 @@ pub fn judged(
     let (mut candidate, mut baseline) = of_one_model(candidate, baseline, by.model)?;
     check_files(&candidate, &baseline, by.chipset)?;
     check_model(&candidate, by.model)?;
+    check_models(&candidate, &baseline)?;
     let source = candidate.first().map_or("", |one| one.run.source);
     let (is_table, is_recorded) = (source == "perf_yaml", source == recorded::SOURCE);
     let has_baseline = !baseline.is_empty();
@@ -47,35 +50,40 @@ pub fn judged(
             arm.retain(|one| one.run.target.chipset.as_deref() == Some(chipset));
         }
     }
-    let not_checked = not_checked(&candidate, by);
     let limits = &by.policy.latency;
     let needs_latency = has_baseline || limits.has_limits();
-    let (mut targets, mut found) = (Vec::new(), Vec::new());
+    let mut not_checked = not_checked(&candidate, &baseline, by);
+    let (mut targets, mut found, mut gone) = (Vec::new(), Vec::new(), Vec::new());
     for group in groups(candidate, baseline, by.chipset, needs_latency)? {
-        if is_table && group.baseline.is_empty() && !limits.has_limits() {
+        if group.candidate.is_empty() {
+            let why =
+                "the baseline has this row, and --runs has not: its job failed, or was not made";
+            let check = Check::new("regression", Outcome::Undecided, why);
+            gone.push(Target {
+                checks: vec![check],
+                ..target(group.label, &[], &group.baseline, by)
+            });
             continue;
         }
-        let inspected = group
+        if is_table && group.baseline.is_empty() && !limits.has_limits() {
+            not_checked.push(NotChecked {
+                id: group.label.into(),
+                why: "a row that the baseline has not, and the policy has no limit of latency",
+            });
+            continue;
+        }
+        if group
             .candidate
             .iter()
-            .find_map(|one| one.run.inspected.clone());
-        if let Some(inspected) = inspected {
-            let before = group
-                .baseline
-                .iter()
-                .find_map(|one| one.run.inspected.as_ref());
-            let each = of_inspect(&inspected, before, by).map(|judged| Target {
-                placement: judged.placement,
-                checks: judged.checks,
-                ..target(judged.chipset, &group.candidate, &group.baseline, by)
-            });
-            targets.extend(each);
+            .any(|one| one.run.inspected.is_some())
+        {
+            targets.extend(of_inspect(&group, by, &mut not_checked));
             continue;
         }
         let is_alone = is_recorded && has_baseline && group.baseline.is_empty();
         let mut judged = group::judge(group, by)?;
         if is_alone {
-            judged.target.checks.push(sessions::without_runs());
+            judged.target.checks.push(group::without_runs());
         }
         found.push(judged);
     }
@@ -90,14 +98,15 @@ pub fn judged(
         (_, Some(chipset)) => LaunchesError::NoChipset(chipset.to_owned()),
         _ => LaunchesError::NothingToJudge,
     };
-    match targets.is_empty() {
-        true => Err(nothing()),
-        false => Ok(JudgedLaunches {
-            targets,
-            not_checked,
-            launches,
-        }),
+    if targets.is_empty() {
+        return Err(nothing());
     }
+    targets.extend(gone);
+    Ok(JudgedLaunches {
+        targets,
+        not_checked,
+        launches,
+    })
 }
 
 fn check_model(candidate: &[MeasuredFile], model: Option<&GatedFile>) -> Result<(), LaunchesError> {
@@ -112,36 +121,62 @@ fn check_model(candidate: &[MeasuredFile], model: Option<&GatedFile>) -> Result<
     Ok(())
 }
 
-/// Placement and checks of one chipset of a document.
-struct JudgedPlacement {
-    chipset: String,
-    placement: Option<PlacementNumbers>,
-    checks: Vec<Check>,
+/// Judges each chipset of each document of `inspect`, also by those of the model before.
+fn of_inspect(group: &Group, by: JudgedBy<'_>, not_checked: &mut Vec<NotChecked>) -> Vec<Target> {
+    let wanted = |on: &&InspectedChipset| by.chipset.is_none_or(|wanted| wanted == on.shown());
+    let chipsets = |of: &MeasuredFile| -> Vec<InspectedChipset> {
+        let inspected = of.run.inspected.iter();
+        let each = inspected.flat_map(|inspected| &inspected.chipsets);
+        each.filter(wanted).cloned().collect()
+    };
+    let before: Vec<InspectedChipset> = group.baseline.iter().flat_map(&chipsets).collect();
+    let mut targets = Vec::new();
+    for one in &group.candidate {
+        let inspected = one.run.inspected.as_ref();
+        let macs_error = inspected.and_then(|inspected| inspected.macs_error.as_deref());
+        for on in chipsets(one) {
+            let mut checks = on.judge(&by.policy.placement_on(&on.chipset), macs_error);
+            let placement = on.numbers();
+            if !group.baseline.is_empty() {
+                let same = before.iter().filter(|before| before.shown() == on.shown());
+                let change = change(placement.as_ref(), &same.collect::<Vec<_>>());
+                checks.extend(change);
+            }
+            let files = std::slice::from_ref(one);
+            let mut target = Target {
+                placement,
+                checks,
+                ..target(on.shown(), files, &group.baseline, by)
+            };
+            group::add_asked(&mut target, by, &on.chipset);
+            targets.push(target);
+        }
+    }
+    let judged: BTreeSet<&str> = targets.iter().map(|target| &*target.chipset).collect();
+    let left: BTreeSet<String> = before.iter().map(InspectedChipset::shown).collect();
+    for chipset in left.iter().filter(|left| !judged.contains(left.as_str())) {
+        not_checked.push(NotChecked {
+            id: chipset.clone().into(),
+            why: "only the baseline has this chipset",
+        });
+    }
+    targets
 }
 
-/// Judges the document of `inspect`, chipset by chipset, also by the one of the model before.
-fn of_inspect<'a>(
-    inspected: &'a Inspected,
-    before: Option<&'a Inspected>,
-    by: JudgedBy<'a>,
-) -> impl Iterator<Item = JudgedPlacement> + 'a {
-    let wanted = move |chipset: &str| by.chipset.is_none_or(|wanted| wanted == chipset);
-    let chipsets = inspected.chipsets.iter();
-    let chipsets = chipsets.filter(move |on| wanted(&on.shown()));
-    chipsets.map(move |on| {
-        let limits = by.policy.placement_on(&on.chipset);
-        let mut checks = on.judge(&limits, inspected.macs_error.as_deref());
-        let placement = on.numbers();
-        let mut before = before.into_iter().flat_map(|before| &before.chipsets);
-        let before = before.find(|before| before.shown() == on.shown());
-        let before = before.and_then(InspectedChipset::numbers);
-        let both = placement.as_ref().zip(before.as_ref());
-        checks.extend(both.map(|(now, before)| judge_change(now, before)));
-        JudgedPlacement {
-            chipset: on.shown(),
-            placement,
-            checks,
+/// A placement by the best one of the model before; `None` without a session now.
+fn change(now: Option<&PlacementNumbers>, before: &[&InspectedChipset]) -> Option<Check> {
+    let now = now?;
+    let id = "placement_change";
+    let share = |of: &PlacementNumbers| of.npu_macs.unwrap_or(-1.0);
+    let numbers = before.iter().filter_map(|before| before.numbers());
+    let best = numbers.max_by(|a, b| share(a).total_cmp(&share(b)));
+    Some(match best {
+        Some(best) => judge_change(now, &best),
+        None if before.is_empty() => {
+            let why = "the baseline has no placement on this chipset";
+            Check::new(id, Outcome::Undecided, why)
         }
+        None => Check::new(id, Outcome::Skip, "the baseline has no session there"),
     })
 }
 
@@ -170,13 +205,24 @@ fn adjust(groups: &mut [JudgedGroup], limits: &LatencyLimits) {
     }
 }
 
-fn not_checked(candidate: &[MeasuredFile], by: JudgedBy<'_>) -> Vec<NotChecked> {
+fn not_checked(
+    candidate: &[MeasuredFile],
+    baseline: &[MeasuredFile],
+    by: JudgedBy<'_>,
+) -> Vec<NotChecked> {
     let all = |is_it: &dyn Fn(&Run) -> bool| candidate.iter().all(|one| is_it(&one.run));
+    let both =
+        |is_it: &dyn Fn(&Run) -> bool| all(is_it) && baseline.iter().all(|one| is_it(&one.run));
     let mut parts = Vec::new();
-    let mut not = |id, why| parts.push(NotChecked { id, why });
+    let mut not = |id: &'static str, why| {
+        let id = id.into();
+        parts.push(NotChecked { id, why });
+    };
     let has_placement = |run: &Run| {
         let has_nodes = run.source == "ort_profile" || run.source == "run";
+        let lists_macs = run.nodes.iter().any(|node| node.macs_by_shapes.is_some());
         (by.macs.is_some() && has_nodes && !run.nodes.is_empty())
+            || (lists_macs && run.source == "run")
             || run.layers.is_some()
             || run.placed.is_some()
             || run.inspected.is_some()
@@ -189,11 +235,37 @@ fn not_checked(candidate: &[MeasuredFile], by: JudgedBy<'_>) -> Vec<NotChecked> 
     }
     if all(&|run| run.runs_us.is_empty() && run.time_us.is_none()) {
         not("latency", "the files have no run times");
+    } else if baseline.is_empty() && !by.policy.latency.has_limits() {
+        not(
+            "latency",
+            "there is no baseline, and the policy has no limit",
+        );
     }
-    if !all(&|run| run.target.device.is_some()) {
+    if by.policy.load.cold_ms.is_none() {
+        not("load", "the policy has no load.cold_ms");
+    }
+    if by.model.is_some() && !all(&|run| run.target.model_sha256.is_some()) {
+        not("model", "a file does not say that it is of MODEL");
+    }
+    let is_inspect = all(&|run| run.inspected.is_some());
+    if !is_inspect && !both(&|run| run.target.device.is_some()) {
         not(
             "device",
-            "the files name none; baseline and candidate must come from one, in turn",
+            "a file names none; baseline and candidate must come from one, in turn",
+        );
+    }
+    let is_farm = all(&|run| run.source == "perf_yaml" || run.source.starts_with("aihub"));
+    let is_compared = !baseline.is_empty() && !is_farm && !is_inspect;
+    if is_compared && !both(&|run| run.target.firmware.is_some()) {
+        not(
+            "firmware",
+            "a file names none, so that another one is not seen",
+        );
+    }
+    if is_compared && !both(&|run| run.target.runtime.is_some()) {
+        not(
+            "runtime",
+            "a file names none, so that another one is not seen",
         );
     }
     match by.policy.outputs.min_cosine {

@@ -27,7 +27,8 @@ impl Layers {
         self.npu.saturating_add(self.gpu).saturating_add(self.cpu)
     }
 
-    fn off_npu(&self) -> u64 {
+    /// Layers on other units.
+    pub(crate) fn off_npu(&self) -> u64 {
         u64::from(self.gpu) + u64::from(self.cpu)
     }
 }

@@ -15,6 +15,7 @@
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
 //! - [`layers`]: layer counts of a farm, where MACs are not available.
 
+mod answers;
 mod arms;
 mod bounds;
 pub mod comparison;
@@ -24,6 +25,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
+mod groups;
 pub mod intermittent;
 mod judged;
 pub mod launch;
@@ -35,11 +37,11 @@ pub mod measured;
 pub mod mistakes;
 mod ops;
 pub mod placement;
+mod placements;
 pub mod policy;
 pub mod read;
 pub mod report;
 pub mod run;
-mod sessions;
 pub mod unpaired;
 pub mod verdict;
 

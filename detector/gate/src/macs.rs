@@ -27,6 +27,8 @@ pub struct ModelMacs {
     pub by_name: BTreeMap<String, u64>,
     /// Names under which a runtime may show a node, mapped to the node.
     pub aliases: BTreeMap<String, String>,
+    /// A node whose MACs are not known.
+    pub without: Option<String>,
 }
 
 /// A profile that belongs to another model.
@@ -49,13 +51,17 @@ impl ModelMacs {
         self.node(name).map(|(_, macs)| macs)
     }
 
-    /// MACs that a file lists itself; `None` if it has none.
+    /// MACs that a file lists itself; `None` if it has none. They stand for no whole if an op that computes has none: `joined`
+    /// refuses them then.
     pub(crate) fn listed(nodes: &[RunNode]) -> Option<Self> {
-        let each = nodes
-            .iter()
-            .filter_map(|node| Some((&node.name, node.macs_by_shapes?)));
         let mut found = Self::default();
-        for (name, macs) in each {
+        for node in nodes {
+            let name = &node.name;
+            let Some(macs) = node.macs_by_shapes else {
+                let may_compute = node.op_type.is_empty() || computes(&node.op_type);
+                found.without = found.without.or_else(|| may_compute.then(|| name.clone()));
+                continue;
+            };
             found.total = found.total.saturating_add(macs);
             let all = found.by_name.entry(name.clone()).or_default();
             *all = all.saturating_add(macs);
@@ -63,9 +69,9 @@ impl ModelMacs {
         (found.total > 0).then_some(found)
     }
 
-    /// The placement of a launch whose file has every layer by name and unit. `None`, with a note in the run, if less than
-    /// 95 % of the MACs have a layer.
-    pub(crate) fn joined(&self, run: &mut Run, chipset: &str) -> Option<InspectedChipset> {
+    /// The placement of a launch whose file has every layer by name and unit. It has no shares, and its `error` says why, if
+    /// less than 95 % of the MACs have a layer.
+    pub(crate) fn joined(&self, run: &Run, chipset: &str) -> InspectedChipset {
         // A node may be several layers. It is on the NPU if all of them are.
         let mut found: BTreeMap<&str, (bool, u64)> = BTreeMap::new();
         for layer in &run.nodes {
@@ -80,18 +86,26 @@ impl ModelMacs {
             share(of_unit.fold(0_u64, |sum, (_, macs)| sum.saturating_add(*macs)))
         };
         let (on_npu, off) = (on(true), on(false));
-        if on_npu + off < LEAST_ATTRIBUTED {
-            run.mistakes
-                .push(Mistake::not_joined(100.0 * (on_npu + off)));
-            return None;
-        }
+        let error = match &self.without {
+            Some(node) => Some(format!("{node} has none")),
+            None if on_npu + off < LEAST_ATTRIBUTED => Some(format!(
+                "{:.1} % of them have a layer of this name; give the model that was compiled, with its names",
+                100.0 * (on_npu + off)
+            )),
+            None => None,
+        };
+        let known = |share: f64| Some(share).filter(|_| error.is_none());
         let (npu, others): (Vec<&RunNode>, Vec<&RunNode>) =
             run.nodes.iter().partition(|node| node.unit == Unit::Npu);
-        let npu = ep(npu.len(), run.partitions, Some(on_npu));
-        let cpu_nodes = others
-            .into_iter()
-            .map(|node| inspected(node, self.of(&node.name).map(&share)));
-        Some(placed(chipset, Some(npu), cpu_nodes.collect(), Some(off)))
+        let npu = (!npu.is_empty()).then(|| ep(npu.len(), run.partitions, known(on_npu)));
+        let cpu_nodes = others.into_iter().map(|node| {
+            inspected(
+                node,
+                self.of(&node.name).and_then(|macs| known(share(macs))),
+            )
+        });
+        let placed = placed(chipset, npu, cpu_nodes.collect(), known(off));
+        InspectedChipset { error, ..placed }
     }
 
     /// The placement of a launch, as `inspect` would report it.
@@ -107,7 +121,9 @@ impl ModelMacs {
             let by_name = self.of(&node.name);
             by_names += usize::from(by_name.is_some());
             let macs = by_name.or(node.macs_by_shapes.filter(|_| computes(&node.op_type)));
-            if macs.is_none() && computes(&node.op_type) {
+            // The body of a loop has MACs for one turn, and an event for each.
+            let is_body = node.events > run.runs_us.len() as u64;
+            if computes(&node.op_type) && (macs.is_none() || is_body) {
                 unknown = unknown.or_else(|| Some(node.name.clone()));
             }
             off = off.saturating_add(macs.unwrap_or(0));
@@ -129,7 +145,9 @@ impl ModelMacs {
         let share = |macs: f64| Some(macs / total).filter(|_| is_known && self.total > 0);
         let on_npu = self.total.saturating_sub(off) as f64;
         let npu = has_npu.then(|| ep(1, run.partitions, share(on_npu)));
-        let error = unknown.map(|name| format!("the MACs of {name} are in no shape and no name"));
+        let error = unknown.map(|name| {
+            format!("those of {name} are in no shape and no name, or it runs more than once a run")
+        });
         Ok(InspectedChipset {
             error,
             ..placed(chipset, npu, cpu_nodes, share(off as f64))
@@ -145,7 +163,8 @@ impl ModelMacs {
         let is_whole = u32::try_from(placed.cpu_nodes.len()).is_ok_and(|named| named == cpu);
         let has_shares = placed.eps.values().any(|ep| ep.macs_share.is_some());
         let has_others = placed.eps.keys().any(|ep| ep != CPU && ep != NPU);
-        if !is_whole || has_shares || has_others || self.total == 0 || self.unnamed > 0 {
+        let is_countable = self.total > 0 && self.unnamed == 0 && placed.error.is_none();
+        if !is_whole || has_shares || has_others || !is_countable {
             return;
         }
         let macs_of = |node: &InspectedNode| match self.of(&node.name) {
@@ -252,9 +271,9 @@ mod tests {
         ];
         ModelMacs {
             total: by_name.iter().map(|(_, macs)| macs).sum(),
-            unnamed: 0,
             by_name: by_name.map(|(name, macs)| (name.to_owned(), macs)).into(),
             aliases: BTreeMap::from([("h".to_owned(), "head_fc1".to_owned())]),
+            ..ModelMacs::default()
         }
     }
 
@@ -308,6 +327,16 @@ mod tests {
             renamed(&mut run, name, shapes);
             assert_eq!(macs_check(&mut run, &macs()).0, result, "{name} {shapes}");
         }
+    }
+
+    /// Three of four turns of the body would be left out.
+    #[test]
+    fn the_body_of_a_loop_is_not_counted_as_one_turn() {
+        let mut run = profile("e_mixed.q8head32.SM8635.json");
+        let n = 4 * run.runs_us.len() as u64;
+        let head = run.nodes.iter_mut().find(|node| node.op_type == "Gemm");
+        head.unwrap().events = n;
+        assert_eq!(macs_check(&mut run, &macs()).0, Outcome::Undecided);
     }
 
     #[test]

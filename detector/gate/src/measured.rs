@@ -2,16 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use epwatch_stats::order_stat::median;
+use epwatch_stats::{SLOW_RUN, order_stat::median};
 
 use crate::{
-    Judged, Launch,
+    Judged, Launch, bounds,
     comparison::{Comparison, DEFAULT_MIN_EFFECT, Pair},
+    intermittent::{Intermittent, LEAST_WHOLE},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
     verdict::{Against, Check, LatencyNumbers, Outcome},
 };
 
+/// Share of late runs from which on a launch is late as a whole.
+const LATE_AS_A_WHOLE: f64 = 0.5;
 /// Late runs that a deadline allows where the policy has no other share.
 const DEFAULT_MAX_LATE: f64 = 0.01;
 
@@ -60,56 +63,58 @@ fn late(launch: &Launch, deadline_ms: f64) -> f64 {
     launch.share_beyond(1_000.0 * deadline_ms)
 }
 
-/// Fails if no node of a profile ran on an NPU's EP. The sets have the EPs of each profile; `None` without profiles.
+/// Fails if no node of a launch ran on an NPU's EP. The sets have the EPs of each launch; `None` if the files name none.
 pub fn judge_eps<'a>(
-    of_profiles: impl IntoIterator<Item = &'a BTreeSet<String>>,
+    of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>,
     is_npu_ep: fn(&str) -> bool,
 ) -> Option<Check> {
-    let (mut profiles, mut without_eps, mut off_npu) = (0, 0, 0);
-    for eps in of_profiles {
-        profiles += 1;
+    let (mut launches, mut without_eps, mut off_npu) = (0, 0, 0);
+    for eps in of_launches {
+        launches += 1;
         without_eps += usize::from(eps.is_empty());
         off_npu += usize::from(!eps.is_empty() && !eps.iter().any(|ep| is_npu_ep(ep)));
     }
     let (result, why) = match (off_npu, without_eps) {
         (0, 0) => (
             Outcome::Pass,
-            format!("the NPU ran nodes (profiles: {profiles}); its share is not judged"),
+            format!("the NPU ran nodes (launches: {launches})"),
         ),
         (0, n) => (
             Outcome::Undecided,
-            format!("{n} of {profiles} profiles name no EP; profile with node events"),
+            format!("{n} of {launches} profiles name no EP; profile with node events"),
         ),
         (n, _) => (
             Outcome::Fail,
-            format!("{n} of {profiles} profiles have no node on the NPU"),
+            format!("{n} of {launches} launches have no node on the NPU"),
         ),
     };
-    (profiles > 0).then(|| Check::new("npu_used", result, why))
+    (launches > 0).then(|| Check::new("npu_used", result, why))
 }
 
 /// Judges the launches by each limit that the policy has.
 pub fn judge_limits(launches: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
-    let over = |id, limit: Option<f64>, unit: &str, of: &dyn Fn(&Launch) -> f64| {
+    let over = |id, limit: Option<f64>, of: &dyn Fn(&Launch) -> f64| {
         let values = each(launches, of);
-        limit.map(|limit| limited(id, &values, limit, unit, judge_limit(&values, limit)))
+        limit.map(|limit| limited(id, &values, limit, " ms", SLOW_RUN * limit))
     };
     let most_late = limits
         .deadline_ms
         .map(|_| limits.max_late.unwrap_or(DEFAULT_MAX_LATE));
-    let deadline = limits.deadline_ms.unwrap_or(f64::INFINITY);
     let cv = limits.cv_max.map(|limit| {
         let robust = median(&each(launches, &Launch::robust_cv)).unwrap_or(0.0);
         let unit = format!(" ({robust:.3} by the median deviation)");
         let judged = judge_cv(launches, limit);
-        limited("cv", &each(launches, &Launch::cv), limit, &unit, judged)
+        shown("cv", &each(launches, &Launch::cv), limit, &unit, judged)
+    });
+    let late = limits.deadline_ms.zip(most_late).map(|(deadline, most)| {
+        let values = each(launches, &|launch| late(launch, deadline));
+        let unit = format!(" of the runs above {deadline} ms");
+        limited("late", &values, most, &unit, LATE_AS_A_WHOLE)
     });
     let checks = [
-        over("median", limits.median_ms, " ms", &median_ms),
-        over("p95", limits.p95_ms, " ms", &p95_ms),
-        over("late", most_late, " of the runs", &|launch| {
-            late(launch, deadline)
-        }),
+        over("median", limits.median_ms, &median_ms),
+        over("p95", limits.p95_ms, &p95_ms),
+        late,
         cv,
     ];
     checks.into_iter().flatten().collect()
@@ -119,8 +124,8 @@ pub fn judge_limits(launches: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
 pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(limit) = limits.median_ms {
-        let judged = judge_limit(values_ms, limit);
-        checks.push(limited("median", values_ms, limit, " ms", judged));
+        let far = SLOW_RUN * limit;
+        checks.push(limited("median", values_ms, limit, " ms", far));
     }
     for (id, limit) in [
         ("p95", limits.p95_ms),
@@ -135,22 +140,33 @@ pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Che
     checks
 }
 
-/// Judges one number a launch by a limit.
-pub(crate) fn limited(
-    id: &'static str,
-    values: &[f64],
-    limit: f64,
-    unit: &str,
-    judged: Judged,
-) -> Check {
+/// Judges one number a launch by a limit for the median over launches. Launches beyond `far` are out of it as a whole: two of
+/// six or more fail, and one is a warning, since the median shows neither.
+pub(crate) fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, far: f64) -> Check {
+    let n_far = values.iter().filter(|value| **value > far).count();
+    let judged = match judge_limit(values, limit) {
+        _ if n_far >= LEAST_WHOLE && values.len() >= bounds::LEAST => Judged::Fail,
+        judged => judged,
+    };
+    let mut check = shown(id, values, limit, unit, judged);
+    if n_far > 0 && values.len() > 1 {
+        check.why.push_str(&format!("; beyond {far:.3} in {n_far}"));
+        if check.result == Outcome::Pass {
+            check.result = Outcome::Warn;
+        }
+    }
+    check
+}
+
+fn shown(id: &'static str, values: &[f64], limit: f64, unit: &str, judged: Judged) -> Check {
     let value = median(values);
     let launches = match values.len() {
         1 => "1 launch, whose number decides alone".to_owned(),
         n => format!("{n} launches"),
     };
-    let shown = value.unwrap_or(0.0);
+    let number = value.unwrap_or(0.0);
     let hint = judged.hint("launches");
-    let why = format!("{shown:.3}{unit} over {launches}; at most {limit}{hint}");
+    let why = format!("{number:.3}{unit} over {launches}; at most {limit}{hint}");
     Check::new(id, judged.outcome(), why).with(value, Some(limit))
 }
 
@@ -171,6 +187,36 @@ pub(crate) fn compared(
 
 pub(crate) fn min_effect(limits: &LatencyLimits) -> f64 {
     limits.min_effect.unwrap_or(DEFAULT_MIN_EFFECT)
+}
+
+/// Slow phases of launches without a baseline, which would say whether they are the model's; `None` below six launches.
+pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
+    let found = Intermittent::of(&[], &launches.iter().collect::<Vec<_>>());
+    let (n, slow, whole) = (launches.len(), found.launches, found.whole);
+    let (result, why) = match found.judged {
+        Judged::Undecided(_) => return None,
+        Judged::Fail if whole < LEAST_WHOLE => (
+            Outcome::Undecided,
+            format!(
+                "slow phases in {slow} of {n} launches; a baseline would say if the phone has them"
+            ),
+        ),
+        Judged::Pass if whole == 0 => (
+            Outcome::Pass,
+            format!("slow phases in {slow} of {n} launches"),
+        ),
+        judged => {
+            let result = match judged {
+                Judged::Pass => Outcome::Warn,
+                _ => Outcome::Fail,
+            };
+            (
+                result,
+                format!("{whole} of {n} launches take over 1.7 times as long as their median"),
+            )
+        }
+    };
+    Some(Check::new("slow_phases", result, why))
 }
 
 /// A comparison as a check.
@@ -198,7 +244,11 @@ pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
         ));
     }
     why.push_str(&found.judged.hint("pairs"));
-    let check = Check::new("regression", found.judged.outcome(), why);
+    let result = match found.judged.outcome() {
+        Outcome::Pass if slow.whole > 0 => Outcome::Warn,
+        result => result,
+    };
+    let check = Check::new("regression", result, why);
     check.with(Some(found.ratio), Some(min_effect(limits)))
 }
 

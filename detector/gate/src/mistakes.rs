@@ -137,11 +137,13 @@ impl Mistake {
         )
     }
 
-    pub(crate) fn placements_differ(n: usize) -> Self {
+    pub(crate) fn placements_differ(n: usize, worst: &str) -> Self {
         Self::new(
             "placements_differ",
-            format!("the sessions have {n} placements that differ; the worst one is judged"),
-            "the reasons of its nodes say why; a session that fell back once is a fault of the start",
+            format!(
+                "the launches have {n} placements that differ; the worst one is judged, of {worst}"
+            ),
+            "the reasons of its nodes say why; a launch that fell back once is a fault of the start",
         )
     }
 
@@ -161,17 +163,6 @@ impl Mistake {
             "not_in_turn",
             "all launches of one model come before those of the other, so that a drift of the device looks like the model's",
             "measure in turn: old, new, new, old",
-        )
-    }
-
-    pub(crate) fn not_joined(percent: f64) -> Self {
-        Self::new(
-            "macs_not_joined",
-            format!(
-                "{percent:.1} % of the MACs of MODEL have a layer of this name: too few for their share on the NPU, so that \
-                 layers are judged by their number"
-            ),
-            "give the model that was compiled, with its names",
         )
     }
 

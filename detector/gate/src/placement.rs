@@ -14,6 +14,8 @@ use crate::{
 pub(crate) const NPU: &str = "QNNExecutionProvider";
 /// Share of the MACs that a new model may lose.
 const MOST_LOST: f64 = 0.02;
+/// Error of sums of shares.
+const ROUNDING: f64 = 1e-6;
 /// Partitions in a sentence.
 const SHOWN_PARTITIONS: usize = 4;
 
@@ -88,6 +90,14 @@ pub fn judge_crossings(crossings: Option<Crossings>, limits: &PlacementLimits) -
     Some(Check::new("crossings", result, why).with(bytes, Some(most as f64)))
 }
 
+impl Inspected {
+    /// Refuses numbers that contradict each other.
+    pub(crate) fn checked(self) -> Result<Self, String> {
+        self.chipsets.iter().try_for_each(InspectedChipset::check)?;
+        Ok(self)
+    }
+}
+
 /// Judges a placement by the one of the model before: the NPU may not lose more than two points of the MACs.
 pub fn judge_change(now: &PlacementNumbers, before: &PlacementNumbers) -> Check {
     let shares = now.npu_macs.zip(before.npu_macs);
@@ -145,6 +155,40 @@ impl InspectedChipset {
         }
     }
 
+    /// Refuses numbers that contradict each other: a share beyond the whole would keep any limit.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let wrong = |what: String| Err(format!("{}: {what}", self.shown()));
+        let of_eps = self.eps.iter().map(|(ep, found)| (ep, found.macs_share));
+        let of_nodes = self.cpu_nodes.iter();
+        let of_nodes = of_nodes.map(|node| (&node.name, node.macs_share));
+        for (name, share) in of_eps.chain(of_nodes) {
+            if let Some(share) = share.filter(|share| !(0.0..=1.0 + ROUNDING).contains(share)) {
+                return wrong(format!("macs_share of {name} is {share}"));
+            }
+        }
+        let (mut all, mut off) = (0.0, None::<f64>);
+        for (ep, found) in &self.eps {
+            let share = found.macs_share;
+            all += share.unwrap_or(0.0);
+            off = match (off, share.filter(|_| ep != NPU)) {
+                (Some(sum), Some(share)) => Some(sum + share),
+                (sum, share) => sum.or(share),
+            };
+        }
+        let named = self.cpu_nodes.iter().filter_map(|node| node.macs_share);
+        let named: f64 = named.sum();
+        if all > 1.0 + ROUNDING || named > off.unwrap_or(1.0) + ROUNDING {
+            return wrong(format!(
+                "macs_share adds up to {all} of the EPs and to {named} of the CPU's nodes"
+            ));
+        }
+        let npu = self.eps.get(NPU).filter(|npu| npu.nodes > 0);
+        if npu.is_some_and(|npu| npu.partitions == Some(0)) {
+            return wrong(format!("{NPU} has nodes and no partition"));
+        }
+        Ok(())
+    }
+
     /// The placement in numbers; `None` without a session.
     pub fn numbers(&self) -> Option<PlacementNumbers> {
         let npu = self.eps.get(NPU);
@@ -194,14 +238,21 @@ impl InspectedChipset {
         Check::new("session", result, why)
     }
 
+    /// Nodes off the NPU that the list of the CPU's nodes lacks: it may be cut, and other EPs have none.
+    fn unlisted(&self) -> u64 {
+        let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
+        let off: u64 = off.map(|(_, found)| u64::from(found.nodes)).sum();
+        off.saturating_sub(self.cpu_nodes.len() as u64)
+    }
+
     /// The share on the NPU, also where no MACs are known but one side has every node that computes.
     fn npu_macs(&self) -> Option<f64> {
         let npu = self.eps.get(NPU).filter(|npu| npu.nodes > 0);
         match (npu, self.computing().next()) {
-            (Some(_), None) => Some(1.0),
+            (Some(_), None) if self.unlisted() == 0 && self.error.is_none() => Some(1.0),
             (None, Some(_)) => Some(0.0),
             (None, None) => None,
-            (Some(npu), Some(_)) => {
+            (Some(npu), _) => {
                 let of_all = self.eps.values().filter_map(|ep| ep.macs_share);
                 npu.macs_share.filter(|_| of_all.sum::<f64>() > 0.0)
             }
@@ -240,7 +291,7 @@ impl InspectedChipset {
                 ),
             ),
             None if limit == 0.0 => (Outcome::Skip, "min_npu_macs is 0".to_owned()),
-            None if self.cpu_nodes.is_empty() => {
+            None if self.eps.values().all(|ep| ep.nodes == 0) => {
                 (Outcome::Undecided, "no EP has a node".to_owned())
             }
             None => {
@@ -317,6 +368,7 @@ impl InspectedChipset {
                 && !has(&limits.allowed_cpu_ops, &node.op_type)
         };
         let broken = |node: &&InspectedNode| forbidden(node) || strange(node);
+        let is_limited = limits.allowed_cpu_ops.is_some() || limits.forbidden_cpu_ops.is_some();
         let (n, all) = (
             self.cpu_nodes.iter().filter(broken).count(),
             self.computing().count(),
@@ -325,6 +377,13 @@ impl InspectedChipset {
             (1.., _) => (
                 Outcome::Fail,
                 format!("{n} nodes on the CPU that the policy does not allow there"),
+            ),
+            (0, _) if self.unlisted() > 0 && is_limited => (
+                Outcome::Undecided,
+                format!(
+                    "{} nodes off the NPU are not listed with their ops",
+                    self.unlisted()
+                ),
             ),
             (0, 1..) if limits.allowed_cpu_ops.is_none() => (
                 Outcome::Warn,

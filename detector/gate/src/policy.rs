@@ -156,6 +156,55 @@ impl Policy {
         self.latency.has_limits() || limits.iter().any(Option::is_some)
     }
 
+    /// Limits of launches that are set: the check that each is for, and its key.
+    pub fn asked_of_launches(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let limits = &self.latency;
+        let asked = [
+            ("median", "latency.median_ms", limits.median_ms),
+            ("p95", "latency.p95_ms", limits.p95_ms),
+            ("late", "latency.deadline_ms", limits.deadline_ms),
+            ("cv", "latency.cv_max", limits.cv_max),
+            ("load", "load.cold_ms", self.load.cold_ms),
+            ("outputs", "outputs.min_cosine", self.outputs.min_cosine),
+        ];
+        let asked = asked.into_iter().filter(|(_, _, limit)| limit.is_some());
+        asked.map(|(check, key, _)| (check, key))
+    }
+
+    /// Limits of a chipset's placement that are set: the check that each is for, and its key.
+    pub fn asked_of_placement(
+        &self,
+        chipset: &str,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let limits = self.placement_on(chipset);
+        let least = limits.min_npu_macs.filter(|least| *least > 0.0);
+        let asked = [
+            ("npu_macs", "placement.min_npu_macs", least.is_some()),
+            (
+                "partitions",
+                "placement.max_partitions",
+                limits.max_partitions.is_some(),
+            ),
+            (
+                "cpu_ops",
+                "placement.allowed_cpu_ops",
+                limits.allowed_cpu_ops.is_some(),
+            ),
+            (
+                "cpu_ops",
+                "placement.forbidden_cpu_ops",
+                limits.forbidden_cpu_ops.is_some(),
+            ),
+            (
+                "crossings",
+                "placement.max_crossing_bytes",
+                limits.max_crossing_bytes.is_some(),
+            ),
+        ];
+        let asked = asked.into_iter().filter(|(_, _, is_set)| *is_set);
+        asked.map(|(check, key, _)| (check, key))
+    }
+
     /// Names of chipsets in the file.
     pub fn chipsets(&self) -> impl Iterator<Item = &str> {
         let variants = self.variants.keys().filter(|name| *name != "default");

@@ -45,6 +45,8 @@ pub struct Run {
     pub inspected: Option<Inspected>,
     /// The placement of this launch, as the SDK reported it.
     pub placed: Option<Arc<InspectedChipset>>,
+    /// Runs that ended with an error.
+    pub failed_runs: u64,
     /// Misreadings that the file invites.
     pub mistakes: Vec<Mistake>,
 }
@@ -68,6 +70,8 @@ pub struct RunTarget {
     pub runtime: Option<String>,
     /// Id and version of the model, as the app gives them.
     pub model: Option<String>,
+    /// The same without the version.
+    pub model_id: Option<String>,
     /// SHA-256 of the model, hexadecimal.
     pub model_sha256: Option<String>,
 }
@@ -93,6 +97,9 @@ pub struct RunOutputs {
     pub cosine: Option<f64>,
     /// Share of inputs with the same largest element.
     pub top1: Option<f64>,
+    /// Why they are wrong whatever a policy allows, where the file says so.
+    #[serde(skip)]
+    pub wrong: Option<String>,
 }
 
 /// A node of a launch.
@@ -142,19 +149,17 @@ impl Unit {
 }
 
 impl RunTarget {
-    /// The part in which two targets differ, if both name it.
-    pub fn difference(&self, other: &Self) -> Option<String> {
-        let pairs = [
-            ("device", &self.device, &other.device),
-            ("phone", &self.phone, &other.phone),
-            ("chipset", &self.chipset, &other.chipset),
-            ("firmware", &self.firmware, &other.firmware),
-            ("os", &self.os, &other.os),
-            ("runtime", &self.runtime, &other.runtime),
+    /// Parts that must be the same for two launches to compare, as far as the file names them.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let parts = [
+            ("device", &self.device),
+            ("phone", &self.phone),
+            ("chipset", &self.chipset),
+            ("firmware", &self.firmware),
+            ("os", &self.os),
+            ("runtime", &self.runtime),
         ];
-        pairs.into_iter().find_map(|(what, ours, theirs)| {
-            let (ours, theirs) = (ours.as_ref()?, theirs.as_ref()?);
-            (ours != theirs).then(|| format!("{what} {ours} against {theirs}"))
-        })
+        let named = parts.into_iter();
+        named.filter_map(|(what, part)| Some((what, part.as_ref()?)))
     }
 }

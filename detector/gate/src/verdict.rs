@@ -1,6 +1,6 @@
 //! The result of a gate: the document `epwatch.gate/1`, which all reports are written from.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,10 +35,10 @@ impl Outcome {
 }
 
 /// Something that the gate did not look at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotChecked {
-    /// For example `latency`.
-    pub id: &'static str,
+    /// For example `latency`, or `chipset.SM8635` of a policy.
+    pub id: Cow<'static, str>,
     /// The reason, in a few words.
     pub why: &'static str,
 }
@@ -238,13 +238,23 @@ pub struct FailingNode {
 }
 
 impl Verdict {
-    /// Puts the targets' checks together: one that fails decides, then one that is undecided.
+    /// Puts the targets' checks together: one that fails decides, then one that is undecided. A target of which nothing was
+    /// judged is undecided.
     pub fn new(
         version: &str,
         policy: Option<GatedFile>,
         not_checked: Vec<NotChecked>,
-        targets: Vec<Target>,
+        mut targets: Vec<Target>,
     ) -> Self {
+        for target in &mut targets {
+            let mut checks = target.checks.iter();
+            if checks.all(|check| check.result == Outcome::Skip) {
+                let why = "nothing of this target was judged";
+                target
+                    .checks
+                    .push(Check::new("judged", Outcome::Undecided, why));
+            }
+        }
         let has = |outcome| {
             let mut checks = targets.iter().flat_map(|target| &target.checks);
             checks.any(|check| check.result == outcome)
@@ -277,6 +287,16 @@ impl Verdict {
 }
 
 impl Target {
+    /// Adds each of these limits, a check and its key, that has no check: a limit that nothing was judged by is not kept.
+    pub fn add_unanswered(&mut self, asked: impl Iterator<Item = (&'static str, &'static str)>) {
+        for (id, key) in asked {
+            if self.checks.iter().all(|check| check.id != id) {
+                let why = format!("the policy sets {key}, and nothing here shows it");
+                self.checks.push(Check::new(id, Outcome::Undecided, why));
+            }
+        }
+    }
+
     /// Path of the file that is judged.
     pub(crate) fn file(&self) -> &str {
         let file = self.model.as_ref().or_else(|| self.runs.first());

@@ -7,7 +7,7 @@ const MOST_BYTES: u64 = 16 << 20;
 /// Longest line of a text of lines.
 const MOST_LINE_BYTES: u64 = 1 << 20;
 /// Longest run time: an hour, in microseconds.
-const MOST_US: f64 = 3.6e9;
+pub(super) const MOST_US: f64 = 3.6e9;
 
 /// A file that cannot be read, with its place and the way out.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use super::{
     csv::cells,
-    input::{ReadError, malformed, micros},
+    input::{ReadError, malformed, micros, run_times},
 };
 use crate::run::Run;
 
@@ -16,6 +16,9 @@ pub(super) fn read(text: &str) -> Result<Run, ReadError> {
         true => array(text)?,
         false => csv(text)?,
     };
+    if runs_us.is_empty() {
+        return Err(malformed(KIND, "no run time", "a run or more"));
+    }
     Ok(Run {
         source: "latencies",
         runs_us,
@@ -26,7 +29,9 @@ pub(super) fn read(text: &str) -> Result<Run, ReadError> {
 fn array(text: &str) -> Result<Vec<u64>, ReadError> {
     let expected = "a JSON array of whole microseconds, for example [8210, 8190]; milliseconds go into a CSV with the header \
                     latency_ms";
-    serde_json::from_str(text).map_err(|error| malformed(KIND, error.to_string(), expected))
+    let runs: Vec<u64> =
+        serde_json::from_str(text).map_err(|error| malformed(KIND, error.to_string(), expected))?;
+    run_times(KIND, "run", runs.into_iter().map(|us| us as f64))
 }
 
 fn csv(text: &str) -> Result<Vec<u64>, ReadError> {
@@ -84,6 +89,11 @@ mod tests {
             ("[8.21]", "header latency_ms"),
             ("[8210, null]", "whole microseconds"),
             ("[8210", "whole microseconds"),
+            ("[]", "no run time"),
+            ("latency_us\n", "no run time"),
+            ("[8210, 0]", "run[1] is 0 us"),
+            ("[18446744073709551615]", "1 us to an hour"),
+            ("[-1]", "whole microseconds"),
             ("run,latency_us\n1,5\n2", "line 3"),
             ("latency_us\n-5", "line 2: \"-5\""),
             ("latency_us\n0", "above 0"),

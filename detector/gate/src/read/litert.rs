@@ -34,6 +34,11 @@ pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {
                 let is_gpu = rest.to_ascii_lowercase().contains("gpu");
                 let (npu, gpu) = if is_gpu { (0, taken) } else { (taken, 0) };
                 let cpu = all.saturating_sub(taken);
+                let is_xnnpack = rest.to_ascii_lowercase().contains("xnnpack");
+                // It takes what another delegate has left.
+                if is_xnnpack && run.layers.is_some() {
+                    return Ok(());
+                }
                 run.layers = Some(Layers { npu, gpu, cpu });
                 run.partitions = number(rest, "yielding ").map(|n| {
                     #[expect(clippy::cast_possible_truncation, reason = "saturates")]
@@ -41,7 +46,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {
                     let n = n as u32;
                     n
                 });
-                if rest.contains("XNNPack") || rest.contains("XNNPACK") {
+                if is_xnnpack {
                     run.layers = Some(Layers {
                         npu: 0,
                         gpu: 0,
@@ -120,6 +125,12 @@ mod tests {
         );
         assert_eq!(run.mistakes[0].id, "cpu_latency");
         assert_eq!(run.layers.unwrap().npu, 0);
+        let rest = only(
+            "Replacing 69 out of 71 node(s) with delegate (TfLiteQnnDelegate) node, yielding 2 partitions\n\
+             Replacing 2 out of 3 node(s) with delegate (TfLiteXNNPackDelegate) node, yielding 1 partitions\n\
+             count=50 avg=9000",
+        );
+        assert_eq!((rest.layers.unwrap().npu, rest.mistakes.len()), (69, 0));
         let cut = read(
             &b"STARTING!\nMin num runs: [50]\n"[..],
             ReadOptions::default(),

@@ -21,7 +21,7 @@ mod winml;
 
 use std::io::{BufReader, Read};
 
-use crate::run::Run;
+use crate::{placement::Inspected, run::Run};
 
 pub use hdr::HdrUnit;
 pub use input::ReadError;
@@ -130,9 +130,10 @@ fn document(text: &str) -> Result<Run, ReadError> {
     }
     if value.get("chipsets").is_some() {
         let expected = "the document of `epwatch inspect --json`";
-        let inspected = serde_json::from_value(value);
-        let inspected =
-            inspected.map_err(|error| malformed("inspect", error.to_string(), expected))?;
+        let inspected = serde_json::from_value(value).map_err(|error| error.to_string());
+        let inspected = inspected
+            .and_then(Inspected::checked)
+            .map_err(|what| malformed("inspect", what, expected))?;
         return Ok(Run {
             source: "inspect",
             inspected: Some(inspected),

@@ -13,7 +13,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::input::{ReadError, malformed};
+use super::input::{MOST_US, ReadError, malformed};
 use crate::{
     mistakes::Mistake,
     run::{Run, RunNode, Unit},
@@ -65,6 +65,10 @@ pub(super) fn read(input: impl Read) -> Result<Run, ReadError> {
         let what = format!("{MOST_EVENTS} events, after which the profiler writes no more");
         return Err(malformed(KIND, what, "fewer runs"));
     }
+    if let Some(us) = found.wrong_us {
+        let what = format!("a run of {us} us");
+        return Err(malformed(KIND, what, "runs of an hour at most"));
+    }
     // What is left out could be on the CPU.
     if found.is_beyond {
         let what = format!(
@@ -88,6 +92,8 @@ struct Found {
     nodes: BTreeMap<(String, String), RunNode>,
     /// A node or an EP was left out.
     is_beyond: bool,
+    /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so that 0 is one.
+    wrong_us: Option<i64>,
 }
 
 impl Found {
@@ -216,7 +222,10 @@ impl<'de> Visitor<'de> for Events<'_> {
             n += 1;
             self.left.set(MOST_EVENT_BYTES);
             if event.name == "model_run" && n <= MOST_EVENTS {
-                found.runs_us.push(event.dur.try_into().unwrap_or(0));
+                match u64::try_from(event.dur) {
+                    Ok(us) if us as f64 <= MOST_US => found.runs_us.push(us),
+                    _ => found.wrong_us = Some(event.dur),
+                }
             }
             found.add(event);
         }
@@ -330,6 +339,10 @@ mod tests {
         }
         check_refused(read(&format!("[{NODE}]")), "no event model_run");
         check_refused(read("[]"), "no event model_run");
+        for us in ["-157", "9223372036854775807"] {
+            let run = RUN.replace("157", us);
+            check_refused(read(&format!("[{NODE},{run}]")), "a run of");
+        }
         for other in ["{}", "[1]", "[] []", "[{\"dur\": \"1\"}]"] {
             check_refused(read(other), "a JSON array of events");
         }

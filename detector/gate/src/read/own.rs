@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     sync::Arc,
 };
 
@@ -22,6 +23,10 @@ pub(super) const SCHEMA: &str = "epwatch.run/1";
 const THROTTLED_STATUS: u8 = 2;
 /// Battery temperature from which a phone lowers its clocks, in degrees Celsius.
 const HOT_BATTERY_C: f64 = 37.0;
+/// Temperatures that a battery can have.
+const BATTERY_C: RangeInclusive<f64> = -60.0..=150.0;
+/// Largest cosine: 1 and its rounding in 32 bits.
+const COSINE: f64 = 1.0 + 1e-5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,8 +119,20 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
             return Err(malformed(SCHEMA, what, "1 us to an hour"));
         }
     }
+    document
+        .check()
+        .map_err(|what| malformed(SCHEMA, what, "numbers that a launch can have"))?;
+    let placed = document.placement.as_ref();
+    if runs_us.is_empty() && placed.is_none_or(|placed| placed.session == "ok") {
+        let expected = "a run or more, or a placement whose session failed";
+        return Err(malformed(SCHEMA, "runs_us is empty", expected));
+    }
+    let on = placed.map(InspectedChipset::shown);
     let mistakes = document.mistakes();
-    let eps: BTreeSet<String> = document.per_op.iter().map(|op| op.ep.clone()).collect();
+    let mut eps: BTreeSet<String> = document.per_op.iter().map(|op| op.ep.clone()).collect();
+    // A session may give nodes to other EPs than the one it asks for, but not to an NPU's if it asks for the CPU's.
+    let asked = document.runtime.ep.as_ref();
+    eps.extend(asked.filter(|ep| Unit::of_ep(ep) == Unit::Cpu).cloned());
     let nodes = document.per_op.into_iter().map(|op| RunNode {
         unit: Unit::of_ep(&op.ep),
         name: op.name,
@@ -127,13 +144,14 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
         source: "run",
         target: RunTarget {
             row: document.launch.map_or(String::new(), |n| n.to_string()),
-            chipset: document.target.chipset,
+            chipset: document.target.chipset.or(on),
             device: document.target.device,
             firmware: document.target.firmware,
             os: document.target.os,
             runtime: document.runtime.name(document.source),
+            model_id: document.model.name.clone(),
             model: document.model.name,
-            model_sha256: document.model.sha256,
+            model_sha256: document.model.sha256.map(|hex| hex.to_ascii_lowercase()),
             ..RunTarget::default()
         },
         runs_us,
@@ -176,15 +194,43 @@ impl MeasuredRuntime {
 }
 
 impl RunDocument {
+    /// Refuses numbers outside what they measure, and a placement of another chipset.
+    fn check(&self) -> Result<(), String> {
+        let outputs = self.outputs.clone().unwrap_or_default();
+        for (field, value, range) in [
+            ("outputs.cosine", outputs.cosine, -COSINE..=COSINE),
+            ("outputs.top1", outputs.top1, 0.0..=1.0),
+            ("outputs.max_abs", outputs.max_abs, 0.0..=f64::MAX),
+            ("battery_c", self.battery_c, BATTERY_C),
+        ] {
+            if let Some(value) = value.filter(|value| !range.contains(value)) {
+                return Err(format!("{field} is {value}"));
+            }
+        }
+        let Some(placed) = &self.placement else {
+            return Ok(());
+        };
+        placed.check()?;
+        let (on, shown) = (&self.target.chipset, placed.shown());
+        match on.as_ref().filter(|on| **on != shown) {
+            Some(on) => Err(format!(
+                "target.chipset is {on} and placement.chipset {shown}"
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn mistakes(&self) -> Vec<Mistake> {
         let throttled = self.throttled();
         let mut mistakes =
             Vec::from_iter(throttled.map(|why| Mistake::throttled("this launch", &why)));
         let os = self.target.os.as_deref().unwrap_or_default();
         let is_pc = os.contains("x86") || os.contains("emulator");
-        let is_emulated = is_pc && self.runtime.ep.as_deref() == Some(NPU);
+        let is_emulated = is_pc && self.runtime.ep.as_deref().is_none_or(|ep| ep == NPU);
         mistakes
             .extend(is_emulated.then(|| Mistake::cpu_latency(&format!("QNN's emulator ({os})"))));
+        let device = self.target.device.as_deref().unwrap_or_default();
+        mistakes.extend(device.contains("(Proxy)").then(|| Mistake::proxy(device)));
         mistakes
     }
 
@@ -287,9 +333,93 @@ mod tests {
                 "cosine",
             ),
             (r#"{"schema": "epwatch.run/1"}"#, "runs_us"),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": []}"#,
+                "runs_us is empty",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1e30]}"#,
+                "expected u64",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [-1]}"#,
+                "expected u64",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [18446744073709551615]}"#,
+                "1 us to an hour",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"cosine": 2}}"#,
+                "outputs.cosine is 2",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"cosine": 1e999}}"#,
+                "out of range",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"max_abs": -1}}"#,
+                "outputs.max_abs is -1",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"top1": 1.5}}"#,
+                "outputs.top1 is 1.5",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "battery_c": 1000}"#,
+                "battery_c is 1000",
+            ),
+            (
+                r#"{"schema": "epwatch.run/1", "runs_us": [1], "per_op": [{"name": "a", "ep": "b", "macs": -1}]}"#,
+                "expected u64",
+            ),
         ] {
             let error = read(text.as_bytes(), ReadOptions::default()).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");
         }
+    }
+    /// A placement in a document is as much of a stranger as its run times.
+    #[test]
+    fn placements_that_contradict_themselves_are_refused() {
+        let document = |eps: &str, nodes: &str| {
+            let text = format!(
+                r#"{{"schema": "epwatch.run/1", "runs_us": [1], "target": {{"chipset": "SM8650"}}, "placement": {{
+                    "chipset": "SM8650", "soc_model": "57", "session": "ok", "error": null, "eps": {{{eps}}},
+                    "cpu_nodes": [{nodes}], "fingerprint_normalised": null, "reasons": []}}}}"#
+            );
+            read(text.as_bytes(), ReadOptions::default()).map(|mut runs| runs.remove(0))
+        };
+        let ep = |name: &str, share: f64, partitions: u32| {
+            format!(
+                r#""{name}": {{"nodes": 3, "partitions": {partitions}, "macs_share": {share}}}"#
+            )
+        };
+        let node = |share: f64| {
+            format!(
+                r#"{{"name": "a", "op_type": "Gemm", "reason": "unknown", "reason_text": null, "macs_share": {share}, "benign": false}}"#
+            )
+        };
+        let (npu, cpu) = ("QNNExecutionProvider", "CPUExecutionProvider");
+        let both = |a: f64, b: f64| format!("{}, {}", ep(npu, a, 1), ep(cpu, b, 1));
+        let run = document(&both(0.75, 0.25), &node(0.25)).unwrap();
+        assert_eq!(run.target.chipset.as_deref(), Some("SM8650"));
+        for (eps, nodes, says) in [
+            (ep(npu, 5.0, 1), String::new(), "is 5"),
+            (ep(npu, -0.5, 1), String::new(), "is -0.5"),
+            (both(1.0, 0.5), node(0.5), "adds up to 1.5"),
+            (both(1.0, 0.0), node(0.3), "to 0.3 of the CPU's nodes"),
+            (ep(npu, 1.0, 0), String::new(), "no partition"),
+        ] {
+            let error = document(&eps, &nodes).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let other = r#"{"schema": "epwatch.run/1", "runs_us": [1], "target": {"chipset": "SM8650"}, "placement": {
+            "chipset": "SM8635", "soc_model": "68", "session": "ok", "error": null, "eps": {}, "cpu_nodes": [],
+            "fingerprint_normalised": null, "reasons": []}}"#;
+        let error = read(other.as_bytes(), ReadOptions::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("placement.chipset SM8635"),
+            "{error}"
+        );
     }
 }

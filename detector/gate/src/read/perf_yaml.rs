@@ -13,6 +13,8 @@ use crate::{
 const KIND: &str = "perf.yaml";
 /// Most rows of a table.
 const MOST_ROWS: usize = 50_000;
+/// Most tools of a row.
+const MOST_TOOLS: usize = 16;
 /// Deepest nesting of the table.
 const MOST_DEPTH: usize = 32;
 
@@ -21,6 +23,8 @@ const MOST_DEPTH: usize = 32;
 struct PerfRow {
     ms: Option<f64>,
     layers: [u32; 3],
+    /// Tools with their versions.
+    tools: Vec<String>,
 }
 
 type RowKey = [String; 4];
@@ -84,6 +88,9 @@ pub(super) fn read(input: impl BufRead) -> Result<Vec<Run>, ReadError> {
                     row.layers[at] = value.parse().map_err(|_| wrong("no count"))?;
                 }
             }
+            ["tool_versions", tool] if row.tools.len() < MOST_TOOLS => {
+                row.tools.push(format!("{tool} {value}"));
+            }
             _ => {}
         }
         Ok(())
@@ -112,6 +119,7 @@ impl PerfRow {
             target: RunTarget {
                 row: format!("{precision} {component}, {runtime}"),
                 device: Some(device.clone()),
+                runtime: (!self.tools.is_empty()).then(|| self.tools.join(", ")),
                 ..RunTarget::default()
             },
             time_us: Some(1_000.0 * self.ms?),
@@ -150,6 +158,8 @@ mod tests {
         assert_eq!(phone.target.device.as_deref(), Some("Samsung Galaxy S24"));
         assert_eq!(phone.target.row, "float MobileNet-v2, onnx");
         assert_eq!((phone.time_us, phone.layers), (Some(528.0), None));
+        let runtime = phone.target.runtime.as_deref();
+        assert_eq!(runtime, Some("onnx_runtime 1.23.0"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! (`epwatch collector dump`), plain or gzip.
 //!
 //! A session is a launch. Each report has a part of its runs; parts are added up, each report once. Only clean runs count:
-//! warm, at most lightly hot, without power save. Reports, sessions, their input shapes and placements are bounded, and memory with them.
+//! warm, at most lightly hot, without power save. A session that was not made is a launch without runs. Reports, sessions, their input shapes and placements are bounded, and memory with them.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,8 +11,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    GraphKind, InstallationId, LatencySeries, Phase, Placement, PlacementSource, Report, ReportKey,
-    Session, SessionUid, SparseHistogram,
+    GraphKind, InstallationId, LatencySeries, Model, Phase, Placement, PlacementSource, ReasonCode,
+    Report, ReportKey, SelfTest, Session, SessionUid, SparseHistogram, StartFailure,
     histogram::{bucket_high_us, bucket_low_us},
     recorded::{MAX_RECORDED_BYTES, RecordedReader},
 };
@@ -26,7 +26,7 @@ use crate::{
     launch::LEAST_RUNS,
     mistakes::Mistake,
     placement::{InspectedChipset, InspectedNode, InspectedReason},
-    run::{Run, RunTarget},
+    run::{Run, RunOutputs, RunTarget},
     verdict::EpNumbers,
 };
 
@@ -79,6 +79,8 @@ struct Sessions {
     most_reports: usize,
     seen: HashSet<ReportKey>,
     of: BTreeMap<(InstallationId, SessionUid), Launched>,
+    /// Sessions that were not made.
+    failed: Vec<Launched>,
     /// Those that differ.
     placements: Vec<Arc<InspectedChipset>>,
 }
@@ -94,6 +96,10 @@ struct Launched {
     clean: BTreeMap<String, SparseHistogram>,
     /// Warm runs on a hot device, or one that saves power.
     n_throttled: u64,
+    /// Runs that ended with an error.
+    n_failed: u64,
+    /// What golden inputs came to.
+    outputs: Option<RunOutputs>,
 }
 
 impl Sessions {
@@ -102,6 +108,7 @@ impl Sessions {
             most_reports,
             seen: HashSet::new(),
             of: BTreeMap::new(),
+            failed: Vec::new(),
             placements: Vec::new(),
         }
     }
@@ -135,15 +142,29 @@ impl Sessions {
         for session in &report.sessions {
             let key = (report.key.installation, session.uid);
             if !self.of.contains_key(&key) {
-                if self.of.len() == MOST_SESSIONS {
-                    return Err(too_many(MOST_SESSIONS, "sessions"));
-                }
+                self.check_room()?;
                 let launched = self.launched(report, session)?;
                 self.of.insert(key, launched);
             }
         }
+        for failure in &report.start_failures {
+            self.check_room()?;
+            let failed = self.not_made(report, failure)?;
+            self.failed.push(failed);
+        }
+        let installation = report.key.installation;
+        for errors in &report.run_errors {
+            if let Some(launched) = self.of.get_mut(&(installation, errors.session_uid)) {
+                launched.n_failed = launched.n_failed.saturating_add(errors.count);
+            }
+        }
+        for test in &report.self_tests {
+            if let Some(launched) = self.of.get_mut(&(installation, test.session_uid)) {
+                launched.add_test(test);
+            }
+        }
         for series in &report.series {
-            let key = (report.key.installation, series.session_uid);
+            let key = (installation, series.session_uid);
             if let Some(launched) = self.of.get_mut(&key) {
                 launched.add(series);
             }
@@ -151,32 +172,48 @@ impl Sessions {
         Ok(())
     }
 
+    fn check_room(&self) -> Result<(), ReadError> {
+        match self.of.len() + self.failed.len() < MOST_SESSIONS {
+            true => Ok(()),
+            false => Err(too_many(MOST_SESSIONS, "sessions")),
+        }
+    }
+
+    /// A session that was not made, with the reason.
+    fn not_made(&mut self, report: &Report, failure: &StartFailure) -> Result<Launched, ReadError> {
+        let row = format!(
+            "failure {} of {}",
+            self.failed.len(),
+            report.key.sequence.get()
+        );
+        let target = target(report, &failure.model, row);
+        let text = format!("{} starts: {}", failure.count, failure.text);
+        let placed = InspectedChipset {
+            chipset: report.device.chipset.as_str().to_owned(),
+            soc_model: String::new(),
+            session: "failed".to_owned(),
+            error: Some(text),
+            eps: BTreeMap::new(),
+            cpu_nodes: Vec::new(),
+            fingerprint_normalised: None,
+            reasons: vec![reason(failure.reason)],
+            npu_partitions: Vec::new(),
+        };
+        let placed = Some(self.shared(placed)?);
+        Ok(Launched::new(report.interval_end_unix_ms, target, placed))
+    }
+
     fn launched(&mut self, report: &Report, session: &Session) -> Result<Launched, ReadError> {
         let device = &report.device;
-        let name = format!("{} {}", device.manufacturer, device.model);
-        let some = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-        let target = RunTarget {
-            row: session.uid.to_string(),
-            device: some(&name),
-            phone: Some(report.key.installation.to_hex()[..8].to_owned()),
-            chipset: Some(device.chipset.as_str().to_owned()),
-            firmware: some(&device.vendor_fingerprint_hash),
-            os: None,
-            runtime: Some(report.runtime.name()),
-            model: Some(format!("{} {}", session.model.id, session.model.version)),
-            model_sha256: session.model.sha256.map(|sha256| sha256.to_string()),
-        };
+        let target = target(report, &session.model, session.uid.to_string());
         let placement = &session.placement;
         let is_precompiled = placement.graph_kind == GraphKind::EpContext;
         let is_known = placement.source != PlacementSource::Unavailable && !is_precompiled;
         let placed = is_known.then(|| inspected(placement, device.chipset.as_str()));
+        let placed = placed.map(|placed| self.shared(placed)).transpose()?;
         Ok(Launched {
-            created_at_unix_ms: session.created_at_unix_ms,
-            target,
-            placed: placed.map(|placed| self.shared(placed)).transpose()?,
             is_precompiled,
-            clean: BTreeMap::new(),
-            n_throttled: 0,
+            ..Launched::new(session.created_at_unix_ms, target, placed)
         })
     }
 
@@ -195,6 +232,7 @@ impl Sessions {
 
     fn runs(self) -> Result<Vec<Run>, ReadError> {
         let mut sessions: Vec<Launched> = self.of.into_values().collect();
+        sessions.extend(self.failed);
         if sessions.is_empty() {
             return Err(malformed(KIND, "no session", "reports with sessions"));
         }
@@ -209,7 +247,66 @@ fn too_many(most: usize, of_what: &str) -> ReadError {
     malformed(KIND, what, expected)
 }
 
+fn target(report: &Report, model: &Model, row: String) -> RunTarget {
+    let device = &report.device;
+    let name = format!("{} {}", device.manufacturer, device.model);
+    let some = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    RunTarget {
+        row,
+        device: some(&name),
+        phone: Some(report.key.installation.to_hex()[..8].to_owned()),
+        chipset: Some(device.chipset.as_str().to_owned()),
+        firmware: some(&device.vendor_fingerprint_hash),
+        os: None,
+        runtime: Some(report.runtime.name()),
+        model: Some(format!("{} {}", model.id, model.version)),
+        model_id: Some(model.id.clone()),
+        model_sha256: model.sha256.map(|sha256| sha256.to_string()),
+    }
+}
+
 impl Launched {
+    fn new(
+        created_at_unix_ms: i64,
+        target: RunTarget,
+        placed: Option<Arc<InspectedChipset>>,
+    ) -> Self {
+        Self {
+            created_at_unix_ms,
+            target,
+            placed,
+            is_precompiled: false,
+            clean: BTreeMap::new(),
+            n_throttled: 0,
+            n_failed: 0,
+            outputs: None,
+        }
+    }
+
+    /// Keeps the worst of several golden inputs. A test that could not be made, or beyond the owner's tolerance, is wrong.
+    fn add_test(&mut self, test: &SelfTest) {
+        let outputs = self.outputs.get_or_insert_default();
+        let id = &test.input_id;
+        let beyond = test
+            .max_abs
+            .zip(test.tolerance)
+            .filter(|(off, most)| off > most);
+        let wrong = match (test.error_code, beyond) {
+            (0, None) => None,
+            (0, Some((off, most))) => {
+                Some(format!("golden input {id} is off by {off}, over {most}"))
+            }
+            (code, _) => Some(format!("golden input {id} ended with error {code}")),
+        };
+        let worst = |known: Option<f64>, new: Option<f64>, of: fn(f64, f64) -> f64| match known {
+            Some(known) => Some(new.map_or(known, |new| of(known, new))),
+            None => new,
+        };
+        outputs.wrong = outputs.wrong.take().or(wrong);
+        outputs.cosine = worst(outputs.cosine, test.cosine, f64::min);
+        outputs.max_abs = worst(outputs.max_abs, test.max_abs, f64::max);
+    }
+
     fn add(&mut self, series: &LatencySeries) {
         let stratum = &series.stratum;
         if stratum.is_clean() {
@@ -243,6 +340,8 @@ impl Launched {
             warmup: Some(0),
             started_unix_ms: Some(self.created_at_unix_ms),
             placed: self.placed,
+            outputs: self.outputs,
+            failed_runs: self.n_failed,
             mistakes,
             ..Run::default()
         }
@@ -263,6 +362,13 @@ fn sample(histogram: &SparseHistogram) -> Vec<u64> {
     runs
 }
 
+fn reason(code: ReasonCode) -> InspectedReason {
+    InspectedReason {
+        code: code.as_str().to_owned(),
+        fix: code.fix().to_owned(),
+    }
+}
+
 fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
     let eps = placement.eps.iter().map(|share| {
         let ep = EpNumbers {
@@ -280,10 +386,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         macs_share: node.macs_share,
         benign: node.benign,
     });
-    let reasons = placement.reasons.iter().map(|reason| InspectedReason {
-        code: reason.as_str().to_owned(),
-        fix: reason.fix().to_owned(),
-    });
+    let reasons = placement.reasons.iter().copied().map(reason);
     InspectedChipset {
         chipset: chipset.to_owned(),
         soc_model: String::new(),
@@ -336,6 +439,8 @@ mod tests {
         series.exceed = None;
         (series.slow_fast_switches, series.longest_slow_streak) = (None, None);
         series.first_runs_us = Vec::new();
+        (report.self_tests, report.run_errors) = (Vec::new(), Vec::new());
+        report.start_failures = Vec::new();
         report
     }
 
@@ -436,5 +541,50 @@ mod tests {
         (none.run_errors, none.start_failures) = (Vec::new(), Vec::new());
         let error = runs(&file(&[none])).unwrap_err();
         assert!(error.contains("no session"), "{error}");
+    }
+
+    /// What an app could not start, run or answer is in its reports, and nowhere among its run times.
+    #[test]
+    fn starts_runs_and_answers_that_failed_are_read() {
+        let mut report = with_runs(1, 1_000, 30);
+        let uid = report.sessions[0].uid;
+        report.start_failures = vec![StartFailure {
+            model: report.sessions[0].model.clone(),
+            requested_eps: vec!["QNNExecutionProvider".to_owned()],
+            phase: epwatch_proto::StartPhase::SessionCreation,
+            reason: ReasonCode::Unknown,
+            ort_status_code: 1,
+            text: "QNN.backendValidateOpConfig() failed".to_owned(),
+            count: 3,
+        }];
+        report.run_errors = vec![epwatch_proto::RunErrors {
+            session_uid: uid,
+            ort_status_code: 1,
+            count: 2,
+        }];
+        let test = |cosine: f64, max_abs: f64| SelfTest {
+            session_uid: uid,
+            input_id: format!("golden {cosine}"),
+            tolerance: Some(0.1),
+            npu_output_hash: None,
+            cpu_output_hash: None,
+            max_abs: Some(max_abs),
+            cosine: Some(cosine),
+            top1_equal: None,
+            error_code: 0,
+        };
+        report.self_tests = vec![test(0.99, 0.01), test(0.5, 0.2), test(0.98, 0.02)];
+        let found = runs(&file(&[report])).unwrap();
+        let [session, failed] = &found[..] else {
+            panic!("{found:?}");
+        };
+        let outputs = session.outputs.as_ref().unwrap();
+        assert_eq!((outputs.cosine, outputs.max_abs), (Some(0.5), Some(0.2)));
+        let wrong = outputs.wrong.as_deref().unwrap();
+        assert!(wrong.contains("golden 0.5 is off by 0.2"), "{wrong}");
+        assert_eq!(session.failed_runs, 2);
+        let placed = failed.placed.as_ref().unwrap();
+        assert_eq!((&*placed.session, failed.runs_us.len()), ("failed", 0));
+        assert!(placed.error.as_ref().unwrap().contains("3 starts"));
     }
 }

@@ -40,7 +40,11 @@ pub(super) fn read(text: &str) -> Result<Run, ReadError> {
             };
             run.runs_us.push(micros(1_000.0 * ms).ok_or_else(wrong)?);
         } else if let Some((name, ms)) = row.name.zip(row.average_ms) {
-            sum_us += 1_000.0 * ms.max(0.0);
+            if ms < 0.0 {
+                let what = format!("row {at}: averageMs is {ms}");
+                return Err(malformed(KIND, what, "milliseconds from 0 on"));
+            }
+            sum_us += 1_000.0 * ms;
             run.nodes.push(RunNode {
                 name,
                 op_type: String::new(),
@@ -76,7 +80,12 @@ mod tests {
         assert_eq!(layers.mistakes[0].id, "sum_of_layers");
         let runs = only(r#"[ { "startComputeMs": 1.0, "latencyMs" : 1.25, "computeMs" : 1.2 } ]"#);
         assert_eq!((runs.runs_us, runs.time_us), (vec![1_250], None));
-        let text = r#"[{"count": 3}]"#;
-        assert!(read(text.as_bytes(), ReadOptions::default()).is_err());
+        for text in [
+            r#"[{"count": 3}]"#,
+            r#"[{"count": 3}, {"name": "a", "averageMs": -1}]"#,
+            r#"[{"count": 3}, {"latencyMs": 0}]"#,
+        ] {
+            assert!(read(text.as_bytes(), ReadOptions::default()).is_err());
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Workflow commands of GitHub Actions, which mark a pull request.
 
-use super::clean;
+use super::{clean, not_checked};
 use crate::verdict::{Outcome, Verdict};
 
 /// Most annotations that GitHub shows of a step.
 const MOST: usize = 10;
 
-/// Returns at most ten lines, `::error` before `::warning`.
+/// Returns what was not checked as a `::notice`, then at most ten lines, `::error` before `::warning`.
 pub fn annotations(verdict: &Verdict) -> String {
     let commands = [
         ("error", Outcome::Fail),
@@ -26,6 +26,8 @@ pub fn annotations(verdict: &Verdict) -> String {
         }
     }
     lines.truncate(MOST);
+    let not_checked = data(&not_checked(verdict));
+    lines.insert(0, format!("::notice title=not checked::{not_checked}"));
     lines.join("\n")
 }
 

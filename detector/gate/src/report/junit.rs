@@ -25,7 +25,7 @@ pub fn junit(verdict: &Verdict) -> String {
         };
         for not in &verdict.not_checked {
             let why = escaped(not.why);
-            case(not.id, format!("<skipped message=\"{why}\"/>"));
+            case(&not.id, format!("<skipped message=\"{why}\"/>"));
         }
         for check in &target.checks {
             case(check.id, inner(check));

@@ -11,7 +11,7 @@ pub fn markdown(verdict: &Verdict) -> String {
     let mut text = format!(
         "## epwatch gate: {}\n\nNot checked: {}\n",
         verdict.result.as_str(),
-        not_checked(verdict)
+        escaped(&not_checked(verdict))
     );
     for outcome in [Outcome::Fail, Outcome::Undecided, Outcome::Warn] {
         for (target, check) in verdict.with(outcome) {

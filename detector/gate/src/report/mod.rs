@@ -22,7 +22,8 @@ fn clean(text: &str) -> String {
 fn not_checked(verdict: &Verdict) -> String {
     let each = verdict.not_checked.iter();
     let each = each.map(|NotChecked { id, why }| format!("{id} ({why})"));
-    each.collect::<Vec<_>>().join(", ")
+    // Rows of a stranger's table are among them.
+    clean(&each.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::not_checked;
 use crate::verdict::{Outcome, Verdict};
 
 /// Most results of a run that GitHub takes.
@@ -12,7 +13,11 @@ const MOST_RESULTS: usize = 5_000;
 /// Returns the verdict's nodes as one SARIF document. A check without nodes is a result on the model.
 pub fn sarif(verdict: &Verdict) -> Value {
     let mut results = Vec::new();
-    for (level, outcome) in [("error", Outcome::Fail), ("warning", Outcome::Warn)] {
+    for (level, outcome) in [
+        ("error", Outcome::Fail),
+        ("error", Outcome::Undecided),
+        ("warning", Outcome::Warn),
+    ] {
         for (target, check) in verdict.with(outcome) {
             let artifact = json!({"artifactLocation": {"uri": uri(target.file())}});
             let result = |message: String, logical: Vec<Value>| {
@@ -39,6 +44,8 @@ pub fn sarif(verdict: &Verdict) -> Value {
         }
     }
     results.truncate(MOST_RESULTS);
+    let not_checked = format!("not checked: {}", not_checked(verdict));
+    let notes = [json!({"level": "note", "message": {"text": not_checked}})];
     let checks = verdict.targets.iter().flat_map(|target| &target.checks);
     let rules: BTreeSet<&str> = checks.map(|check| check.id).collect();
     let rules: Vec<Value> = rules.into_iter().map(|id| json!({"id": id})).collect();
@@ -51,6 +58,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
                 "semanticVersion": verdict.tool.version,
                 "rules": rules,
             }},
+            "invocations": [{"executionSuccessful": true, "toolExecutionNotifications": notes}],
             "results": results,
         }],
     })

@@ -282,9 +282,9 @@ fn layers_join_the_macs_of_the_model() {
     let share = check(&found, "npu_macs", Outcome::Fail);
     assert_eq!((share.value, &*share.nodes[0].name), (Some(0.62), "head"));
     let found = by.judge(job(["conv0", "x", "y"]), Vec::new()).unwrap();
-    check_mistake(&found, "macs_not_joined");
+    let why = check(&found, "npu_macs", Outcome::Undecided).why;
+    assert!(why.contains("60.0 % of them have a layer"), "{why}");
     check(&found, "layers", Outcome::Warn);
-    assert!(found.targets[0].mistakes[0].why.starts_with("60.0 %"));
     // A node that is several layers is where the worst of them is.
     let found = by
         .judge(job(["conv0", "head", "conv0"]), Vec::new())
@@ -343,7 +343,8 @@ fn a_placement_is_judged_by_the_one_before() {
 
     // The same from launches.
     let of = |name: &str, share: f64| {
-        let placement = format!(r#", "placement": {}"#, on_chipset(share, "null", "1:aa"));
+        let placed = on_chipset(share, "null", "1:aa").replace("SM8635", "SM8650");
+        let placement = format!(r#", "placement": {placed}"#);
         vec![launch("a", name, 8_000, 0, &placement)]
     };
     let found = judge(of("candidate", 0.2), of("baseline", 0.1), hybrid).unwrap();

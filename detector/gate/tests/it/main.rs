@@ -6,6 +6,7 @@ mod checks;
 mod device;
 mod devices;
 mod farm;
+mod greens;
 mod launches;
 mod power;
 mod sessions;

@@ -155,9 +155,8 @@ fn phones_do_not_pair_up_and_sessions_without_runs_are_not_green() {
 fn the_worst_placement_is_judged_by_the_macs_of_the_model() {
     let macs = ModelMacs {
         total: 100,
-        unnamed: 0,
         by_name: BTreeMap::from([("conv".to_owned(), 70), ("head".to_owned(), 30)]),
-        aliases: BTreeMap::new(),
+        ..ModelMacs::default()
     };
     let with = |on_cpu: &[&str]| {
         let mut all = sessions("new", 8_000, 6, "a");

@@ -1,0 +1,75 @@
+//! What launches show next to their run times: how long a session takes to start, what it answers, and runs that failed.
+
+use std::collections::BTreeSet;
+
+use epwatch_stats::SLOW_RUN;
+
+use crate::{
+    files::{JudgedBy, MeasuredFile},
+    measured::limited,
+    mistakes::Mistake,
+    verdict::{Check, Outcome},
+};
+
+/// Fails if a run ended with an error.
+pub(crate) fn failed_runs(candidate: &[MeasuredFile]) -> Option<Check> {
+    let failed = candidate.iter().filter(|one| one.run.failed_runs > 0);
+    let (launches, runs) = failed.fold((0, 0_u64), |(launches, runs), one| {
+        (launches + 1, runs.saturating_add(one.run.failed_runs))
+    });
+    let why = format!("{runs} runs ended with an error, in {launches} launches");
+    (launches > 0).then(|| Check::new("failed_runs", Outcome::Fail, why))
+}
+
+fn none(id: &'static str, what: &str) -> Check {
+    let why = format!("a limit is set, and a file has no {what}");
+    Check::new(id, Outcome::Undecided, why)
+}
+
+/// Judges how long sessions take to start.
+pub(crate) fn loads(now: &[&MeasuredFile], by: JudgedBy<'_>) -> Option<Check> {
+    let limit = by.policy.load.cold_ms?;
+    let loads = now.iter().map(|one| Some(one.run.load_us? / 1_000.0));
+    let loads: Option<Vec<f64>> = loads.collect();
+    Some(match loads.filter(|loads| !loads.is_empty()) {
+        None => none("load", "load time"),
+        Some(loads) => limited("load", &loads, limit, " ms", SLOW_RUN * limit),
+    })
+}
+
+/// Judges what sessions answer, launch by launch: also of those that are left out for their heat.
+pub(crate) fn outputs(
+    candidate: &[MeasuredFile],
+    by: JudgedBy<'_>,
+    notes: &mut Vec<Mistake>,
+) -> Option<Check> {
+    let of_runs = || candidate.iter().map(|one| (one, one.run.outputs.as_ref()));
+    let hashes = of_runs().filter_map(|(_, outputs)| outputs?.hash.as_ref());
+    let hashes: BTreeSet<&String> = hashes.collect();
+    notes.extend((hashes.len() > 1).then(|| Mistake::outputs_vary(hashes.len())));
+    let wrong = of_runs().find_map(|(one, outputs)| Some((one, outputs?.wrong.as_ref()?)));
+    if let Some((one, what)) = wrong {
+        let why = format!("{}: {what}", one.file.path);
+        return Some(Check::new("outputs", Outcome::Fail, why));
+    }
+    let limit = by.policy.outputs.min_cosine?;
+    let cosines = of_runs().map(|(one, outputs)| Some((outputs?.cosine?, one)));
+    let least = cosines.collect::<Option<Vec<_>>>().and_then(|all| {
+        let least = all.into_iter().min_by(|(a, _), (b, _)| a.total_cmp(b));
+        least.map(|(cosine, one)| (cosine, &one.file.path))
+    });
+    Some(match least {
+        None => none("outputs", "cosine of the outputs"),
+        Some((least, file)) => {
+            let result = match least >= limit {
+                true => Outcome::Pass,
+                false => Outcome::Fail,
+            };
+            let n = candidate.len();
+            let why = format!(
+                "the least cosine of {n} launches is {least:.4}, of {file}; at least {limit}"
+            );
+            Check::new("outputs", result, why).with(Some(least), Some(limit))
+        }
+    })
+}

@@ -1,0 +1,116 @@
+//! Placements of launches: the one that is judged of many, and the one that it is compared with.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    files::{LaunchesError, MeasuredFile},
+    macs::ModelMacs,
+    mistakes::Mistake,
+    placement::InspectedChipset,
+    policy::Policy,
+    verdict::{Outcome, PlacementNumbers},
+};
+
+/// Placements of one side's launches.
+pub(crate) struct Placements {
+    /// Each once, with a file that has it.
+    distinct: Vec<(String, Arc<InspectedChipset>)>,
+    /// Launches without one. Those of precompiled models are not counted: none of their files can have it.
+    pub(crate) without: usize,
+}
+
+/// Finds what the files say of placements: themselves, or by their nodes and the MACs of the model.
+///
+/// # Errors
+/// A profile is of another model.
+pub(crate) fn placements(
+    arm: &mut [MeasuredFile],
+    macs: Option<&ModelMacs>,
+    chipset: &str,
+) -> Result<Placements, LaunchesError> {
+    let (mut distinct, mut without) = (Vec::<(String, Arc<InspectedChipset>)>::new(), 0);
+    for one in arm {
+        let of_nodes = of_nodes(one, macs, chipset)?.map(Arc::new);
+        let found: Vec<Arc<InspectedChipset>> =
+            one.run.placed.iter().cloned().chain(of_nodes).collect();
+        let is_precompiled = one.run.mistakes.iter().any(|note| note.id == "ep_context");
+        without += usize::from(found.is_empty() && !is_precompiled);
+        for placed in found {
+            let is_it = |known: &Arc<_>| Arc::ptr_eq(known, &placed) || *known == placed;
+            if !distinct.iter().any(|(_, known)| is_it(known)) {
+                distinct.push((one.file.path.clone(), placed));
+            }
+        }
+    }
+    Ok(Placements { distinct, without })
+}
+
+fn of_nodes(
+    one: &mut MeasuredFile,
+    macs: Option<&ModelMacs>,
+    chipset: &str,
+) -> Result<Option<InspectedChipset>, LaunchesError> {
+    let run = &mut one.run;
+    let listed = ModelMacs::listed(&run.nodes).filter(|_| run.source == "run");
+    let Some(macs) = macs.or(listed.as_ref()) else {
+        return Ok(None);
+    };
+    match run.source {
+        "ort_profile" => {
+            let placed = macs.placement(run, chipset);
+            let file = || one.file.path.clone();
+            let placed = placed.map_err(|error| LaunchesError::WrongModel {
+                file: file(),
+                error,
+            });
+            placed.map(Some)
+        }
+        "aihub_profile" | "aihub_result" | "run" if !run.nodes.is_empty() => {
+            Ok(Some(macs.joined(run, chipset)))
+        }
+        _ => Ok(None),
+    }
+}
+
+impl Placements {
+    /// The worst one: by the checks that it does not pass, then by its share on the NPU.
+    pub(crate) fn worst(
+        &self,
+        policy: &Policy,
+        macs: Option<&ModelMacs>,
+        notes: &mut Vec<Mistake>,
+    ) -> Option<InspectedChipset> {
+        let mut results = BTreeSet::new();
+        let each = self.distinct.iter().map(|(file, placed)| {
+            let mut placed = InspectedChipset::clone(placed);
+            if let Some(macs) = macs {
+                macs.add_shares(&mut placed);
+            }
+            let limits = policy.placement_on(&placed.chipset);
+            let checks = placed.judge(&limits, placed.error.as_deref());
+            let worst = [Outcome::Warn, Outcome::Undecided, Outcome::Fail]
+                .into_iter()
+                .rposition(|result| checks.iter().any(|check| check.result == result));
+            let numbers = placed.numbers();
+            let share = numbers.as_ref().and_then(|numbers| numbers.npu_macs);
+            let partitions = numbers.map(|numbers| numbers.partitions);
+            results.insert((worst, share.map(f64::to_bits), partitions));
+            (worst, -share.unwrap_or(0.0), file, placed)
+        });
+        let worst = each.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let (_, _, file, placed) = worst?;
+        let n = results.len();
+        notes.extend((n > 1).then(|| Mistake::placements_differ(n, file)));
+        Some(placed)
+    }
+
+    /// The best one, which a model that is judged may not fall behind.
+    pub(crate) fn best(&self) -> Option<PlacementNumbers> {
+        let each = self
+            .distinct
+            .iter()
+            .filter_map(|(_, placed)| placed.numbers());
+        let share = |of: &PlacementNumbers| of.npu_macs.unwrap_or(-1.0);
+        each.max_by(|a, b| share(a).total_cmp(&share(b)))
+    }
+}
