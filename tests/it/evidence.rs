@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use epwatch_runtimes::{in_toto_attestation, is_nightly, securesystemslib};
+use epwatch_runtimes::{cosign, in_toto_attestation, is_nightly, securesystemslib};
 use serde_json::Value;
 
 use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds};
@@ -249,4 +249,44 @@ fn go_verifies_it() {
     let changed = text.replacen("payload\":\"ey", "payload\":\"ez", 1);
     fs::write(dir.join("changed"), changed).unwrap();
     check_ends(&mut verify("changed"), 1);
+}
+
+/// cosign has a key and no network: it keeps what it knows of Sigstore in its home, and this one is empty.
+#[test]
+fn cosign_verifies_it() {
+    if !is_nightly("evidence verified by cosign (needs cosign, or Go and half an hour once)") {
+        return;
+    }
+    let cosign = cosign();
+    let folder = attested();
+    let dir = folder.path();
+    let verify = |evidence: &str, kind: &str, model: &str| {
+        let mut verify = Command::new(&cosign);
+        verify.current_dir(dir).env("HOME", dir);
+        verify.env("HTTPS_PROXY", "http://127.0.0.1:9");
+        verify.args(["verify-blob-attestation", "--key", "ops.pem.pub"]);
+        verify.args(["--insecure-ignore-tlog", "--type", kind]);
+        verify.args(["--signature", evidence, model]);
+        verify
+    };
+    for (evidence, kind) in [
+        (
+            "out/test-result.dsse.json",
+            "https://in-toto.io/attestation/test-result/v0.1",
+        ),
+        (
+            "out/gate.dsse.json",
+            "https://epwatch.dev/attestation/gate/v1",
+        ),
+    ] {
+        let (_, said) = check_ends(&mut verify(evidence, kind, "good.onnx"), 0);
+        assert!(said.contains("Verified OK"), "{said}");
+        let (_, said) = check_ends(&mut verify(evidence, kind, "bad.onnx"), 1);
+        assert!(said.contains("no matching subject digest found"), "{said}");
+        let text = fs::read_to_string(dir.join(evidence)).unwrap();
+        let changed = text.replacen("payload\":\"ey", "payload\":\"ez", 1);
+        fs::write(dir.join("changed"), changed).unwrap();
+        let (_, said) = check_ends(&mut verify("changed", kind, "good.onnx"), 1);
+        assert!(said.contains("accepted signatures do not match"), "{said}");
+    }
 }

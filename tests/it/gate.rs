@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use epwatch_runtimes::is_nightly;
+use epwatch_runtimes::{is_nightly, junitparser};
 use serde_json::Value;
 
 use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds, epwatch, json};
@@ -362,6 +362,26 @@ fn reports_carry_the_failure_and_escape_names() {
         junit.contains("tests=\"6\" failures=\"1\" errors=\"0\" skipped=\"2\""),
         "{junit}"
     );
+    // PyPI's junitparser reads the same.
+    const PYTHON: &str = r#"
+import sys
+sys.path.insert(0, sys.argv[1])
+from junitparser import JUnitXml
+for suite in JUnitXml.fromfile(sys.argv[2]):
+    for case in suite:
+        print(suite.name, case.name, *[type(result).__name__ for result in case.result])
+"#;
+    let mut python = Command::new("python3");
+    python.args(["-c", PYTHON]).arg(junitparser());
+    let parsed = check_succeeds(python.arg(path("a.xml")));
+    let parsed: Vec<&str> = parsed.lines().collect();
+    assert_eq!(parsed.len(), 6, "{parsed:?}");
+    for case in ["latency Skipped", "outputs Skipped", "npu_macs Failure"] {
+        assert!(
+            parsed.contains(&format!("SM8635 {case}").as_str()),
+            "{parsed:?}"
+        );
+    }
     let sarif: Value = serde_json::from_str(&read("a.sarif")).unwrap();
     let results = sarif["runs"][0]["results"].as_array().unwrap();
     let worst = results.iter().find(|r| r["ruleId"] == "npu_macs").unwrap();

