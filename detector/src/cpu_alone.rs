@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use epwatch_stats::order_stat::median;
 
 use crate::signals::{PlacementChange, TOTAL_FALLBACK_BELOW};
-use crate::window::CohortWindow;
+use crate::window::{CohortWindow, Installation};
 
 /// Median latencies with the input shape that most devices on the CPU alone have.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,7 +21,9 @@ pub(crate) struct CpuAlone {
 impl CpuAlone {
     /// `None` unless both kinds of devices have runs with one input shape.
     pub(crate) fn measured(window: &CohortWindow, change: &PlacementChange) -> Option<Self> {
-        let mut by_shape: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        // A device with several placements of one kind has a vote for each, and is one device: its slowest counts.
+        type Devices = BTreeMap<Installation, f64>;
+        let mut by_shape: BTreeMap<&str, (Devices, Devices)> = BTreeMap::new();
         for vote in &window.votes {
             let share = vote.placement.npu_share();
             let low = vote.latency.as_ref().and_then(|latency| latency.low);
@@ -29,12 +31,15 @@ impl CpuAlone {
                 continue;
             };
             let (cpu, hit) = by_shape.entry(&vote.shape_key).or_default();
-            if share < TOTAL_FALLBACK_BELOW {
-                cpu.push(low.p50_us);
-            } else if change.hit_devices.contains(&vote.installation) {
-                hit.push(low.p50_us);
-            }
+            let devices = match share < TOTAL_FALLBACK_BELOW {
+                true => cpu,
+                false if change.hit_devices.contains(&vote.installation) => hit,
+                false => continue,
+            };
+            let slowest = devices.entry(vote.installation).or_insert(low.p50_us);
+            *slowest = slowest.max(low.p50_us);
         }
+        let median = |of: &Devices| median(&of.values().copied().collect::<Vec<_>>());
         let both = by_shape.into_values().filter(|(_, hit)| !hit.is_empty());
         let (cpu, hit) = both.max_by_key(|(cpu, _)| cpu.len())?;
         Some(Self {

@@ -354,6 +354,10 @@ mod tests {
                 p50_us,
             });
         }
+        // One of them made sessions with another graph too.
+        let mut again = window.votes[0].clone();
+        again.placement = std::sync::Arc::new(placed(23, 0, 24, Some(0.0)));
+        window.votes.push(again);
         let verdict = judged(&window, None, &reference());
         assert_eq!(verdict.class, VerdictClass::PartialFallback);
         verdict.next_step
