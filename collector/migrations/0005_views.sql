@@ -322,9 +322,12 @@ WHERE notification != ''
 ORDER BY changed_at
 LIMIT 1 BY incident_id, news;
 
--- When each notifier had delivered the news of an incident up to a number. A number that a later one overtook is absent.
+-- When each notifier had delivered the news of an incident up to a number, or its receiver had refused that for good. A
+-- number that a later one overtook is absent.
 CREATE OR REPLACE VIEW incident_deliveries_v1 ${on_cluster} AS
-SELECT incident_id, delivery.1 AS notifier, delivery.2 AS news, min(changed_at) AS delivered_at
+SELECT
+    incident_id, delivery.1 AS notifier, delivery.2 AS news, min(changed_at) AS delivered_at,
+    toBool(max(JSONExtractUInt(document, 'refused', notifier) = news)) AS is_refused
 FROM incidents
 ARRAY JOIN JSONExtractKeysAndValues(document, 'delivered', 'UInt64') AS delivery
 GROUP BY incident_id, notifier, news;

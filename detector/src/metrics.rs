@@ -21,6 +21,8 @@ named! {
     pub(crate) enum Delivery {
         /// The receiver accepted it.
         Delivered = "delivered",
+        /// The receiver accepted news that it was told before: its channel keeps no state.
+        Repeated = "repeated",
         /// It failed and will be tried again.
         Failed = "failed",
         /// The receiver rejected it, so it is never tried again.

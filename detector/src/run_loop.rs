@@ -160,10 +160,10 @@ impl Leader {
                 }
                 _ = order_ticks.tick() => self.obey().await,
                 Some(done) = delivered.recv() => {
-                    self.incident_set.delivered(&done.incident_id, &done.notifier, done.news);
+                    self.incident_set.delivered(done);
                     // One write stores all deliveries that are queued.
                     while let Ok(done) = delivered.try_recv() {
-                        self.incident_set.delivered(&done.incident_id, &done.notifier, done.news);
+                        self.incident_set.delivered(done);
                     }
                     self.save().await;
                     self.publish();
@@ -172,8 +172,7 @@ impl Leader {
         }
         // Notifiers end after a last round, whose deliveries are stored too.
         while let Some(done) = delivered.recv().await {
-            self.incident_set
-                .delivered(&done.incident_id, &done.notifier, done.news);
+            self.incident_set.delivered(done);
         }
         for channel in channels {
             if let Err(error) = channel.await {

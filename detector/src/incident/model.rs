@@ -177,8 +177,11 @@ pub struct Incident {
     pub parts: BTreeSet<String>,
     /// Number of news so far; notifiers deliver up to it.
     pub news: u64,
-    /// The last news that each notifier delivered, by name.
+    /// The last news that each notifier delivered or gave up, by name.
     pub delivered: BTreeMap<String, u64>,
+    /// The last news that each notifier's receiver refused for good: nobody was told of it there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, u64>,
     /// What people ordered.
     #[serde(default)]
     pub orders: Orders,
@@ -240,6 +243,7 @@ impl Incident {
             parts: BTreeSet::new(),
             news: 0,
             delivered: BTreeMap::new(),
+            refused: BTreeMap::new(),
             orders: Orders::default(),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::incident::{Incident, IncidentKey, Order, State, advance, quieted};
-use crate::notify::Audience;
+use crate::notify::{Audience, Delivered};
 use crate::verdict::CohortVerdict;
 
 /// Open incidents by key, and those that are over but not yet delivered or stored.
@@ -115,13 +115,19 @@ impl IncidentSet {
         Some(self.closed.remove(at))
     }
 
-    /// Records that a notifier delivered an incident up to `news`.
-    pub(crate) fn delivered(&mut self, incident_id: &str, notifier: &str, news: u64) {
+    /// Records that a notifier has no more to do up to a number of news.
+    pub(crate) fn delivered(&mut self, done: Delivered) {
         let all = self.open.values_mut().chain(&mut self.closed);
-        let Some(incident) = all.into_iter().find(|incident| incident.id == incident_id) else {
+        let Some(incident) = all
+            .into_iter()
+            .find(|incident| incident.id == done.incident_id)
+        else {
             return;
         };
-        incident.delivered.insert(notifier.to_owned(), news);
+        if done.is_refused {
+            incident.refused.insert(done.notifier.clone(), done.news);
+        }
+        incident.delivered.insert(done.notifier, done.news);
         self.unsaved.insert(incident.id.clone(), incident.clone());
         self.drop_done();
     }

@@ -88,7 +88,12 @@ impl Course {
             .filter(|incident| incident.news > 0 && incident.has_news_for("pager"))
             .collect();
         let occasions = news.into_iter().map(|incident| {
-            self.set.delivered(&incident.id, "pager", incident.news);
+            self.set.delivered(Delivered {
+                incident_id: incident.id.clone(),
+                notifier: "pager".into(),
+                news: incident.news,
+                is_refused: false,
+            });
             Notification::news(incident).occasion
         });
         occasions.collect()

@@ -22,12 +22,13 @@ use super::notifier::{Notification, Notifier};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Records that a notifier delivered an incident up to `news`.
+/// Records that a notifier delivered an incident up to `news`, or that its receiver refused that for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) incident_id: String,
     pub(crate) notifier: String,
     pub(crate) news: u64,
+    pub(crate) is_refused: bool,
 }
 
 /// The queue by which deliveries reach the run loop.
@@ -119,7 +120,11 @@ impl Round {
             let result = self.notifier.notify(&notification, now).await;
             let retry = match &result {
                 Ok(()) => {
-                    self.metrics.notified(name, Delivery::Delivered);
+                    let result = match is_news {
+                        true => Delivery::Delivered,
+                        false => Delivery::Repeated,
+                    };
+                    self.metrics.notified(name, result);
                     None
                 }
                 Err(error) => {
@@ -143,7 +148,12 @@ impl Round {
                     self.pause = Some(pause.min(LONGEST_PAUSE * 10));
                     return self.pause;
                 }
-                Some(Retry::Never) | None => self.mark_done(incident).await,
+                Some(Retry::Never) | None => {
+                    self.mark_done(incident);
+                    if is_news {
+                        self.record(incident, retry.is_some()).await;
+                    }
+                }
             }
         }
         self.is_up();
@@ -165,21 +175,22 @@ impl Round {
         self.backoff.reset();
     }
 
-    async fn mark_done(&mut self, incident: &Incident) {
+    fn mark_done(&mut self, incident: &Incident) {
         self.is_up();
         if incident.state.is_notified() {
             self.repeats.insert(incident.id.clone(), Instant::now());
         } else {
             self.repeats.remove(&incident.id);
         }
-        let before = self.done.insert(incident.id.clone(), incident.news);
-        if before == Some(incident.news) {
-            return;
-        }
+        self.done.insert(incident.id.clone(), incident.news);
+    }
+
+    async fn record(&self, incident: &Incident, is_refused: bool) {
         let delivered = Delivered {
             incident_id: incident.id.clone(),
             notifier: self.notifier.name().to_owned(),
             news: incident.news,
+            is_refused,
         };
         // The queue is closed only while the detector stops; the next start delivers it again.
         let _ = self.deliveries.send(delivered).await;

@@ -28,7 +28,7 @@ mod webhook;
 pub use audience::Audience;
 pub(crate) use config::check_url;
 pub use config::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig};
-pub(crate) use deliver::{Deliveries, deliver};
+pub(crate) use deliver::{Delivered, Deliveries, deliver};
 pub use error::NotifyError;
 pub use from_config::notifiers;
 pub(crate) use heartbeat::Heartbeat;
