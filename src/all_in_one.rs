@@ -8,11 +8,15 @@ use epwatch_detector::{Detector, notify::Notifier};
 use epwatch_server::{SystemClock, bind};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backup, output, server_config::ServerConfig, store::Store, telemetry};
+use crate::{
+    address_file::AddressFile, backup, output, server_config::ServerConfig, store::Store, telemetry,
+};
 
 /// The running components.
 #[derive(Debug)]
 pub(crate) struct AllInOne {
+    /// Goes first: the store gives the folder back.
+    address: AddressFile,
     pub(crate) store: Store,
     pub(crate) collector: Collector,
     pub(crate) detector: Detector,
@@ -25,6 +29,7 @@ impl AllInOne {
         notifiers: Vec<Arc<dyn Notifier>>,
     ) -> anyhow::Result<Self> {
         check_addresses(&config).await?;
+        let steps = (config.detector.window, config.detector.step);
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();
         let collector =
@@ -50,6 +55,7 @@ impl AllInOne {
                 .show_also(backup::metrics(&config.data_dir));
         }
         Ok(Self {
+            address: AddressFile::write(&config.data_dir, collector.http_listen(), steps),
             store,
             collector,
             detector,
@@ -60,6 +66,7 @@ impl AllInOne {
     /// Stops the device server, drains the WAL into the store while the detector finishes its window, and closes the
     /// store afterwards. A drop of the future kills the embedded engine.
     pub(crate) async fn stop(self) {
+        drop(self.address);
         self.stop_detector.cancel();
         tokio::join!(self.collector.stop(), self.detector.stopped());
         self.store.stop().await;

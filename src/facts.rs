@@ -1,26 +1,21 @@
 //! Facts of the servers here for people, read from their metrics: for the page of the same process, and for `epwatch
 //! status` of a `serve` in the data folder.
 
-use std::{
-    fs, io,
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, time::Duration};
 
 use epwatch_detector::DetectorConfig;
 use epwatch_page::{Fact, Facts};
-use epwatch_server::{ByteSize, Period};
+use epwatch_server::ByteSize;
 use jiff::Timestamp;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::all_in_one::AllInOne;
-
-/// Holds the address of the process's `/metrics` while it runs.
-const ADDRESS_FILE: &str = "metrics.address";
+use crate::{
+    address_file::{self, Steps},
+    all_in_one::AllInOne,
+};
 
 /// Time for a `/metrics` of this machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,11 +29,15 @@ const GRACE: Duration = Duration::from_secs(120);
 /// Share of the WAL from which it is called nearly full.
 const NEARLY_FULL: f64 = 0.8;
 
+/// The notifier of the heartbeat, which notifies nobody.
+const HEARTBEAT: &str = "heartbeat";
+
 /// Returns a fact of a part that works.
 pub(crate) fn fine(part: &'static str, text: String) -> Fact {
     Fact {
         part,
         text,
+        running: String::new(),
         is_fine: true,
     }
 }
@@ -63,18 +62,17 @@ pub(crate) fn of_this_process(stack: &AllInOne, store: String, detector: &Detect
     })
 }
 
-/// Returns the facts of the `serve` or `demo` that runs on a data folder.
-pub(crate) async fn of_folder(dir: &Path, detector: &DetectorConfig) -> Vec<Fact> {
+/// Returns the facts of the `serve` or `demo` that runs on a data folder. `store` names its store.
+pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<Fact> {
     let unknown = |why: String| Fact {
         part: "WAL",
         text: format!("Unknown: {why}. /metrics of each collector has it."),
+        running: String::new(),
         is_fine: false,
     };
-    let Ok(address) = fs::read_to_string(dir.join(ADDRESS_FILE)) else {
-        return vec![unknown(format!("no serve runs on {}", dir.display()))];
-    };
-    let Ok(address) = address.trim().parse::<SocketAddr>() else {
-        return vec![unknown(format!("{ADDRESS_FILE} there holds no address"))];
+    let (address, steps) = match address_file::read(dir) {
+        Ok(found) => found,
+        Err(why) => return vec![unknown(why)],
     };
     let read = tokio::time::timeout(TIMEOUT, metrics_of(address)).await;
     let page = match read.unwrap_or_else(|late| Err(late.into())) {
@@ -89,39 +87,11 @@ pub(crate) async fn of_folder(dir: &Path, detector: &DetectorConfig) -> Vec<Fact
             "http://{address}/metrics is no collector's"
         ))];
     };
-    let steps = (detector.window, detector.step);
     let mut facts = vec![wal];
-    facts.extend(taken(&page, "The store"));
+    facts.extend(taken(&page, store));
     facts.extend(judging(&page, steps, Timestamp::now()));
     facts.extend(channels(&page));
     facts
-}
-
-/// The file with the address, removed when it goes out of scope.
-#[derive(Debug)]
-pub(crate) struct AddressFile(PathBuf);
-
-impl AddressFile {
-    /// Writes the address. `epwatch status` goes without the facts if it cannot be written.
-    pub(crate) fn write(dir: &Path, http: SocketAddr) -> Self {
-        let path = dir.join(ADDRESS_FILE);
-        let local = match http.ip() {
-            ip if !ip.is_unspecified() => ip,
-            IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-            IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-        };
-        let address = SocketAddr::new(local, http.port());
-        if let Err(error) = fs::write(&path, format!("{address}\n")) {
-            tracing::warn!(%error, path = %path.display(), "failed to write the address of /metrics");
-        }
-        Self(path)
-    }
-}
-
-impl Drop for AddressFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// Fetches a page of metrics of this machine.
@@ -174,6 +144,7 @@ fn wal(page: &str) -> Option<Fact> {
     Some(Fact {
         part: "WAL",
         text,
+        running: String::new(),
         is_fine: is_writable && has_room,
     })
 }
@@ -184,14 +155,18 @@ fn taken(page: &str, store: &str) -> Option<Fact> {
     Some(Fact {
         part: "Store",
         text: match is_fine {
-            true => format!("{store} takes reports, and has all of {lag:.0} s ago and before."),
+            true => format!("{store} takes reports."),
             false => format!("{store} takes no reports; they wait in the WAL."),
+        },
+        running: match is_fine {
+            true => format!("It has all of {lag:.0} s ago and before."),
+            false => String::new(),
         },
         is_fine,
     })
 }
 
-fn judging(page: &str, (window, step): (Period, Period), now: Timestamp) -> Option<Fact> {
+fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<Fact> {
     let last = value(page, "epwatch_detector_last_evaluation_timestamp_seconds")?;
     let every = format!("Judges a window of {window} every {step}.");
     if last <= 0.0 {
@@ -201,56 +176,99 @@ fn judging(page: &str, (window, step): (Period, Period), now: Timestamp) -> Opti
     let since = now.as_millisecond() as f64 / 1000.0 - last;
     let is_fine = since <= 2.0 * step.0.as_secs_f64() + GRACE.as_secs_f64();
     let next = step.0.as_secs_f64() - since;
-    let then = match (is_fine, next > 0.0) {
-        (false, _) => {
-            format!("The last one ended {since:.0} s ago: it is stuck, the log says why.")
-        }
-        (true, true) => format!("The next one ends in {next:.0} s."),
-        (true, false) => "The next one is being judged.".to_owned(),
+    let (text, running) = match (is_fine, next > 0.0) {
+        (false, _) => (
+            format!("{every} It is stuck, the log says why."),
+            format!("The last one ended {since:.0} s ago."),
+        ),
+        (true, true) => (every, format!("The next one ends in {next:.0} s.")),
+        (true, false) => (
+            every,
+            "The next one is over, and its last reports come in.".to_owned(),
+        ),
     };
     Some(Fact {
         part: "Detector",
-        text: format!("{every} {then}"),
+        text,
+        running,
         is_fine,
     })
 }
 
-/// Returns what became of notifications; `None` without a channel.
+/// Returns what became of notifications on each channel since the start; `None` without a channel.
 fn channels(page: &str) -> Option<Fact> {
-    let count = |result: &str| {
-        let lines = page.lines().filter_map(|line| {
-            let labels = line.strip_prefix("epwatch_detector_notifications_total{")?;
-            let (labels, n) = labels.rsplit_once("} ")?;
-            let notifier = labels.strip_prefix("notifier=\"")?.split('"').next()?;
-            let is_it = labels.contains(&format!("result=\"{result}\""));
-            Some((notifier, n.parse::<f64>().ok()?)).filter(|_| is_it)
-        });
-        lines.collect::<Vec<_>>()
-    };
-    let delivered = count("delivered");
-    if delivered.is_empty() {
+    let mut channels: BTreeMap<&str, Attempts> = BTreeMap::new();
+    for line in page.lines() {
+        let Some((notifier, result, n)) = attempts(line) else {
+            continue;
+        };
+        let of = channels.entry(notifier).or_default();
+        match result {
+            "delivered" => of.sent = n,
+            "repeated" => of.repeated = n,
+            "failed" => of.failed = n,
+            "dead_letter" => of.refused = n,
+            _ => {}
+        }
+    }
+    channels.remove(HEARTBEAT);
+    if channels.is_empty() {
         return None;
     }
-    let refused = count("dead_letter");
-    let refused = refused.into_iter().filter(|(_, n)| *n > 0.0);
-    let refused: Vec<String> = refused
-        .map(|(notifier, n)| format!("{notifier} refused {n:.0} for good"))
-        .collect();
-    let sum: f64 = delivered.iter().map(|(_, n)| n).sum();
-    let is_fine = refused.is_empty();
+    let is_fine = channels.values().all(|of| of.refused == 0);
+    let said: Vec<String> = channels.iter().map(|(name, of)| of.words(name)).collect();
     let then = match is_fine {
-        true => String::new(),
-        false => format!(" {}: its URL or key is wrong.", refused.join(", ")),
+        true => "",
+        false => " Its URL or key is wrong where notifications are refused.",
     };
     Some(Fact {
         part: "Channels",
-        text: format!("{sum:.0} notifications delivered since the start.{then}"),
+        text: format!("Since the start: {}.{then}", said.join("; ")),
+        // Repeats are no news.
+        running: match channels.values().map(|of| of.repeated).sum::<u64>() {
+            0 => String::new(),
+            n => format!("Open incidents were repeated {n} times, to channels that forget."),
+        },
         is_fine,
     })
+}
+
+/// A channel's attempts by result.
+#[derive(Debug, Default)]
+struct Attempts {
+    sent: u64,
+    repeated: u64,
+    failed: u64,
+    refused: u64,
+}
+
+impl Attempts {
+    fn words(&self, name: &str) -> String {
+        let mut text = format!("{name} {} sent", self.sent);
+        for (n, what) in [
+            (self.failed, "attempts failed and were made again"),
+            (self.refused, "refused for good"),
+        ] {
+            if n > 0 {
+                text.push_str(&format!(", {n} {what}"));
+            }
+        }
+        text
+    }
+}
+
+/// Returns notifier, result and number of a line of attempts.
+fn attempts(line: &str) -> Option<(&str, &str, u64)> {
+    let labels = line.strip_prefix("epwatch_detector_notifications_total{")?;
+    let (labels, n) = labels.rsplit_once("} ")?;
+    let of = |label: &str| labels.split_once(label)?.1.split('"').next();
+    Some((of("notifier=\"")?, of("result=\"")?, n.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
+    use epwatch_server::Period;
+
     use super::*;
 
     const FINE: &str = "# TYPE epwatch_collector_wal_held_bytes gauge
@@ -262,7 +280,10 @@ epwatch_collector_wal_writable 1
 epwatch_collector_wal_lag_seconds 1.2
 epwatch_collector_store_up 1
 epwatch_detector_last_evaluation_timestamp_seconds 1800000000.0
+epwatch_detector_notifications_total{notifier=\"heartbeat\",result=\"delivered\"} 40
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"delivered\"} 3
+epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"repeated\"} 0
+epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"failed\"} 2
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter\"} 0
 ";
 
@@ -295,15 +316,43 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter
     fn what_works_is_said_with_its_room_and_its_next_window() {
         let facts = facts(FINE, 1_800_000_060);
         assert!(facts.iter().all(|fact| fact.is_fine), "{facts:?}");
-        let texts: Vec<&str> = facts.iter().map(|fact| &*fact.text).collect();
+        let texts: Vec<_> = facts
+            .iter()
+            .map(|fact| (&*fact.text, &*fact.running))
+            .collect();
         let expected = [
-            "Takes reports. 4MiB of 8GiB are in use, 16GiB are free on its volume.",
-            "The store takes reports, and has all of 1 s ago and before.",
-            "Judges a window of 1h every 1h. The next one ends in 3540 s.",
-            "3 notifications delivered since the start.",
+            (
+                "Takes reports. 4MiB of 8GiB are in use, 16GiB are free on its volume.",
+                "",
+            ),
+            (
+                "The store takes reports.",
+                "It has all of 1 s ago and before.",
+            ),
+            (
+                "Judges a window of 1h every 1h.",
+                "The next one ends in 3540 s.",
+            ),
+            (
+                "Since the start: pagerduty 3 sent, 2 attempts failed and were made again.",
+                "",
+            ),
         ];
         assert_eq!(texts, expected);
         assert_eq!(wal("nothing"), None);
+    }
+
+    /// What ages by itself stands apart, so that `--watch` prints nothing for it; repeats are no news.
+    #[test]
+    fn only_running_texts_change_with_time_and_repeats() {
+        let page = FINE.replace("repeated\"} 0", "repeated\"} 7");
+        let page = page.replace("lag_seconds 1.2", "lag_seconds 3.9");
+        let (before, after) = (facts(FINE, 1_800_000_060), facts(&page, 1_800_003_500));
+        let texts = |facts: &[Fact]| -> Vec<String> {
+            facts.iter().map(|fact| fact.text.clone()).collect()
+        };
+        assert_eq!(texts(&before), texts(&after));
+        assert!(after[3].running.contains("repeated 7 times"), "{after:?}");
     }
 
     #[test]
@@ -320,8 +369,12 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter
         check((&*free.0, &*free.1), "WAL", "little room");
         check(("store_up 1", "store_up 0"), "Store", "wait in the WAL");
         let refused = ("dead_letter\"} 0", "dead_letter\"} 2");
-        check(refused, "Channels", "pagerduty refused 2 for good");
+        check(
+            refused,
+            "Channels",
+            "failed and were made again, 2 refused for good",
+        );
         let stuck = ("1800000000.0", "1799992600.0");
-        check(stuck, "Detector", "it is stuck");
+        check(stuck, "Detector", "It is stuck");
     }
 }

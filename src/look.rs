@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, IsTerminal},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -11,10 +12,9 @@ use epwatch_detector::notify::page_of;
 use epwatch_page::{DevicesQuery, Fact, ShellAnswer, ShellError, ShellPage};
 
 use crate::{
-    facts,
+    address_file, facts,
     incident_order::{self, Order},
     output::{self, No, WrongUse},
-    server_config::ServerConfig,
     store_args::StoreArgs,
 };
 
@@ -136,15 +136,14 @@ pub(crate) async fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         environment: args.environment,
         search: String::new(),
     };
-    let config = args.shared.store.load()?;
-    let facts = async || facts_here(&args.shared, &config).await;
-    answer_with(&args.shared, question, facts).await
+    let facts = Here::of(&args.shared)?;
+    answer_with(&args.shared, question, async || facts.read().await).await
 }
 
 pub(crate) async fn health(args: HealthArgs) -> anyhow::Result<ExitCode> {
-    let config = args.shared.store.load()?;
-    let facts = async || facts_here(&args.shared, &config).await;
-    answer_with(&args.shared, ShellPage::Health, facts).await
+    let facts = Here::of(&args.shared)?;
+    let ask = async || facts.read().await;
+    answer_with(&args.shared, ShellPage::Health, ask).await
 }
 
 pub(crate) async fn ledger(args: LedgerArgs) -> anyhow::Result<ExitCode> {
@@ -206,7 +205,7 @@ pub(crate) async fn devices(args: DevicesArgs) -> anyhow::Result<ExitCode> {
     answered(&args.shared, ask).await
 }
 
-/// Prints the answer; with `--watch` each new one.
+/// Prints the answer; with `--watch` each that says something new.
 async fn answered(
     shared: &Shared,
     ask: impl AsyncFn() -> Result<ShellAnswer, ShellError>,
@@ -214,10 +213,10 @@ async fn answered(
     let mut shown = None;
     loop {
         match ask().await {
-            Ok(answer) if shown.as_ref() == Some(&answer.json) => {}
+            Ok(answer) if shown.as_ref() == Some(&answer.state) => {}
             Ok(answer) => {
                 print(shared, &answer)?;
-                shown = Some(answer.json);
+                shown = Some(answer.state);
             }
             // Its first report may be under way.
             Err(ShellError::NoDevice | ShellError::NoneYet) if shared.watch => {}
@@ -265,14 +264,38 @@ async fn answer_with(
     answered(shared, ask).await
 }
 
-/// Returns the facts of the store's servers, as far as they are known here.
-async fn facts_here(shared: &Shared, config: &ServerConfig) -> Vec<Fact> {
-    match shared.store.elsewhere() {
-        Some(address) => {
-            let text =
-                format!("{address} answers. Each collector has its WAL on its own /metrics.");
-            vec![facts::fine("Store", text)]
+/// Where the facts of the store's servers are, as far as they are known here.
+enum Here {
+    /// A store elsewhere, by its address.
+    Elsewhere(String),
+    /// A `serve` on this folder, whose store has this name.
+    Folder(PathBuf, String),
+}
+
+impl Here {
+    fn of(shared: &Shared) -> anyhow::Result<Self> {
+        if let Some(address) = shared.store.elsewhere() {
+            return Ok(Self::Elsewhere(address.to_owned()));
         }
-        None => facts::of_folder(&config.data_dir, &config.detector).await,
+        let config = shared.store.load()?;
+        // With a server of its own, the config may be that of a collector on another machine.
+        Ok(match config.store.server()? {
+            None => Self::Folder(config.data_dir, "The store".to_owned()),
+            Some(server) if address_file::exists(&config.data_dir) => {
+                Self::Folder(config.data_dir, server.to_string())
+            }
+            Some(server) => Self::Elsewhere(server.to_string()),
+        })
+    }
+
+    async fn read(&self) -> Vec<Fact> {
+        match self {
+            Self::Elsewhere(address) => {
+                let text =
+                    format!("{address} answers. Each collector has its WAL on its own /metrics.");
+                vec![facts::fine("Store", text)]
+            }
+            Self::Folder(dir, store) => facts::of_folder(dir, store).await,
+        }
     }
 }

@@ -7,8 +7,7 @@ use serde::Serialize;
 use crate::{
     all_in_one::{self, AllInOne},
     collector::Addresses,
-    facts::{self, AddressFile},
-    output,
+    facts, output,
     page::RunningPage,
     server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
@@ -39,7 +38,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     version::log("serve");
     let data_dir = config.data_dir.display().to_string();
     let (page_config, detector_config) = (config.page.clone(), config.detector.clone());
-    let folder = config.data_dir.clone();
     // A taken address is refused before an engine starts. The page binds it afterwards.
     let _ = epwatch_server::bind(config.page.listen, "page.listen").await?;
     let starting = AllInOne::start(config, notifiers);
@@ -54,7 +52,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let facts = facts::of_this_process(&stack, store, &detector_config);
     let page = RunningPage::start(&page_config, stack.store.client(), facts).await?;
-    let _address = AddressFile::write(&folder, stack.collector.http_listen());
     let addresses = Addresses::of(&stack.collector, &stack.store, has_tls);
     if args.json {
         output::json(&ServeAddresses {

@@ -30,9 +30,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     all_in_one::AllInOne,
-    engines,
-    facts::{self, AddressFile},
-    output,
+    engines, facts, output,
     page::RunningPage,
     server_config::ServerConfig,
     shutdown::{Hangup, Shutdown},
@@ -92,7 +90,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let starting = AllInOne::start(config(dir.path(), &app_key)?, vec![Arc::new(pager)]);
     let stack = shutdown.unless_requested(starting).await??;
     let page = start_page(&stack).await?;
-    let _address = AddressFile::write(dir.path(), stack.collector.http_listen());
     screen.say(format_args!("open {} in a browser", page.url()));
     let folder = dir.path().display();
     screen.say(format_args!("other commands take --data-dir {folder}"));

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use bytes::Bytes;
 use clickhouse::Client;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -76,8 +77,10 @@ pub async fn devices(store: Client, query: &DevicesQuery) -> Result<ShellAnswer,
 }
 
 fn answer<T: Serialize>(page: &T, text: String) -> ShellAnswer {
+    let json = Bytes::from(serde_json::to_vec(page).unwrap_or_default());
     ShellAnswer {
-        json: serde_json::to_vec(page).unwrap_or_default().into(),
+        state: json.clone(),
+        json,
         text,
     }
 }

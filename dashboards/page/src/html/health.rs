@@ -92,6 +92,7 @@ fn line(part: &'static str, text: String, is_fine: bool) -> Fact {
     Fact {
         part,
         text,
+        running: String::new(),
         is_fine,
     }
 }

@@ -29,8 +29,20 @@ pub struct Fact {
     pub part: &'static str,
     /// A sentence or two.
     pub text: String,
+    /// A sentence that ages by itself, such as the seconds until something happens. Two facts that differ in nothing
+    /// else say the same.
+    pub running: String,
     /// Whether the part works.
     pub is_fine: bool,
+}
+
+impl Fact {
+    /// Returns all that it says.
+    pub(crate) fn whole(&self) -> String {
+        let parts = [&*self.text, &self.running];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" ")
+    }
 }
 
 /// Returns facts of the process for the pages of health and of an empty store.

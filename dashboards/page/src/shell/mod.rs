@@ -87,6 +87,8 @@ pub struct ShellAnswer {
     pub json: Bytes,
     /// Lines for people; the list of an incident is Markdown too.
     pub text: String,
+    /// The same for two answers that differ only in what ages by itself: when they were read, and running times.
+    pub state: Bytes,
 }
 
 /// Why there is no answer.
@@ -139,6 +141,21 @@ impl From<ReadError> for ShellError {
             ),
             _ => error.to_string(),
         })
+    }
+}
+
+impl Page {
+    /// Returns its JSON without what ages by itself.
+    fn state(mut self) -> Bytes {
+        let facts = match &mut self {
+            Self::Fleet(page) => Some(&mut page.facts),
+            Self::Health(page) => Some(&mut page.facts),
+            _ => None,
+        };
+        for fact in facts.into_iter().flatten() {
+            fact.running.clear();
+        }
+        serde_json::to_vec(&self).unwrap_or_default().into()
     }
 }
 
@@ -200,6 +217,7 @@ pub async fn ask(
     Ok(ShellAnswer {
         json: read.json,
         text,
+        state: read.page.state(),
     })
 }
 
@@ -242,5 +260,33 @@ fn target(question: &ShellPage) -> Target {
             version,
             chipset,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::fleet::FleetPage;
+
+    #[test]
+    fn running_seconds_are_no_new_state() {
+        let page = |text: &str, running: &str| {
+            let fact = Fact {
+                part: "Detector",
+                text: text.to_owned(),
+                running: running.to_owned(),
+                is_fine: true,
+            };
+            Page::Fleet(FleetPage {
+                facts: vec![fact],
+                ..FleetPage::default()
+            })
+        };
+        let state = page("Judges.", "The next one ends in 9 s.").state();
+        assert_eq!(state, page("Judges.", "The next one ends in 7 s.").state());
+        assert_ne!(
+            state,
+            page("Is stuck.", "The next one ends in 9 s.").state()
+        );
     }
 }
