@@ -42,6 +42,10 @@ const TOO_WIDE: &str = "(() => { const root = document.documentElement; \
     return wide.map(part => part.tagName + '.' + part.getAttribute('class') + ' ' + \
         Math.round(part.getBoundingClientRect().right) + ' ' + part.textContent.trim().slice(0, 40)).join('\\n') || 'something'; })()";
 
+/// Tables that are made for a phone and yet scroll sideways.
+const SCROLLS: &str = "[...document.querySelectorAll('.fits')].filter(part => part.scrollWidth > part.clientWidth) \
+    .map(part => part.getAttribute('aria-label') + ' ' + part.scrollWidth).join()";
+
 pub(crate) struct Browser {
     child: Arc<Mutex<Child>>,
     to: File,
@@ -158,6 +162,9 @@ impl Browser {
                 let height = self.evaluate("document.documentElement.scrollHeight");
                 self.picture(&format!("{name}-{width}-{scheme}"), width, &height);
                 assert_eq!(self.evaluate(TOO_WIDE), "", "{shown} is too wide");
+                if width == WIDTHS[0] {
+                    assert_eq!(self.evaluate(SCROLLS), "", "{shown} scrolls");
+                }
                 // Contrast depends on the scheme, the order of parts on the width.
                 match (width, scheme) {
                     (390, "dark") => self.check_axe(&shown),

@@ -63,6 +63,52 @@ async fn put_incident(store: &Client) {
     insert.execute().await.unwrap();
 }
 
+/// Writes 1,300 states of an incident with as many news. A channel delivers each second one, is told it twice, and refuses
+/// the sixth.
+async fn put_long_incident(store: &Client) {
+    let incident = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
+        model_id, model_version, chipsets, started_at, devices_hit, devices_seen, notification, document) \
+        SELECT 'long-1', now64(3) - toIntervalSecond(1300 - number), if(number % 2 = 0, 'firing', 'resolved'), 'ticket', \
+        'partial_fallback', 'camera', 'production', 'model', '3', ['SM8635'], now64(3), 10, 12, \
+        concat('TICKET ', toString(number + 1), '  text'), \
+        concat('{\"news\":', toString(number + 1), ',\"delivered\":{\"slack\":', toString(intDiv(number, 2) * 2 + 2), '}', \
+            if(number < 4, '', ',\"refused\":{\"slack\":6}'), '}') \
+        FROM numbers(1300)";
+    store.query(incident).execute().await.unwrap();
+}
+
+/// Checks that a history keeps its newest rows, says that it is cut, and counts deliveries once.
+#[track_caller]
+fn check_long_history(look: impl Fn(&str) -> Command) {
+    let document = json(&mut look("incident long-1"));
+    let history = &document["history"];
+    assert_eq!(history["is_cut"], true);
+    let last = |list: &str| {
+        let rows = history[list].as_array().unwrap();
+        (rows.len(), rows.last().unwrap().clone())
+    };
+    let (n, change) = last("changes");
+    assert_eq!((n, &change["state"]), (500, &"resolved".into()));
+    let (n, news) = last("news");
+    assert_eq!((n, &news["news"]), (30, &1_300.into()));
+    let (n, delivery) = last("deliveries");
+    assert_eq!((n, &delivery["news"]), (500, &1_300.into()));
+    let channel = &history["channels"][0];
+    assert_eq!(
+        (&channel["told"], &channel["refused"]),
+        (&649.into(), &1.into())
+    );
+    let text = check_succeeds(&mut look("incident long-1"));
+    for part in [
+        "Earlier changes and deliveries are left out.",
+        ": slack was told: TICKET 1300\n",
+        "- slack: told 649 times, last at ",
+        "refused 1 for good",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incident_for_a_ticket_and_a_store_of_another_version() {
     let store = Store::start().await;
@@ -97,10 +143,21 @@ async fn an_incident_for_a_ticket_and_a_store_of_another_version() {
     for word in ["ack", "model", "Ada", "on it", "open-1"] {
         assert!(row.contains(word), "{text}");
     }
+    put_long_incident(&client).await;
+    check_long_history(look);
+
     let orders = json(&mut look("orders"));
     assert_eq!(orders["orders"][0]["who"], "Ada");
     assert_eq!(json(&mut look("ledger"))["query"]["days"], 14);
     check_fails(&mut look("ledger --days 15"), 2, "1..=14");
+
+    // A config names the same store, and no `serve` runs here.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut named = epwatch("status");
+    named.env("EPWATCH_STORE__CLICKHOUSE", &at);
+    let text = check_succeeds(named.current_dir(elsewhere.path()));
+    let fact = format!("\nStore  {at} answers. Each collector has its WAL on its own /metrics.");
+    assert!(text.contains(&fact), "{text}");
 
     // A newer program's store is read as long as the views of this one are there.
     let newer = "INSERT INTO schema_migrations (series, version, checksum) \
@@ -133,7 +190,7 @@ fn serve(dir: &std::path::Path, min_free: &str) -> (Running, Value) {
     let config = dir.join("epwatch.toml");
     let sha256 = epwatch_proto::hex(&Sha256::digest(KEY));
     let text = format!(
-        "[collector.wal]\nmin_free_bytes = {min_free:?}\n\
+        "[detector]\nwindow = \"2h\"\n[collector.wal]\nmin_free_bytes = {min_free:?}\n\
          [collector.batch]\nperiod = \"100ms\"\n\
          [[collector.keys]]\nsha256 = {sha256:?}\napp = \"look\"\nkind = \"own\"\n"
     );
@@ -183,7 +240,8 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     let text = check_succeeds(&mut at(dir.path(), "status"));
     for part in [
         "\nWAL       Takes reports. ",
-        "\nDetector  Judges a window of 1d every 1h.",
+        // The command has no config file: the running detector says so.
+        "\nDetector  Judges a window of 2h every 1h.",
     ] {
         assert!(text.contains(part), "{text}");
     }
@@ -211,6 +269,23 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     .await;
     let device = json(at(dir.path(), "devices").arg(&id));
     assert_eq!(device["installation"]["id"], *id, "{device:#}");
+
+    // The next `serve` on the folder writes its own address as soon as it has the lock.
+    let data = dir.path().join("data");
+    assert!(data.join("metrics.address").exists());
+    let lock = std::fs::File::open(data.join("lock")).unwrap();
+    let pid = running.0.id().to_string();
+    let sent = Command::new("kill").arg(&pid).status().unwrap();
+    assert!(sent.success());
+    let began = std::time::Instant::now();
+    while lock.try_lock().is_err() {
+        assert!(
+            began.elapsed() < crate::support::DEADLINE,
+            "it still has the folder"
+        );
+        thread::yield_now();
+    }
+    assert!(!data.join("metrics.address").exists());
     drop(running);
 }
 

@@ -361,6 +361,14 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         text.contains("ne page") && text.contains("SM8635"),
         "{text}"
     );
+    // The ledger was read: its page was shown above.
+    assert!(text.contains("MISSING  DUPLICATE  CONFLICT"), "{text}");
+    page_when(&page, "/fleet", " in conflict</a>").await;
+    // What a verdict is made from is about a kilobyte.
+    let of_evidence = "SELECT toUInt64(sum(byteSize(*)) / count()) FROM cohort_evidence";
+    let bytes = watched.store.count(of_evidence).await;
+    println!("evidence: {bytes} bytes a row");
+    assert!((100..2_000).contains(&bytes), "{bytes}");
     let listed = json(&mut at_shell(&["incident"]));
     let id = listed["incidents"][0]["incident"].as_str().unwrap();
     assert_eq!(json(&mut at_shell(&["incident", id]))["incident"], id);

@@ -12,7 +12,8 @@ use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline::{self, Lane, Mark, Moment};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
-use crate::read::document::DocumentVerdict;
+use crate::read::document::{DocumentMixture, DocumentVerdict};
+use crate::read::evidence::Evidence;
 use crate::read::windows::{CohortRow, SignalRow, Slot};
 use crate::text::name::{Link, Name, Sentence, visible};
 use crate::text::number;
@@ -21,6 +22,9 @@ use crate::text::words::{self, Icon, Tone};
 
 /// The detector's counts of devices beyond a ratio to their own past, kept with each window.
 const BEYOND: [&str; 5] = ["1.6", "2.0", "2.5", "3.2", "4.0"];
+
+/// Share of the compared devices from which a cohort moved as a whole.
+const NEARLY_ALL: f64 = 0.9;
 
 /// Other chipsets in the drawing of devices by ratio.
 const MAX_CONTROLS: usize = 3;
@@ -198,8 +202,10 @@ impl<'a> CohortHtml<'a> {
 
     /// Returns what the verdict says of the spread.
     fn spread(&self) -> String {
+        let evidence = self.page.evidence.as_ref();
+        let whole = evidence.and_then(|of| moved_as_a_whole(self.cohort(), of));
         let mut parts = Vec::new();
-        if let Some(cv) = number::finite(self.cohort().cv_within) {
+        if let Some(cv) = number::finite(self.cohort().cv_within).filter(|_| whole.is_none()) {
             parts.push(format!("CV {} within a device", number::cv(Some(cv))));
         }
         if let Some(cv) = number::finite(self.cohort().cv_between) {
@@ -219,10 +225,10 @@ impl<'a> CohortHtml<'a> {
                 number::ms(mixture.fast_us)
             ));
         }
-        match parts.is_empty() {
-            true => String::new(),
-            false => format!("Of the last window: {}.", parts.join("; ")),
-        }
+        let parts =
+            (!parts.is_empty()).then(|| format!("Of the last window: {}.", parts.join("; ")));
+        let sentences: Vec<String> = whole.into_iter().chain(parts).collect();
+        sentences.join(" ")
     }
 
     /// Returns the devices by ratio to their own past: this chipset, and the other chipsets as its controls.
@@ -245,7 +251,7 @@ impl<'a> CohortHtml<'a> {
             .page
             .evidence
             .as_ref()
-            .map_or_else(String::new, |of| of.ratios.words());
+            .map_or_else(String::new, |of| of.ratio_words(self.page.slower));
         ratios::devices("ratios", &rows, &words)
     }
 
@@ -388,10 +394,14 @@ impl<'a> CohortHtml<'a> {
     }
 
     fn n_nodes(&self) -> String {
-        number::of_them(self.page.cpu_nodes.len() as u64, "node")
+        let nodes = number::of_them(self.page.cpu_nodes.len() as u64, "node");
+        match self.page.cpu_nodes_cut {
+            true => format!("The costliest {nodes}"),
+            false => nodes,
+        }
     }
 
-    fn timeline(&self) -> Option<Drawing> {
+    fn timeline(&self) -> Option<[Drawing; 2]> {
         let moments = |slots: &[Slot]| -> Vec<Moment> {
             let moment = |slot: &Slot| Moment {
                 at: slot.at,
@@ -494,6 +504,24 @@ impl Beyond<'_> {
     }
 }
 
+/// Returns a sentence for a cohort whose devices are all slower and as steady as before, so that no measure of spread
+/// finds it.
+fn moved_as_a_whole(cohort: &CohortRow, evidence: &Evidence) -> Option<String> {
+    let cv = number::finite(cohort.cv_within)?;
+    let slower = cohort.slower()?;
+    let are_all = slower.devices as f64 >= NEARLY_ALL * slower.compared as f64;
+    let is_spread = cohort.signal("CV").is_some_and(|signal| signal.fires);
+    let mixture = evidence.mixture.as_ref();
+    let are_two = evidence.modes.is_some() || mixture.is_some_and(DocumentMixture::are_two);
+    (cohort.tone() <= Tone::Ticket && are_all && !is_spread && !are_two).then(|| {
+        format!(
+            "The one mode moved as a whole: each device is steady (CV {} within a device), so no measure of spread \
+             gives this away.",
+            number::cv(Some(cv))
+        )
+    })
+}
+
 /// Returns the share on the NPU: of MACs if they are known, else of nodes.
 fn share_of(placement: &PlacementRow) -> Option<f64> {
     let of_nodes = (placement.n_nodes > 0)
@@ -533,7 +561,64 @@ pub(crate) fn drawing(frame: &Frame, page: &CohortPage, name: &str) -> Option<Dr
         "latency" => page.distribution().and_then(wide),
         "devices" => page.ratios().and_then(wide),
         "placement" => page.placements().and_then(wide),
-        "windows" => page.timeline(),
+        "windows" => page.timeline().and_then(wide),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::evidence::{Modes, Ratios};
+
+    fn cohort(hits: u64, severity: &str) -> CohortRow {
+        let signal = |id: &str, hits, fires| SignalRow {
+            id: id.to_owned(),
+            value: 0.5,
+            p: 0.0,
+            hits,
+            devices: 100,
+            fires,
+        };
+        CohortRow {
+            verdict: "partial_fallback".to_owned(),
+            severity: severity.to_owned(),
+            cv_within: Some(0.12),
+            signals: vec![signal("B1.6", hits, false), signal("CV", 4, false)],
+            ..CohortRow::default()
+        }
+    }
+
+    #[test]
+    fn only_a_cohort_of_one_mode_moved_as_a_whole() {
+        let mut evidence = Evidence {
+            window_end: None,
+            latencies: None,
+            reference: None,
+            ratios: Ratios {
+                bins_per_octave: 8.0,
+                first: 0,
+                on_npu: Vec::new(),
+                on_cpu: Vec::new(),
+                without_past: 0,
+            },
+            mixture: None,
+            modes: None,
+        };
+        let said = moved_as_a_whole(&cohort(99, "page"), &evidence).unwrap();
+        assert!(said.contains("steady (CV 0.120 within a device)"), "{said}");
+        let is_said =
+            |cohort: &CohortRow, evidence: &Evidence| moved_as_a_whole(cohort, evidence).is_some();
+        assert!(!is_said(&cohort(89, "page"), &evidence));
+        assert!(!is_said(&cohort(99, "none"), &evidence));
+        let mut varies = cohort(99, "page");
+        varies.signals[1].fires = true;
+        assert!(!is_said(&varies, &evidence));
+        evidence.modes = Some(Modes {
+            fast_us: 15_000.0,
+            slow_us: 60_000.0,
+            valley_depth: 0.9,
+        });
+        assert!(!is_said(&cohort(99, "page"), &evidence));
     }
 }

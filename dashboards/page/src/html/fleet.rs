@@ -12,6 +12,7 @@ use crate::plot::scale::LogScale;
 use crate::plot::svg::Drawing;
 use crate::plot::{bars, spark, strip};
 use crate::read::fleet::{FleetPage, FleetRow, ModelGroup, OpenIncident};
+use crate::read::ledger::MAX_DAYS;
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::time::length;
@@ -193,6 +194,20 @@ impl<'a> FleetHtml<'a> {
         spark::medians(&now, &before, row.tone() == Tone::Page, &label)
     }
 
+    /// Returns what became of the app's reports, and the address of its ledger.
+    fn ledger(&self) -> Option<(Link, String)> {
+        let of = self.page.ledger.as_ref()?;
+        let link = Link::to("/ledger")
+            .with("app", &of.app)
+            .with("environment", &of.environment);
+        let [recorded, missing, conflict] =
+            [of.recorded, of.missing, of.conflict].map(number::count);
+        let text = format!(
+            "{recorded} reports of {MAX_DAYS} days: {missing} missing or on the way, {conflict} in conflict"
+        );
+        Some((link, text))
+    }
+
     fn npu(&self, row: &FleetRow) -> Option<Drawing> {
         bars::npu(row.cohort.npu_share)
     }
@@ -264,9 +279,9 @@ impl OpenIncident {
 
     /// Returns the effect: what stands between the model's and the chipset's name.
     fn effect(&self) -> String {
-        match number::finite(self.row.latency_ratio) {
-            Some(ratio) if ratio >= 1.05 => format!("runs {ratio:.1} times slower"),
-            _ => match &*self.row.verdict {
+        match number::times_slower(self.row.latency_ratio) {
+            Some(slower) => format!("runs {slower}"),
+            None => match &*self.row.verdict {
                 "wrong_outputs" => "computes wrong outputs".to_owned(),
                 "npu_start_failure" => "does not start on the NPU".to_owned(),
                 "cv_spike" => "varies more".to_owned(),
@@ -465,23 +480,10 @@ mod tests {
             model: model.to_owned(),
             version: version.to_owned(),
             chipset: chipset.to_owned(),
-            first: None,
-            window_end: None,
-            window_seconds: 3_600.0,
             verdict: verdict.to_owned(),
             severity: severity.to_owned(),
             devices: 10,
-            eligible: 10,
-            hit: 0,
-            runs: 100,
-            p50_us: None,
-            p95_us: None,
-            npu_share: None,
-            latency_ratio: None,
-            cv_within: None,
-            cv_between: None,
-            reasons: Vec::new(),
-            signals: Vec::new(),
+            ..CohortRow::default()
         };
         FleetRow {
             cohort,

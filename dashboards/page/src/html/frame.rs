@@ -6,7 +6,10 @@ use crate::read::progress::Progress;
 use crate::text::time::{ago, clock};
 use crate::text::words::{Icon, Tone};
 
-/// Seconds beyond two steps of the detector after which verdicts are called old.
+/// Seconds after a window's end before it is judged, so that its reports have arrived: the detector's delay.
+const INGEST_DELAY_SECONDS: i64 = 120;
+
+/// Seconds that an evaluation may take.
 const GRACE_SECONDS: i64 = 30;
 
 /// A page of the navigation.
@@ -97,17 +100,10 @@ impl Frame {
         ago(*at, self.now)
     }
 
-    /// Whether the last judgement is more than two steps old.
+    /// Whether a window that should be judged by now is not.
     pub(crate) fn is_late(&self) -> bool {
-        let Some(Progress {
-            judged_at: Some(judged),
-            step_seconds: Some(step),
-            ..
-        }) = self.progress
-        else {
-            return false;
-        };
-        self.now.as_second() - judged.as_second() > 2 * step + GRACE_SECONDS
+        let judged = self.progress.and_then(|progress| progress.judged_until);
+        judged.is_some_and(|end| self.was_late(end, self.now))
     }
 
     /// Returns how long ago the detector judged.
@@ -116,11 +112,12 @@ impl Frame {
         judged.map_or_else(String::new, |at| self.ago(&at))
     }
 
-    /// Whether a window that ended at `end` was judged more than two steps later.
+    /// Whether a time is more than two steps after a window's end, plus the time that its last reports take into the
+    /// store: a window of seconds is judged minutes after its end, and that is in time.
     pub(crate) fn was_late(&self, end: Timestamp, judged_at: Timestamp) -> bool {
         let step = self.progress.and_then(|progress| progress.step_seconds);
         let late = judged_at.as_second() - end.as_second();
-        step.is_some_and(|step| late > 2 * step + GRACE_SECONDS)
+        step.is_some_and(|step| late > 2 * step + INGEST_DELAY_SECONDS + GRACE_SECONDS)
     }
 
     /// Returns what the header says of freshness, and whether it is good.
@@ -145,5 +142,31 @@ impl Frame {
 
     pub(crate) fn ticket_icon(&self) -> Icon {
         Tone::Ticket.icon()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window of ten seconds is judged two minutes after its end, as soon as its reports are there.
+    #[test]
+    fn a_window_is_late_two_steps_after_its_reports_are_there() {
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        let mut frame = Frame::new(at(0), None);
+        assert!(!frame.is_late() && !frame.was_late(at(0), at(10_000)));
+        frame.progress = Some(Progress {
+            judged_until: Some(at(0)),
+            judged_at: Some(at(121)),
+            step_seconds: Some(10),
+            ..Progress::default()
+        });
+        assert!(!frame.was_late(at(0), at(121)));
+        assert!(frame.was_late(at(0), at(171)));
+        for (now, is_late) in [(131, false), (170, false), (171, true)] {
+            frame.now = at(now);
+            assert_eq!(frame.is_late(), is_late, "{now}");
+            assert_eq!(frame.fresh().0, if is_late { "late" } else { "ok" });
+        }
     }
 }

@@ -8,28 +8,27 @@ use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
 
 /// An entry of the list.
-pub(super) struct Event {
-    pub(super) at: Timestamp,
-    pub(super) text: String,
+pub(crate) struct Event {
+    pub(crate) at: Timestamp,
+    pub(crate) text: String,
 }
 
 /// Returns the states of an incident, the deliveries and the orders that counted, the first first.
-pub(super) fn events(page: &IncidentPage) -> Vec<Event> {
+pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     let history = &page.history;
     let event = |at: Option<Timestamp>, text| Some(Event { at: at?, text });
     let changes = history.changes.iter();
     let changes = changes.filter_map(|change| event(change.at, state(change)));
     let deliveries = history.deliveries.iter().filter_map(|delivery| {
         let news = history.news.iter().find(|news| news.news == delivery.news);
-        let title = news.map_or("", |news| news.title());
-        event(
-            delivery.at,
-            format!(
-                "{} was told: {}",
-                visible(&delivery.notifier),
-                visible(title)
-            ),
-        )
+        let what = match delivery.is_refused {
+            true => "refused for good",
+            false => "was told",
+        };
+        // The text of old news is not kept.
+        let title = news.map_or_else(String::new, |news| format!(": {}", visible(news.title())));
+        let notifier = visible(&delivery.notifier);
+        event(delivery.at, format!("{notifier} {what}{title}"))
     });
     let orders = page.orders.iter().filter(|order| order.is_counted);
     let orders = orders.filter_map(|order| {
@@ -39,6 +38,43 @@ pub(super) fn events(page: &IncidentPage) -> Vec<Event> {
     let mut all: Vec<Event> = changes.chain(deliveries).chain(orders).collect();
     all.sort_by_key(|event| event.at);
     all
+}
+
+/// Returns each channel with what it was told, how often it refused, and how many news wait for it. A repeat of the
+/// same news is none of them.
+pub(crate) fn channels(
+    page: &IncidentPage,
+    clock: impl Fn(Timestamp) -> String,
+) -> Vec<(&str, String)> {
+    let channels = page.document.delivered.iter();
+    let channels = channels.map(|(name, news)| {
+        let mut all = page.history.channels.iter();
+        let mut said = Vec::new();
+        if let Some(channel) = all.find(|channel| channel.notifier == *name) {
+            match channel.told {
+                0 => {}
+                1 => said.push("told once".to_owned()),
+                n => said.push(format!("told {} times", number::count(n))),
+            }
+            said.extend(
+                channel
+                    .last_told_at
+                    .map(|at| format!("last at {}", clock(at))),
+            );
+            if channel.refused > 0 {
+                let n = number::count(channel.refused);
+                said.push(format!(
+                    "refused {n} for good, because its URL or key is wrong"
+                ));
+            }
+        }
+        match page.document.news.saturating_sub(*news) {
+            0 => {}
+            missing => said.push(format!("{} more to tell", number::count(missing))),
+        }
+        (&**name, said.join(", "))
+    });
+    channels.collect()
 }
 
 fn state(change: &IncidentChange) -> String {

@@ -14,10 +14,13 @@ use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
 use crate::read::history::IncidentNews;
 use crate::read::incident::IncidentPage;
-use crate::text::name::{Link, Name, Sentence, visible, visible_sentence};
+use crate::text::name::{Link, MAX_SENTENCE, Name, Sentence, visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
+
+/// Cohorts of an incident that are listed.
+pub(crate) const MOST_COHORTS: usize = 100;
 
 #[derive(Template)]
 #[template(path = "incident.html")]
@@ -79,9 +82,9 @@ impl<'a> IncidentHtml<'a> {
     }
 
     fn effect(&self) -> String {
-        match number::finite(self.page.row.latency_ratio) {
-            Some(ratio) if ratio >= 1.05 => format!("runs {ratio:.1} times slower"),
-            _ => {
+        match number::times_slower(self.page.row.latency_ratio) {
+            Some(slower) => format!("runs {slower}"),
+            None => {
                 let fault = words::fault(&self.page.row.verdict);
                 format!("shows \u{201c}{}\u{201d}", words::within_sentence(&fault))
             }
@@ -196,8 +199,10 @@ impl<'a> IncidentHtml<'a> {
         }
         let parts = lead.next_step.split('`').enumerate();
         let parts = parts.filter(|(_, part)| !part.trim().is_empty());
+        // Half a command would do something else.
+        let is_whole = |part: &str| part.chars().count() <= MAX_SENTENCE;
         let part = |(at, part): (usize, &str)| match at % 2 {
-            1 if part.starts_with("epwatch ") => {
+            1 if part.starts_with("epwatch ") && is_whole(part) => {
                 StepPart::Command(options(&visible_sentence(part)))
             }
             1 => StepPart::Code(visible_sentence(part)),
@@ -225,7 +230,7 @@ impl<'a> IncidentHtml<'a> {
         Some(self.cohort(&self.lead?.key.chipset))
     }
 
-    fn growth(&self) -> Option<Drawing> {
+    fn growth(&self) -> Option<[Drawing; 2]> {
         let slots = &self.page.slots;
         let points: Vec<(f64, u64, Tone)> = slots
             .iter()
@@ -247,7 +252,7 @@ impl<'a> IncidentHtml<'a> {
             ratios: &evidence.ratios,
             slower: self.page.slower,
         };
-        ratios::devices("ratios", &[row], &evidence.ratios.words())
+        ratios::devices("ratios", &[row], &evidence.ratio_words(self.page.slower))
     }
 
     /// Returns what the last verdict of the worst cohort was made from, now and before.
@@ -272,15 +277,25 @@ impl<'a> IncidentHtml<'a> {
         end.map_or_else(String::new, |end| self.frame.clock(&end))
     }
 
-    /// Returns the cohorts, whole chipsets first.
+    /// Returns the cohorts by chipset, each chipset's whole before its firmwares.
     fn cohorts(&self) -> Vec<&'a DocumentCohort> {
         let mut all: Vec<_> = self.page.document.cohorts.iter().collect();
         all.sort_by_key(|cohort| {
             let key = &cohort.verdict.key;
             (key.chipset.clone(), key.firmware.clone())
         });
-        all.truncate(100);
+        all.truncate(MOST_COHORTS);
         all
+    }
+
+    /// Returns a sentence on cohorts that are left out.
+    fn cohorts_left_out(&self) -> Option<String> {
+        let n = self.page.document.cohorts.len();
+        let more = n.checked_sub(MOST_COHORTS).filter(|more| *more > 0)?;
+        Some(format!(
+            "{} more are left out.",
+            number::count(more as i128)
+        ))
     }
 
     /// Returns what the firmwares say together, if there are several.
@@ -320,27 +335,8 @@ impl<'a> IncidentHtml<'a> {
         history::events(self.page)
     }
 
-    /// Returns each notified channel, how often it was told and when last, and how many notifications wait.
     fn delivered(&self) -> Vec<(&'a str, String)> {
-        let all = self.page.document.delivered.iter();
-        all.map(|(name, news)| {
-            let times = match *news {
-                1 => "once".to_owned(),
-                news => format!("{} times", number::count(news)),
-            };
-            let mut deliveries = self.page.history.deliveries.iter().rev();
-            let last = deliveries.find(|delivery| delivery.notifier == *name);
-            let last = last.and_then(|delivery| delivery.at);
-            let last = last.map_or_else(String::new, |at| {
-                format!(", last at {} UTC", self.frame.clock(&at))
-            });
-            let missing = match self.page.document.news.saturating_sub(*news) {
-                0 => String::new(),
-                missing => format!("; {} more to tell", number::count(missing)),
-            };
-            (&**name, format!("told {times}{last}{missing}"))
-        })
-        .collect()
+        history::channels(self.page, |at| format!("{} UTC", self.frame.clock(&at)))
     }
 
     /// Returns what people were told last.
@@ -429,7 +425,7 @@ pub(crate) fn drawing(frame: &Frame, page: &IncidentPage, name: &str) -> Option<
     let page = html(frame, page);
     let wide = |both: [Drawing; 2]| both.into_iter().next();
     match name {
-        "growth" => page.growth(),
+        "growth" => page.growth().and_then(wide),
         "devices" => page.ratios().and_then(wide),
         "latency" => page.distribution().and_then(wide),
         _ => None,

@@ -4,7 +4,7 @@ use super::place::Place;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 use crate::histogram::{Density, SmallMode};
-use crate::text::number::{ms, share};
+use crate::text::number::{self, ms, share};
 
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -286,16 +286,19 @@ fn over_chipsets(rows: &[Row<'_>], place: &Place) -> Option<Svg> {
 fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, place): (f64, &Place)) {
     let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
     let now = ms(Some(of.now.median_us));
-    let times = of.ratio.filter(|ratio| *ratio >= 1.05);
+    let slower = number::times_slower(of.ratio);
     if place.is_narrow() {
-        let text = times.map_or(now.clone(), |ratio| format!("{now}, {ratio:.1}\u{d7}"));
+        let text = match &slower {
+            Some(_) => format!("{now}, {}", number::times(of.ratio)),
+            None => now,
+        };
         return match x(&of.now) > place.width / 2.0 {
             true => svg.text("t-page e", (x(&of.now) - 22.0, y), &text),
             false => svg.text("t-page", (x(&of.now) + 22.0, y), &text),
         };
     }
-    let times = times.map_or_else(String::new, |ratio| format!(", {ratio:.1} times slower"));
-    let text = format!("{}: {now}{times}", of.now.label);
+    let slower = slower.map_or_else(String::new, |slower| format!(", {slower}"));
+    let text = format!("{}: {now}{slower}", of.now.label);
     let room = text.chars().count() as f64 * 7.0;
     match x(&of.now) + 36.0 + room > place.right {
         true => svg.text("t-page e", (x(&of.now) - 36.0, y), &text),

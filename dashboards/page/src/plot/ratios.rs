@@ -4,12 +4,10 @@ use super::place::Place;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 use crate::read::evidence::Ratios;
+use crate::read::windows::Slower;
 use crate::text::number;
 
 const HEIGHT: f64 = 92.0;
-
-/// The ratio from which the detector counts a device as slower: the first of its limits.
-const SLOWER: f64 = 1.6;
 
 /// One chipset's devices.
 #[derive(Debug)]
@@ -17,8 +15,7 @@ pub(crate) struct RatioRow<'a> {
     pub(crate) title: &'a str,
     pub(crate) subtitle: &'a str,
     pub(crate) ratios: &'a Ratios,
-    /// The verdict's devices from where slower begins, and all that it compared.
-    pub(crate) slower: Option<(u64, u64)>,
+    pub(crate) slower: Option<Slower>,
 }
 
 /// Returns the ratio of a bin's end to its middle.
@@ -60,7 +57,7 @@ fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
         filled.flat_map(move |(ratio, ..)| [ratio / half, ratio * half])
     });
     // One is always on the axis, as before, and so is where slower begins.
-    let values = edges.chain([0.8, SLOWER * 1.1]);
+    let values = edges.chain([0.8, Slower::RATIO * 1.1]);
     if rows.is_empty() {
         return None;
     }
@@ -91,8 +88,9 @@ fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
     for (at, (row, bins)) in rows.iter().zip(&bins).enumerate() {
         let base = head + height * (at + 1) as f64;
         svg.line("axis", [(place.left, base), (place.right, base)]);
-        let slower = row.slower.map_or_else(String::new, |(slower, all)| {
-            format!("{} of {}", number::count(slower), number::count(all))
+        let slower = row.slower.map_or_else(String::new, |slower| {
+            let [devices, compared] = [slower.devices, slower.compared].map(number::count);
+            format!("{devices} of {compared}")
         });
         let lines = [row.subtitle, &*slower];
         place.name(&mut svg, (base - height, base), row.title, &lines);
@@ -106,18 +104,18 @@ fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
 
 /// Draws lines at "as before" and where slower begins. Their labels stand away from each other.
 fn limits(svg: &mut Svg, scale: LogScale, bottom: f64) {
-    let (before, slower) = (scale.at(1.0), scale.at(SLOWER));
+    let (before, slower) = (scale.at(1.0), scale.at(Slower::RATIO));
     svg.line("limit", [(before, 20.0), (before, bottom)]);
     svg.line("limit", [(slower, 20.0), (slower, bottom)]);
-    let label = "slower from 1.6\u{d7}";
+    let label = format!("slower from {}", number::times(Some(Slower::RATIO)));
     match slower - before > 90.0 {
         true => {
             svg.text("m t-3", (before, 14.0), "as before");
-            svg.text("m t-3", (slower, 14.0), label);
+            svg.text("m t-3", (slower, 14.0), &label);
         }
         false => {
             svg.text("e t-3", (before + 4.0, 14.0), "as before");
-            svg.text("t-3", (slower - 4.0, 14.0), label);
+            svg.text("t-3", (slower - 4.0, 14.0), &label);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::timeline::{self, Lane, Mark, Moment};
 use super::{spark, strip};
 use crate::histogram::{Density, Quantiles, SmallMode};
 use crate::read::evidence::Ratios;
+use crate::read::windows::Slower;
 use crate::text::words::Tone;
 
 #[track_caller]
@@ -189,30 +190,32 @@ fn windows_over_time() {
         label: "fired 13:12:54".to_owned(),
     };
     let labels = [(0.0, "13:12:40".to_owned()), (1.0, "13:15:00".to_owned())];
-    check(
-        "windows",
-        &timeline::windows("t", &lanes, Some(&mark), &labels, "Two pages.").unwrap(),
-    );
+    let [wide, narrow] =
+        timeline::windows("t", &lanes, Some(&mark), &labels, "Two pages.").unwrap();
+    check("windows", &wide);
+    check("windows_narrow", &narrow);
     // Equal medians, and a name that is longer than the room for it.
     let now = [moment(1.0, Some(15_000.0), Tone::Fine)];
     let lanes = [
         lane("version 2026.11.25-rc1", &now[..], true),
         lane("version 1", &before[..], false),
     ];
-    check(
-        "windows_alike",
-        &timeline::windows("t", &lanes, None, &labels, "None.").unwrap(),
-    );
+    // Dates, of which five do not fit on a phone.
+    let days = [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, "2026-11-25 13:12".to_owned()));
+    let [wide, narrow] = timeline::windows("t", &lanes, None, &days, "None.").unwrap();
+    check("windows_alike", &wide);
+    check("windows_alike_narrow", &narrow);
+    assert_eq!(wide.to_string().matches("13:12</text>").count(), 5);
+    assert_eq!(narrow.to_string().matches("13:12</text>").count(), 2);
     let points = [
         (0.0, 0, Tone::Quiet),
         (0.3, 30, Tone::Ticket),
         (0.5, 134, Tone::Page),
         (1.0, 134, Tone::Page),
     ];
-    check(
-        "devices_hit",
-        &timeline::devices_hit("g", &points, &labels, "At most 134.").unwrap(),
-    );
+    let [wide, narrow] = timeline::devices_hit("g", &points, &labels, "At most 134.").unwrap();
+    check("devices_hit", &wide);
+    check("devices_hit_narrow", &narrow);
     assert!(timeline::windows("t", &[], None, &[], "").is_none());
 }
 
@@ -264,7 +267,7 @@ fn devices_by_ratio() {
         title,
         subtitle: "8 Gen 3",
         ratios,
-        slower: Some((36, 37)),
+        slower: Slower::of(36, 37),
     };
     let rows = [row("SM<1>", &hit), row("SM2", &fine), row("SM3", &nobody)];
     let [wide, narrow] = ratios::devices("r", &rows, "Slower.").unwrap();
@@ -276,8 +279,4 @@ fn devices_by_ratio() {
     check("ratios_many", &wide);
     check("ratios_many_narrow", &narrow);
     assert_eq!(ratios::devices("r", &rows[2..], ""), None);
-    assert_eq!(
-        ratios(2, &[1, 1, 1], &[0, 2, 4]).words(),
-        "5 of 9 devices with a past run 1.4 times slower than it or more; the past of 3 devices is not known."
-    );
 }

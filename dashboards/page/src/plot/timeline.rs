@@ -1,12 +1,15 @@
 //! What happened over time: medians above, one box for each judged window below, and devices hit.
 
+use super::place::Place;
 use super::scale::{LogScale, tick_label, whole_ticks};
 use super::svg::{Drawing, Svg};
 use crate::text::words::Tone;
 
-const WIDTH: f64 = 1064.0;
-const LEFT: f64 = 118.0;
-const RIGHT: f64 = 1050.0;
+/// Room left of the axis on a narrow drawing, for the labels of ticks.
+const NARROW_LEFT: f64 = 52.0;
+
+/// Mean width of a character of small text, a little more than it is.
+const CHARACTER: f64 = 6.8;
 
 /// One window of a cohort.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +35,15 @@ pub(crate) struct Mark {
     pub(crate) label: String,
 }
 
-fn x_of(at: f64) -> f64 {
-    LEFT + at * (RIGHT - LEFT)
+fn left(place: &Place) -> f64 {
+    match place.is_narrow() {
+        true => NARROW_LEFT,
+        false => place.left,
+    }
+}
+
+fn x_of(place: &Place, at: f64) -> f64 {
+    left(place) + at * (place.right - left(place))
 }
 
 fn box_class(tone: Tone) -> &'static str {
@@ -46,15 +56,23 @@ fn box_class(tone: Tone) -> &'static str {
     }
 }
 
-/// Draws times below the plot.
-fn times(svg: &mut Svg, y: f64, labels: &[(f64, String)]) {
-    for (at, label) in labels {
+/// Draws times below the plot; only the first and the last where all would run into each other.
+fn times(svg: &mut Svg, place: &Place, y: f64, labels: &[(f64, String)]) {
+    let width: usize = labels
+        .iter()
+        .map(|(_, label)| label.chars().count() + 2)
+        .sum();
+    let fit = width as f64 * CHARACTER < place.right - left(place);
+    for (n, (at, label)) in labels.iter().enumerate() {
+        if !fit && n > 0 && n + 1 < labels.len() {
+            continue;
+        }
         let class = match *at {
             at if at < 0.05 => "t-3",
             at if at > 0.95 => "t-3 e",
             _ => "t-3 m",
         };
-        svg.text(class, (x_of(*at), y), label);
+        svg.text(class, (x_of(place, *at), y), label);
     }
 }
 
@@ -67,106 +85,142 @@ fn lane_name(label: &str) -> String {
     }
 }
 
-/// Draws medians and windows of the versions. `None` without windows.
+/// Draws medians and windows of the versions, wide and narrow. `None` without windows.
 pub(crate) fn windows(
     id: &str,
     lanes: &[Lane<'_>],
     mark: Option<&Mark>,
     labels: &[(f64, String)],
     words: &str,
-) -> Option<Drawing> {
-    let moments = || lanes.iter().flat_map(|lane| lane.moments);
-    moments().next()?;
-    let ms = moments()
+) -> Option<[Drawing; 2]> {
+    const TITLE: &str = "Median and verdict of each judged window";
+    lanes.iter().flat_map(|lane| lane.moments).next()?;
+    let on = |place| of_windows(place, lanes, mark, labels);
+    Some([
+        on(&Place::WIDE).figure("wide", id, TITLE, words),
+        on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
+    ])
+}
+
+fn of_windows(
+    place: &Place,
+    lanes: &[Lane<'_>],
+    mark: Option<&Mark>,
+    labels: &[(f64, String)],
+) -> Svg {
+    let moments = lanes.iter().flat_map(|lane| lane.moments);
+    let ms = moments
         .filter_map(|moment| moment.p50_us)
         .map(|us| us / 1000.0);
-    let scale = LogScale::over(ms, 132.0, 30.0);
-    let boxes = 150.0;
-    let bottom = boxes + 20.0 * lanes.len() as f64;
-    let mut svg = Svg::new(WIDTH, bottom + 24.0);
-    if let Some(scale) = scale {
-        for tick in scale.ticks(5) {
-            let y = scale.at(tick);
-            svg.line("grid", [(LEFT, y), (RIGHT, y)]);
-            svg.text(
-                "e t-3",
-                (LEFT - 10.0, y + 4.0),
-                &format!("{} ms", tick_label(tick)),
-            );
-        }
-        let mut ends = Vec::new();
-        for lane in lanes {
-            let medians = lane
-                .moments
-                .iter()
-                .filter_map(|m| Some((m.at, m.p50_us? / 1000.0)));
-            let points: Vec<_> = medians.map(|(at, ms)| (x_of(at), scale.at(ms))).collect();
-            let is_bad = lane.moments.iter().any(|moment| moment.tone == Tone::Page);
-            let class = match (lane.is_now, is_bad) {
-                (false, _) => "before-s",
-                (true, true) => "now-l",
-                (true, false) => "fine-l",
-            };
-            if let [(x, y)] = points[..] {
-                svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
-            }
-            if let Some((_, y)) = points.last() {
-                let class = match (lane.is_now, is_bad) {
-                    (true, true) => "e t-page",
-                    (true, false) => "e t-npu t-b",
-                    (false, _) => "e t-before",
-                };
-                ends.push((*y, class, format!("{}, median", lane.label)));
-            }
-            svg.line(class, points);
-        }
-        // The lower of two lines has its label below, so that lines close to each other keep theirs apart.
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (at, (y, class, label)) in ends.into_iter().enumerate() {
-            let y = if at == 0 { y - 7.0 } else { y + 16.0 };
-            svg.text(class, (RIGHT, y), &label);
-        }
+    // A narrow drawing has the name of a lane above its boxes.
+    let (boxes, pitch) = (150.0, 20.0 + place.title);
+    let bottom = boxes + pitch * lanes.len() as f64;
+    let mut svg = Svg::new(place.width, bottom + 24.0);
+    if let Some(scale) = LogScale::over(ms, 132.0, 30.0) {
+        medians(&mut svg, place, scale, lanes);
     }
     for (at, lane) in lanes.iter().enumerate() {
-        let y = boxes + 20.0 * at as f64;
-        svg.text("t-ink", (0.0, y + 10.0), &lane_name(&lane.label));
-        let pitch = (RIGHT - LEFT) / lane.moments.len().max(24) as f64;
+        let y = boxes + pitch * at as f64 + place.title;
+        match place.is_narrow() {
+            true => svg.text("t-ink", (0.0, y - 5.0), &lane.label),
+            false => svg.text("t-ink", (0.0, y + 10.0), &lane_name(&lane.label)),
+        }
+        let room = (place.right - left(place)) / lane.moments.len().max(24) as f64;
         for moment in lane.moments {
-            let width = (pitch - 2.0).clamp(1.5, 6.0);
+            let width = (room - 2.0).clamp(1.5, 6.0);
             svg.rect(
                 box_class(moment.tone),
-                (x_of(moment.at) - width, y),
+                (x_of(place, moment.at) - width, y),
                 (width, 11.0),
             );
         }
     }
     if let Some(mark) = mark.filter(|mark| (0.0..=1.0).contains(&mark.at)) {
-        let x = x_of(mark.at);
+        let x = x_of(place, mark.at);
         svg.line("limit", [(x, 6.0), (x, bottom)]);
-        match mark.at > 0.7 {
+        match mark.at > 0.6 {
             true => svg.text("e", (x - 6.0, 14.0), &mark.label),
             false => svg.text("", (x + 6.0, 14.0), &mark.label),
         }
     }
-    times(&mut svg, bottom + 18.0, labels);
-    Some(svg.figure("", id, "Median and verdict of each judged window", words))
+    times(&mut svg, place, bottom + 18.0, labels);
+    svg
 }
 
-/// Draws the number of devices hit over time, as steps. `None` without points.
+/// Draws the lines of the medians with their scale.
+fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>]) {
+    let left = left(place);
+    for tick in scale.ticks(5) {
+        let y = scale.at(tick);
+        svg.line("grid", [(left, y), (place.right, y)]);
+        svg.text(
+            "e t-3",
+            (left - 10.0, y + 4.0),
+            &format!("{} ms", tick_label(tick)),
+        );
+    }
+    let mut ends = Vec::new();
+    for lane in lanes {
+        let medians = lane
+            .moments
+            .iter()
+            .filter_map(|m| Some((m.at, m.p50_us? / 1000.0)));
+        let points: Vec<_> = medians
+            .map(|(at, ms)| (x_of(place, at), scale.at(ms)))
+            .collect();
+        let is_bad = lane.moments.iter().any(|moment| moment.tone == Tone::Page);
+        let class = match (lane.is_now, is_bad) {
+            (false, _) => "before-s",
+            (true, true) => "now-l",
+            (true, false) => "fine-l",
+        };
+        if let [(x, y)] = points[..] {
+            svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
+        }
+        if let Some((_, y)) = points.last() {
+            let class = match (lane.is_now, is_bad) {
+                (true, true) => "e t-page",
+                (true, false) => "e t-npu t-b",
+                (false, _) => "e t-before",
+            };
+            ends.push((*y, class, format!("{}, median", lane.label)));
+        }
+        svg.line(class, points);
+    }
+    // The lower of two lines has its label below, so that lines close to each other keep theirs apart.
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (at, (y, class, label)) in ends.into_iter().enumerate() {
+        let y = if at == 0 { y - 7.0 } else { y + 16.0 };
+        svg.text(class, (place.right, y), &label);
+    }
+}
+
+/// Draws the number of devices hit over time, as steps, wide and narrow. `None` without points.
 pub(crate) fn devices_hit(
     id: &str,
     points: &[(f64, u64, Tone)],
     labels: &[(f64, String)],
     words: &str,
-) -> Option<Drawing> {
+) -> Option<[Drawing; 2]> {
+    const TITLE: &str = "Devices hit in each judged window";
     let most = points.iter().map(|(_, hit, _)| *hit).max()?;
+    let on = |place| steps(place, points, most, labels);
+    Some([
+        on(&Place::WIDE).figure("wide", id, TITLE, words),
+        on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
+    ])
+}
+
+fn steps(place: &Place, points: &[(f64, u64, Tone)], most: u64, labels: &[(f64, String)]) -> Svg {
     let (top, base) = (16.0, 116.0);
     let y_of = |hit: f64| base - (base - top) * hit / (most.max(1) as f64);
-    let mut svg = Svg::new(WIDTH, base + 26.0);
+    let x_of = |at: f64| x_of(place, at);
+    let left = left(place);
+    let mut svg = Svg::new(place.width, base + 26.0);
     for tick in whole_ticks(most.max(1) as f64, 4) {
         let y = y_of(tick);
-        svg.line("grid", [(LEFT, y), (RIGHT, y)]);
-        svg.text("e t-3", (LEFT - 10.0, y + 4.0), &tick_label(tick));
+        svg.line("grid", [(left, y), (place.right, y)]);
+        svg.text("e t-3", (left - 10.0, y + 4.0), &tick_label(tick));
     }
     let mut line = Vec::new();
     for (at, hit, _) in points {
@@ -188,13 +242,13 @@ pub(crate) fn devices_hit(
         if last != Some(word) && last.is_none_or(|_| word != "quiet") && word != "quiet" {
             let (x, y) = (x_of(*at), y_of(*hit as f64));
             svg.circle("pt", (x, y), 4.0);
-            match *at > 0.9 {
+            match *at > 0.8 {
                 true => svg.text("t-ink t-b e", (x - 8.0, y + 16.0), word),
                 false => svg.text("t-ink t-b", (x + 8.0, y + 16.0), word),
             }
             last = Some(word);
         }
     }
-    times(&mut svg, base + 20.0, labels);
-    Some(svg.figure("", id, "Devices hit in each judged window", words))
+    times(&mut svg, place, base + 20.0, labels);
+    svg
 }

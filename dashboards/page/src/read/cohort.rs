@@ -11,7 +11,7 @@ use super::incidents::{self, IncidentRow};
 use super::period::Period;
 use super::progress::Progress;
 use super::store::{LeftOut, ReadError, StoreReader};
-use super::windows::{self, CohortName, CohortRow, Slot, by_age};
+use super::windows::{self, CohortName, CohortRow, Slot, Slower, by_age};
 use crate::histogram::Latencies;
 
 /// Slots of the timeline.
@@ -41,12 +41,15 @@ pub(crate) struct CohortPage {
     pub(crate) document: IncidentDocument,
     /// What the latest verdict was made from.
     pub(crate) evidence: Option<Evidence>,
+    pub(crate) slower: Option<Slower>,
     pub(crate) latencies_before: Option<Latencies>,
     /// The evidence of `others`, by chipset.
     pub(crate) controls: BTreeMap<String, Evidence>,
     pub(crate) placement: Option<PlacementRow>,
     pub(crate) placement_before: Option<PlacementRow>,
     pub(crate) cpu_nodes: Vec<CpuNodeRow>,
+    /// Whether there are more.
+    pub(crate) cpu_nodes_cut: bool,
     pub(crate) slots: Vec<Slot>,
     pub(crate) slots_before: Vec<Slot>,
     pub(crate) left_out: LeftOut,
@@ -122,7 +125,10 @@ ARRAY JOIN cpu_node_name AS name, cpu_node_op_type AS op, cpu_node_reason AS why
 WHERE app_id = ? AND environment = ? AND model_id = ? AND model_version = ? AND fingerprint_exact = ?
   AND fingerprint_algorithm = ?
 ORDER BY benign, macs_share DESC, op_type, name
-LIMIT 100";
+LIMIT 101";
+
+/// Nodes on the CPU that are listed, the costliest first.
+pub(crate) const MOST_CPU_NODES: usize = 100;
 
 /// Returns the page; `None` if the cohort was not judged in the last day.
 pub(crate) async fn read(
@@ -184,10 +190,12 @@ pub(crate) async fn read(
     let placements = placements(store, &query, version_before.as_deref(), period).await;
     let mut placements = left_out.part("placement", placements);
     let placement = placements.remove(&query.version);
-    let cpu_nodes = match &placement {
+    let mut cpu_nodes = match &placement {
         Some(placement) => left_out.part("cpu_nodes", cpu_nodes(store, &query, placement).await),
         None => Vec::new(),
     };
+    let cpu_nodes_cut = cpu_nodes.len() > MOST_CPU_NODES;
+    cpu_nodes.truncate(MOST_CPU_NODES);
     let before_name = version_before.as_deref().map(name);
     let its_own = evidence.remove(&name(&query.version));
     let reference = its_own.as_ref().and_then(|own| own.reference.as_ref());
@@ -210,11 +218,13 @@ pub(crate) async fn read(
         incident,
         document,
         evidence: its_own,
+        slower: cohort.slower(),
         latencies_before,
         controls,
         placement,
         placement_before: version_before.and_then(|version| placements.remove(&version)),
         cpu_nodes,
+        cpu_nodes_cut,
         slots: slots.remove(&name(&query.version)).unwrap_or_default(),
         slots_before: before_name
             .and_then(|name| slots.remove(&name))

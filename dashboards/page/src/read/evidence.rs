@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::document::DocumentMixture;
 use super::progress::time;
 use super::store::{ReadError, StoreReader, filtered};
-use super::windows::CohortName;
+use super::windows::{CohortName, Slower};
 use crate::histogram::{Latencies, Quantiles};
 use crate::text::number;
 
@@ -59,6 +59,19 @@ pub(crate) struct Modes {
     pub(crate) valley_depth: f64,
 }
 
+impl Evidence {
+    /// Returns a sentence on the devices by ratio to their own past, with the signal's counts.
+    pub(crate) fn ratio_words(&self, slower: Option<Slower>) -> String {
+        match slower {
+            Some(slower) => slower.words(self.ratios.without_past),
+            None => format!(
+                "{} with a past.",
+                number::of_them(self.ratios.devices(), "device")
+            ),
+        }
+    }
+}
+
 impl Ratios {
     /// Returns the middle of each bin with the devices on the NPU and on the CPU.
     pub(crate) fn bins(&self) -> impl Iterator<Item = (f64, u32, u32)> {
@@ -67,29 +80,6 @@ impl Ratios {
             let bin = f64::from(self.first) + at as f64 + 0.5;
             ((bin / self.bins_per_octave).exp2(), *on_npu, *on_cpu)
         })
-    }
-
-    /// Returns a sentence on the devices from 1.4 times their own past on.
-    pub(crate) fn words(&self) -> String {
-        // Half an octave: the bin that begins at 1.41 times.
-        let slow = |at: &usize| i64::from(self.first) + *at as i64 >= 4;
-        let both = self.on_npu.iter().zip(&self.on_cpu).enumerate();
-        let slow = both.filter(|(at, _)| slow(at));
-        let slow: u64 = slow
-            .map(|(_, (npu, cpu))| u64::from(*npu) + u64::from(*cpu))
-            .sum();
-        let without = match self.without_past {
-            0 => String::new(),
-            n => format!(
-                "; the past of {} is not known",
-                number::of_them(n, "device")
-            ),
-        };
-        format!(
-            "{} of {} with a past run 1.4 times slower than it or more{without}.",
-            number::count(slow),
-            number::of_them(self.devices(), "device")
-        )
     }
 
     pub(crate) fn devices(&self) -> u64 {

@@ -10,6 +10,7 @@ use super::document::{DocumentVerdict, IncidentDocument};
 use super::evidence::{self, Evidence};
 use super::health::{self, Arrivals, Fact};
 use super::incidents::{self, IncidentRow};
+use super::ledger::{self, LedgerDay};
 use super::period::Period;
 use super::progress::Progress;
 use super::scope::Scope;
@@ -50,6 +51,8 @@ pub(crate) struct FleetPage {
     pub(crate) models: Vec<ModelGroup>,
     /// Rows beyond the limit.
     pub(crate) rows_left_out: usize,
+    /// What became of the app's reports of the last days.
+    pub(crate) ledger: Option<LedgerDay>,
     /// While nothing was judged yet.
     pub(crate) arrivals: Option<Arrivals>,
     /// Facts of the servers that the reader of the page knows.
@@ -84,6 +87,7 @@ pub(crate) struct ModelGroup {
     /// The version that was judged first last.
     pub(crate) newest: String,
     pub(crate) newest_since: Option<Timestamp>,
+    /// Devices of the newest version, and of all versions, in the model's last window.
     pub(crate) devices_on_newest: u64,
     pub(crate) devices: u64,
     pub(crate) rows: Vec<FleetRow>,
@@ -156,6 +160,7 @@ pub(crate) async fn read(
         choices,
         period: Some(period),
         open: open.collect(),
+        ledger: left_out.part("ledger", ledger::sum(store, of).await),
         arrivals: None,
         facts,
         models,
@@ -192,9 +197,16 @@ fn groups(
     let mut groups = Vec::new();
     for (model, chipsets) in models {
         let mut rows = Vec::new();
+        // A device that took the next version is also in the last window of the one before.
+        let last = chipsets
+            .values()
+            .flatten()
+            .filter_map(|cohort| cohort.window_end)
+            .max();
         let versions: Vec<(String, u64)> = chipsets
             .values()
             .flatten()
+            .filter(|cohort| cohort.window_end == last)
             .map(|cohort| (cohort.version.clone(), cohort.devices))
             .collect();
         let first = |cohort: &CohortRow| {
@@ -304,5 +316,39 @@ fn row(cohort: CohortRow, before: Option<String>, series: &Series) -> FleetRow {
             .unwrap_or_default(),
         cohort,
         before,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cohort(version: &str, end: i64, devices: u64) -> CohortRow {
+        CohortRow {
+            model: "m".to_owned(),
+            version: version.to_owned(),
+            chipset: "A".to_owned(),
+            first: Timestamp::from_second(end - 60).ok(),
+            window_end: Timestamp::from_second(end).ok(),
+            devices,
+            ..CohortRow::default()
+        }
+    }
+
+    /// Version 1 has no device any more: those of its last window are on version 2.
+    #[test]
+    fn a_device_that_took_the_next_version_counts_once() {
+        let series = Series {
+            first: HashMap::new(),
+            slots: HashMap::new(),
+            evidence: HashMap::new(),
+        };
+        let cohorts = vec![cohort("1", 1_000, 100), cohort("2", 2_000, 100)];
+        let (groups, left_out) = groups(cohorts, &series, &FleetQuery::default());
+        let of = &groups[0];
+        assert_eq!((of.devices_on_newest, of.devices, left_out), (100, 100, 0));
+        let both = vec![cohort("1", 2_000, 40), cohort("2", 2_000, 60)];
+        let (groups, _) = super::groups(both, &series, &FleetQuery::default());
+        assert_eq!((groups[0].devices_on_newest, groups[0].devices), (60, 100));
     }
 }

@@ -1,4 +1,6 @@
 //! What became of an incident: its changes, what people were told, and when each notifier had delivered it.
+//!
+//! Of a list that is too long the newest rows are kept, and `is_cut` says so.
 
 use clickhouse::Row;
 use jiff::Timestamp;
@@ -6,6 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::progress::time;
 use super::store::{ReadError, StoreReader};
+
+/// Rows of each list.
+const MOST_CHANGES: usize = 500;
+const MOST_NEWS: usize = 30;
+const MOST_DELIVERIES: usize = 500;
 
 /// A state or severity that an incident came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,12 +33,22 @@ pub(crate) struct IncidentNews {
     pub(crate) text: String,
 }
 
-/// A notifier had delivered the news up to a number.
+/// A notifier had delivered the news up to a number, or its receiver had refused it for good.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct IncidentDelivery {
     pub(crate) notifier: String,
     pub(crate) news: u64,
     pub(crate) at: Option<Timestamp>,
+    pub(crate) is_refused: bool,
+}
+
+/// All deliveries of one notifier. News that a later one overtook, and repeats of the same news, do not count.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct IncidentChannel {
+    pub(crate) notifier: String,
+    pub(crate) told: u64,
+    pub(crate) refused: u64,
+    pub(crate) last_told_at: Option<Timestamp>,
 }
 
 /// The history of one incident, each list in order of time.
@@ -40,6 +57,9 @@ pub(crate) struct IncidentHistory {
     pub(crate) changes: Vec<IncidentChange>,
     pub(crate) news: Vec<IncidentNews>,
     pub(crate) deliveries: Vec<IncidentDelivery>,
+    pub(crate) channels: Vec<IncidentChannel>,
+    /// Whether older rows are left out.
+    pub(crate) is_cut: bool,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -51,13 +71,19 @@ struct ChangeRow {
     seen: u64,
 }
 
+/// The view has a row for each change of the devices hit too.
 const CHANGES: &str = "
-SELECT toInt64(toUnixTimestamp64Milli(c.changed_at)) AS changed, toString(c.state) AS state,
-    toString(c.severity) AS severity, c.devices_hit AS hit, c.devices_seen AS seen
-FROM incident_changes_v1 AS c
-WHERE c.incident_id = ?
-ORDER BY changed
-LIMIT 5000";
+SELECT changed, state, severity, hit, seen
+FROM (
+    SELECT toInt64(toUnixTimestamp64Milli(c.changed_at)) AS changed, toString(c.state) AS state,
+        toString(c.severity) AS severity, c.devices_hit AS hit, c.devices_seen AS seen,
+        any((state, severity)) OVER (ORDER BY c.changed_at ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING) AS before
+    FROM incident_changes_v1 AS c
+    WHERE c.incident_id = ?
+)
+WHERE before != (state, severity)
+ORDER BY changed DESC
+LIMIT ?";
 
 #[derive(Debug, Row, Deserialize)]
 struct NewsRow {
@@ -71,48 +97,85 @@ SELECT n.news AS number, toInt64(toUnixTimestamp64Milli(n.told_at)) AS told, n.n
 FROM incident_news_v1 AS n
 WHERE n.incident_id = ?
 ORDER BY number DESC
-LIMIT 30";
+LIMIT ?";
 
 #[derive(Debug, Row, Deserialize)]
 struct DeliveryRow {
     notifier: String,
     number: u64,
     delivered: i64,
+    refused: bool,
 }
 
 const DELIVERIES: &str = "
-SELECT d.notifier AS notifier, d.news AS number, toInt64(toUnixTimestamp64Milli(d.delivered_at)) AS delivered
+SELECT d.notifier AS notifier, d.news AS number, toInt64(toUnixTimestamp64Milli(d.delivered_at)) AS delivered,
+    d.is_refused AS refused
 FROM incident_deliveries_v1 AS d
 WHERE d.incident_id = ?
-ORDER BY delivered, notifier
-LIMIT 500";
+ORDER BY delivered DESC, notifier DESC
+LIMIT ?";
+
+#[derive(Debug, Row, Deserialize)]
+struct ChannelRow {
+    notifier: String,
+    told: u64,
+    refused: u64,
+    last: i64,
+}
+
+const CHANNELS: &str = "
+SELECT d.notifier AS notifier, countIf(NOT d.is_refused) AS told, countIf(d.is_refused) AS refused,
+    toInt64(toUnixTimestamp64Milli(maxIf(d.delivered_at, NOT d.is_refused))) AS last
+FROM incident_deliveries_v1 AS d
+WHERE d.incident_id = ?
+GROUP BY notifier
+ORDER BY notifier
+LIMIT 100";
 
 pub(super) async fn read(
     store: &StoreReader,
     incident: &str,
 ) -> Result<IncidentHistory, ReadError> {
-    let changes: Vec<ChangeRow> = store.rows(CHANGES, |query| query.bind(incident)).await?;
-    let mut news: Vec<NewsRow> = store.rows(NEWS, |query| query.bind(incident)).await?;
-    let deliveries: Vec<DeliveryRow> = store.rows(DELIVERIES, |query| query.bind(incident)).await?;
-    news.reverse();
-    let mut history = IncidentHistory::default();
-    for row in changes {
-        let last = history.changes.last();
-        let is_new =
-            last.is_none_or(|last| last.state != row.state || last.severity != row.severity);
-        if is_new {
-            history.changes.push(IncidentChange {
-                at: time(row.changed),
-                state: row.state,
-                severity: row.severity,
-                devices_hit: row.hit,
-                devices_seen: row.seen,
-            });
+    // One more than is kept shows whether there are more.
+    let of = |most: usize| {
+        move |query: clickhouse::query::Query| query.bind(incident).bind(most as u64 + 1)
+    };
+    let changes: Vec<ChangeRow> = store.rows(CHANGES, of(MOST_CHANGES)).await?;
+    let news: Vec<NewsRow> = store.rows(NEWS, of(MOST_NEWS)).await?;
+    let deliveries: Vec<DeliveryRow> = store.rows(DELIVERIES, of(MOST_DELIVERIES)).await?;
+    let channels: Vec<ChannelRow> = store.rows(CHANNELS, |query| query.bind(incident)).await?;
+    let (changes, some_changes) = newest(changes, MOST_CHANGES);
+    let (news, some_news) = newest(news, MOST_NEWS);
+    let (deliveries, some_deliveries) = newest(deliveries, MOST_DELIVERIES);
+    Ok(IncidentHistory {
+        changes,
+        news,
+        deliveries,
+        channels: channels.into_iter().map(IncidentChannel::from).collect(),
+        is_cut: some_changes || some_news || some_deliveries,
+    })
+}
+
+/// Takes rows of which the newest is first. Returns the newest in order of time, and whether older ones are left out.
+pub(super) fn newest<Read, Kept: From<Read>>(
+    mut rows: Vec<Read>,
+    most: usize,
+) -> (Vec<Kept>, bool) {
+    let is_cut = rows.len() > most;
+    rows.truncate(most);
+    (rows.into_iter().rev().map(Kept::from).collect(), is_cut)
+}
+
+impl From<ChangeRow> for IncidentChange {
+    fn from(row: ChangeRow) -> Self {
+        Self {
+            at: time(row.changed),
+            state: row.state,
+            severity: row.severity,
+            devices_hit: row.hit,
+            devices_seen: row.seen,
         }
     }
-    history.news = news.into_iter().map(IncidentNews::from).collect();
-    history.deliveries = deliveries.into_iter().map(IncidentDelivery::from).collect();
-    Ok(history)
 }
 
 impl From<NewsRow> for IncidentNews {
@@ -131,6 +194,30 @@ impl From<DeliveryRow> for IncidentDelivery {
             notifier: row.notifier,
             news: row.number,
             at: time(row.delivered),
+            is_refused: row.refused,
         }
+    }
+}
+
+impl From<ChannelRow> for IncidentChannel {
+    fn from(row: ChannelRow) -> Self {
+        Self {
+            notifier: row.notifier,
+            told: row.told,
+            refused: row.refused,
+            last_told_at: time(row.last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_cut_keeps_the_newest_in_order_of_time() {
+        let numbers = |rows: Vec<u64>| newest::<u64, u64>(rows, 3);
+        assert_eq!(numbers(vec![9, 8, 7]), (vec![7, 8, 9], false));
+        assert_eq!(numbers(vec![9, 8, 7, 6]), (vec![7, 8, 9], true));
     }
 }

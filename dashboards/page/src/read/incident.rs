@@ -13,7 +13,7 @@ use super::period::Period;
 use super::progress::Progress;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
-use super::windows::{self, CohortRow, Slot};
+use super::windows::{self, CohortRow, Slot, Slower};
 
 /// Slots of the growth.
 const SLOTS: i64 = 120;
@@ -29,8 +29,7 @@ pub(crate) struct IncidentPage {
     pub(crate) period: Option<Period>,
     /// The worst cohort's windows.
     pub(crate) slots: Vec<Slot>,
-    /// Devices of the worst cohort that are slower than their own past, of all that were compared.
-    pub(crate) slower: Option<(u64, u64)>,
+    pub(crate) slower: Option<Slower>,
     /// What the worst cohort's verdict was made from.
     pub(crate) evidence: Option<Evidence>,
     /// The same version on chipsets that are fine.
@@ -52,8 +51,7 @@ struct ReasonsRow {
 
 /// Of a signal that is not there, the devices are 0.
 const REASONS: &str = "
-SELECT w.reasons AS reasons, w.signal_hits[indexOf(w.signal_id, 'B1.6')] AS slower,
-    w.signal_devices[indexOf(w.signal_id, 'B1.6')] AS compared
+SELECT w.reasons AS reasons, w.signal_hits[indexOf(w.signal_id, ?) AS at] AS slower, w.signal_devices[at] AS compared
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.model_id = ? AND w.model_version = ? AND w.chipset = ?
   AND w.firmware = ? AND w.window_end = fromUnixTimestamp64Milli(?)
@@ -149,7 +147,7 @@ pub(crate) async fn read(
     Ok(Some(IncidentPage {
         row,
         document,
-        slower: (judged.compared > 0).then_some((judged.slower, judged.compared)),
+        slower: Slower::of(judged.slower, judged.compared),
         reasons: judged.reasons,
         period,
         slots,
@@ -173,7 +171,8 @@ async fn reasons(
     };
     let rows: Vec<ReasonsRow> = store
         .rows(REASONS, |query| {
-            let query = query.bind(&row.app).bind(&row.environment).bind(&row.model);
+            let query = query.bind(Slower::SIGNAL).bind(&row.app);
+            let query = query.bind(&row.environment).bind(&row.model);
             let query = query.bind(&row.version).bind(chipset);
             query
                 .bind(firmware.as_deref().unwrap_or_default())

@@ -112,6 +112,9 @@ const LIST: &str = select!(
      LIMIT 500"
 );
 
+/// Rows of the list.
+pub(crate) const MOST: usize = 500;
+
 const OPEN: &str = select!(
     "i.document",
     "WHERE i.app_id = ? AND i.environment = ? AND i.state IN ('firing', 'mitigated')
@@ -128,6 +131,13 @@ pub(crate) struct IncidentsPage {
     pub(crate) app: Option<String>,
     pub(crate) days: u32,
     pub(crate) incidents: Vec<IncidentRow>,
+}
+
+impl IncidentsPage {
+    /// Whether there may be more, which are older.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.incidents.len() >= MOST
+    }
 }
 
 impl IncidentRow {

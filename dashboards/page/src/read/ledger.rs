@@ -77,6 +77,26 @@ macro_rules! by_day {
 const REPORTS_BY_DAY: &str = by_day!("loss_ledger_read_daily_v1");
 const RUNS_BY_DAY: &str = by_day!("loss_ledger_runs_read_daily_v1");
 
+/// Returns the sum over [`MAX_DAYS`] of an app in an environment; `None` without a report.
+pub(super) async fn sum(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+) -> Result<Option<LedgerDay>, ReadError> {
+    let of = |sql: Query| {
+        let sql = filtered(Scope::all().bind(sql), Some(app));
+        filtered(sql, Some(environment)).bind(MAX_DAYS)
+    };
+    let days: Vec<LedgerDay> = store.rows(REPORTS_BY_DAY, of).await?;
+    Ok(total(&days))
+}
+
+fn total(days: &[LedgerDay]) -> Option<LedgerDay> {
+    let (first, rest) = days.split_first()?;
+    let mut total = first.clone();
+    rest.iter().for_each(|day| total.add(day));
+    Some(total)
+}
+
 const APPS: &str = "
 SELECT DISTINCT toString(l.app_id) AS app FROM loss_ledger_read_v1 AS l
 WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND l.day > toDate(now('UTC')) - ?
@@ -183,10 +203,7 @@ impl LedgerPage {
     }
 
     pub(crate) fn total(&self) -> Option<LedgerDay> {
-        let (first, rest) = self.entries.split_first()?;
-        let mut total = first.clone();
-        rest.iter().for_each(|day| total.add(day));
-        Some(total)
+        total(&self.entries)
     }
 }
 

@@ -4,6 +4,7 @@ use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::history::newest;
 use super::progress::time;
 use super::scope::Scope;
 use super::store::{ReadError, StoreReader, filtered};
@@ -81,8 +82,12 @@ macro_rules! select {
     };
 }
 
-const OF_INCIDENT: &str =
-    select!("WHERE o.incident_id = ? ORDER BY o.order_number, o.ordered_at, o.order_id LIMIT 1000");
+/// Orders of one incident that are shown.
+const MOST: usize = 1_000;
+
+const OF_INCIDENT: &str = select!(
+    "WHERE o.incident_id = ? ORDER BY o.order_number DESC, o.ordered_at DESC, o.order_id DESC LIMIT 1000"
+);
 
 const LATEST: &str = select!(
     "WHERE (? = 1 OR has(?, o.app_id)) AND (? = 0 OR o.app_id = ?) ORDER BY o.ordered_at DESC, o.order_id LIMIT 500"
@@ -95,7 +100,7 @@ pub(crate) struct OrdersPage {
     pub(crate) orders: Vec<OrderRow>,
 }
 
-/// Returns the orders of an incident, the first first.
+/// Returns the latest orders of an incident, the first first. An order to come is the next after the last of them.
 pub(crate) async fn of_incident(
     store: &StoreReader,
     incident: &str,
@@ -103,7 +108,7 @@ pub(crate) async fn of_incident(
     let rows: Vec<OrderSelect> = store
         .rows(OF_INCIDENT, |query| query.bind(incident))
         .await?;
-    Ok(rows.into_iter().map(OrderRow::from).collect())
+    Ok(newest(rows, MOST).0)
 }
 
 /// Returns the number of the last order; 0 without one.

@@ -7,6 +7,8 @@ use clickhouse::{Client, RowOwned, RowRead};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::text::name::visible_sentence;
+
 /// Page queries that the store runs at once.
 const AT_ONCE: usize = 2;
 
@@ -21,9 +23,6 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Memory of a query.
 const QUERY_MEMORY_BYTES: &str = "1000000000";
-
-/// Longest text of the store that is shown, in characters.
-const MAX_SAID: usize = 300;
 
 /// Why a query gave no rows.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -49,10 +48,7 @@ impl From<clickhouse::error::Error> for ReadError {
     fn from(error: clickhouse::error::Error) -> Self {
         use clickhouse::error::Error;
 
-        let said: String = epwatch_proto::error_chain(&error)
-            .chars()
-            .take(MAX_SAID)
-            .collect();
+        let said = visible_sentence(&epwatch_proto::error_chain(&error));
         match &error {
             Error::TimedOut => Self::Slow,
             Error::Network(_) => Self::Away(said),
@@ -182,6 +178,6 @@ mod tests {
         ));
         assert!(matches!(refused("no code"), ReadError::Refused(_)));
         let long = refused(&"x".repeat(5_000)).to_string();
-        assert!(long.len() < 400, "{}", long.len());
+        assert!(long.ends_with("x\u{2026}"), "{}", long.len());
     }
 }

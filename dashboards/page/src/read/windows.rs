@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::period::Period;
 use super::progress::time;
 use super::store::{ReadError, StoreReader, filtered};
+use crate::text::number;
 use crate::text::words::Tone;
 
 /// The latest judgement of a cohort.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct CohortRow {
     pub(crate) model: String,
     pub(crate) version: String,
@@ -35,6 +36,44 @@ pub(crate) struct CohortRow {
     pub(crate) cv_between: Option<f64>,
     pub(crate) reasons: Vec<String>,
     pub(crate) signals: Vec<SignalRow>,
+}
+
+/// Devices that are slower than their own past, as the detector counted them. Drawings, sentences and JSON have these
+/// counts; bins of ratios have other edges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Slower {
+    pub(crate) devices: u64,
+    /// All devices with a past.
+    pub(crate) compared: u64,
+}
+
+impl Slower {
+    /// The least ratio that counts, and the signal that counts it.
+    pub(crate) const RATIO: f64 = 1.6;
+    pub(crate) const SIGNAL: &'static str = "B1.6";
+
+    /// `None` if no device was compared.
+    pub(crate) fn of(devices: u64, compared: u64) -> Option<Self> {
+        (compared > 0).then_some(Self { devices, compared })
+    }
+
+    /// Returns a sentence on these devices and those without a past.
+    pub(crate) fn words(self, without_past: u64) -> String {
+        let times = number::times_slower(Some(Self::RATIO)).unwrap_or_default();
+        let are = if self.devices == 1 { "is" } else { "are" };
+        let without = match without_past {
+            0 => String::new(),
+            n => format!(
+                "; the past of {} is not known",
+                number::of_them(n, "device")
+            ),
+        };
+        format!(
+            "{} of {} with a past {are} {times} than it or more{without}.",
+            number::count(self.devices),
+            number::of_them(self.compared, "device")
+        )
+    }
 }
 
 /// A signal of a window.
@@ -145,11 +184,9 @@ impl CohortRow {
         Tone::of(&self.verdict, &self.severity)
     }
 
-    /// Returns the devices that are slower than their own past by the first of the detector's limits, and all that it
-    /// compared.
-    pub(crate) fn slower(&self) -> Option<(u64, u64)> {
-        let signal = self.signal("B1.6").filter(|signal| signal.devices > 0)?;
-        Some((signal.hits, signal.devices))
+    pub(crate) fn slower(&self) -> Option<Slower> {
+        let signal = self.signal(Slower::SIGNAL)?;
+        Slower::of(signal.hits, signal.devices)
     }
 
     pub(crate) fn signal(&self, id: &str) -> Option<&SignalRow> {
@@ -306,6 +343,21 @@ pub(crate) async fn slots(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sentence_on_slower_devices_has_the_signals_ratio_and_counts() {
+        assert_eq!(Slower::SIGNAL, format!("B{:.1}", Slower::RATIO));
+        assert_eq!(Slower::of(0, 0), None);
+        let words = |devices, without| Slower::of(devices, 9).unwrap().words(without);
+        assert_eq!(
+            words(5, 3),
+            "5 of 9 devices with a past are 1.6 times slower than it or more; the past of 3 devices is not known."
+        );
+        assert_eq!(
+            words(1, 0),
+            "1 of 9 devices with a past is 1.6 times slower than it or more."
+        );
+    }
 
     #[test]
     fn versions_are_ordered_by_age_then_by_number() {

@@ -7,6 +7,7 @@ use super::table::{head, table};
 use crate::histogram::Latencies;
 use crate::read::cohort::CohortPage;
 use crate::read::evidence::Evidence;
+use crate::read::windows::Slower;
 use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
 use crate::text::words;
@@ -68,7 +69,7 @@ pub(super) fn cohort(page: &CohortPage) -> String {
     text.push_str(&table(&rows));
     text.push_str(&distribution(own, page.latencies_before.as_ref()));
     if let Some(evidence) = &page.evidence {
-        text.push_str(&evidence_lines(evidence));
+        text.push_str(&evidence_lines(evidence, page.slower));
     }
     let nodes: Vec<_> = page.cpu_nodes.iter().filter(|node| !node.benign).collect();
     if !nodes.is_empty() {
@@ -82,6 +83,9 @@ pub(super) fn cohort(page: &CohortPage) -> String {
         );
         text.push('\n');
         text.push_str(&table(&rows));
+        if page.cpu_nodes_cut {
+            text.push_str("cheaper nodes are left out\n");
+        }
     }
     if let Some(incident) = &page.incident {
         _ = write!(text, "\nepwatch incident {}\n", visible(&incident.incident));
@@ -90,7 +94,7 @@ pub(super) fn cohort(page: &CohortPage) -> String {
 }
 
 /// Returns the devices by ratio to their own past, a line of marks for each bin, and the two modes.
-fn evidence_lines(evidence: &Evidence) -> String {
+fn evidence_lines(evidence: &Evidence, slower: Option<Slower>) -> String {
     const WIDTH: usize = 40;
     let mut text = String::new();
     let mut rows = vec![head(&["TIMES ITS OWN PAST", "DEVICES", ""])];
@@ -107,6 +111,7 @@ fn evidence_lines(evidence: &Evidence) -> String {
         text.push('\n');
         text.push_str(&table(&rows));
         text.push_str("N: wholly on the NPU; C: with work on the CPU\n");
+        _ = writeln!(text, "{}", evidence.ratio_words(slower));
     }
     if let Some(modes) = &evidence.modes {
         _ = writeln!(

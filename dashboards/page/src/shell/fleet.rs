@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::operator::sums;
 use super::table::{head, table};
 use crate::html;
 use crate::read::fleet::{FleetPage, FleetRow};
@@ -44,6 +45,9 @@ pub(super) fn fleet(page: &FleetPage) -> String {
     rows.extend(all.map(fleet_row));
     text.push('\n');
     text.push_str(&table(&rows));
+    if let Some(ledger) = &page.ledger {
+        _ = write!(text, "\n{}", sums(std::slice::from_ref(ledger)));
+    }
     if !page.facts.is_empty() {
         text.push('\n');
         text.push_str(&facts(&page.facts));
@@ -55,7 +59,7 @@ pub(super) fn fleet(page: &FleetPage) -> String {
 pub(super) fn facts(facts: &[Fact]) -> String {
     let row = |fact: &Fact| {
         let mark = if fact.is_fine { "" } else { "LOOK: " };
-        vec![fact.part.to_owned(), format!("{mark}{}", fact.text)]
+        vec![fact.part.to_owned(), format!("{mark}{}", fact.whole())]
     };
     table(&facts.iter().map(row).collect::<Vec<_>>())
 }

@@ -44,7 +44,11 @@ pub(super) fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
             visible(&row.incident),
         ]
     }));
-    table(&rows)
+    let more = match page.is_cut() {
+        true => "The list has the latest; `--app` shows those of one app.\n",
+        false => "",
+    };
+    table(&rows) + more
 }
 
 /// Returns an incident as Markdown. A ticket is read later, so it has no ages; `link` is the address of its page.
@@ -99,14 +103,14 @@ pub(super) fn incident(
         }
     }
     if let Some(evidence) = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0) {
-        _ = writeln!(text, "- {}", evidence.ratios.words());
+        _ = writeln!(text, "- {}", evidence.ratio_words(page.slower));
     }
     if !row.cpu_ops.is_empty() {
         let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| marked(op)).collect();
         _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
     }
     text.push_str("\n## Devices\n\n");
-    for cohort in page.document.cohorts.iter().take(100) {
+    for cohort in page.document.cohorts.iter().take(html::MOST_COHORTS) {
         let of = &cohort.verdict;
         let firmware = of.key.firmware.as_deref().map(marked);
         _ = writeln!(
@@ -121,6 +125,15 @@ pub(super) fn incident(
             number::count(of.numbers.devices_hit),
             number::count(of.numbers.devices_seen)
         );
+    }
+    match page
+        .document
+        .cohorts
+        .len()
+        .saturating_sub(html::MOST_COHORTS)
+    {
+        0 => {}
+        more => _ = writeln!(text, "- {} more are left out", number::count(more as i128)),
     }
     if !page.orders.is_empty() {
         text.push_str("\n## Orders\n\n");
@@ -143,6 +156,24 @@ pub(super) fn incident(
     for (word, at) in times {
         if let Some(at) = at {
             _ = writeln!(text, "- {word} {at:.0}{}", ago(at));
+        }
+    }
+    let events = html::events(page);
+    if !events.is_empty() {
+        text.push_str("\n## What happened\n\n");
+        if page.history.is_cut {
+            text.push_str("Earlier changes and deliveries are left out.\n\n");
+        }
+        for event in events {
+            let what = marked_sentence(&event.text);
+            _ = writeln!(text, "- {:.0}{}: {what}", event.at, ago(event.at));
+        }
+    }
+    let channels = html::channels(page, |at| format!("{at:.0}"));
+    if !channels.is_empty() {
+        text.push_str("\n## Who was told\n\n");
+        for (name, told) in channels {
+            _ = writeln!(text, "- {}: {told}", marked(name));
         }
     }
     text

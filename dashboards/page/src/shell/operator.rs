@@ -31,31 +31,7 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
         number::count(total.stored),
         number::count(total.recorded)
     );
-    let mut rows = vec![head(&[
-        "APP",
-        "ENVIRONMENT",
-        "RECORDED",
-        "STORED",
-        "DROPPED",
-        "REFUSED",
-        "MISSING",
-        "DUPLICATE",
-        "CONFLICT",
-    ])];
-    rows.extend(page.by_app().iter().map(|of| {
-        let names = [visible(&of.app), visible(&of.environment)];
-        let counts = [
-            of.recorded,
-            of.stored,
-            of.dropped,
-            of.refused,
-            of.missing,
-            of.duplicate,
-            of.conflict,
-        ];
-        names.into_iter().chain(counts.map(number::count)).collect()
-    }));
-    text.push_str(&table(&rows));
+    text.push_str(&sums(&page.by_app()));
     text.push_str(&answers(
         page.answers.iter().map(|of| (&*of.outcome, of.reports)),
     ));
@@ -76,6 +52,35 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
         );
     }
     text
+}
+
+/// Returns the sums of apps as a table.
+pub(super) fn sums(all: &[LedgerDay]) -> String {
+    let mut rows = vec![head(&[
+        "APP",
+        "ENVIRONMENT",
+        "RECORDED",
+        "STORED",
+        "DROPPED",
+        "REFUSED",
+        "MISSING",
+        "DUPLICATE",
+        "CONFLICT",
+    ])];
+    rows.extend(all.iter().map(|of| {
+        let names = [visible(&of.app), visible(&of.environment)];
+        let counts = [
+            of.recorded,
+            of.stored,
+            of.dropped,
+            of.refused,
+            of.missing,
+            of.duplicate,
+            of.conflict,
+        ];
+        names.into_iter().chain(counts.map(number::count)).collect()
+    }));
+    table(&rows)
 }
 
 /// Returns the answers of collectors other than a plain ack.

@@ -10,8 +10,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Longest name that is shown whole, in characters.
 const MAX_SHOWN: usize = 96;
 
-/// Longest sentence that is shown whole, in characters.
-const MAX_SENTENCE: usize = 1_000;
+/// Longest sentence of the store that is shown whole, in characters. The longest next step, with names of hundreds of
+/// bytes in two commands, is shorter.
+pub(crate) const MAX_SENTENCE: usize = 4_000;
 
 /// A name's first characters that are shown if it is longer.
 const HEAD: usize = 72;
@@ -152,6 +153,16 @@ mod tests {
         assert_eq!(shown("  "), "<bdi>(empty name)</bdi>");
         let long = shown(&"é".repeat(4_096));
         assert_eq!(long.chars().count(), "<bdi></bdi>".len() + HEAD + 1 + TAIL);
+    }
+
+    #[test]
+    fn a_sentence_is_whole_up_to_a_bound_and_says_that_it_is_cut() {
+        let whole = "\u{e9}".repeat(MAX_SENTENCE);
+        assert_eq!(visible_sentence(&whole), whole);
+        assert_eq!(
+            visible_sentence(&format!("{whole}x")),
+            format!("{whole}\u{2026}")
+        );
     }
 
     #[test]

@@ -47,6 +47,15 @@ pub(crate) fn times(ratio: Option<f64>) -> String {
     shown(ratio, |ratio| format!("{ratio:.1}\u{d7}"))
 }
 
+/// Least ratio that is called slower: one that reads as more than once.
+const SLOWER: f64 = 1.05;
+
+/// A ratio in words: `4.0 times slower`. `None` where it does not read as slower.
+pub(crate) fn times_slower(ratio: Option<f64>) -> Option<String> {
+    let ratio = finite(ratio).filter(|ratio| *ratio >= SLOWER)?;
+    Some(format!("{ratio:.1} times slower"))
+}
+
 /// A coefficient of variation, a ratio as in notifications, tables and JSON: `0.177`.
 pub(crate) fn cv(cv: Option<f64>) -> String {
     shown(cv, |cv| format!("{cv:.3}"))
@@ -140,6 +149,16 @@ mod tests {
         for (got, expected) in cases {
             assert_eq!(got, expected);
         }
+    }
+
+    #[test]
+    fn a_ratio_in_words_has_the_digits_of_the_table() {
+        let words = |ratio| times_slower(Some(ratio));
+        assert_eq!(words(3.96).as_deref(), Some("4.0 times slower"));
+        assert_eq!(words(1.05).as_deref(), Some("1.1 times slower"));
+        assert_eq!(words(1.049), None);
+        assert_eq!(words(f64::NAN), None);
+        assert_eq!(times_slower(None), None);
     }
 
     #[test]
