@@ -260,3 +260,83 @@ CREATE OR REPLACE VIEW daily_counts_v1 ${on_cluster} AS
 SELECT * FROM daily_counts
 ORDER BY read_at DESC
 LIMIT 1 BY app_id, environment, day, name;
+
+-- Sessions of a day that could not be created, read as `loss_ledger_readings` are, of today and yesterday.
+CREATE TABLE IF NOT EXISTS start_failures_daily ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    day Date,
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    chipset LowCardinality(String),
+    start_phase LowCardinality(String),
+    start_reason LowCardinality(String),
+    ort_status Int32,
+    failures UInt64,
+    devices UInt64,
+    read_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(read_at)
+ORDER BY (app_id, environment, model_id, day, model_version, chipset, start_phase, start_reason, ort_status)
+TTL day + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Devices of a day by the result of their golden self-tests, read likewise. A row without a hash is of all hashes; the
+-- commonest ones have a row each.
+CREATE TABLE IF NOT EXISTS self_tests_daily ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    day Date,
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    chipset LowCardinality(String),
+    input_id LowCardinality(String),
+    npu_hash String,
+    devices UInt64,
+    -- Those with a test in which the NPU's output has the CPU's hash or largest element, has another largest element,
+    -- or is not there.
+    devices_equal UInt64,
+    devices_differ UInt64,
+    devices_failed UInt64,
+    -- 0 and 1 where no output was compared.
+    worst_abs Float64,
+    worst_cosine Float64,
+    read_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(read_at)
+ORDER BY (app_id, environment, model_id, day, model_version, chipset, input_id, npu_hash)
+TTL day + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Runs of a day that ONNX Runtime ended with an error, read likewise.
+CREATE TABLE IF NOT EXISTS run_errors_daily ${on_cluster} (
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    day Date,
+    model_id LowCardinality(String),
+    model_version LowCardinality(String),
+    chipset LowCardinality(String),
+    ort_status Int32,
+    errors UInt64,
+    devices UInt64,
+    read_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(read_at)
+ORDER BY (app_id, environment, model_id, day, model_version, chipset, ort_status)
+TTL day + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Failed starts by day, as read last: a minute old at most. Devices of several days must not be added.
+CREATE OR REPLACE VIEW start_failures_daily_v1 ${on_cluster} AS
+SELECT * FROM start_failures_daily
+ORDER BY read_at DESC
+LIMIT 1 BY app_id, environment, day, model_id, model_version, chipset, start_phase, start_reason, ort_status;
+
+-- Golden self-tests by day, as read last. `npu_hash` is empty for all hashes together; the eight commonest have rows too.
+CREATE OR REPLACE VIEW self_tests_daily_v1 ${on_cluster} AS
+SELECT * FROM self_tests_daily
+ORDER BY read_at DESC
+LIMIT 1 BY app_id, environment, day, model_id, model_version, chipset, input_id, npu_hash;
+
+-- Failed runs by day, as read last.
+CREATE OR REPLACE VIEW run_errors_daily_v1 ${on_cluster} AS
+SELECT * FROM run_errors_daily
+ORDER BY read_at DESC
+LIMIT 1 BY app_id, environment, day, model_id, model_version, chipset, ort_status;

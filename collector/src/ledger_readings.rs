@@ -1,5 +1,6 @@
-//! Readings of the loss ledger, and of the day's counts, that pages and dashboards show: the views over raw take seconds
-//! where a store holds a million reports. `loss_ledger_gauges` calls it before it reads them for its own gauges.
+//! Readings of the loss ledger, of the day's counts, and of the day's failed starts, self-tests and failed runs, that
+//! pages and dashboards show: the views over raw take seconds where a store holds a million reports.
+//! `loss_ledger_gauges` calls it before it reads them for its own gauges.
 //!
 //! Entries that changed since the last reading are inserted. Readings of several collectors differ in their times only,
 //! and the latest one counts. A deletion and a late backlog change earlier days, whose entries are written again as
@@ -29,7 +30,64 @@ const COUNTS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Reads the ledger and the counts of today and yesterday into the tables of readings.
+/// A table of events by day, and the view over raw that it is read from.
+struct Events {
+    table: &'static str,
+    /// Its key after app, environment and day.
+    key: &'static str,
+    values: &'static [&'static str],
+    /// Computes the values of a group of rows, which are called `e`.
+    select: &'static str,
+    /// The view, or a query of it.
+    from: &'static str,
+    /// Ends the grouped query.
+    rest: &'static str,
+}
+
+/// The events. Of the hashes of a golden input the eight commonest have a row each, because each device may have its own.
+const EVENTS: [Events; 3] = [
+    Events {
+        table: "start_failures_daily",
+        key: "model_id, model_version, chipset, start_phase, start_reason, ort_status",
+        values: &["failures", "devices"],
+        select: "sum(e.failures) AS failures, uniqExact(e.installation) AS devices",
+        from: "start_failures_v1",
+        rest: "",
+    },
+    Events {
+        table: "self_tests_daily",
+        key: "model_id, model_version, chipset, input_id, npu_hash",
+        values: &[
+            "devices",
+            "devices_equal",
+            "devices_differ",
+            "devices_failed",
+            "worst_abs",
+            "worst_cosine",
+        ],
+        select: "uniqExact(e.installation) AS devices, \
+            uniqExactIf(e.installation, e.hash = e.cpu_hash OR e.top1_equal) AS devices_equal, \
+            uniqExactIf(e.installation, NOT e.top1_equal) AS devices_differ, \
+            uniqExactIf(e.installation, e.error_code != 0) AS devices_failed, \
+            max(ifNotFinite(ifNull(e.max_abs, 0), 0)) AS worst_abs, \
+            min(ifNotFinite(ifNull(e.cosine, 1), 1)) AS worst_cosine",
+        from: "(SELECT app_id, environment, received_at, installation, model_id, model_version, chipset, input_id, \
+            cpu_hash, max_abs, cosine, top1_equal, error_code, t.npu_hash AS hash, \
+            arrayJoin(arrayDistinct(['', t.npu_hash])) AS npu_hash FROM self_tests_v1 AS t)",
+        rest: "ORDER BY devices DESC, npu_hash \
+            LIMIT 9 BY app_id, environment, day, model_id, model_version, chipset, input_id",
+    },
+    Events {
+        table: "run_errors_daily",
+        key: "model_id, model_version, chipset, ort_status",
+        values: &["errors", "devices"],
+        select: "sum(e.errors) AS errors, uniqExact(e.installation) AS devices",
+        from: "run_errors_v1",
+        rest: "",
+    },
+];
+
+/// Reads the ledger, the counts and the events of today and yesterday into the tables of readings.
 ///
 /// # Errors
 /// The store did not answer.
@@ -70,7 +128,35 @@ pub(crate) async fn refresh(parts: &Parts, rollup: &RollUp) -> Result<(), SinkEr
             "SELECT app_id, environment, day, name, total FROM daily_counts_v1 WHERE day >= toDate({yesterday})"
         ),
     );
-    parts.sink.execute("daily_counts", &counts).await
+    parts.sink.execute("daily_counts", &counts).await?;
+    for events in &EVENTS {
+        let statement = events.changed(yesterday);
+        parts.sink.execute(events.table, &statement).await?;
+    }
+    Ok(())
+}
+
+impl Events {
+    /// Returns the statement that inserts what changed since a day.
+    fn changed(&self, since: u64) -> String {
+        let Self {
+            table,
+            key,
+            values,
+            select,
+            from,
+            rest,
+        } = self;
+        let key = format!("app_id, environment, day, {key}");
+        let columns = values.join(", ");
+        let fresh = format!(
+            "SELECT {key}, {select} FROM (SELECT *, toDate(received_at) AS day FROM {from}) AS e \
+             WHERE e.day >= toDate({since}) GROUP BY {key} {rest}"
+        );
+        let stored =
+            format!("SELECT {key}, {columns} FROM {table}_v1 WHERE day >= toDate({since})");
+        changed(table, &key, values, &fresh, &stored)
+    }
 }
 
 /// Returns the statement that inserts the rows of `fresh` that are not in `stored`, and zeros for those of `stored`

@@ -488,3 +488,83 @@ async fn the_ledger_s_metrics_say_why() {
     );
     store.end(collector).await;
 }
+
+/// Devices count once a day, whatever the number of their reports and tests; a later reading replaces an earlier one.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_starts_self_tests_and_failed_runs_are_summed_by_day() {
+    let store = Store::start().await;
+    let report = |device: u8, sequence: u8, hash: &str, is_same: bool| {
+        let columns =
+            "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
+        let key = format!(
+            "unhex(repeat('0{device}', 16)), 1, {sequence}, now64(3), {device}, {sequence}, toStartOfSecond(now64(0))"
+        );
+        [
+            format!("INSERT INTO report_copies ({columns}) SELECT {key}"),
+            format!(
+                "INSERT INTO reports ({columns}, app_id, environment, chipset, session_uid, session_model_id, \
+                 session_model_version, self_test_session, self_test_input_id, self_test_npu_hash, self_test_cpu_hash, \
+                 self_test_max_abs, self_test_cosine, self_test_top1_equal, self_test_error_code, \
+                 start_failure_model_id, start_failure_model_version, start_failure_requested_eps, start_failure_phase, \
+                 start_failure_reason, start_failure_ort_status, start_failure_count, start_failure_text, \
+                 run_error_session, run_error_ort_status, run_error_count) \
+                 SELECT {key}, 'app-0', 'production', 'SM8635', [7], ['m'], ['2'], [7], ['golden'], ['{hash}'], ['aa'], \
+                 [0.5], [nan], [{is_same}], [0], ['m'], ['2'], [['QNNExecutionProvider']], ['session_creation'], ['other'], \
+                 [1], [3], ['failed'], [7], [11], [2]"
+            ),
+        ]
+    };
+    for statement in [report(1, 1, "aa", true), report(1, 2, "aa", true)].concat() {
+        store.run(&statement).await;
+    }
+    let mut config = config(&store.dir.path().join("wal"));
+    config.refresh = Period(Duration::from_millis(10));
+    let collector = start_with(&store, config).await;
+    let are = async |expected: [&str; 3]| {
+        let tables = [
+            ("start_failures_daily_v1", "failures, devices"),
+            (
+                "self_tests_daily_v1",
+                "npu_hash, devices, devices_equal, devices_differ, devices_failed, worst_abs, worst_cosine",
+            ),
+            ("run_errors_daily_v1", "ort_status, errors, devices"),
+        ];
+        for ((table, columns), expected) in tables.into_iter().zip(expected) {
+            let expected = expected.replace('\'', "''");
+            let sql = format!(
+                "SELECT toUInt64(toString(groupArray(row)) = '{expected}') AS n FROM (SELECT tuple({columns}) AS row \
+                 FROM {table} WHERE app_id = 'app-0' AND model_id = 'm' AND model_version = '2' AND devices > 0 \
+                 ORDER BY row)"
+            );
+            while store.number(&sql).await != 1 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    let timed = async |what: &str, expected| {
+        let waited = tokio::time::timeout(Duration::from_secs(60), are(expected)).await;
+        waited.unwrap_or_else(|_| panic!("{what}"));
+    };
+    timed(
+        "one device",
+        [
+            "[(6,1)]",
+            "[('',1,1,0,0,0.5,1),('aa',1,1,0,0,0.5,1)]",
+            "[(11,4,1)]",
+        ],
+    )
+    .await;
+    for statement in report(2, 1, "bb", false) {
+        store.run(&statement).await;
+    }
+    timed(
+        "two devices",
+        [
+            "[(9,2)]",
+            "[('',2,1,1,0,0.5,1),('aa',1,1,0,0,0.5,1),('bb',1,0,1,0,0.5,1)]",
+            "[(11,6,2)]",
+        ],
+    )
+    .await;
+    store.end(collector).await;
+}

@@ -58,7 +58,7 @@ LIMIT 500
 -- about: Runs in histograms, as devices count them. Of reports that never came, the runs are counted only if the device
 --     gave them up.
 -- none: No report in this range
-SELECT day, recorded, stored, dropped, refused, missing, duplicate
+SELECT day, recorded, stored, dropped, refused, missing, duplicate, conflict
 FROM loss_ledger_runs_read_daily_v1
 WHERE {scope} AND $__dateFilter(day)
 ORDER BY day DESC

@@ -1,48 +1,52 @@
 -- uid: epwatch-outputs
 -- title: Outputs
--- about: Whether the NPU computes what the CPU does: self-tests, their hashes, and errors of runs. Everything here reads
---     the reports of the last day of the range.
+-- about: Whether the NPU computes what the CPU does: self-tests, their hashes, and errors of runs, by day, as collectors
+--     summed them up a minute ago at most.
 -- variables: app environment model
--- range: now-24h
+-- range: now-7d
 
 -- panel: Golden self-tests
 -- as: table 24x9
--- about: Devices whose NPU gave the CPU's answer, the worst first. A share below 1 on a chipset is wrong output, however
---     fast: see docs/oncall.md#wrong_outputs.
--- none: No self-test on the last day of the range: the app calls none
-SELECT chipset, version, input, devices, agree / devices AS agree_share, not_equal, errors, worst_abs, worst_cosine, hash AS commonest_hash
+-- about: Devices, on the day with most, whose NPU gave the CPU's answer, the worst first. A share below 1 on a chipset is
+--     wrong output, however fast: see docs/oncall.md#wrong_outputs.
+-- none: No self-test in this range: the app calls none
+SELECT chipset, version, input, devices, agree_share, not_equal, errors, worst_abs, worst_cosine, commonest_hash
 FROM (
-    SELECT chipset, model_version AS version, input_id AS input, uniqExact(installation) AS devices,
-        topK(1)(npu_hash)[1] AS hash, uniqExactIf(installation, npu_hash = cpu_hash OR top1_equal) AS agree,
-        uniqExactIf(installation, NOT top1_equal) AS not_equal, uniqExactIf(installation, error_code != 0) AS errors,
-        max(max_abs) AS worst_abs, min(cosine) AS worst_cosine
-    FROM self_tests_v1
-    WHERE {scope} AND {model} AND {last_day}
+    SELECT chipset, model_version AS version, input_id AS input, maxIf(t.devices, npu_hash = '') AS devices,
+        sumIf(devices_equal, npu_hash = '') / sumIf(t.devices, npu_hash = '') AS agree_share,
+        maxIf(devices_differ, npu_hash = '') AS not_equal, maxIf(devices_failed, npu_hash = '') AS errors,
+        maxIf(t.worst_abs, npu_hash = '') AS worst_abs, minIf(t.worst_cosine, npu_hash = '') AS worst_cosine,
+        argMaxIf(npu_hash, t.devices, npu_hash != '') AS commonest_hash
+    FROM self_tests_daily_v1 AS t
+    WHERE {scope} AND {model} AND $__dateFilter(day)
     GROUP BY chipset, version, input
 )
+WHERE devices > 0
 ORDER BY agree_share, devices DESC
 LIMIT 200
 
 -- panel: Hashes of outputs
 -- as: table 12x9
--- about: Devices by the hash of the NPU's output. Several hashes on one chipset and version are devices that compute
---     differently: compare their firmware.
--- none: No self-test on the last day of the range: the app calls none
-SELECT chipset, model_version AS version, substring(npu_hash, 1, 8) AS hash, uniqExact(installation) AS devices
-FROM self_tests_v1
-WHERE {scope} AND {model} AND {last_day}
+-- about: Devices, on the day with most, by the hash of the NPU's output; the eight commonest of each day. Several hashes on
+--     one chipset and version are devices that compute differently: compare their firmware.
+-- none: No self-test in this range: the app calls none
+SELECT chipset, model_version AS version, substring(npu_hash, 1, 8) AS hash, max(t.devices) AS devices
+FROM self_tests_daily_v1 AS t
+WHERE {scope} AND {model} AND $__dateFilter(day) AND npu_hash != ''
 GROUP BY chipset, version, hash
+HAVING devices > 0
 ORDER BY chipset, version, devices DESC
 LIMIT 200
 
 -- panel: Errors of runs
 -- as: timeseries 12x9
 -- unit: short
--- about: Runs that ONNX Runtime ended with an error, by status. A new one after a roll-out ends inferences in the app:
---     see its crash reports too.
--- none: No run failed on the last day of the range
-SELECT $__timeInterval(bucket) AS time, concat(chipset, ' status ', toString(ort_status)) AS kind, toFloat64(sum(run_errors_v1.errors)) AS errors
-FROM run_errors_v1
-WHERE {scope} AND {model} AND {last_day}
+-- about: Runs a day that ONNX Runtime ended with an error, by status. A new one after a roll-out ends inferences in the
+--     app: see its crash reports too.
+-- none: No run failed in this range
+SELECT toDateTime(day, 'UTC') AS time, concat(chipset, ' status ', toString(ort_status)) AS kind, toFloat64(sum(t.errors)) AS errors
+FROM run_errors_daily_v1 AS t
+WHERE {scope} AND {model} AND $__dateFilter(day)
 GROUP BY time, kind
+HAVING errors > 0
 ORDER BY time, kind

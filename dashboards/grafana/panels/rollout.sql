@@ -61,12 +61,25 @@ FROM (
 WHERE version != {baseline} AND base > 0
 ORDER BY time, cohort
 
--- row: Single reports, the last day of the range (collapsed: slow on large fleets)
-
 -- panel: Start failures
 -- as: table 24x9
--- about: Sessions that could not be created, by reason. A new version with many is not on these devices at all: stop the
---     roll-out, see docs/oncall.md#npu_start_failure.
+-- about: Sessions that could not be created, by reason, and their devices on the day with most. A new version with many is
+--     not on these devices at all: stop the roll-out, see docs/oncall.md#npu_start_failure.
+-- none: No session failed to start in this range
+SELECT chipset, model_version AS version, start_phase AS phase, start_reason AS reason,
+    sum(t.failures) AS failures, max(t.devices) AS devices
+FROM start_failures_daily_v1 AS t
+WHERE {scope} AND {model} AND {chipset} AND $__dateFilter(day)
+GROUP BY chipset, version, phase, reason
+HAVING failures > 0
+ORDER BY failures DESC
+LIMIT 100
+
+-- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+
+-- panel: Texts of start failures
+-- as: table 24x9
+-- about: One of ONNX Runtime's texts for each reason, from single reports.
 -- none: No session failed to start on the last day of the range
 SELECT chipset, model_version AS version, start_phase AS phase, start_reason AS reason,
     sum(start_failures_v1.failures) AS failures, uniqExact(installation) AS devices, any(start_text) AS example
