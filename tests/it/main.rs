@@ -27,7 +27,7 @@ mod oncall;
 mod orders;
 mod page;
 mod page_scope;
-#[expect(clippy::print_stdout, reason = "a bench prints its table")]
+#[expect(clippy::print_stderr, reason = "a bench says what it does")]
 mod page_times;
 mod phones;
 mod privacy;
