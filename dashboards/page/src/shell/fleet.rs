@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::operator::sums;
+use super::sums::sums;
 use super::table::{head, table};
 use crate::html;
 use crate::read::fleet::{FleetPage, FleetRow};

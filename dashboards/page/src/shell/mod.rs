@@ -4,6 +4,7 @@ mod cohort;
 mod fleet;
 mod incident;
 mod operator;
+mod sums;
 mod table;
 
 use std::fmt::Write as _;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 
 use super::fleet::facts;
+use super::sums::sums;
 use super::table::{head, table};
 use crate::html::{Frame, health_facts};
 use crate::read::health::HealthPage;
@@ -52,35 +53,6 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
         );
     }
     text
-}
-
-/// Returns the sums of apps as a table.
-pub(super) fn sums(all: &[LedgerDay]) -> String {
-    let mut rows = vec![head(&[
-        "APP",
-        "ENVIRONMENT",
-        "RECORDED",
-        "STORED",
-        "DROPPED",
-        "REFUSED",
-        "MISSING",
-        "DUPLICATE",
-        "CONFLICT",
-    ])];
-    rows.extend(all.iter().map(|of| {
-        let names = [visible(&of.app), visible(&of.environment)];
-        let counts = [
-            of.recorded,
-            of.stored,
-            of.dropped,
-            of.refused,
-            of.missing,
-            of.duplicate,
-            of.conflict,
-        ];
-        names.into_iter().chain(counts.map(number::count)).collect()
-    }));
-    table(&rows)
 }
 
 /// Returns the answers of collectors other than a plain ack.
