@@ -191,8 +191,10 @@ impl Spool {
         let room = MAX_ENDED_STREAMS.saturating_sub(self.n_to_name());
         // The others wait, and so do all if the file cannot be read now.
         let listed = unnamed::read(streams).unwrap_or_default().into_iter();
-        let is_new =
-            |ended: &EndedStream| self.without_folder.iter().all(|s| s.stream != ended.stream);
+        let is_new = |ended: &EndedStream| {
+            self.without_folder.iter().all(|s| s.stream != ended.stream)
+                && self.ended.iter().all(|s| s.stream() != ended.stream)
+        };
         let new: Vec<_> = listed.filter(is_new).take(room).collect();
         found.ended.extend(&new);
         self.without_folder.extend(new);

@@ -321,6 +321,33 @@ fn folders_of_a_crash_loop_are_bounded() {
     assert!(!streams.join("unnamed").exists());
 }
 
+/// A report of either of two processes that names a stream without a folder is acknowledged first. Both forget the stream:
+/// else it would keep a place in the other's reports for as long as that lives.
+#[test]
+fn a_lost_folder_that_two_processes_name_is_forgotten_by_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let streams = dir.path().join(folder::STREAMS);
+    files::create_private_dir(&streams).unwrap();
+    let lost = StreamDir::begin(&streams, random_stream()).unwrap();
+    let ended = lost.ended_stream();
+    assert!(unnamed::add(&streams, ended));
+    // As after a kill before the folder's removal.
+    drop(lost);
+    let open = || Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut both, found) = open();
+    assert_eq!(found.ended, [ended], "named once");
+    both.retire_ended(|_| false);
+    assert_eq!(both.n_to_name(), 0);
+    assert!(unnamed::add(&streams, ended));
+    let processes = [open(), open()];
+    for (mut spool, found) in processes {
+        assert_eq!((found.ended, spool.n_to_name()), (vec![ended], 1));
+        spool.retire_ended(|_| false);
+        assert_eq!(spool.n_to_name(), 0);
+    }
+    assert!(!streams.join("unnamed").exists());
+}
+
 #[test]
 fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     let dir = tempfile::tempdir().unwrap();

@@ -46,21 +46,28 @@ pub(super) fn read(streams: &Path) -> io::Result<Vec<EndedStream>> {
     Ok(parse(&bytes.unwrap_or_default()))
 }
 
-/// Returns whether there is room for another one, and it is on disk.
+/// Returns whether the stream is in the list on disk. It may have been: a kill between this and the removal of its
+/// folder leaves both.
 pub(super) fn add(streams: &Path, ended: EndedStream) -> bool {
     let Ok(mut unnamed) = read(streams) else {
         return false;
     };
+    if unnamed.iter().any(|known| known.stream == ended.stream) {
+        return true;
+    }
     unnamed.push(ended);
     unnamed.len() <= MAX_UNNAMED && write(streams, &unnamed).is_ok()
 }
 
-/// Removes the streams that `is_gone` holds for, and the file with the last one.
+/// Removes the streams that `is_gone` holds for, and the file with the last one. Another process may have removed them.
 pub(super) fn remove(streams: &Path, is_gone: impl Fn(&EndedStream) -> bool) -> io::Result<()> {
     let mut unnamed = read(streams)?;
     unnamed.retain(|ended| !is_gone(ended));
     match unnamed.is_empty() {
-        true => fs::remove_file(path(streams)),
+        true => match fs::remove_file(path(streams)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
         false => write(streams, &unnamed),
     }
 }
@@ -91,7 +98,7 @@ mod tests {
         assert!(!add(dir.path(), ended(u64::MAX)));
         assert_eq!(read(dir.path()).unwrap(), full);
         remove(dir.path(), |ended| ended.stream.0 > 0).unwrap();
-        assert!(add(dir.path(), ended(7)));
+        assert!(add(dir.path(), ended(7)) && add(dir.path(), ended(7)));
         assert_eq!(read(dir.path()).unwrap(), [ended(0), ended(7)]);
         let mut bytes = fs::read(path(dir.path())).unwrap();
         bytes[20] ^= 1;
