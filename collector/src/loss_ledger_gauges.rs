@@ -41,9 +41,12 @@ struct Line {
     answered_by_outcome: Vec<(String, i64)>,
 }
 
-/// Rests after a reading that took `took`, so that readings of a large store take a fifth of the time at most.
+/// The longest rest that follows from a slow reading: alerts on the ledger need a reading within the hour.
+const LONGEST_REST: Duration = Duration::from_secs(30 * 60);
+
+/// Rests after a reading that took `took`, so that readings take a fifth of the time at most, up to [`LONGEST_REST`].
 fn rest(period: Duration, took: Duration) -> Duration {
-    period.max(took * 4)
+    period.max((took * 4).min(LONGEST_REST))
 }
 
 /// Reads the ledger every `period`, or less often if a reading takes long, until `stop` is cancelled.
@@ -208,6 +211,14 @@ mod tests {
         let minute = Duration::from_secs(60);
         assert_eq!(rest(minute, Duration::from_secs(2)), minute);
         assert_eq!(rest(minute, 3 * minute), 12 * minute);
+    }
+
+    /// One reading that hung for an hour must not silence the ledger for four.
+    #[test]
+    fn the_rest_after_a_slow_reading_is_half_an_hour_at_most() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+        assert_eq!(rest(minute, hour), hour / 2);
+        assert_eq!(rest(2 * hour, hour), 2 * hour, "as it is configured");
     }
 
     #[test]

@@ -108,7 +108,9 @@ type DailyShare = (String, u8, u32);
 /// A name of the store's reports: app, environment, dimension, name, the latest day that has it.
 pub(crate) type StoredName = (String, String, u8, String, u16);
 
-/// Returns the query of [`StoredName`]s received since a time in milliseconds, those of most devices first.
+/// Returns the query of [`StoredName`]s of the last days before a time in milliseconds, those of most devices first.
+/// Rows after that time are of a collector whose clock is ahead: a name of such a day would end the others' days.
+/// `uniqHLL12` takes some kilobytes for each of the names, however many devices have it.
 pub(crate) fn stored_names_sql(now_ms: i64) -> String {
     format!(
         "SELECT app_id, environment, named.1 AS dimension, named.2 AS name, max(day) AS last_day \
@@ -121,9 +123,10 @@ pub(crate) fn stored_names_sql(now_ms: i64) -> String {
                  arrayMap((m, v) -> (toUInt8(1), CAST(concat(m, '\\n', v), 'String')), models, versions), \
                  [(toUInt8(2), CAST(chipset, 'String'))], \
                  arrayMap(s -> (toUInt8(3), CAST(s, 'String')), series_shape_key)))) AS named \
-             FROM reports WHERE received_at >= fromUnixTimestamp64Milli(toInt64({}), 'UTC')) \
+             FROM reports WHERE received_at BETWEEN fromUnixTimestamp64Milli(toInt64({}), 'UTC') \
+                 AND fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')) \
          WHERE position(name, '{OTHER}') = 0 \
-         GROUP BY app_id, environment, dimension, name ORDER BY uniq(installation) DESC LIMIT {MAX_NAMES} \
+         GROUP BY app_id, environment, dimension, name ORDER BY uniqHLL12(installation) DESC LIMIT {MAX_NAMES} \
          SETTINGS max_bytes_before_external_group_by = 1073741824",
         now_ms - KEPT_DAYS * DAY_MS
     )
@@ -197,32 +200,36 @@ impl CardinalityLimiter {
         self.file.is_some() && self.n_names == 0
     }
 
-    /// Adds names of the store to an empty limiter, in their order and within the limits. Either all are saved or none.
+    /// Adds names of the store to an empty limiter, in their order and within the limits. Either all are saved or none is
+    /// added, so that a try after a failed one saves the same names.
     pub(crate) fn admit_stored(&mut self, dir: &Path, names: &[StoredName]) -> io::Result<()> {
-        self.begin(
-            names
-                .iter()
-                .map(|name| i64::from(name.4))
-                .max()
-                .unwrap_or(0),
-        );
+        let mut n_names: HashMap<NamePlace, usize> = HashMap::default();
+        let mut admitted = Vec::new();
         for (app, environment, of, name, day) in names {
             let Some(of) = Dimension::ALL.get(usize::from(*of)) else {
                 continue;
             };
-            let (at, day) = ((app.as_str(), environment.as_str()), i64::from(*day));
-            let names = self.apps.get(at.0).and_then(|app| app.get(at.1));
-            let n_names = names.map_or(0, |names| names[*of as usize].len());
+            let at = (app.as_str(), environment.as_str());
+            let n_names = n_names.entry(place(at, *of)).or_default();
             let most = self.limits[*of as usize];
-            if (most == 0 || n_names < most) && self.n_names < MAX_NAMES {
-                self.insert(day, at, *of, name, (0, 0));
-                self.note(day, at, *of, name, (0, 0));
+            if (most == 0 || *n_names < most) && admitted.len() < MAX_NAMES {
+                *n_names += 1;
+                admitted.push((i64::from(*day), at, *of, name.as_str()));
             }
+        }
+        self.unwritten.clear();
+        for (day, at, of, name) in &admitted {
+            self.note(*day, *at, *of, name, (0, 0));
         }
         let lines = std::mem::take(&mut self.unwritten);
         let path = dir.join(FILE);
         replace_file(&path, &lines)?;
         self.file = Some(OpenOptions::new().append(true).open(&path)?);
+        let latest = admitted.iter().map(|(day, ..)| *day).max();
+        self.begin(latest.unwrap_or(0));
+        for (day, at, of, name) in admitted {
+            self.insert(day, at, of, name, (0, 0));
+        }
         Ok(())
     }
 
@@ -735,7 +742,8 @@ mod tests {
         assert!(guard.keeps(&public(1, 51, 51), ("other", "x"), of, "1"));
     }
 
-    /// A WAL in a new folder knows the names of the store, and so does its next process.
+    /// A WAL in a new folder knows the names of the store, and so does its next process. A first try whose file could not
+    /// be written changes neither.
     #[test]
     fn names_of_the_store_are_in_where_the_folder_has_none() {
         let dir = tempfile::tempdir().unwrap();
@@ -744,6 +752,10 @@ mod tests {
         let names: Vec<StoredName> = ["most", "fewer", "fewest", "least"]
             .map(|name| (AT.0.to_owned(), AT.1.to_owned(), 1, name.to_owned(), 7))
             .into();
+        guard
+            .admit_stored(&dir.path().join("gone"), &names)
+            .unwrap_err();
+        assert!(guard.is_empty());
         guard.admit_stored(dir.path(), &names).unwrap();
         for mut guard in [guard, CardinalityLimiter::open(dir.path(), LIMITS).unwrap()] {
             assert!(!guard.is_empty());

@@ -153,10 +153,14 @@ impl Writer {
             let sql = stored_names_sql(self.parts.now_ms());
             match self.parts.sink.fetch::<StoredName>("reports", &sql).await {
                 Ok(names) => break names,
-                Err(error) => note_failure(&self.parts.metrics, "names", &error),
+                Err(error) => {
+                    self.parts.metrics.store_up.set(0);
+                    note_failure(&self.parts.metrics, "names", &error);
+                }
             }
             sleep(backoff.pause()).await;
         };
+        self.parts.metrics.store_up.set(1);
         loop {
             let dir = &self.parts.config.wal.dir;
             match self.encoder.lock().names().admit_stored(dir, &names) {
