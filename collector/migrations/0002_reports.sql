@@ -43,6 +43,20 @@ ORDER BY (bucket, collector_id, wal_offset)
 TTL bucket + INTERVAL ${surplus_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
+-- Rows of `reports` in closed buckets beyond the first of their log position. The insert tokens and the writer's questions
+-- prevent such rows; a row put in by hand, or by two writers of one log, is no further copy. A row is known by its number
+-- in its block, which merges keep.
+CREATE TABLE IF NOT EXISTS repeated_rows ${on_cluster} (
+    bucket DateTime('UTC'),
+    collector_id UInt64,
+    wal_offset UInt64,
+    block_number UInt64,
+    block_offset UInt64
+) ENGINE = ${replicated}ReplacingMergeTree
+ORDER BY (bucket, collector_id, wal_offset, block_number, block_offset)
+TTL bucket + INTERVAL ${surplus_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
 -- One row for each copy. Arrays `session_*` have one element for each session of the report,
 -- `series_*` one for each latency series (`series_session` is the 1-based position of its session),
 -- and so on. Names, units and bounds are those of the wire contract. Enums are the contract's names
@@ -224,7 +238,8 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
 PARTITION BY toDate(received_at)
 ORDER BY (app_id, environment, bucket, installation, stream_id, sequence)
 TTL toDateTime(received_at) + INTERVAL ${raw_ttl_days} DAY
-SETTINGS ${deduplication_window} = 10000, ttl_only_drop_parts = 1, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS ${deduplication_window} = 10000, ttl_only_drop_parts = 1, fsync_after_insert = 1, fsync_part_directory = 1,
+    enable_block_number_column = 1, enable_block_offset_column = 1;
 
 -- The nodes behind each fingerprint, once for each placement. A report's row holds the numbers of a
 -- placement, this table the names that a page shows.

@@ -5,7 +5,7 @@
 -- all time. Stream and sequence are two numbers that hardly two reports share, so they are looked up first,
 -- and whole keys are read and compared only where they match.
 CREATE OR REPLACE VIEW open_surplus_copies_v1 ${on_cluster} AS
-SELECT collector_id, wal_offset FROM report_copies
+SELECT DISTINCT collector_id, wal_offset FROM report_copies
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
   AND (app_id, installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN (
     SELECT app_id, installation, stream_id, sequence, (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3
@@ -20,13 +20,28 @@ WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
 
 -- Copies that do not count: those of closed buckets are listed in a table, those of open ones are found here.
 CREATE OR REPLACE VIEW surplus_copies_v1 ${on_cluster} AS
-SELECT collector_id, wal_offset FROM surplus_copies
+SELECT DISTINCT collector_id, wal_offset FROM (
+    SELECT collector_id, wal_offset FROM surplus_copies
+    UNION ALL
+    SELECT collector_id, wal_offset FROM open_surplus_copies_v1);
+
+-- Rows of reports beyond the first of their log position: a position is one copy, however many rows it has. Those of
+-- closed buckets are listed in a table, those of open ones are found here. All rows of a position have its receive time.
+CREATE OR REPLACE VIEW repeated_rows_v1 ${on_cluster} AS
+SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows
 UNION ALL
-SELECT collector_id, wal_offset FROM open_surplus_copies_v1;
+SELECT collector_id, wal_offset, _block_number AS block_number, _block_offset AS block_offset FROM reports
+WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+  AND (collector_id, wal_offset) IN (
+    SELECT collector_id, wal_offset FROM reports
+    WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+    GROUP BY collector_id, wal_offset HAVING count() > 1)
+ORDER BY block_number, block_offset
+LIMIT 1, 1000000 BY collector_id, wal_offset;
 
 -- Copies that do not count and are not the same report as the first copy of their key: two senders, or a forger.
 CREATE OR REPLACE VIEW conflicting_copies_v1 ${on_cluster} AS
-SELECT collector_id, wal_offset FROM report_copies
+SELECT DISTINCT collector_id, wal_offset FROM report_copies
 WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
   AND (app_id, installation, stream_id, sequence, content) NOT IN (
     SELECT app_id, installation, stream_id, sequence,
@@ -41,6 +56,8 @@ WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplu
 CREATE OR REPLACE VIEW counted_reports_v1 ${on_cluster} AS
 SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+  AND (collector_id, wal_offset, _block_number, _block_offset) NOT IN (
+    SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
   AND installation NOT IN (SELECT installation FROM hidden_installations);
 
 -- Reports less the listed copies. A report of an open bucket is here as often as it came;
@@ -49,6 +66,8 @@ WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM su
 CREATE OR REPLACE VIEW settled_reports_v1 ${on_cluster} AS
 SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)
+  AND (collector_id, wal_offset, _block_number, _block_offset) NOT IN (
+    SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
   AND installation NOT IN (SELECT installation FROM hidden_installations);
 
 -- Every session of every report: a session that spans reports has a row in each.
@@ -387,6 +406,8 @@ FROM (
     SELECT app_id, environment, count() AS copies FROM reports
     WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
       AND (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM conflicting_copies_v1)
+      AND (collector_id, wal_offset, _block_number, _block_offset) NOT IN (
+        SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
       AND installation NOT IN (SELECT installation FROM hidden_installations)
     GROUP BY app_id, environment
 )

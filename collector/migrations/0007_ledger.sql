@@ -97,6 +97,8 @@ SELECT app_id, environment, toDate(received_at) AS day,
     toInt64(count()) AS reports, toInt64(sum(arraySum(series_n))) AS runs
 FROM reports
 WHERE (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies_v1)
+  AND (collector_id, wal_offset, _block_number, _block_offset) NOT IN (
+    SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
   AND installation NOT IN (SELECT installation FROM hidden_installations)
 GROUP BY app_id, environment, day, kind
 UNION ALL
@@ -185,8 +187,8 @@ FROM counted_reports_v1
 GROUP BY app_id, environment, day;
 
 -- The ledger's entries as a collector read them last, since the views above read all of raw. Each collector reads them
--- every minute, less often where that takes long, and inserts those that changed. A day that raw no longer holds whole
--- keeps its last reading.
+-- every minute, less often where that takes long, with half an hour of rest at most, and inserts those that changed. A day
+-- that raw no longer holds whole keeps its last reading.
 CREATE TABLE IF NOT EXISTS loss_ledger_readings ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),

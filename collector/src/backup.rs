@@ -194,6 +194,7 @@ pub fn cut_back(
         for (table, what) in [
             ("report_copies", beyond.clone()),
             ("surplus_copies", beyond.clone()),
+            ("repeated_rows", beyond.clone()),
             ("reports", beyond),
             ("rollup_watermark", format!("closed_at > {taken_at}")),
             ("rollup_checks", format!("checked_at > {taken_at}")),

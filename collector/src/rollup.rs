@@ -336,7 +336,8 @@ impl RollUp {
         Ok(until.map_or(0, u64::from))
     }
 
-    /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`.
+    /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`; then
+    /// the rows `within` that are no copies of their own.
     async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
         let sql = format!(
             "INSERT INTO surplus_copies (bucket, collector_id, wal_offset) \
@@ -351,7 +352,16 @@ impl RollUp {
               FROM report_copies WHERE (app_id, installation, stream_id, sequence) IN keys \
               GROUP BY app_id, installation, stream_id, sequence)"
         );
-        self.parts.sink.execute("surplus_copies", &sql).await
+        self.parts.sink.execute("surplus_copies", &sql).await?;
+        let sql = format!(
+            "INSERT INTO repeated_rows (bucket, collector_id, wal_offset, block_number, block_offset) \
+             SELECT bucket, collector_id, wal_offset, _block_number, _block_offset FROM reports \
+             WHERE {within} AND (collector_id, wal_offset) IN (\
+                 SELECT collector_id, wal_offset FROM reports WHERE {within} \
+                 GROUP BY collector_id, wal_offset HAVING count() > 1) \
+             ORDER BY _block_number, _block_offset LIMIT 1, 1000000 BY collector_id, wal_offset"
+        );
+        self.parts.sink.execute("repeated_rows", &sql).await
     }
 
     /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,

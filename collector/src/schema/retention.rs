@@ -14,8 +14,8 @@ use crate::schema::{MAX_DAYS, MIGRATIONS, MIN_RAW_DAYS, Retention};
 
 /// Tables that summaries are built from.
 const RAW: [&str; 2] = ["reports", "report_copies"];
-/// The table of copies that do not count.
-const SURPLUS: &str = "surplus_copies";
+/// The tables of copies and rows that do not count.
+const SURPLUS: [&str; 2] = ["surplus_copies", "repeated_rows"];
 
 /// Retention of a config or a store; `None` is unset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,8 +93,8 @@ async fn statements(
     // Some views contain the retention of reports.
     statements.extend(stale_views(target, MIGRATIONS, values).await?);
     let mut changes: Vec<TableTtl> = ttls.into_iter().filter(TableTtl::differs).collect();
-    // `surplus_copies` expires after the copies that it hides: last when shortened, first when extended.
-    changes.sort_by_key(|ttl| (ttl.table == SURPLUS) == (ttl.asked_days < ttl.days));
+    // What hides copies expires after them: last when shortened, first when extended.
+    changes.sort_by_key(|ttl| SURPLUS.contains(&ttl.table.as_str()) == (ttl.asked_days < ttl.days));
     statements.extend(changes.into_iter().flat_map(|ttl| ttl.statements));
     Ok(statements)
 }

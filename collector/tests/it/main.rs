@@ -26,6 +26,7 @@ mod names;
 mod patience;
 mod protocols;
 mod refusals;
+mod repeated;
 mod schema;
 mod support;
 mod unproven;
