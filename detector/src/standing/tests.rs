@@ -237,14 +237,14 @@ fn price(healthy: u32, is_app_new: bool, is_established: bool) -> (u32, u32) {
 /// The table of docs/security.md is written from the rule, with `EPWATCH_BLESS=1`.
 #[test]
 fn the_price_of_a_false_page_is_the_one_in_the_docs() {
-    let costs = |(networks, devices): (u32, u32), days: u32| {
+    let costs = |(networks, devices): (u32, u32), requests: u32| {
         format!(
             "{networks} networks, {devices} devices, {} requests",
-            devices * days
+            devices * requests
         )
     };
     let mut table = String::from(
-        "| healthy devices in the cohort | app known for 14 days, 7 days of patience | 10 days of patience | \
+        "| healthy devices in the cohort | app known for 14 days, under 10 days of patience | 10 days of patience | \
          app in its first 10 days |\n|---|---|---|---|\n",
     );
     let mut least_with_history = u32::MAX;
@@ -254,8 +254,9 @@ fn the_price_of_a_false_page_is_the_one_in_the_docs() {
         least_with_history = least_with_history.min(newer.0);
         table += &format!(
             "| {healthy} | {} | {} | {} |\n",
-            costs(newer, 7),
-            costs(established, 10),
+            costs(newer, 1),
+            // One is admitted, one is in the window; those in between are of no use.
+            costs(established, 2),
             costs(new_app, 1)
         );
     }
