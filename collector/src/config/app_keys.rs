@@ -61,7 +61,8 @@ pub struct AppKeyConfig {
     /// The one app whose reports the key admits, or `*`. Required: a key that ships in an app is public, and must not
     /// admit other apps by an oversight.
     pub app: String,
-    /// The one environment whose reports the key admits, or `*`.
+    /// The one environment whose reports the key admits, or `*`. Empty is `production` for a key of kind `app`, since
+    /// whoever unpacks the app could make up any number of environments, each with cohorts of its own; else any.
     pub environment: String,
     /// Who holds the key.
     pub kind: KeyKind,
@@ -76,7 +77,7 @@ impl Default for AppKeyConfig {
             sha256: String::new(),
             secret_file: None,
             app: String::new(),
-            environment: "*".to_owned(),
+            environment: String::new(),
             kind: KeyKind::App,
             revoked: false,
         }
@@ -131,6 +132,15 @@ pub(crate) fn hash_of(secret: &str) -> KeyHash {
 }
 
 impl AppKeyConfig {
+    /// Returns the environment that the key admits, or `*`.
+    pub(crate) fn admitted_environment(&self) -> &str {
+        match (self.environment.as_str(), self.kind) {
+            ("", KeyKind::App) => "production",
+            ("", _) => "*",
+            (environment, _) => environment,
+        }
+    }
+
     /// Returns the hash of the key, or the field that is wrong and why.
     fn resolve(&self) -> Result<KeyHash, (&'static str, String)> {
         match (&self.secret_file, self.sha256.as_str()) {
@@ -187,7 +197,7 @@ fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) 
         }
         let names = [
             ("app", &key.app, 1, 128),
-            ("environment", &key.environment, 1, 32),
+            ("environment", &key.environment, 0, 32),
             ("name", &key.name, 0, 64),
         ];
         for (name, value, min, max) in names {
@@ -315,6 +325,20 @@ mod tests {
         let digits = "0123456789abcdef".repeat(4);
         let entry: AppKeyConfig = toml::from_str(&format!("sha256 = \"{digits}\"")).unwrap();
         assert_eq!(entry.kind, KeyKind::App);
+        assert_eq!(entry.admitted_environment(), "production");
+        for (kind, environment, admitted) in [
+            (KeyKind::App, "*", "*"),
+            (KeyKind::App, "staging", "staging"),
+            (KeyKind::Own, "", "*"),
+            (KeyKind::Pipeline, "", "*"),
+        ] {
+            let entry = AppKeyConfig {
+                kind,
+                environment: environment.to_owned(),
+                ..AppKeyConfig::default()
+            };
+            assert_eq!(entry.admitted_environment(), admitted);
+        }
         let mut problems = Problems::default();
         check_entries("keys", &[entry], &mut problems);
         let keys: Vec<&str> = problems.0.iter().map(|p| p.key.as_str()).collect();

@@ -283,12 +283,13 @@ impl KeyTable {
             let wrong_app = Outcome::RefusedWrongApp.label().to_owned();
             let labels = [("key", config.name.clone()), ("outcome", wrong_app)];
             drop(metrics.refused_reports.get_or_create(&labels));
+            let environment = config.admitted_environment().to_owned();
             let entry = Entry {
                 hash,
                 scope: Arc::new(Scope {
                     name: config.name,
                     app: restrict(config.app),
-                    environment: restrict(config.environment),
+                    environment: restrict(environment),
                     kind: Some(config.kind),
                     is_one_of_several,
                 }),
@@ -359,8 +360,16 @@ mod tests {
     #[test]
     fn a_known_key_proves_its_app_and_no_other_key_does() {
         let keys = AppKeys::new(&config(), KeyMetrics::default()).unwrap();
-        check(&keys, Some("Bearer abc"), Ok("com.example.camera/*"));
-        check(&keys, Some("bearer  abc"), Ok("com.example.camera/*"));
+        check(
+            &keys,
+            Some("Bearer abc"),
+            Ok("com.example.camera/production"),
+        );
+        check(
+            &keys,
+            Some("bearer  abc"),
+            Ok("com.example.camera/production"),
+        );
         check(&keys, Some("Bearer abd"), Err("not known"));
         check(&keys, Some("Bearer "), Err("not known"));
         check(&keys, Some("abc"), Err("expected `Bearer"));
@@ -373,8 +382,9 @@ mod tests {
     fn a_scope_admits_its_own_app_only() {
         let keys = AppKeys::new(&config(), KeyMetrics::default()).unwrap();
         let scope = prove(&keys, Some("Bearer abc")).unwrap();
-        assert!(scope.admits("com.example.camera", "staging"));
-        assert!(!scope.admits("com.example.other", "staging"));
+        assert!(scope.admits("com.example.camera", "production"));
+        assert!(!scope.admits("com.example.camera", "made up"));
+        assert!(!scope.admits("com.example.other", "production"));
     }
 
     /// Old and new key are valid at once; then the old one is revoked, then forgotten.
@@ -398,12 +408,12 @@ mod tests {
         let used = || counted("old", "accepted");
         assert_eq!(metrics.n_keys.get(), 1);
         assert_eq!(used(), 0);
-        check(&keys, Some("Bearer abc"), Ok("a/*"));
+        check(&keys, Some("Bearer abc"), Ok("a/production"));
         assert_eq!(used(), 1);
 
         write("[[keys]]\nsha256 = \"no\"\napp = \"a\"\n");
         assert_eq!(keys.reload().unwrap_err().0.len(), 1);
-        check(&keys, Some("Bearer abc"), Ok("a/*"));
+        check(&keys, Some("Bearer abc"), Ok("a/production"));
         assert_eq!(used(), 2, "a key that is read again counts on");
 
         write(&format!("{entry}revoked = true\n"));
@@ -439,7 +449,7 @@ mod tests {
             std::fs::write(&path, emptied).unwrap();
             let problems = keys.reload().unwrap_err().to_string();
             assert!(problems.contains("keys.toml: holds no key"), "{problems}");
-            check(&keys, Some("Bearer abc"), Ok("a/*"));
+            check(&keys, Some("Bearer abc"), Ok("a/production"));
             assert_eq!(metrics.n_keys.get(), 1);
         }
     }

@@ -230,11 +230,12 @@ pub(crate) async fn start_alone(dir: &TempDir, config: CollectorConfig) -> Colle
     start_at(config, epwatch_store::client(&Store::target_in(dir))).await
 }
 
-/// A key of one app.
+/// A key of one app, in any environment.
 pub(crate) fn key_for(made: &NewKey, app: &str) -> AppKeyConfig {
     AppKeyConfig {
         sha256: made.sha256.clone(),
         app: app.to_owned(),
+        environment: "*".to_owned(),
         ..AppKeyConfig::default()
     }
 }
