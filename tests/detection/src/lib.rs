@@ -72,6 +72,8 @@ pub struct RunOptions {
     pub first_seed: u64,
     /// The keys that devices report with.
     pub keys: Keys,
+    /// Least number of windows, a day each, before the change: devices are established after ten days.
+    pub history: u32,
     /// Fleets at once.
     pub threads: usize,
     /// No fleet begins after so long.
@@ -111,7 +113,10 @@ pub fn evaluate(
                 break;
             };
             let scenario = &batch.scenario;
-            let specs = scenario.families(options.first_seed, batch.from, batch.to);
+            let mut specs = scenario.families(options.first_seed, batch.from, batch.to);
+            for spec in &mut specs {
+                spec.windows.0 = spec.windows.0.max(options.history);
+            }
             let outcome = if scenario.is_repaired() {
                 repaired::evaluate(&scenario.name, &specs, &runtime)?
             } else {

@@ -26,6 +26,8 @@ epwatch-detection FIRST_SEED FAMILIES [OPTIONS]
   --rules COMMIT        name the commit of the rules in the report
   --only NAME           only scenarios whose name contains this
   --keys own|app        the kind of the keys that devices report with; else no network weighs them
+  --history N           at least N windows of a day before a change; with keys of kind app 12 make
+                        devices established
   --threads N           evaluate so many fleets at once [default: 2]
   --minutes N           begin no fleet after so many minutes
 
@@ -43,6 +45,7 @@ struct Args {
     rules: Option<String>,
     only: Option<String>,
     keys: Keys,
+    history: u32,
     threads: usize,
     minutes: u64,
     record: Option<PathBuf>,
@@ -59,6 +62,7 @@ impl Args {
             rules: None,
             only: None,
             keys: Keys::default(),
+            history: 0,
             threads: 2,
             minutes: 24 * 60,
             record: None,
@@ -82,6 +86,7 @@ impl Args {
                         other => anyhow::bail!("--keys is own or app, not {other:?}"),
                     }
                 }
+                "--history" => read.history = value()?.parse().context("--history")?,
                 "--threads" => read.threads = value()?.parse().context("--threads")?,
                 "--minutes" => read.minutes = value()?.parse().context("--minutes")?,
                 "--help" | "-h" => return Ok(None),
@@ -107,7 +112,11 @@ impl Args {
             Keys::App => " --keys app",
         };
         let only = only.unwrap_or_default();
-        format!("{} {}{only}{keys}", self.first_seed, self.families)
+        let history = match self.history {
+            0 => String::new(),
+            days => format!(" --history {days}"),
+        };
+        format!("{} {}{only}{keys}{history}", self.first_seed, self.families)
     }
 }
 
@@ -154,6 +163,7 @@ fn main() -> anyhow::Result<()> {
     let options = RunOptions {
         first_seed: args.first_seed,
         keys: args.keys,
+        history: args.history,
         threads: args.threads,
         no_longer_than: Duration::from_secs(args.minutes * 60),
         verbose: true,

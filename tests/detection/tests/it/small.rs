@@ -16,6 +16,7 @@ pub(super) fn outcomes_with(keys: Keys, scenarios: &[&str], families: u64) -> Ve
     let options = RunOptions {
         first_seed: FIRST_SEED,
         keys,
+        history: 0,
         threads: 2,
         no_longer_than: Duration::MAX,
         verbose: false,
