@@ -44,6 +44,8 @@ pub(crate) struct AppKeys {
 struct KeyTable {
     /// No key is configured: a collector on a loopback address.
     is_open: bool,
+    /// Entries of the keys file.
+    n_in_file: usize,
     n_valid: usize,
     by_prefix: HashMap<u32, Vec<Entry>>,
 }
@@ -174,30 +176,44 @@ impl AppKeys {
             warnings: RefusalWarnings::default(),
         };
         keys.reload()?;
+        let table = keys.table.read().clone();
+        if table.n_valid == 0 && !table.is_open {
+            tracing::warn!(
+                file = ?keys.file,
+                "no app key is in force, so every device is refused; `epwatch collector key` makes one"
+            );
+        }
         Ok(keys)
     }
 
-    /// Reloads the keys file. On an error the keys stay. A file without any key is an error if there were keys before:
-    /// an editor or a full disk may have emptied it, and every device would be locked out.
+    /// Reloads the keys file. On an error the keys stay. A file without any key is an error if it had some before:
+    /// an editor or a full disk may have emptied it, and its devices would be locked out.
     ///
     /// # Errors
     /// Every problem of the file.
     pub(crate) fn reload(&self) -> Result<(), Problems> {
-        let mut entries = self.inline.clone();
-        if let Some(file) = &self.file {
-            entries.extend(read_keys_file(file)?);
-        }
+        let of_file = match &self.file {
+            Some(file) => read_keys_file(file)?,
+            None => Vec::new(),
+        };
         let mut table = self.table.write();
-        if let Some(file) = self.file.as_ref().filter(|_| entries.is_empty())
-            && !table.by_prefix.is_empty()
+        if let Some(file) = self.file.as_ref().filter(|_| of_file.is_empty())
+            && table.n_in_file > 0
         {
             let text = "holds no key, and the keys before stay in force; to lock every device out, give each \
                         key `revoked = true`";
             let key = format!("keys_file {}", file.display());
             return Err(Problems::one(key, text));
         }
+        let n_in_file = of_file.len();
+        let mut entries = self.inline.clone();
+        entries.extend(of_file);
         let is_open = self.inline.is_empty() && self.file.is_none();
-        *table = Arc::new(KeyTable::new(is_open, entries, &self.metrics));
+        *table = Arc::new(KeyTable {
+            is_open,
+            n_in_file,
+            ..KeyTable::new(entries, &self.metrics)
+        });
         let n_valid = i64::try_from(table.n_valid).unwrap_or(i64::MAX);
         self.metrics.n_keys.set(n_valid);
         Ok(())
@@ -260,7 +276,7 @@ fn bearer(header: &str) -> Option<&str> {
 }
 
 impl KeyTable {
-    fn new(is_open: bool, entries: Vec<KeyEntry>, metrics: &KeyMetrics) -> Self {
+    fn new(entries: Vec<KeyEntry>, metrics: &KeyMetrics) -> Self {
         let restrict = |name: String| (name != ANY).then_some(name);
         let mut by_prefix: HashMap<u32, Vec<Entry>> = HashMap::with_capacity(entries.len());
         let mut n_valid = 0;
@@ -299,9 +315,9 @@ impl KeyTable {
             by_prefix.entry(prefix(&hash)).or_default().push(entry);
         }
         Self {
-            is_open,
             n_valid,
             by_prefix,
+            ..Self::default()
         }
     }
 
@@ -434,23 +450,34 @@ mod tests {
     fn an_emptied_keys_file_takes_no_key_away() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
-        std::fs::write(&path, "").unwrap();
-        let config = CollectorConfig {
-            keys_file: Some(path.clone()),
-            ..CollectorConfig::default()
+        // A key of the config itself does not make up for those of the file.
+        let of_config = AppKeyConfig {
+            sha256: "0".repeat(64),
+            app: "of.config".into(),
+            ..AppKeyConfig::default()
         };
-        let metrics = KeyMetrics::default();
-        let keys = AppKeys::new(&config, metrics.clone()).unwrap();
-        assert_eq!(metrics.n_keys.get(), 0, "none from the start is no change");
-        let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
-        std::fs::write(&path, entry).unwrap();
-        keys.reload().unwrap();
-        for emptied in ["", "# keys = []\n", "keys = []\n"] {
-            std::fs::write(&path, emptied).unwrap();
-            let problems = keys.reload().unwrap_err().to_string();
-            assert!(problems.contains("keys.toml: holds no key"), "{problems}");
-            check(&keys, Some("Bearer abc"), Ok("a/production"));
-            assert_eq!(metrics.n_keys.get(), 1);
+        for inline in [vec![], vec![of_config]] {
+            std::fs::write(&path, "").unwrap();
+            let n_inline = i64::try_from(inline.len()).unwrap();
+            let config = CollectorConfig {
+                keys: inline,
+                keys_file: Some(path.clone()),
+                ..CollectorConfig::default()
+            };
+            let metrics = KeyMetrics::default();
+            let keys = AppKeys::new(&config, metrics.clone()).unwrap();
+            let n_keys = || metrics.n_keys.get() - n_inline;
+            assert_eq!(n_keys(), 0, "none from the start is no change");
+            let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
+            std::fs::write(&path, entry).unwrap();
+            keys.reload().unwrap();
+            for emptied in ["", "# keys = []\n", "keys = []\n"] {
+                std::fs::write(&path, emptied).unwrap();
+                let problems = keys.reload().unwrap_err().to_string();
+                assert!(problems.contains("keys.toml: holds no key"), "{problems}");
+                check(&keys, Some("Bearer abc"), Ok("a/production"));
+                assert_eq!(n_keys(), 1);
+            }
         }
     }
 

@@ -61,6 +61,8 @@ async fn a_wrong_app_id_or_key_is_in_the_log_once_and_on_the_page() {
         let call = with_key(request(&[report(1, 1, sequence)]), &key.secret);
         let answer = device.upload(call).await.unwrap().into_inner();
         assert_eq!(answer.results[0].outcome(), Outcome::RefusedWrongApp);
+        let detail = &answer.results[0].detail;
+        assert!(detail.contains("is for com.example.logged/*"), "{detail}");
         let stranger = with_key(request(&[report(1, 1, sequence)]), "epw_no_such_key");
         device.upload(stranger).await.unwrap_err();
     }
@@ -84,6 +86,39 @@ async fn a_wrong_app_id_or_key_is_in_the_log_once_and_on_the_page() {
             "epwatch_collector_app_keys 1",
         ],
     );
+    collector.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_cross_a_network_in_the_clear_are_in_the_log() {
+    capture();
+    let key = NewKey::random().unwrap();
+    for (ip, n_lines) in [([0, 0, 0, 0], 1), ([127, 0, 0, 1], 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let collector = start(&dir, |config| {
+            config.listen = (ip, 0).into();
+            config.keys = vec![key_for(&key, "com.example.clear")];
+        })
+        .await;
+        let listen = format!("listen={}", collector.listen());
+        let found = lines(&["WARN", "in the clear", "[collector.tls]", &listen]);
+        assert_eq!(found.len(), n_lines, "{listen}: {found:?}");
+        collector.stop().await;
+    }
+}
+
+/// A file that was emptied before a restart: there are no earlier keys that could stay in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_without_a_key_in_force_is_in_the_log() {
+    capture();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys.toml");
+    std::fs::write(&file, "").unwrap();
+    let collector = start(&dir, |config| config.keys_file = Some(file.clone())).await;
+    let path = file.display().to_string();
+    let found = lines(&["WARN", "no app key is in force", &path]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    check_metrics(&collector, &["epwatch_collector_app_keys 0"]);
     collector.stop().await;
 }
 
