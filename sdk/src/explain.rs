@@ -443,6 +443,19 @@ mod tests {
         assert!(!session(10).to_string().contains("more nodes"));
     }
 
+    /// A reason that is not known names the call that finds it out.
+    #[test]
+    fn the_text_of_an_unknown_reason_names_the_next_step() {
+        let mut session = session(1);
+        session.reasons = vec![ReasonCode::Unknown.into()];
+        let text = session.to_string();
+        let step = "SessionRequest::with_log_capture";
+        assert!(
+            text.contains("\n  unknown: ") && text.contains(step),
+            "{text}"
+        );
+    }
+
     /// Lists cut ids to 8 digits; here it is whole.
     #[test]
     fn the_text_names_the_installation() {

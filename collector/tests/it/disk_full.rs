@@ -10,7 +10,8 @@ use epwatch_server::ByteSize;
 use epwatch_store::StoreTarget;
 use tonic::{Code, Status};
 
-use crate::support::{Device, PATIENCE, config, connect, report, request, start_at};
+use crate::log_lines;
+use crate::support::{Device, PATIENCE, config, connect, eventually, report, request, start_at};
 
 /// Set for the child: the small disk, and how much of it is to stay free.
 const CHILD_DISK: &str = "EPWATCH_DISK_FULL_DIR";
@@ -52,6 +53,7 @@ async fn child_entry() {
         return;
     };
     let min_free: u64 = std::env::var(CHILD_MIN_FREE).unwrap().parse().unwrap();
+    log_lines::capture();
     let ballast = disk.join("ballast");
     // Leaves 6 MiB above what is kept free: room for over 100 calls of some 50 KB. The WAL ends within
     // two of its segments of that, so that there is space again without the ballast.
@@ -75,6 +77,16 @@ async fn child_entry() {
     while let Err(status) = upload(&mut device, n_acked + 1).await {
         assert!(Instant::now() < deadline, "acks never went on: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if min_free > 0 {
+        // A line at each change, with what there is to do.
+        let path = wal.display().to_string();
+        let key = "collector.wal.min_free_bytes";
+        let refuses: [&str; 4] = ["ERROR", "wal refuses reports", &path, key];
+        let takes: [&str; 2] = ["wal takes reports again: its volume has space", &path];
+        let has_one = |words: &[&str]| log_lines::lines(words).len() == 1;
+        eventually("a line says that it refuses", || has_one(&refuses)).await;
+        eventually("a line says that it takes again", || has_one(&takes)).await;
     }
     collector.stop().await;
     // The refused calls may be there too: a device sends them again, and the key decides.
