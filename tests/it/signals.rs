@@ -84,6 +84,26 @@ async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
     assert_eq!(ended_within(&mut running, DEADLINE).code(), Some(0));
 }
 
+/// `| head` takes what it wants and goes. A command whose reader is gone ends as it would have, on either stream.
+#[test]
+fn a_command_whose_reader_is_gone_ends_with_its_own_code() {
+    for (words, code) in [
+        ("config show", 0),
+        ("config show --json", 0),
+        ("collector key --app a --kind app --environment e", 0),
+        ("config check no-such-file.toml", 2),
+        ("directive publish no-such-file", 3),
+    ] {
+        let closed = || {
+            let (_reader, writer) = std::io::pipe().unwrap();
+            writer
+        };
+        let mut command = epwatch(words);
+        let status = command.stdout(closed()).stderr(closed()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{words}");
+    }
+}
+
 #[tokio::test]
 async fn a_hangup_does_not_end_a_server_without_files_to_read_again() {
     let dir = tempfile::tempdir().unwrap();
