@@ -107,7 +107,8 @@ fn golden_recording_is_read_record_by_record() {
 /// The SQL functions of the store are checked against the same file.
 #[test]
 fn bucket_edges_are_those_of_the_crate() {
-    let hdr = hdrhistogram::Histogram::<u64>::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS);
+    let hdr =
+        hdrhistogram::Histogram::<u64>::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS);
     let hdr = hdr.unwrap();
     let mut csv = String::from("index,low_us,high_us\n");
     let mut low = 0;

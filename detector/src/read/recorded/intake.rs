@@ -639,7 +639,11 @@ mod tests {
             ("camera", "testing"),
         ];
         for (received_ms, app) in (0..).zip(apps) {
-            intake.add_report(received_ms, app, &report, &SendClock::default(), None);
+            let mark = Mark {
+                is_unproven: None,
+                sender: None,
+            };
+            intake.add_marked(received_ms, app, &report, &SendClock::default(), mark);
         }
         let (_, summary) = intake.finish().unwrap();
         assert_eq!((summary.reports, summary.duplicates), (2, 2));
