@@ -185,50 +185,28 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
 
 /// The facts that the host gave, if it gave any.
 fn device_of<'a>(given: &EpwConfig, text: &dyn Fn(EpwText) -> &'a str) -> Option<Device> {
-    let facts = [
-        given.chipset,
-        given.soc_manufacturer,
-        given.board,
-        given.abi,
-        given.manufacturer,
-        given.device_model,
-        given.os,
-        given.os_version,
-        given.security_patch,
-    ];
-    let facts = facts.map(|fact| text(fact).to_owned());
-    if facts.iter().all(String::is_empty) && given.api_level == 0 {
+    let fact = |given: EpwText| text(given).to_owned();
+    let mut device = Device {
+        chipset_raw: fact(given.chipset),
+        soc_manufacturer: fact(given.soc_manufacturer),
+        board: fact(given.board),
+        abi: fact(given.abi),
+        manufacturer: fact(given.manufacturer),
+        model: fact(given.device_model),
+        os: fact(given.os),
+        os_version: fact(given.os_version),
+        security_patch: fact(given.security_patch),
+        api_level: (given.api_level > 0).then_some(given.api_level),
+        ..Device::default()
+    };
+    if device == Device::default() {
         return None;
     }
-    let [
-        chipset_raw,
-        soc_manufacturer,
-        board,
-        abi,
-        manufacturer,
-        model,
-        os,
-        os_version,
-        security_patch,
-    ] = facts;
-    let mut contexts = vec![ContextKind::PerformanceMode, ContextKind::InputShape];
+    let contexts = &mut device.reportable_contexts;
+    contexts.extend([ContextKind::PerformanceMode, ContextKind::InputShape]);
     contexts.extend((given.reports_thermal != 0).then_some(ContextKind::Thermal));
     contexts.extend((given.reports_power_save != 0).then_some(ContextKind::PowerSave));
-    let device = Device {
-        chipset_raw,
-        soc_manufacturer,
-        board,
-        abi,
-        manufacturer,
-        model,
-        os,
-        os_version,
-        security_patch,
-        api_level: (given.api_level > 0).then_some(given.api_level),
-        reportable_contexts: contexts,
-        ..Device::default()
-    }
-    .with_vendor_fingerprint(text(given.vendor_fingerprint));
+    let device = device.with_vendor_fingerprint(text(given.vendor_fingerprint));
     Some(match given.ram_bytes {
         0 => device,
         bytes => device.with_ram_bytes(bytes),
