@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod android;
+mod arm64;
 mod c;
 mod header;
 mod jvm;
