@@ -1,6 +1,7 @@
 //! A migrated engine of a test's own, and reports as the collector writes them.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clickhouse::Client;
@@ -15,6 +16,9 @@ use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use jiff::Timestamp;
 
 use crate::schema::apply_schema;
+
+/// Offsets of rows in the WAL of collector 1, each of one row.
+static OFFSETS: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct TestStore {
     store: EmbeddedStore,
@@ -225,10 +229,8 @@ impl Reports {
     /// Stores them as received at `at`, under offsets of their own.
     pub(crate) async fn store(&self, store: &TestStore, at: Timestamp) {
         let second = u64::try_from(at.as_second()).unwrap();
-        let of_chipset = u64::from(self.chipset.as_bytes()[3]);
-        let reports = self.devices.clone().zip(self.reports(at));
-        let received = reports.map(|(device, report)| ReceivedReport {
-            offset: WalOffset((u64::from(device) + 1_000 * second) * 10 + of_chipset),
+        let received = self.reports(at).into_iter().map(|report| ReceivedReport {
+            offset: WalOffset(OFFSETS.fetch_add(1, Ordering::Relaxed)),
             received_at_us: 1_000_000 * second,
             sent: sent(at),
             is_unproven: self.is_unproven,
