@@ -7,12 +7,14 @@ import dev.epwatch.Epwatch
 import dev.epwatch.EpwatchConfig
 import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
+import dev.epwatch.Native
 import java.io.File
 import java.nio.FloatBuffer
 
 /**
  * Nanoseconds a call, next to those of `System.nanoTime` in the same rounds: FOLDER MODEL. Each figure is the least of its
- * rounds, since other processes can only add to one. `start` is the first call of its process.
+ * rounds, since other processes can only add to one. `start` is the configuration and the first call of the process, class
+ * loading included.
  */
 public object CostsApp {
     @Volatile private var sink = 0L
@@ -23,7 +25,9 @@ public object CostsApp {
         val began = System.nanoTime()
         val config = EpwatchConfig.Builder("com.example.camera", "http://127.0.0.1:1", "key").setConsent(true).build()
         Epwatch.start(JvmPlatform(File(folder)), config)
-        val startUs = (System.nanoTime() - began) / 1000
+        val started = System.nanoTime()
+        Epwatch.setConsent(true)
+        val consented = System.nanoTime()
 
         val env = OrtEnvironment.getEnvironment()
         val options = OrtSession.SessionOptions()
@@ -35,6 +39,7 @@ public object CostsApp {
 
         val calls = listOf<Triple<String, Int, () -> Unit>>(
             Triple("nano_time", N) { sink += System.nanoTime() },
+            Triple("record_at", N) { Native.record(observed.handle, started, 8_000) },
             Triple("begin_end", N) { observed.end(observed.begin()) },
             Triple("record_all", BATCH) { observed.recordAll(batch, BATCH) },
             Triple("run_plain", RUNS) { observed.session.run(inputs).close() },
@@ -50,7 +55,8 @@ public object CostsApp {
                 least.merge(call, each, ::minOf)
             }
         }
-        println("start_us $startUs")
+        println("start_us ${(started - began) / 1000}")
+        println("set_consent_us ${(consented - started) / 1000}")
         for ((call, _, _) in calls) println("$call ${"%.1f".format(least[call])}")
         observed.close()
         Epwatch.stop(60_000)

@@ -12,7 +12,7 @@ import java.util.concurrent.Callable
  */
 public class ObservedSession internal constructor(
     public val session: OrtSession,
-    private val handle: Long,
+    internal val handle: Long,
 ) : AutoCloseable {
     /** Names of the inputs, in ONNX Runtime's order; `null` if each has one shape. */
     private val inputsWithShapes: List<String>? = namesOfFreeInputs(session)
