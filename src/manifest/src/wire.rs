@@ -112,7 +112,7 @@ impl<R: Read + Seek> WireReader<R> {
     /// Skips what is left of a field.
     pub(crate) fn pass(&mut self, wired: Wired) -> Result<(), ManifestError> {
         match wired {
-            Wired::Until(until) => self.skip(until - self.at, until),
+            Wired::Until(until) => self.skip(self.left(until)?, until),
             _ => Ok(()),
         }
     }
@@ -123,7 +123,7 @@ impl<R: Read + Seek> WireReader<R> {
     }
 
     pub(crate) fn vec(&mut self, until: u64) -> Result<Vec<u8>, ManifestError> {
-        let len = usize::try_from(until - self.at).unwrap_or(usize::MAX);
+        let len = usize::try_from(self.left(until)?).unwrap_or(usize::MAX);
         self.budget.spend(len)?;
         let mut bytes = vec![0; len];
         self.bytes(&mut bytes)?;
@@ -171,15 +171,38 @@ impl<R: Read + Seek> WireReader<R> {
         Ok(())
     }
 
+    /// Bytes up to `end`. A number may have gone beyond it.
+    fn left(&self, end: u64) -> Result<u64, ManifestError> {
+        match end.checked_sub(self.at) {
+            Some(left) => Ok(left),
+            None => self.damaged("the end of a message"),
+        }
+    }
+
     fn skip(&mut self, bytes: u64, end: u64) -> Result<(), ManifestError> {
         let Ok(relative) = i64::try_from(bytes) else {
             return self.damaged("a shorter field");
         };
-        if end - self.at < bytes || end > self.len {
+        if self.left(end)? < bytes || end > self.len {
             return self.damaged("more bytes");
         }
         self.input.seek_relative(relative)?;
         self.at += bytes;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn a_number_that_goes_beyond_its_message_is_damage() {
+        // The second byte of the key lies beyond the message's one byte; eight bytes follow.
+        let mut reader = WireReader::new(Cursor::new([0x89, 1, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
+        let field = reader.field(1);
+        assert!(matches!(field, Err(ManifestError::NotOnnx { at: 2, .. })));
     }
 }
