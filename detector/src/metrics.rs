@@ -21,7 +21,7 @@ named! {
     pub(crate) enum Delivery {
         /// The receiver accepted it.
         Delivered = "delivered",
-        /// The receiver accepted news that it was told before: its channel keeps no state.
+        /// The receiver accepted news that it had accepted before; Alertmanager's are sent again until the incident ends.
         Repeated = "repeated",
         /// It failed and will be tried again.
         Failed = "failed",

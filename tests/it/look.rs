@@ -63,8 +63,8 @@ async fn put_incident(store: &Client) {
     insert.execute().await.unwrap();
 }
 
-/// Writes 1,300 states of an incident with as many news. A channel delivers each second one, is told it twice, and refuses
-/// the sixth.
+/// Writes an incident with 1,300 states and a news for each. A channel accepts every second news, which is sent to it
+/// twice, and refuses news 6 for good.
 async fn put_long_incident(store: &Client) {
     let incident = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
         model_id, model_version, chipsets, started_at, devices_hit, devices_seen, notification, document) \

@@ -179,7 +179,8 @@ pub struct Incident {
     pub news: u64,
     /// The last news that each notifier delivered or gave up, by name.
     pub delivered: BTreeMap<String, u64>,
-    /// The last news that each notifier's receiver refused for good: nobody was told of it there.
+    /// The last news that a notifier gave up because its receiver refused it for good, by the notifier's name. It is in
+    /// `delivered` too, so that it is not sent again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
     /// What people ordered.

@@ -40,8 +40,8 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     all
 }
 
-/// Returns each channel with what it was told, how often it refused, and how many news wait for it. A repeat of the
-/// same news is none of them.
+/// Returns, for each channel, how many news it accepted, how many it refused for good, and how many are still to be sent.
+/// The same news sent again is not counted.
 pub(crate) fn channels(
     page: &IncidentPage,
     clock: impl Fn(Timestamp) -> String,

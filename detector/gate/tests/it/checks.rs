@@ -39,6 +39,19 @@ impl By<'_> {
     }
 }
 
+/// Judges files by a policy alone.
+pub(crate) fn judge(
+    candidate: Vec<MeasuredFile>,
+    baseline: Vec<MeasuredFile>,
+    policy: &str,
+) -> Result<JudgedLaunches, LaunchesError> {
+    let by = By {
+        policy,
+        ..By::default()
+    };
+    by.judge(candidate, baseline)
+}
+
 /// A file of this content; its hash is the content itself.
 pub(crate) fn files(content: &str) -> Vec<MeasuredFile> {
     let runs = read(content.as_bytes(), ReadOptions::default()).unwrap();

@@ -1,12 +1,12 @@
 //! Launches of several devices, and what documents `epwatch.run/1` have next to run times.
 
 use epwatch_gate::{
-    launches::{JudgedLaunches, LaunchesError, MeasuredFile},
+    launches::{JudgedLaunches, MeasuredFile},
     macs::ModelMacs,
     verdict::{Check, Outcome},
 };
 
-use crate::checks::{By, check, check_mistake, check_refused, files};
+use crate::checks::{By, check, check_mistake, check_refused, files, judge};
 
 /// A launch of 30 runs around this many microseconds.
 fn launch(device: &str, arm: &str, us: u64, at: usize, fields: &str) -> MeasuredFile {
@@ -23,18 +23,6 @@ fn arm(device: &str, arm: &str, us: &[u64]) -> Vec<MeasuredFile> {
     let each = us.iter().enumerate();
     each.map(|(at, us)| launch(device, arm, *us, at, ""))
         .collect()
-}
-
-fn judge(
-    candidate: Vec<MeasuredFile>,
-    baseline: Vec<MeasuredFile>,
-    policy: &str,
-) -> Result<JudgedLaunches, LaunchesError> {
-    let by = By {
-        policy,
-        ..By::default()
-    };
-    by.judge(candidate, baseline)
 }
 
 /// The check of the target with this name.

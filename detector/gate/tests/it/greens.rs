@@ -1,13 +1,13 @@
 //! What a gate could not find out is not green: files and policies that used to pass, or could.
 
 use epwatch_gate::{
-    launches::{JudgedLaunches, LaunchesError, MeasuredFile},
+    launches::{JudgedLaunches, MeasuredFile},
     macs::ModelMacs,
     report,
     verdict::{Outcome, Verdict},
 };
 
-use crate::checks::{By, check, check_mistake, check_refused, files};
+use crate::checks::{By, check, check_mistake, check_refused, files, judge};
 
 const NPU: &str = "QNNExecutionProvider";
 const CPU: &str = "CPUExecutionProvider";
@@ -29,18 +29,6 @@ fn launches(us: &[u64], fields: &str) -> Vec<MeasuredFile> {
     let each = us.iter().enumerate();
     each.flat_map(|(at, us)| run(&around(*us), &format!(r#", "launch": {at}{fields}"#)))
         .collect()
-}
-
-fn judge(
-    candidate: Vec<MeasuredFile>,
-    baseline: Vec<MeasuredFile>,
-    policy: &str,
-) -> Result<JudgedLaunches, LaunchesError> {
-    let by = By {
-        policy,
-        ..By::default()
-    };
-    by.judge(candidate, baseline)
 }
 
 fn result(judged: JudgedLaunches) -> Outcome {
