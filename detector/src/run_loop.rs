@@ -409,8 +409,8 @@ mod tests {
     #[test]
     fn a_window_ends_where_every_report_has_arrived() {
         let config = DetectorConfig::for_demo();
-        let now = Timestamp::from_millisecond(1_000_900).unwrap();
-        assert_eq!(complete_until(now, &config), Some(at(998)));
+        let now = Timestamp::from_millisecond(1_002_900).unwrap();
+        assert_eq!(complete_until(now, &config), Some(at(999)));
         let hourly = DetectorConfig::default();
         assert_eq!(complete_until(at(7_200 + 119), &hourly), Some(at(3_600)));
         assert_eq!(complete_until(at(7_200 + 120), &hourly), Some(at(7_200)));

@@ -43,7 +43,8 @@ struct RunningDemo {
 
 impl RunningDemo {
     async fn start() -> Self {
-        let mut command = Command::from(epwatch("demo --json"));
+        // Fewer devices than usual, since other tests take the processor too.
+        let mut command = Command::from(epwatch("demo --json --devices 120"));
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -71,6 +72,15 @@ impl RunningDemo {
         serde_json::from_str(&page.text).unwrap_or_default()
     }
 
+    /// Returns the id of the open incident that is a page; it may begin as a ticket. Empty if there is none.
+    async fn page_id(&self) -> String {
+        let fleet = self.json("/fleet.json").await;
+        let mut open = fleet["open"].as_array().into_iter().flatten();
+        let page = open.find(|incident| incident["severity"] == "page");
+        let id = page.and_then(|page| page["incident"].as_str());
+        id.unwrap_or_default().to_owned()
+    }
+
     /// Returns the addresses of all its pages, once it has something to show on each.
     async fn pages(&self) -> Vec<(&'static str, String)> {
         // A busy machine needs long for each of these.
@@ -78,13 +88,7 @@ impl RunningDemo {
             self.json("/fleet.json").await["app"].is_string()
         })
         .await;
-        until("the demo pages", async || {
-            let fleet = self.json("/fleet.json").await;
-            fleet["open"]
-                .as_array()
-                .is_some_and(|open| !open.is_empty())
-        })
-        .await;
+        until("the demo pages", async || !self.page_id().await.is_empty()).await;
         until("its ledger is read", async || {
             let ledger = self.json("/ledger.json").await;
             ledger["entries"]
@@ -98,15 +102,12 @@ impl RunningDemo {
             .split("href=\"")
             .find(|part| part.starts_with("/cohort?"));
         let cohort = cohort.and_then(|part| part.split('"').next()).unwrap();
-        let id = self.json("/incidents.json").await["incidents"][0]["incident"].clone();
+        let id = self.page_id().await;
         vec![
             ("demo-fleet", "/fleet".to_owned()),
             ("demo-cohort", cohort.replace("&amp;", "&")),
             ("demo-incidents", "/incidents".to_owned()),
-            (
-                "demo-incident",
-                format!("/incident?id={}", id.as_str().unwrap()),
-            ),
+            ("demo-incident", format!("/incident?id={id}")),
             ("demo-orders", "/orders".to_owned()),
             ("demo-ledger", "/ledger".to_owned()),
             ("demo-health", "/health".to_owned()),
@@ -154,6 +155,10 @@ fn check_one_page(document: &Value) {
     let share = page["cpu_macs_share"].as_f64().unwrap();
     assert!((0.25..0.28).contains(&share), "{page:#}");
     for incident in incidents {
+        // A machine whose cores are all taken for seconds brings no report: the app is quiet, which is a ticket.
+        if incident["verdict"] == "data_quality" {
+            continue;
+        }
         let chipsets = incident["chipsets"].to_string();
         assert!(
             !chipsets.contains("SM8650") && incident["version"] == "2",

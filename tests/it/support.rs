@@ -121,7 +121,7 @@ pub(crate) fn docs(name: &str) -> String {
 }
 
 /// No wait in a test is longer than this, however busy the machine is.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Returns once `condition` holds; panics at the deadline and names it.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
