@@ -70,6 +70,15 @@ WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM su
     SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
   AND installation NOT IN (SELECT installation FROM hidden_installations);
 
+-- Reports of closed buckets, once: what reads many single reports takes these, and looks up no copies of open buckets.
+CREATE OR REPLACE VIEW closed_reports_v1 ${on_cluster} AS
+SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
+WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
+  AND (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)
+  AND (collector_id, wal_offset, _block_number, _block_offset) NOT IN (
+    SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows)
+  AND installation NOT IN (SELECT installation FROM hidden_installations);
+
 -- Every session of every report: a session that spans reports has a row in each.
 CREATE OR REPLACE VIEW device_sessions_v1 ${on_cluster} AS
 SELECT

@@ -111,16 +111,18 @@ GROUP BY reason
 ORDER BY sessions DESC
 LIMIT 50
 
--- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+-- row: Single reports, the last day of the range (collapsed)
 
 -- panel: Creation of sessions
 -- as: barchart 24x8
 -- unit: ms
 -- about: Time to create a session. A rise with a new version or runtime is a compilation on the device that a cached
---     context saved before.
+--     context saved before. Of closed buckets.
 -- none: No session on the last day of the range
+WITH session_model_id[i] AS model_id, session_model_version[i] AS model_version, session_creation_us[i] AS creation_us
 SELECT concat(chipset, ' v', model_version) AS cohort, quantile(0.5)(creation_us) / 1000 AS p50_ms, quantile(0.95)(creation_us) / 1000 AS p95_ms
-FROM device_sessions_v1
+FROM closed_reports_v1
+ARRAY JOIN arrayEnumerate(session_uid) AS i
 WHERE {scope} AND {model} AND {version} AND {chipset} AND {last_day}
 GROUP BY cohort
 ORDER BY cohort

@@ -75,15 +75,17 @@ HAVING failures > 0
 ORDER BY failures DESC
 LIMIT 100
 
--- row: Single reports, the last day of the range (collapsed: slow on large fleets)
+-- row: Single reports, the last day of the range (collapsed)
 
 -- panel: Texts of start failures
 -- as: table 24x9
--- about: One of ONNX Runtime's texts for each reason, from single reports.
+-- about: One of ONNX Runtime's texts for each reason, from single reports of closed buckets.
 -- none: No session failed to start on the last day of the range
-SELECT chipset, model_version AS version, start_phase AS phase, start_reason AS reason,
-    sum(start_failures_v1.failures) AS failures, uniqExact(installation) AS devices, any(start_text) AS example
-FROM start_failures_v1
+SELECT chipset, version, phase, reason, sum(failures_of) AS failures, uniqExact(installation) AS devices, any(text) AS example
+FROM closed_reports_v1
+ARRAY JOIN
+    start_failure_model_id AS model_id, start_failure_model_version AS version, start_failure_phase AS phase,
+    start_failure_reason AS reason, start_failure_count AS failures_of, start_failure_text AS text
 WHERE {scope} AND {model} AND {chipset} AND {last_day}
 GROUP BY chipset, version, phase, reason
 ORDER BY failures DESC
