@@ -2,6 +2,7 @@ package dev.epwatch
 
 import android.content.Context
 import android.content.ContextWrapper
+import android.os.StrictMode
 import java.io.File
 import java.util.Collections
 import java.util.concurrent.CountDownLatch
@@ -35,13 +36,16 @@ private class Watched(context: Context) : ContextWrapper(context) {
 
 /** Without the native library: the app goes on, and the reason is named. */
 @RunWith(RobolectricTestRunner::class)
-@Config(sdk = [35])
+@Config(sdk = [24, 31, 35])
 class StartTest {
     @Test
     fun theCallersThreadDoesNoWorkAndAMissingLibraryIsNamed() {
         val context = Watched(RuntimeEnvironment.getApplication())
+        // A desktop JVM tells StrictMode of what the framework itself reads only, so the context watches too.
+        StrictMode.setThreadPolicy(StrictMode.ThreadPolicy.Builder().detectAll().penaltyDeath().build())
         val config = EpwatchConfig.Builder("com.example.camera", "https://127.0.0.1:1", "key").build()
         Epwatch.start(context, config)
+        StrictMode.setThreadPolicy(StrictMode.ThreadPolicy.LAX)
         val isDone = CountDownLatch(1)
         Epwatch.flush { isDone.countDown() }
         assertTrue(isDone.await(30, TimeUnit.SECONDS))
