@@ -3,7 +3,9 @@
 use epwatch_collector::config::NamesConfig;
 use epwatch_proto::v1;
 
-use crate::support::{ROWS, Store, config, connect, eventually, report, start_with, store_all};
+use crate::support::{
+    ROWS, Store, config, connect, eventually, metric, report, start_with, store_all,
+};
 
 fn named(sequence: u64, model: &str, version: &str) -> v1::Report {
     let mut report = report(1, 10, sequence);
@@ -85,6 +87,40 @@ async fn a_new_folder_knows_the_names_of_the_store() {
     let models = "SELECT countIf(model_id = 'model-2') * 100 + countIf(model_id = '__other__') * 10 \
                   + countIf(model_id = 'made up') AS n FROM device_sessions_v1";
     assert_eq!(store.number(models).await, 210);
+    store.engine.stop().await;
+}
+
+/// Names of a collector whose clock is ahead are those of no last day yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_cannot_be_read_hold_the_writer_and_those_of_the_future_take_no_room() {
+    let store = Store::start().await;
+    store
+        .run(
+            "INSERT INTO reports (installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket, \
+             app_id, environment, chipset, session_uid, session_model_id, session_model_version) \
+             SELECT unhex(leftPad(hex(number), 32, '0')), 1, 1, now64(3) + INTERVAL 20 DAY, 9, number, \
+             toStartOfHour(now()) + INTERVAL 20 DAY, 'com.example.camera', 'production', 'SM8635', [7], ['ahead'], ['1'] FROM numbers(20)",
+        )
+        .await;
+    store.run("RENAME TABLE reports TO reports_away").await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.names = NamesConfig { models: 1 };
+    let collector = start_with(&store, config).await;
+    let failed = || {
+        metric(
+            &collector,
+            "epwatch_collector_store_errors_total{call=\"names\"}",
+        ) > 0.0
+    };
+    eventually("the names cannot be read", failed).await;
+    let mut device = connect(&collector).await;
+    store_all(&mut device, &[named(1, "model-1", "1")]).await;
+    assert_eq!(metric(&collector, "epwatch_collector_store_up"), 0.0);
+    store.run("RENAME TABLE reports_away TO reports").await;
+    let models = "SELECT countIf(model_id = 'model-1') AS n FROM device_sessions_v1";
+    store.eventually(models, 1).await;
+    assert_eq!(metric(&collector, "epwatch_collector_store_up"), 1.0);
+    collector.stop().await;
     store.engine.stop().await;
 }
 
