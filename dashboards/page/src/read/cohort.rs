@@ -141,17 +141,19 @@ pub(crate) async fn read(
     };
     let of = (&*query.app, &*query.environment);
     let (model, chipset) = (Some(&*query.model), Some(&*query.chipset));
-    let all = windows::latest(store, of, model, until).await?;
+    let (all, first, open) = tokio::join!(
+        windows::latest(store, of, model, until),
+        windows::first_judged(store, of, model, until),
+        incidents::open(store, of),
+    );
+    let all = all?;
     let is_it = |row: &CohortRow| row.chipset == query.chipset && row.version == query.version;
     let Some(cohort) = all.iter().find(|row| is_it(row)).cloned() else {
         return Ok(None);
     };
     let mut left_out = LeftOut::default();
-    let first = left_out.part(
-        "first_judged",
-        windows::first_judged(store, of, model, until).await,
-    );
-    let open = left_out.part("incidents", incidents::open(store, of).await);
+    let first = left_out.part("first_judged", first);
+    let open = left_out.part("incidents", open);
     let incident = open.into_iter().find_map(|row| {
         let document = IncidentDocument::read(&row.document);
         let row = IncidentRow::from(row);
@@ -175,9 +177,13 @@ pub(crate) async fn read(
     let both = [Some(&cohort), before.as_ref()].into_iter().flatten();
     let began = both.filter_map(|row| row.first).min().unwrap_or(until);
     let period = Period::of(began, until, SLOTS);
-    let slots = windows::slots(store, of, model, chipset, period).await;
+    let version_before = before.as_ref().map(|row| row.version.clone());
+    let (slots, evidence, placements) = tokio::join!(
+        windows::slots(store, of, model, chipset, period),
+        evidence::latest(store, of, model, until),
+        placements(store, &query, version_before.as_deref(), period),
+    );
     let mut slots = left_out.part("medians", slots);
-    let evidence = evidence::latest(store, of, model, until).await;
     let mut evidence = left_out.part("latency", evidence);
     let name = |version: &str| {
         (
@@ -186,8 +192,6 @@ pub(crate) async fn read(
             version.to_owned(),
         )
     };
-    let version_before = before.as_ref().map(|row| row.version.clone());
-    let placements = placements(store, &query, version_before.as_deref(), period).await;
     let mut placements = left_out.part("placement", placements);
     let placement = placements.remove(&query.version);
     let mut cpu_nodes = match &placement {

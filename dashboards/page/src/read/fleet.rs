@@ -134,10 +134,14 @@ pub(crate) async fn read(
         });
     };
     let of = (&*app, &*environment);
-    let cohorts = windows::latest(store, of, None, until).await?;
+    let (cohorts, open, first) = tokio::join!(
+        windows::latest(store, of, None, until),
+        incidents::open(store, of),
+        windows::first_judged(store, of, None, until),
+    );
+    let cohorts = cohorts?;
     let mut left_out = LeftOut::default();
-    let open = left_out.part("incidents", incidents::open(store, of).await);
-    let first = windows::first_judged(store, of, None, until).await;
+    let open = left_out.part("incidents", open);
     let first = left_out.part("first_judged", first);
     let began = cohorts
         .iter()
@@ -145,11 +149,15 @@ pub(crate) async fn read(
         .min()
         .unwrap_or(until);
     let period = Period::of(began, until, SLOTS);
-    let slots = windows::slots(store, of, None, None, period).await;
+    let (slots, evidence, ledger) = tokio::join!(
+        windows::slots(store, of, None, None, period),
+        evidence::latest(store, of, None, until),
+        ledger::sum(store, of),
+    );
     let series = Series {
         first,
         slots: left_out.part("medians", slots),
-        evidence: left_out.part("latency", evidence::latest(store, of, None, until).await),
+        evidence: left_out.part("latency", evidence),
     };
     let (models, rows_left_out) = groups(cohorts, &series, &query);
     let open = open.into_iter().map(|row| OpenIncident {
@@ -160,7 +168,7 @@ pub(crate) async fn read(
         choices,
         period: Some(period),
         open: open.collect(),
-        ledger: left_out.part("ledger", ledger::sum(store, of).await),
+        ledger: left_out.part("ledger", ledger),
         arrivals: None,
         facts,
         models,

@@ -157,11 +157,14 @@ pub(crate) async fn read(
 ) -> Result<HealthPage, ReadError> {
     let mut left_out = LeftOut::default();
     let until = progress.judged_until.map_or(0, |at| at.as_millisecond());
-    let verdicts = store
-        .rows(VERDICTS, |sql| scope.bind(sql).bind(until))
-        .await?;
-    let arrivals = left_out.part("arrivals", arrivals(store, scope).await.map(Some));
-    let outcomes = left_out.part("answers", store.rows(OUTCOMES, |sql| scope.bind(sql)).await);
+    let (verdicts, arrivals, outcomes) = tokio::join!(
+        store.rows(VERDICTS, |sql| scope.bind(sql).bind(until)),
+        arrivals(store, scope),
+        store.rows(OUTCOMES, |sql| scope.bind(sql)),
+    );
+    let verdicts = verdicts?;
+    let arrivals = left_out.part("arrivals", arrivals.map(Some));
+    let outcomes = left_out.part("answers", outcomes);
     let judged = progress.judged_until.zip(progress.judged_at);
     Ok(HealthPage {
         progress: *progress,

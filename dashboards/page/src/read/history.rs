@@ -140,10 +140,12 @@ pub(super) async fn read(
     let of = |most: usize| {
         move |query: clickhouse::query::Query| query.bind(incident).bind(most as u64 + 1)
     };
-    let changes: Vec<ChangeRow> = store.rows(CHANGES, of(MOST_CHANGES)).await?;
-    let news: Vec<NewsRow> = store.rows(NEWS, of(MOST_NEWS)).await?;
-    let deliveries: Vec<DeliveryRow> = store.rows(DELIVERIES, of(MOST_DELIVERIES)).await?;
-    let channels: Vec<ChannelRow> = store.rows(CHANNELS, |query| query.bind(incident)).await?;
+    let (changes, news, deliveries, channels) = tokio::try_join!(
+        store.rows::<ChangeRow>(CHANGES, of(MOST_CHANGES)),
+        store.rows::<NewsRow>(NEWS, of(MOST_NEWS)),
+        store.rows::<DeliveryRow>(DELIVERIES, of(MOST_DELIVERIES)),
+        store.rows::<ChannelRow>(CHANNELS, |query| query.bind(incident)),
+    )?;
     let (changes, some_changes) = newest(changes, MOST_CHANGES);
     let (news, some_news) = newest(news, MOST_NEWS);
     let (deliveries, some_deliveries) = newest(deliveries, MOST_DELIVERIES);

@@ -1,5 +1,7 @@
 //! The page of one incident: what to do, how sure it is, how it grew.
 
+use std::collections::HashMap;
+
 use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -83,22 +85,25 @@ pub(crate) async fn read(
         return Ok(None);
     }
     let mut left_out = LeftOut::default();
-    let orders = left_out.part("orders", orders::of_incident(store, id).await);
-    let history = left_out.part("history", history::read(store, id).await);
     let of = (&*row.app, &*row.environment);
     let model = Some(&*row.model);
     let lead = document
         .lead(&row.verdict)
         .map(|cohort| cohort.verdict.clone())
         .unwrap_or_default();
-    let reasons = reasons(
-        store,
-        &row,
-        &lead.key.chipset,
-        &lead.key.firmware,
-        lead.window_end,
-    )
-    .await;
+    let (orders, history, reasons) = tokio::join!(
+        orders::of_incident(store, id),
+        history::read(store, id),
+        reasons(
+            store,
+            &row,
+            &lead.key.chipset,
+            &lead.key.firmware,
+            lead.window_end,
+        ),
+    );
+    let orders = left_out.part("orders", orders);
+    let history = left_out.part("history", history);
     let judged = left_out.part("reasons", reasons);
     let end = row.is_open().then_some(progress.judged_until).flatten();
     let end = end.or(row.changed_at).or(lead.window_end);
@@ -108,49 +113,45 @@ pub(crate) async fn read(
         .filter_map(|cohort| cohort.began)
         .min();
     let period = end.map(|end| Period::of(began.or(row.started_at).unwrap_or(end), end, SLOTS));
-    let mut slots = Vec::new();
-    if let Some(period) = period {
-        let chipset = Some(&*lead.key.chipset);
-        let all = windows::slots(store, of, model, chipset, period).await;
-        let name = (
-            row.model.clone(),
-            lead.key.chipset.clone(),
-            row.version.clone(),
-        );
-        slots = left_out
-            .part("growth", all)
-            .remove(&name)
-            .unwrap_or_default();
-    }
-    let evidence = match lead.window_end {
-        Some(end) => {
-            let cohort = (&*row.model, &*lead.key.chipset, &*row.version);
-            evidence::of_window(store, of, cohort, end).await
-        }
-        None => Ok(None),
-    };
+    let chipset = &*lead.key.chipset;
+    let (slots, evidence, latest) = tokio::join!(
+        async {
+            match period {
+                Some(period) => windows::slots(store, of, model, Some(chipset), period).await,
+                None => Ok(HashMap::new()),
+            }
+        },
+        async {
+            match lead.window_end {
+                Some(end) => {
+                    let cohort = (&*row.model, chipset, &*row.version);
+                    evidence::of_window(store, of, cohort, end).await
+                }
+                None => Ok(None),
+            }
+        },
+        async {
+            match progress.judged_until.filter(|_| row.is_open()) {
+                Some(until) => windows::latest(store, of, model, until).await,
+                None => Ok(Vec::new()),
+            }
+        },
+    );
+    let name = (row.model.clone(), chipset.to_owned(), row.version.clone());
+    let slots = left_out.part("growth", slots).remove(&name);
     let evidence = left_out.part("evidence", evidence);
-    let mut fine = Vec::new();
-    if let (true, Some(until)) = (row.is_open(), progress.judged_until) {
-        let all = left_out.part(
-            "other chipsets",
-            windows::latest(store, of, model, until).await,
-        );
-        let is_fine =
-            |cohort: &&CohortRow| cohort.version == row.version && cohort.verdict == "healthy";
-        fine = all
-            .iter()
-            .filter(is_fine)
-            .map(|cohort| cohort.chipset.clone())
-            .collect();
-    }
+    let latest = left_out.part("other chipsets", latest);
+    let is_fine =
+        |cohort: &&CohortRow| cohort.version == row.version && cohort.verdict == "healthy";
+    let fine = latest.iter().filter(is_fine);
+    let fine = fine.map(|cohort| cohort.chipset.clone()).collect();
     Ok(Some(IncidentPage {
         row,
         document,
         slower: Slower::of(judged.slower, judged.compared),
         reasons: judged.reasons,
         period,
-        slots,
+        slots: slots.unwrap_or_default(),
         evidence,
         fine,
         orders,
