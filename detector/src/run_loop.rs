@@ -410,7 +410,7 @@ mod tests {
     fn a_window_ends_where_every_report_has_arrived() {
         let config = DetectorConfig::for_demo();
         let now = Timestamp::from_millisecond(1_002_900).unwrap();
-        assert_eq!(complete_until(now, &config), Some(at(999)));
+        assert_eq!(complete_until(now, &config), Some(at(1_000)));
         let hourly = DetectorConfig::default();
         assert_eq!(complete_until(at(7_200 + 119), &hourly), Some(at(3_600)));
         assert_eq!(complete_until(at(7_200 + 120), &hourly), Some(at(7_200)));
