@@ -15,6 +15,8 @@
 //! It never opens a file or a connection, reads no clock and verifies no signature. It never allocates by an
 //! announced length: memory is bounded by the bytes that arrived.
 
+#[cfg(feature = "client")]
+mod broken;
 pub mod chipset;
 #[cfg(any(feature = "client", feature = "server"))]
 mod codec;
@@ -47,6 +49,8 @@ mod validate;
 pub mod wire;
 mod wire_enum;
 
+#[cfg(feature = "client")]
+pub use broken::{is_connection_broken, tls_hint};
 pub use chipset::Chipset;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};

@@ -218,7 +218,7 @@ impl<'a> Collector<'a> {
             }
             _ => "",
         };
-        let tls = epwatch_fleet::tls_hint(self.url, status).map(|hint| format!("; {hint}"));
+        let tls = epwatch_proto::tls_hint(self.url, status).map(|hint| format!("; {hint}"));
         let cause = std::error::Error::source(status).map(|cause| format!(" ({cause})"));
         anyhow::anyhow!(
             "the gate passed, but {} did not store {what}: {}{}{hint}{}",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use epwatch_proto::v1::collector_service_client::CollectorServiceClient;
-use epwatch_proto::{UploadFailureKind, UploadRequest, UploadResponse, v1};
+use epwatch_proto::{UploadFailureKind, UploadRequest, UploadResponse, is_connection_broken, v1};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
@@ -46,15 +46,6 @@ pub fn endpoint(
     Ok(endpoint.timeout(deadline).tcp_nodelay(true))
 }
 
-/// Returns the way out if a call without TLS failed as one does at a port that expects TLS: the connection breaks
-/// before an answer. A server's own answer has no cause.
-pub fn tls_hint(url: &str, status: &Status) -> Option<&'static str> {
-    let is_broken = matches!(status.code(), Code::Unknown | Code::Internal)
-        && std::error::Error::source(status).is_some();
-    (url.starts_with("http://") && is_broken)
-        .then_some("if the collector has TLS, its address begins with https://")
-}
-
 /// A connection and the key that goes with each call.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -86,11 +77,88 @@ pub(crate) fn kind_of(status: &Status) -> UploadFailureKind {
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,
         Code::ResourceExhausted => UploadFailureKind::PushedBack,
+        _ if is_connection_broken(status) => UploadFailureKind::Unreachable,
         Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
         // A transport's own failure has a cause, a server's answer has none.
         Code::Unavailable if std::error::Error::source(status).is_some() => {
             UploadFailureKind::Unreachable
         }
         _ => UploadFailureKind::Server,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener};
+
+    use epwatch_proto::{SendClock, tls_hint};
+
+    use super::*;
+
+    /// TLS's answer to bytes that are no handshake: alert, fatal, `unexpected_message`.
+    const ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 10];
+
+    /// A port that expects TLS. It may end the connection at once, or read some of the call before.
+    fn tls_port(reads: usize, is_alerted: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let _ = stream.read_exact(&mut vec![0; reads]);
+                if is_alerted {
+                    let _ = stream.write_all(&ALERT);
+                }
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+        url
+    }
+
+    fn lazy(url: &str, deadline: Duration) -> Channel {
+        endpoint(url, None, deadline).unwrap().connect_lazy()
+    }
+
+    async fn failure(channel: Channel) -> Status {
+        let request = UploadRequest {
+            reports: Vec::new(),
+            clock: SendClock::default(),
+            sdk: epwatch_proto::samples::sdk(),
+            held_directive_ids: Vec::new(),
+            attestation: None,
+        };
+        let client = Client::new(channel, "key").unwrap();
+        client.upload(&request).await.unwrap_err()
+    }
+
+    /// The connection is gone before the call is sent, while it is, or after: the transport names each otherwise.
+    #[tokio::test]
+    async fn a_port_that_expects_tls_is_told_whatever_the_moment() {
+        let patience = Duration::from_secs(60);
+        for (reads, is_alerted) in [(0, false), (0, true), (1, false), (24, true), (40, true)] {
+            for pause in [0, 1, 50] {
+                let url = tls_port(reads, is_alerted);
+                let made = endpoint(&url, None, patience).unwrap().connect().await;
+                for channel in made.into_iter().chain([lazy(&url, patience)]) {
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                    let status = failure(channel).await;
+                    assert!(tls_hint(&url, &status).is_some(), "{status:?}");
+                    assert_eq!(kind_of(&status), UploadFailureKind::Unreachable);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_closed_or_silent_is_not_one_of_tls() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let silent = failure(lazy(&url, Duration::from_millis(50))).await;
+        assert_eq!(tls_hint(&url, &silent), None, "{silent:?}");
+        assert_eq!(kind_of(&silent), UploadFailureKind::Timeout);
+        drop(listener);
+        let closed = failure(lazy(&url, Duration::from_secs(60))).await;
+        assert_eq!(tls_hint(&url, &closed), None, "{closed:?}");
+        assert_eq!(kind_of(&closed), UploadFailureKind::Unreachable);
     }
 }

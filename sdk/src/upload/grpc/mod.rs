@@ -8,7 +8,8 @@ mod counted;
 use std::time::Duration;
 
 use epwatch_proto::{
-    UploadFailureKind, error_chain, v1::collector_service_client::CollectorServiceClient,
+    UploadFailureKind, error_chain, is_connection_broken, tls_hint,
+    v1::collector_service_client::CollectorServiceClient,
 };
 use tonic::{
     Code, Request, Status,
@@ -175,18 +176,17 @@ fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
     // The status' own text repeats its causes in debug form.
     let words = cause.map_or(status.message().to_owned(), error_chain);
     let mut text = format!("{:?}: {words}", status.code());
-    let is_plaintext = endpoint.scheme_str() == Some("http");
-    let is_broken = matches!(status.code(), Code::Unknown | Code::Internal) && cause.is_some();
-    if is_plaintext && is_broken {
-        text.push_str("; if the collector has TLS, its address begins with https://");
+    if let Some(hint) = tls_hint(&endpoint.to_string(), status) {
+        text.push_str("; ");
+        text.push_str(hint);
     }
     let kind = match status.code() {
+        _ if is_connection_broken(status) => UploadFailureKind::Unreachable,
         Code::Unauthenticated | Code::PermissionDenied => UploadFailureKind::Unauthenticated,
         Code::ResourceExhausted => UploadFailureKind::PushedBack,
         Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
         Code::Unavailable if is_tls(status) => UploadFailureKind::Tls,
         Code::Unavailable if cause.is_some() => UploadFailureKind::Unreachable,
-        _ if is_broken => UploadFailureKind::Unreachable,
         _ => UploadFailureKind::Server,
     };
     let error = UploadError::new(kind, epwatch_proto::clipped(&text, 256));

@@ -12,6 +12,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_proto::tls_hint;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::chance::Chance;
-use crate::client::{Client, ClientError, endpoint, tls_hint};
+use crate::client::{Client, ClientError, endpoint};
 use crate::scenario::ScenarioError;
 pub use options::LoadOptions;
 use requests::{Pending, Requests};

@@ -1,0 +1,34 @@
+//! Calls whose connection breaks before an answer, as at a port that speaks another protocol.
+
+use std::error::Error;
+
+use tonic::{Code, ConnectError, Status, TimeoutExpired};
+
+/// Whether the connection was made, and broke before an answer. A server's own answer has no cause; a deadline and a
+/// port at which nobody listens have causes of their own.
+///
+/// Which code a broken connection has depends on the moment: the other side's bytes are read as a wrong frame
+/// (`Internal`), the connection is reset (`Unknown`), or it is gone before the call is sent (`Cancelled`).
+pub fn is_connection_broken(status: &Status) -> bool {
+    if !matches!(
+        status.code(),
+        Code::Unknown | Code::Internal | Code::Cancelled
+    ) {
+        return false;
+    }
+    let mut cause = status.source();
+    let is_transport = cause.is_some();
+    while let Some(error) = cause {
+        if error.is::<TimeoutExpired>() || error.is::<ConnectError>() {
+            return false;
+        }
+        cause = error.source();
+    }
+    is_transport
+}
+
+/// Returns the way out if a call without TLS failed as one does at a port that expects TLS.
+pub fn tls_hint(url: &str, status: &Status) -> Option<&'static str> {
+    (url.starts_with("http://") && is_connection_broken(status))
+        .then_some("if the collector has TLS, its address begins with https://")
+}
