@@ -319,9 +319,7 @@ WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 
 -- The latest judgement of each window.
 CREATE OR REPLACE VIEW cohort_windows_v1 ${on_cluster} AS
-SELECT * FROM cohort_windows
-ORDER BY judged_at DESC
-LIMIT 1 BY app_id, environment, model_id, window_end, model_version, chipset, firmware, window_seconds;
+SELECT * FROM cohort_windows FINAL;
 
 -- The current state of each incident.
 CREATE OR REPLACE VIEW incidents_v1 ${on_cluster} AS
@@ -362,9 +360,7 @@ GROUP BY incident_id, notifier, news;
 
 -- What a verdict was made from, of each window with a finding, and of the latest window of each cohort.
 CREATE OR REPLACE VIEW cohort_evidence_v1 ${on_cluster} AS
-SELECT * FROM cohort_evidence
-ORDER BY judged_at DESC
-LIMIT 1 BY app_id, environment, model_id, model_version, chipset, window_seconds, place;
+SELECT * FROM cohort_evidence FINAL;
 
 -- Sessions that could not be created, an entry of a report in each row.
 CREATE OR REPLACE VIEW start_failures_v1 ${on_cluster} AS

@@ -218,9 +218,7 @@ SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- The entries of `loss_ledger_entries_v1` as read last: a minute old at most, and quick to read.
 CREATE OR REPLACE VIEW loss_ledger_read_v1 ${on_cluster} AS
-SELECT * FROM loss_ledger_readings
-ORDER BY read_at DESC
-LIMIT 1 BY app_id, environment, day, kind, reason;
+SELECT * FROM loss_ledger_readings FINAL;
 
 -- `loss_ledger_daily_v1` as read last.
 CREATE OR REPLACE VIEW loss_ledger_read_daily_v1 ${on_cluster} AS
@@ -259,9 +257,7 @@ GROUP BY app_id, environment, day;
 
 -- `daily_counts` as read last: `installation_standing_daily_v1` and `cardinality_limited_daily_v1`, a row for each number.
 CREATE OR REPLACE VIEW daily_counts_v1 ${on_cluster} AS
-SELECT * FROM daily_counts
-ORDER BY read_at DESC
-LIMIT 1 BY app_id, environment, day, name;
+SELECT * FROM daily_counts FINAL;
 
 -- Sessions of a day that could not be created, read as `loss_ledger_readings` are, of today and yesterday.
 CREATE TABLE IF NOT EXISTS start_failures_daily ${on_cluster} (
@@ -327,18 +323,12 @@ SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- Failed starts by day, as read last: a minute old at most. Devices of several days must not be added.
 CREATE OR REPLACE VIEW start_failures_daily_v1 ${on_cluster} AS
-SELECT * FROM start_failures_daily
-ORDER BY read_at DESC
-LIMIT 1 BY app_id, environment, day, model_id, model_version, chipset, start_phase, start_reason, ort_status;
+SELECT * FROM start_failures_daily FINAL;
 
 -- Golden self-tests by day, as read last. `npu_hash` is empty for all hashes together; the eight commonest have rows too.
 CREATE OR REPLACE VIEW self_tests_daily_v1 ${on_cluster} AS
-SELECT * FROM self_tests_daily
-ORDER BY read_at DESC
-LIMIT 1 BY app_id, environment, day, model_id, model_version, chipset, input_id, npu_hash;
+SELECT * FROM self_tests_daily FINAL;
 
 -- Failed runs by day, as read last.
 CREATE OR REPLACE VIEW run_errors_daily_v1 ${on_cluster} AS
-SELECT * FROM run_errors_daily
-ORDER BY read_at DESC
-LIMIT 1 BY app_id, environment, day, model_id, model_version, chipset, ort_status;
+SELECT * FROM run_errors_daily FINAL;
