@@ -1,9 +1,9 @@
 //! The built-in page: what the store shows of a fleet, in a browser with nothing installed.
 //!
 //! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
-//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents. It runs at most two queries at once, loads
-//! nothing from elsewhere, and needs no script. Names of devices' own making reach HTML, links and SQL only by
-//! `text::name` and bound parameters.
+//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents. It runs at most
+//! two queries at once, and less than one for ever; it loads nothing from elsewhere, and needs no script. Names of
+//! devices' own making reach HTML, links and SQL only by `text::name` and bound parameters.
 
 mod config;
 mod devices;

@@ -4,6 +4,7 @@
 //! It writes nothing. A part that is not read in time is left out and named in `left_out`; a page whose first
 //! query fails is an error.
 
+mod budget;
 pub(crate) mod choices;
 pub(crate) mod cohort;
 pub(crate) mod document;

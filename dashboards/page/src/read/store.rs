@@ -1,12 +1,14 @@
-//! Queries with limits: two at a time, each with a time-out, a memory limit and a row limit.
+//! Queries with limits: two at a time, each with a time-out, a memory limit and a row limit, and all within a budget.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clickhouse::query::Query;
 use clickhouse::{Client, RowOwned, RowRead};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
 
+use super::budget::Budget;
 use crate::text::name::visible_sentence;
 
 /// Page queries that the store runs at once.
@@ -79,6 +81,7 @@ fn code(text: &str) -> Option<u32> {
 pub(crate) struct StoreReader {
     client: Handle,
     places: Semaphore,
+    budget: Mutex<Budget>,
     patience: u32,
 }
 
@@ -97,6 +100,7 @@ impl StoreReader {
         Self {
             client: Handle(client),
             places: Semaphore::new(AT_ONCE),
+            budget: Mutex::new(Budget::new(patience, Instant::now())),
             patience,
         }
     }
@@ -113,8 +117,8 @@ impl StoreReader {
     where
         T: RowOwned + RowRead,
     {
-        let place = timeout(QUEUE_TIMEOUT * self.patience, self.places.acquire()).await;
-        let Ok(Ok(_place)) = place else {
+        let place = timeout(QUEUE_TIMEOUT * self.patience, self.place()).await;
+        let Ok(Some(_place)) = place else {
             return Err(ReadError::Busy);
         };
         let seconds = QUERY_SECONDS * self.patience;
@@ -124,6 +128,35 @@ impl StoreReader {
         let rows = timeout(QUERY_TIMEOUT * self.patience, query.fetch_all::<T>()).await;
         rows.map_err(|_| ReadError::Slow)?.map_err(ReadError::from)
     }
+
+    /// Waits for a place among the queries that run at once, and for the budget.
+    async fn place(&self) -> Option<Place<'_>> {
+        let permit = self.places.acquire().await.ok()?;
+        let wait = locked(&self.budget).wait(Instant::now());
+        tokio::time::sleep(wait).await;
+        Some(Place {
+            _permit: permit,
+            budget: &self.budget,
+            began: Instant::now(),
+        })
+    }
+}
+
+/// A query's place. It is paid for even if nobody waits for the rows any more.
+struct Place<'a> {
+    _permit: SemaphorePermit<'a>,
+    budget: &'a Mutex<Budget>,
+    began: Instant,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        locked(self.budget).spend(self.began.elapsed());
+    }
+}
+
+fn locked(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
+    budget.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Binds the two parameters of `(? = 0 OR column = ?)`: without a value the condition always holds.

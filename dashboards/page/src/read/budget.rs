@@ -1,0 +1,81 @@
+//! The store's time that pages may use: a burst for those who look, and less than half of it for ever, so that reloads
+//! without end do not hold up an evaluation.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Seconds of queries that may be used at once: tens of first views.
+const BURST_SECONDS: f64 = 10.0;
+
+/// Seconds of queries that come back in a second. Two queries at once without a pause would be 2.
+const REFILL: f64 = 0.75;
+
+/// Most seconds that can be owed. They come back before those who wait for a place give up.
+const MOST_OWED: f64 = 3.0;
+
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Below 0 if a query took longer than was left.
+    seconds: f64,
+    burst: f64,
+    at: Instant,
+}
+
+impl Budget {
+    /// The burst is multiplied by `patience`.
+    pub(crate) fn new(patience: u32, now: Instant) -> Self {
+        let burst = BURST_SECONDS * f64::from(patience);
+        Self {
+            seconds: burst,
+            burst,
+            at: now,
+        }
+    }
+
+    /// Returns how long the next query waits.
+    pub(crate) fn wait(&mut self, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        self.seconds = (self.seconds + passed * REFILL).min(self.burst);
+        Duration::from_secs_f64((-self.seconds).max(0.0) / REFILL)
+    }
+
+    pub(crate) fn spend(&mut self, took: Duration) {
+        self.seconds = (self.seconds - took.as_secs_f64()).max(-MOST_OWED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_does_not_wait_and_a_storm_takes_its_share() {
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let mut budget = Budget::new(1, start);
+        budget.spend(Duration::from_secs(10));
+        assert_eq!(budget.wait(start), Duration::ZERO);
+        budget.spend(Duration::from_secs(3));
+        assert_eq!(budget.wait(start), Duration::from_secs(4));
+        // Asking costs nothing.
+        assert_eq!(budget.wait(at(2.0)), Duration::from_secs(2));
+        assert_eq!(budget.wait(at(4.0)), Duration::ZERO);
+        // A quiet hour is worth a burst, not more.
+        assert_eq!(budget.wait(at(3_604.0)), Duration::ZERO);
+        budget.spend(Duration::from_secs(60));
+        assert_eq!(budget.wait(at(3_604.0)), Duration::from_secs(4));
+    }
+
+    /// Clocks of two threads may be read in another order than they wait.
+    #[test]
+    fn an_earlier_moment_gives_nothing() {
+        let start = Instant::now();
+        let mut budget = Budget::new(1, start + Duration::from_secs(5));
+        budget.spend(Duration::from_secs(13));
+        assert_eq!(budget.wait(start), Duration::from_secs(4));
+        let later = start + Duration::from_secs(7);
+        assert_eq!(budget.wait(later), Duration::from_secs(2));
+    }
+}
