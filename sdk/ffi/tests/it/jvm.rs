@@ -244,11 +244,20 @@ fn sample(class_path: &[PathBuf], model: &Path, more: &[&str]) -> (Printed, Vec<
     (printed, receiver.reports())
 }
 
-/// Runs a program in a JVM of its own to its end.
+/// Runs a program in a JVM of its own to its end, with every call over JNI checked.
 fn java(class_path: &[PathBuf], main: &str, args: impl FnOnce(&mut Command)) -> Printed {
+    java_with(&["-Xcheck:jni"], class_path, main, args)
+}
+
+fn java_with(
+    flags: &[&str],
+    class_path: &[PathBuf],
+    main: &str,
+    args: impl FnOnce(&mut Command),
+) -> Printed {
     let mut command = Command::new("java");
     command
-        .arg("-Xcheck:jni")
+        .args(flags)
         .arg(format!(
             "-Djava.library.path={}",
             library_folder().display()
@@ -411,4 +420,37 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
     assert_eq!(printed.json("session")["source"], "assignment_api");
     check_misuse(&printed);
     check_runs(&reports);
+}
+
+/// Prints what the calls cost: without and with an archive of the classes (AppCDS), which is nearer to ART's compiled ones.
+#[test]
+#[ignore = "a measurement"]
+fn costs_beside_nano_time() {
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let mut of_jars = class_path(folder.path(), &newest_jar);
+    // An archive holds classes of jars alone.
+    let classes = folder.path().join("classes.jar");
+    let packed = Command::new("jar")
+        .arg("--create")
+        .arg("--file")
+        .arg(&classes)
+        .arg("-C")
+        .arg(&of_jars[0])
+        .arg(".")
+        .status();
+    assert!(packed.unwrap().success());
+    of_jars[0] = classes;
+    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    let archive = folder.path().join("classes.jsa");
+    let [made, used] = ["ArchiveClassesAtExit", "SharedArchiveFile"]
+        .map(|flag| format!("-XX:{flag}={}", archive.display()));
+    for flags in [&[][..], &[&*made], &[&*used]] {
+        let data = tempfile::tempdir().unwrap();
+        let printed = java_with(flags, &of_jars, "checks.CostsApp", |command| {
+            command.args([data.path(), &model]);
+        });
+        println!("{flags:?}\n{}", printed.0);
+    }
 }
