@@ -130,11 +130,11 @@ impl StoreReader {
     }
 
     /// Waits for a place among the queries that run at once, and for the budget.
-    async fn place(&self) -> Option<Place<'_>> {
+    async fn place(&self) -> Option<QueryPlace<'_>> {
         let permit = self.places.acquire().await.ok()?;
         let wait = locked(&self.budget).wait(Instant::now());
         tokio::time::sleep(wait).await;
-        Some(Place {
+        Some(QueryPlace {
             _permit: permit,
             budget: &self.budget,
             began: Instant::now(),
@@ -143,13 +143,13 @@ impl StoreReader {
 }
 
 /// A query's place. It is paid for even if nobody waits for the rows any more.
-struct Place<'a> {
+struct QueryPlace<'a> {
     _permit: SemaphorePermit<'a>,
     budget: &'a Mutex<Budget>,
     began: Instant,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueryPlace<'_> {
     fn drop(&mut self) {
         locked(self.budget).spend(self.began.elapsed());
     }
