@@ -165,7 +165,10 @@ async fn a_deletion_is_kept_while_the_store_is_away() {
                             + assumeNotNull((SELECT sum(erased_reports) FROM deletions_v1))) AS n";
     store.eventually(stored_or_erased, 1).await;
     store
-        .eventually("SELECT uniqExact(installation) AS n FROM tombstones", 1)
+        .eventually(
+            "SELECT uniqExact(installation) AS n FROM hidden_installations",
+            1,
+        )
         .await;
     check_views_show(&store, 0).await;
     store.end(collector).await;
