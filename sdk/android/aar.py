@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Packs the Android library without Gradle. Usage: aar.py CLASSES_DIR OUT_DIR ABI=libepwatch.so [ABI=...]
 
-CLASSES_DIR is what `mvn -Pandroid -Doutput=DIR process-classes` compiled (DIR/classes). Writes `epwatch-VERSION.aar`, the jar
-of its sources, a jar of documents, and a POM, as a Maven repository takes them; whoever publishes it adds the POM's `url` and
-`scm`. The same inputs give the same bytes.
+CLASSES_DIR is what `mvn -Pandroid -Doutput=DIR process-classes` compiled (DIR/classes). Writes `epwatch-VERSION.aar`, and
+`epwatch-work-VERSION.aar` for apps with WorkManager; to each the jar of its sources, a jar of documents, and a POM, as a Maven
+repository takes them; whoever publishes them adds the POM's `url` and `scm`. The same inputs give the same bytes.
 """
 
 import io
@@ -18,15 +18,17 @@ DAY = (1980, 2, 1, 0, 0, 0)
 METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=31\nminAndroidGradlePluginVersion=7.0.0\n"
 ABIS = ("arm64-v8a", "x86_64")
 SOURCES = ("src/main/kotlin", "src/android/kotlin")
+WORK_SOURCES = ("src/work/java",)
+WORK_MANIFEST = '<?xml version="1.0" encoding="utf-8"?>\n<manifest package="dev.epwatch.work" />\n'
 POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>dev.epwatch</groupId>
-  <artifactId>epwatch</artifactId>
+  <artifactId>{name}</artifactId>
   <version>{version}</version>
   <packaging>aar</packaging>
-  <name>epwatch</name>
-  <description>Where ONNX Runtime sessions of an Android app really run, and how long their runs take.</description>
+  <name>{name}</name>
+  <description>{description}</description>
   <licenses>
     <license>
       <name>Apache-2.0</name>
@@ -41,14 +43,19 @@ POM = """<?xml version="1.0" encoding="UTF-8"?>
   <scm>
     </scm>
   <dependencies>
-    <dependency>
-      <groupId>org.jetbrains.kotlin</groupId>
-      <artifactId>kotlin-stdlib</artifactId>
-      <version>{kotlin}</version>
-    </dependency>
-  </dependencies>
+{dependencies}  </dependencies>
 </project>
 """
+DEPENDENCY = """    <dependency>
+      <groupId>{}</groupId>
+      <artifactId>{}</artifactId>
+      <version>{}</version>
+{}    </dependency>
+"""
+DESCRIPTIONS = {
+    "epwatch": "Where ONNX Runtime sessions of an Android app really run, and how long their runs take.",
+    "epwatch-work": "Uploads of epwatch by the app's WorkManager.",
+}
 
 
 def put(archive, name, content):
@@ -75,34 +82,62 @@ def cargo(key):
     return re.search(rf'^{key} = "(.*)"$', text, re.MULTILINE)[1]
 
 
+def of_pom(key):
+    """A property of the POM that compiles the classes."""
+    return re.search(rf"<{key}>(.*)</", (HERE / "pom.xml").read_text())[1]
+
+
+def write_aar(path, manifest, classes, rules="", libraries=None):
+    with zipfile.ZipFile(path, "w") as aar:
+        put(aar, "AndroidManifest.xml", manifest)
+        put(aar, "classes.jar", classes)
+        put(aar, "R.txt", "")
+        if rules:
+            put(aar, "proguard.txt", rules)
+        put(aar, "META-INF/com/android/build/gradle/aar-metadata.properties", METADATA)
+        for abi in sorted(libraries or {}):
+            put(aar, f"jni/{abi}/libepwatch.so", Path(libraries[abi]).read_bytes())
+
+
+def write_beside(out, name, version, sources, dependencies):
+    """The sources, documents and POM of an artifact."""
+    (out / f"{name}-{version}-sources.jar").write_bytes(jar([HERE / folder for folder in sources]))
+    guide = io.BytesIO()
+    with zipfile.ZipFile(guide, "w") as archive:
+        put(archive, "android.md", (HERE.parents[1] / "docs/android.md").read_bytes())
+    (out / f"{name}-{version}-javadoc.jar").write_bytes(guide.getvalue())
+    dependencies = "".join(DEPENDENCY.format(*dependency) for dependency in dependencies)
+    pom = POM.format(name=name, description=DESCRIPTIONS[name], version=version, dependencies=dependencies)
+    (out / f"{name}-{version}.pom").write_text(pom)
+
+
 def main():
     if len(sys.argv) < 4:
         raise SystemExit(__doc__)
     classes, out = Path(sys.argv[1]), Path(sys.argv[2])
+    work_classes = classes.parent / "work/classes"
     libraries = dict(argument.split("=", 1) for argument in sys.argv[3:])
     if unknown := sorted(set(libraries) - set(ABIS)):
         raise SystemExit(f"unknown ABI {unknown[0]}: expected {' or '.join(ABIS)}")
-    if not (classes / "dev/epwatch/AndroidPlatform.class").is_file():
-        raise SystemExit(f"{classes} has no dev/epwatch/AndroidPlatform.class: compile with `mvn -Pandroid` first")
+    for folder, file in ((classes, "dev/epwatch/AndroidPlatform.class"), (work_classes, "dev/epwatch/work/UploadWorker.class")):
+        if not (folder / file).is_file():
+            raise SystemExit(f"{folder} has no {file}: compile with `mvn -Pandroid` first")
     version = cargo("version")
-    kotlin = re.search(r"<kotlin.version>(.*)</", (HERE / "pom.xml").read_text())[1]
     out.mkdir(parents=True, exist_ok=True)
-    name = f"epwatch-{version}"
-    with zipfile.ZipFile(out / f"{name}.aar", "w") as aar:
-        put(aar, "AndroidManifest.xml", (HERE / "src/android/AndroidManifest.xml").read_bytes())
-        put(aar, "classes.jar", jar([classes], lambda file: file.startswith(("dev/epwatch/", "META-INF/"))))
-        put(aar, "R.txt", "")
-        put(aar, "proguard.txt", (HERE / "consumer-rules.pro").read_bytes())
-        put(aar, "META-INF/com/android/build/gradle/aar-metadata.properties", METADATA)
-        for abi in sorted(libraries):
-            put(aar, f"jni/{abi}/libepwatch.so", Path(libraries[abi]).read_bytes())
-    (out / f"{name}-sources.jar").write_bytes(jar([HERE / folder for folder in SOURCES]))
-    guide = io.BytesIO()
-    with zipfile.ZipFile(guide, "w") as archive:
-        put(archive, "android.md", (HERE.parents[1] / "docs/android.md").read_bytes())
-    (out / f"{name}-javadoc.jar").write_bytes(guide.getvalue())
-    (out / f"{name}.pom").write_text(POM.format(version=version, kotlin=kotlin))
-    print(out / f"{name}.aar", (out / f"{name}.aar").stat().st_size)
+    path = out / f"epwatch-{version}.aar"
+    manifest = (HERE / "src/android/AndroidManifest.xml").read_bytes()
+    packed = jar([classes], lambda file: file.startswith(("dev/epwatch/", "META-INF/")))
+    write_aar(path, manifest, packed, (HERE / "consumer-rules.pro").read_bytes(), libraries)
+    kotlin = ("org.jetbrains.kotlin", "kotlin-stdlib", of_pom("kotlin.version"), "")
+    write_beside(out, "epwatch", version, SOURCES, [kotlin])
+
+    write_aar(out / f"epwatch-work-{version}.aar", WORK_MANIFEST, jar([work_classes]))
+    of_work = [
+        ("dev.epwatch", "epwatch", version, "      <type>aar</type>\n"),
+        ("androidx.work", "work-runtime", of_pom("work.version"), "      <type>aar</type>\n"),
+    ]
+    write_beside(out, "epwatch-work", version, WORK_SOURCES, of_work)
+    print(path, path.stat().st_size)
 
 
 if __name__ == "__main__":

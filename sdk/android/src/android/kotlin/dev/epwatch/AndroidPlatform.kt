@@ -27,7 +27,10 @@ public fun Epwatch.start(context: Context, config: EpwatchConfig): Unit = start(
  *
  * Without the permission `ACCESS_NETWORK_STATE` the network is not known, and the SDK treats it as metered.
  */
-public class AndroidPlatform(context: Context) : Platform {
+public class AndroidPlatform @JvmOverloads constructor(
+    context: Context,
+    private val uploads: UploadSchedule = UploadJob,
+) : Platform {
     private val context = context.applicationContext ?: context
 
     override fun folder(): File = File(context.noBackupFilesDir, "epwatch")
@@ -57,7 +60,7 @@ public class AndroidPlatform(context: Context) : Platform {
         listenToNetwork(signals)
         (context as? Application)?.registerActivityLifecycleCallbacks(Visibility {
             signals.background()
-            UploadJob.schedule(context)
+            uploads.schedule(context)
         })
     }
 

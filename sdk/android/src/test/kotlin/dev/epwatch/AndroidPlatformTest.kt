@@ -122,4 +122,14 @@ class AndroidPlatformTest {
         val jobs = service<JobScheduler>(Context.JOB_SCHEDULER_SERVICE).allPendingJobs
         assertEquals(listOf(UploadJob::class.java.name), jobs.map { it.service.className })
     }
+
+    @Test
+    @Config(sdk = [24, 35])
+    fun anAppSchedulesItsUploadsItself() {
+        var scheduled = 0
+        AndroidPlatform(app) { scheduled++ }.listen(heard)
+        Robolectric.buildActivity(Activity::class.java).create().start().stop()
+        assertEquals(1, scheduled)
+        assertEquals(0, service<JobScheduler>(Context.JOB_SCHEDULER_SERVICE).allPendingJobs.size)
+    }
 }
