@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     /// Print one JSON document, the same as the page's `.json`.
     #[arg(long)]
     json: bool,
-    /// Print again whenever something has changed, until Ctrl-C.
+    /// Print again whenever something has changed, until Ctrl-C or the reader's end.
     #[arg(long, visible_alias = "follow")]
     watch: bool,
 }
@@ -235,6 +235,9 @@ async fn answered(
             return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep(WATCH_EVERY).await;
+        if output::is_reader_gone() {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
 }
 

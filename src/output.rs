@@ -7,6 +7,7 @@ use std::{
 
 use epwatch_collector::directives::store::DirectiveError;
 use epwatch_store::TargetError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::{config::ConfigError, shutdown::Interrupted};
@@ -100,6 +101,18 @@ fn unless_gone<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(dropped),
         other => other,
     }
+}
+
+/// Whether nobody reads standard output any more, found without a write.
+pub(crate) fn is_reader_gone() -> bool {
+    let stdout = io::stdout();
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let is_gone = PollFlags::ERR | PollFlags::HUP;
+    poll(&mut watched, Some(&at_once)).is_ok_and(|_| watched[0].revents().intersects(is_gone))
 }
 
 /// Writes one line of an answer.

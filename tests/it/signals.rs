@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, ExitStatus, Stdio},
@@ -12,7 +12,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::support::{DEADLINE, Running, epwatch, get, server, until};
+use crate::support::{DEADLINE, Running, Store, epwatch, get, server, until};
 
 fn serve(dir: &Path, drain: &str) -> Command {
     let mut command = server("serve", dir);
@@ -102,6 +102,24 @@ fn a_command_whose_reader_is_gone_ends_with_its_own_code() {
         let status = command.stdout(closed()).stderr(closed()).status().unwrap();
         assert_eq!(status.code(), Some(code), "{words}");
     }
+}
+
+/// As of `epwatch status --watch | head`, also while nothing changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_whose_reader_is_gone_ends() {
+    let store = Store::start().await;
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let address = store.address();
+    let mut watch = epwatch(&format!("orders --watch --clickhouse {address}"));
+    watch.stdout(writer).stderr(Stdio::null());
+    let mut running = Running(watch.spawn().unwrap());
+    // The command has the only writing end.
+    drop(watch);
+    assert!(reader.read(&mut [0; 1]).unwrap() > 0);
+    assert_eq!(running.0.try_wait().unwrap(), None);
+    drop(reader);
+    assert_eq!(ended_within(&mut running, DEADLINE).code(), Some(0));
+    store.engine.stop().await;
 }
 
 #[tokio::test]
