@@ -360,6 +360,11 @@ impl fmt::Display for ExplainedSession {
         if more > 0 {
             writeln!(f, "    and {plus}{more} more nodes on the CPU")?;
         }
+        let n_benign = self.cpu_nodes.iter().filter(|node| node.benign).count();
+        if n_benign > 0 {
+            let as_usual = "on the CPU as usual: conversions at the model's inputs and outputs";
+            writeln!(f, "    {n_benign} {as_usual}")?;
+        }
         for reason in &self.reasons {
             writeln!(f, "  {}: {} {}", reason.code, reason.meaning, reason.fix)?;
         }
@@ -439,7 +444,10 @@ mod tests {
             text.contains("  QNNExecutionProvider: 30 nodes in 2 partitions, 74.6 % of the MACs\n")
         );
         assert_eq!(text.matches("    on the CPU: fc").count(), 10);
-        assert!(text.contains("    and 2 more nodes on the CPU\n"), "{text}");
+        assert!(
+            text.contains("    and 2 more nodes on the CPU\n    1 on the CPU as usual"),
+            "{text}"
+        );
         assert!(!session(10).to_string().contains("more nodes"));
     }
 
