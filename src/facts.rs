@@ -184,7 +184,7 @@ fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<Fact> {
         (true, true) => (every, format!("The next one ends in {next:.0} s.")),
         (true, false) => (
             every,
-            "The next one is over, and its last reports come in.".to_owned(),
+            "A window is over, and is judged once its last reports are in.".to_owned(),
         ),
     };
     Some(Fact {

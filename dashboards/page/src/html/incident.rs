@@ -91,6 +91,22 @@ impl<'a> IncidentHtml<'a> {
         }
     }
 
+    /// Returns the headline's second half: why it is so, where that is known.
+    fn cause(&self) -> Option<String> {
+        // Without a ratio the first half has the verdict.
+        number::times_slower(self.page.row.latency_ratio)?;
+        let share = number::finite(self.page.row.cpu_macs_share).filter(|share| *share > 0.0);
+        Some(match (&*self.page.row.verdict, share) {
+            ("total_fallback", _) => "its work runs on the CPU".to_owned(),
+            ("partial_fallback", Some(share)) => {
+                format!("{} of its work runs on the CPU", number::share(Some(share)))
+            }
+            ("some_devices_fallback", _) => "on some devices its work runs on the CPU".to_owned(),
+            ("npu_start_failure", _) => "the NPU does not start".to_owned(),
+            _ => return None,
+        })
+    }
+
     fn verdict(&self) -> Cow<'_, str> {
         words::fault(&self.page.row.verdict)
     }

@@ -206,10 +206,12 @@ pub async fn ask(
                 _ = writeln!(text, "\n{unweighed}");
             }
         }
-        let judged = progress.judged_at.map_or_else(
-            || "nothing is judged yet".to_owned(),
-            |at| format!("judged {}", ago(at, now)),
-        );
+        let judged = match progress.judged_at {
+            Some(at) => format!("judged {}", ago(at, now)),
+            // Its first line says it.
+            None if matches!(read.page, Page::Fleet(_)) => String::new(),
+            None => "nothing is judged yet".to_owned(),
+        };
         _ = write!(text, "\n{judged}");
     }
     for part in read.page.left_out().map_or(&[][..], |parts| &parts.0) {
