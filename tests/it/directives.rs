@@ -262,7 +262,7 @@ impl Device {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn model() -> ModelInfo {
     ModelInfo::new("detector", "7").unwrap()

@@ -542,7 +542,7 @@ async fn failed_starts_self_tests_and_failed_runs_are_summed_by_day() {
         }
     };
     let timed = async |what: &str, expected| {
-        let waited = tokio::time::timeout(Duration::from_secs(60), are(expected)).await;
+        let waited = tokio::time::timeout(Duration::from_secs(300), are(expected)).await;
         waited.unwrap_or_else(|_| panic!("{what}"));
     };
     timed(

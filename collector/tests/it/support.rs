@@ -19,7 +19,7 @@ use tonic::Request;
 use tonic::transport::Channel;
 
 /// Far more than anything here takes; what fails should fail by an assertion.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Rows of reports, copies included, and reports that count.
 pub(crate) const ROWS: &str = "SELECT count() AS n FROM reports";

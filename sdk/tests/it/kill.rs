@@ -85,7 +85,7 @@ fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
     if is_early {
         thread::sleep(Duration::from_micros(random_u64() % 40_000));
     } else {
-        kept.recv_timeout(Duration::from_secs(30)).unwrap();
+        kept.recv_timeout(Duration::from_secs(300)).unwrap();
         thread::sleep(Duration::from_micros(random_u64() % 20_000));
     }
     // SIGKILL. Lines written before it are read too.

@@ -112,7 +112,7 @@ fn open_in_memory(storage: &FaultyStorage, options: &WalOptions) -> Wal {
     Wal::open_in(dir, options).unwrap().wal
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 async fn append_once_accepted(wal: &Wal, payload: &[u8]) {
     let deadline = Instant::now() + PATIENCE;

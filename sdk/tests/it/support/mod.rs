@@ -26,7 +26,7 @@ pub(crate) const KEY: &str = "demo-key";
 /// An address without a listener.
 pub(crate) const NOWHERE: &str = "http://127.0.0.1:1";
 /// Longest wait. A test that reaches it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An app that seals and uploads only in a flush, so that no timer changes a test.
 pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {

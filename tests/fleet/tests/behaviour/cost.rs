@@ -48,7 +48,7 @@ fn five_hundred_devices_leave_most_of_a_core() {
         .unwrap();
     while live.progress().acked < 1_500 {
         assert!(
-            began.elapsed() < Duration::from_secs(60),
+            began.elapsed() < Duration::from_secs(600),
             "{:?}",
             live.progress()
         );

@@ -7,7 +7,7 @@ use epwatch_fleet::{Fleet, Live, Placements, Progress, RecordedModel, Scenario};
 use epwatch_strict_collector::{Answer, Collector};
 use tonic::Status;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(300);
 const APP_KEY: &str = "fleet-test-key";
 
 fn collector(answer: Option<Answer>) -> Collector {
