@@ -306,7 +306,8 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let incident = page_when(&page, link, "The text as it was sent").await;
     assert!(incident.text.contains("What happened"), "{}", incident.text);
     check_drawings(&page, &incident.text).await;
-    // The next step stands there once, with its commands apart.
+    // The next step stands there once, in numbered steps with their commands apart.
+    assert!(incident.text.contains("<ol class=\"steps\"><li>"));
     let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre>";
     assert_eq!(
         incident.text.matches(command).count(),
@@ -374,7 +375,8 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!(json(&mut at_shell(&["incident", id]))["incident"], id);
     let text = check_succeeds(&mut at_shell(&["incident", id]));
     for part in [
-        "## What to do",
+        "## What to do\n\n1. On call",
+        "\n2. ",
         "epwatch inspect MODEL --soc SM8635",
         "## Devices",
         "Gemm",

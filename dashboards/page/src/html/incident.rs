@@ -30,7 +30,7 @@ struct IncidentHtml<'a> {
     lead: Option<&'a DocumentVerdict>,
 }
 
-/// A part of the next step.
+/// A part of a step.
 enum StepPart {
     Text(String),
     /// A name or a setting within a sentence.
@@ -196,24 +196,17 @@ impl<'a> IncidentHtml<'a> {
         is_known || self.chance().is_some() || self.page.left_out.has("reasons")
     }
 
-    /// Whether there is something to say about what to do.
-    fn has_steps(&self) -> bool {
-        !self.next_step().is_empty() || self.lead.is_some()
+    /// Returns the steps of what to do, each in parts.
+    fn steps(&self) -> Vec<Vec<StepPart>> {
+        let steps = self.page.steps().into_iter();
+        steps.map(|step| self.parts(step)).collect()
     }
 
-    /// Returns the detector's next step in parts; alerts have the same text.
-    fn next_step(&self) -> Vec<StepPart> {
-        let Some(lead) = self.lead else {
-            return Vec::new();
-        };
-        let row = &self.page.row;
-        let names = [&row.app, &row.model, &row.version, &lead.key.chipset];
-        let mut names = names.into_iter().chain(&lead.cpu_ops).chain(&lead.follows);
-        // A name with a backtick could pass its own text off as a command.
-        if names.any(|name| name.contains('`')) {
-            return vec![StepPart::Text(visible_sentence(&lead.next_step))];
+    fn parts(&self, step: &str) -> Vec<StepPart> {
+        if !self.page.has_commands() {
+            return vec![StepPart::Text(visible_sentence(step))];
         }
-        let parts = lead.next_step.split('`').enumerate();
+        let parts = step.split('`').enumerate();
         let parts = parts.filter(|(_, part)| !part.trim().is_empty());
         // Half a command would do something else.
         let is_whole = |part: &str| part.chars().count() <= MAX_SENTENCE;
@@ -425,11 +418,11 @@ impl DocumentCohort {
 }
 
 fn html<'a>(frame: &'a Frame, page: &'a IncidentPage) -> IncidentHtml<'a> {
-    let lead = page
-        .document
-        .lead(&page.row.verdict)
-        .map(|cohort| &cohort.verdict);
-    IncidentHtml { frame, page, lead }
+    IncidentHtml {
+        frame,
+        page,
+        lead: page.lead(),
+    }
 }
 
 pub(crate) fn incident(frame: &Frame, page: &IncidentPage) -> askama::Result<String> {
@@ -451,6 +444,7 @@ pub(crate) fn drawing(frame: &Frame, page: &IncidentPage, name: &str) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::incident::tests::fallback;
 
     /// A command that is copied from the page is the detector's, whatever stands in it.
     #[test]
@@ -466,5 +460,42 @@ mod tests {
         ];
         assert_eq!(parts[..4], first);
         assert_eq!(parts[4], "&& epwatch x");
+    }
+
+    fn rendered(page: &IncidentPage) -> String {
+        let now = jiff::Timestamp::from_second(1_800_000_060).unwrap();
+        incident(&Frame::new(now, None), page).unwrap()
+    }
+
+    #[test]
+    fn what_to_do_is_numbered_with_each_command_in_its_step() {
+        let text = rendered(&fallback(
+            "On call: keep version 1. The model's owner: ask why: `epwatch inspect MODEL --soc SM8635`",
+        ));
+        let list = "<ol class=\"steps\"><li><bdi>On call: keep version 1.</bdi></li>\
+            <li><bdi>The model&#39;s owner: ask why: </bdi><pre class=\"cmd\" tabindex=\"0\">\
+            <span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre></li></ol>";
+        assert!(text.contains(list), "{text}");
+        assert!(!rendered(&fallback("")).contains("<ol"));
+    }
+
+    /// The second half says why, as far as the verdict knows it.
+    #[test]
+    fn the_headline_has_the_effect_and_its_cause() {
+        let mut page = fallback("");
+        let heading = |page: &IncidentPage| {
+            let text = rendered(page);
+            let (_, rest) = text.split_once("<h1>").unwrap();
+            let heading = rest.split_once("</h1>").unwrap().0;
+            heading.replace("<bdi>", "").replace("</bdi>", "")
+        };
+        let whole =
+            "scenes 2 runs 4.0 times slower on SM8635: 26\u{202f}% of its work runs on the CPU";
+        assert_eq!(heading(&page), whole);
+        page.row.verdict = "slow_without_placement".to_owned();
+        assert_eq!(heading(&page), "scenes 2 runs 4.0 times slower on SM8635");
+        page.row.latency_ratio = None;
+        let verdict = "scenes 2 shows \u{201c}slower, cause unknown\u{201d} on SM8635";
+        assert_eq!(heading(&page), verdict);
     }
 }

@@ -6,7 +6,7 @@ use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::document::IncidentDocument;
+use super::document::{DocumentVerdict, IncidentDocument};
 use super::evidence::{self, Evidence};
 use super::history::{self, IncidentHistory};
 use super::incidents::{IncidentRow, IncidentSelect, select};
@@ -16,6 +16,7 @@ use super::progress::Progress;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, Slot, Slower};
+use crate::text::steps;
 
 /// Slots of the growth.
 const SLOTS: i64 = 120;
@@ -40,6 +41,36 @@ pub(crate) struct IncidentPage {
     pub(crate) orders: Vec<OrderRow>,
     pub(crate) history: IncidentHistory,
     pub(crate) left_out: LeftOut,
+}
+
+impl IncidentPage {
+    /// Returns the verdict on the worst cohort.
+    pub(crate) fn lead(&self) -> Option<&DocumentVerdict> {
+        let lead = self.document.lead(&self.row.verdict)?;
+        Some(&lead.verdict)
+    }
+
+    /// Whether the backticks of the next step are the detector's. A name with one could pass its own text off as a
+    /// command.
+    pub(crate) fn has_commands(&self) -> bool {
+        let row = &self.row;
+        let Some(lead) = self.lead() else {
+            return false;
+        };
+        let names = [&row.app, &row.model, &row.version, &lead.key.chipset];
+        let mut names = names.into_iter().chain(&lead.cpu_ops).chain(&lead.follows);
+        !names.any(|name| name.contains('`'))
+    }
+
+    /// Returns the steps of the detector's next step; alerts have them as one text.
+    pub(crate) fn steps(&self) -> Vec<&str> {
+        let text = self.lead().map_or("", |lead| &*lead.next_step);
+        match self.has_commands() {
+            true => steps::steps(text),
+            false if text.is_empty() => Vec::new(),
+            false => vec![text],
+        }
+    }
 }
 
 const ONE: &str = select!("i.document", "WHERE i.incident_id = ? LIMIT 1");
@@ -181,4 +212,67 @@ async fn reasons(
         })
         .await?;
     Ok(rows.into_iter().next().unwrap_or_default())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::read::document::DocumentCohort;
+
+    /// Returns an open page about a partial fallback, whose worst cohort has this next step.
+    pub(crate) fn fallback(next_step: &str) -> IncidentPage {
+        let mut cohort = DocumentCohort::default();
+        cohort.verdict.key.chipset = "SM8635".to_owned();
+        cohort.verdict.next_step = next_step.to_owned();
+        let document = IncidentDocument {
+            cohorts: vec![cohort],
+            ..IncidentDocument::default()
+        };
+        let row = IncidentRow {
+            incident: "i-1".to_owned(),
+            state: "firing".to_owned(),
+            severity: "page".to_owned(),
+            verdict: "partial_fallback".to_owned(),
+            app: "camera".to_owned(),
+            environment: "production".to_owned(),
+            model: "scenes".to_owned(),
+            version: "2".to_owned(),
+            chipsets: vec!["SM8635".to_owned()],
+            started_at: Timestamp::from_second(1_800_000_000).ok(),
+            changed_at: None,
+            devices_hit: 134,
+            devices_seen: 140,
+            latency_ratio: Some(4.0),
+            cpu_ops: Vec::new(),
+            cpu_macs_share: Some(0.26),
+            acknowledged_by: None,
+            muted_until: None,
+        };
+        IncidentPage {
+            row,
+            document,
+            reasons: Vec::new(),
+            period: None,
+            slots: Vec::new(),
+            slower: None,
+            evidence: None,
+            fine: Vec::new(),
+            orders: Vec::new(),
+            history: IncidentHistory::default(),
+            left_out: LeftOut::default(),
+        }
+    }
+
+    /// The text of a name is no step and no command.
+    #[test]
+    fn a_name_with_a_backtick_makes_the_next_step_one() {
+        let text = "On call: wait. The model's owner: look.";
+        let mut page = fallback(text);
+        assert_eq!(page.steps().len(), 2);
+        page.row.version = "2`".to_owned();
+        assert_eq!(page.steps(), [text]);
+        assert!(fallback("").steps().is_empty());
+        page.document.cohorts.clear();
+        assert!(page.steps().is_empty());
+    }
 }

@@ -86,15 +86,12 @@ pub(super) fn incident(
         marked(&row.environment),
         link.map_or_else(String::new, |link| format!("; {link}"))
     );
-    let lead = page
-        .document
-        .lead(&row.verdict)
-        .map(|cohort| &cohort.verdict);
-    let next_step = lead
-        .map(|lead| marked_sentence(&lead.next_step))
-        .unwrap_or_default();
-    if !next_step.is_empty() {
-        _ = write!(text, "\n## What to do\n\n{next_step}\n");
+    let steps = page.steps();
+    if !steps.is_empty() {
+        text.push_str("\n## What to do\n\n");
+        for (n, step) in (1..).zip(steps) {
+            _ = writeln!(text, "{n}. {}", marked_sentence(step));
+        }
     }
     if !page.reasons.is_empty() {
         text.push_str("\n## Why\n\n");
@@ -211,6 +208,18 @@ fn without_links(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::incident::tests::fallback;
+
+    #[test]
+    fn what_to_do_is_numbered() {
+        let page = fallback("On call: keep version 1. The model's owner: ask why.");
+        let text = incident(&page, None, true, Timestamp::UNIX_EPOCH);
+        let steps =
+            "## What to do\n\n1. On call: keep version 1.\n2. The model's owner: ask why.\n";
+        assert!(text.contains(steps), "{text}");
+        let text = incident(&fallback(""), None, true, Timestamp::UNIX_EPOCH);
+        assert!(!text.contains("What to do"), "{text}");
+    }
 
     #[test]
     fn names_open_nothing_in_markdown() {
