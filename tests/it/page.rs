@@ -289,9 +289,16 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let incident = page_when(&page, link, "Devices against their own past").await;
     check_page(link, &incident);
     let document = json_when(&page, &json_of(link), |document| {
-        document["history"]["news"] != serde_json::json!([])
+        document["history"]["news"] != serde_json::json!([]) && document["seen_in"].is_object()
     })
     .await;
+    // Each window at fault is counted in one slot.
+    let slots = document["slots"].as_array().unwrap().iter();
+    let at_fault: u64 = slots
+        .map(|slot| slot["windows_at_fault"].as_u64().unwrap())
+        .sum();
+    assert_eq!(document["seen_in"]["windows"], at_fault, "{document}");
+    assert!(at_fault > 0, "{document}");
     let history = &document["history"];
     let told = history["news"][0]["text"].as_str().unwrap();
     assert!(
@@ -306,6 +313,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let incident = page_when(&page, link, "The text as it was sent").await;
     assert!(incident.text.contains("What happened"), "{}", incident.text);
     check_drawings(&page, &incident.text).await;
+    page_when(&page, link, "; seen in ").await;
     // The next step stands there once, in numbered steps with their commands apart.
     assert!(incident.text.contains("<ol class=\"steps\"><li>"));
     let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre>";

@@ -14,6 +14,7 @@ use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
 use crate::read::history::IncidentNews;
 use crate::read::incident::IncidentPage;
+use crate::read::windows::SeenIn;
 use crate::text::name::{Link, MAX_SENTENCE, Name, Sentence, visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::length;
@@ -136,6 +137,7 @@ impl<'a> IncidentHtml<'a> {
             let lasted = length(until.as_second() - at.as_second());
             parts.push(format!("since {} UTC, {lasted}", self.frame.clock(&at)));
         }
+        parts.extend(self.page.seen_in.map(SeenIn::words));
         if let Some(at) = self.page.document.fired_at {
             parts.push(format!("fired at {}", self.frame.clock(&at)));
         }
@@ -477,6 +479,18 @@ mod tests {
             <span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre></li></ol>";
         assert!(text.contains(list), "{text}");
         assert!(!rendered(&fallback("")).contains("<ol"));
+    }
+
+    #[test]
+    fn the_line_of_times_has_the_number_of_windows() {
+        let mut page = fallback("");
+        let text = rendered(&page);
+        assert!(
+            text.contains(" UTC, 1 min; seen in 110 windows</span>"),
+            "{text}"
+        );
+        page.seen_in = None;
+        assert!(!rendered(&page).contains("seen in"));
     }
 
     /// The second half says why, as far as the verdict knows it.

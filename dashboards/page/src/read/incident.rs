@@ -15,7 +15,7 @@ use super::period::Period;
 use super::progress::Progress;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
-use super::windows::{self, CohortRow, Slot, Slower};
+use super::windows::{self, CohortRow, SeenIn, Slot, Slower};
 use crate::text::steps;
 
 /// Slots of the growth.
@@ -32,6 +32,8 @@ pub(crate) struct IncidentPage {
     pub(crate) period: Option<Period>,
     /// The worst cohort's windows.
     pub(crate) slots: Vec<Slot>,
+    /// Those of them that were at fault.
+    pub(crate) seen_in: Option<SeenIn>,
     pub(crate) slower: Option<Slower>,
     /// What the worst cohort's verdict was made from.
     pub(crate) evidence: Option<Evidence>,
@@ -142,8 +144,9 @@ pub(crate) async fn read(
         .cohorts
         .iter()
         .filter_map(|cohort| cohort.began)
-        .min();
-    let period = end.map(|end| Period::of(began.or(row.started_at).unwrap_or(end), end, SLOTS));
+        .min()
+        .or(row.started_at);
+    let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
     let chipset = &*lead.key.chipset;
     let (slots, evidence, latest) = tokio::join!(
         async {
@@ -170,6 +173,7 @@ pub(crate) async fn read(
     );
     let name = (row.model.clone(), chipset.to_owned(), row.version.clone());
     let slots = left_out.part("growth", slots).remove(&name);
+    let slots = slots.unwrap_or_default();
     let evidence = left_out.part("evidence", evidence);
     let latest = left_out.part("other chipsets", latest);
     let is_fine =
@@ -181,8 +185,9 @@ pub(crate) async fn read(
         document,
         slower: Slower::of(judged.slower, judged.compared),
         reasons: judged.reasons,
+        seen_in: period.and_then(|period| SeenIn::of(&slots, period, began)),
         period,
-        slots: slots.unwrap_or_default(),
+        slots,
         evidence,
         fine,
         orders,
@@ -254,6 +259,10 @@ pub(crate) mod tests {
             reasons: Vec::new(),
             period: None,
             slots: Vec::new(),
+            seen_in: Some(SeenIn {
+                windows: 110,
+                is_last_day: false,
+            }),
             slower: None,
             evidence: None,
             fine: Vec::new(),

@@ -269,6 +269,40 @@ pub(crate) struct Slot {
     pub(crate) verdict: String,
     pub(crate) severity: String,
     pub(crate) hit: u64,
+    /// Windows in it whose verdict is a ticket or a page.
+    pub(crate) windows_at_fault: u64,
+}
+
+/// Windows of a cohort that were at fault while an incident lasted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct SeenIn {
+    pub(crate) windows: u64,
+    /// Whether it lasted longer than the period in which they are counted.
+    pub(crate) is_last_day: bool,
+}
+
+impl SeenIn {
+    /// `None` if no window of the period is stored as at fault.
+    pub(crate) fn of(slots: &[Slot], period: Period, since: Option<Timestamp>) -> Option<Self> {
+        let windows = slots.iter().map(|slot| slot.windows_at_fault).sum();
+        (windows > 0).then(|| Self {
+            windows,
+            is_last_day: since.is_some_and(|since| since.as_second() < period.from.as_second()),
+        })
+    }
+
+    /// Returns the number as a part of a sentence.
+    pub(crate) fn words(self) -> String {
+        let last_day = if self.is_last_day {
+            " of its last day"
+        } else {
+            ""
+        };
+        format!(
+            "seen in {}{last_day}",
+            number::of_them(self.windows, "window")
+        )
+    }
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -280,6 +314,7 @@ struct SlotRow {
     p50_us: Option<f64>,
     worst: (String, String),
     hit: u64,
+    at_fault: u64,
 }
 
 const SLOTS: &str = "
@@ -289,7 +324,7 @@ SELECT
     argMax(tuple(w.p50_us), w.window_end).1 AS p50_us,
     argMax((toString(w.verdict), toString(w.severity)),
         (indexOf(['none', 'info', 'ticket', 'page'], toString(w.severity)), w.window_end)) AS worst,
-    max(w.devices_hit) AS hit
+    max(w.devices_hit) AS hit, countIf(w.severity IN ('ticket', 'page')) AS at_fault
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
   AND (? = 0 OR w.model_id = ?) AND (? = 0 OR w.chipset = ?)
@@ -335,6 +370,7 @@ pub(crate) async fn slots(
             verdict: row.worst.0,
             severity: row.worst.1,
             hit: row.hit,
+            windows_at_fault: row.at_fault,
         });
     }
     Ok(all)
@@ -357,6 +393,28 @@ mod tests {
             words(1, 0),
             "1 of 9 devices with a past is 1.6 times slower than it or more."
         );
+    }
+
+    #[test]
+    fn windows_at_fault_are_those_of_the_whole_incident_or_of_its_last_day() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let slot = |windows_at_fault| Slot {
+            at: 0.0,
+            p50_us: None,
+            verdict: String::new(),
+            severity: String::new(),
+            hit: 0,
+            windows_at_fault,
+        };
+        let words = |slots: &[Slot], began| {
+            let period = Period::of(at(began), at(100_000), 120);
+            SeenIn::of(slots, period, Some(at(began))).map(SeenIn::words)
+        };
+        assert_eq!(words(&[slot(0)], 99_000), None);
+        let whole = words(&[slot(1_500), slot(0), slot(7)], 99_000);
+        assert_eq!(whole.as_deref(), Some("seen in 1,507 windows"));
+        let cut = words(&[slot(1)], 2);
+        assert_eq!(cut.as_deref(), Some("seen in 1 window of its last day"));
     }
 
     #[test]

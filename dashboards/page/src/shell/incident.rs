@@ -67,7 +67,7 @@ pub(super) fn incident(
     let states: Vec<&str> = states.chain(html::states(&page.document)).collect();
     let chipsets: Vec<String> = row.chipsets.iter().map(|name| marked(name)).collect();
     let mut text = format!(
-        "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower; incident {}\n",
+        "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower{}; incident {}\n",
         marked(row.subject()),
         marked(&row.version),
         on(&chipsets),
@@ -77,6 +77,8 @@ pub(super) fn incident(
         number::count(row.devices_hit),
         number::count(row.devices_seen),
         number::times(row.latency_ratio),
+        page.seen_in
+            .map_or_else(String::new, |seen| format!(", {}", seen.words())),
         marked(&row.incident),
     );
     _ = writeln!(
@@ -217,6 +219,8 @@ mod tests {
         let steps =
             "## What to do\n\n1. On call: keep version 1.\n2. The model's owner: ask why.\n";
         assert!(text.contains(steps), "{text}");
+        let seen = "134 of 140 devices hit, 4.0\u{d7} slower, seen in 110 windows; incident i-1\n";
+        assert!(text.contains(seen), "{text}");
         let text = incident(&fallback(""), None, true, Timestamp::UNIX_EPOCH);
         assert!(!text.contains("What to do"), "{text}");
     }
