@@ -169,9 +169,9 @@ fn taken(page: &str, store: &str) -> Option<Fact> {
 fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<Fact> {
     let last = value(page, "epwatch_detector_last_evaluation_timestamp_seconds")?;
     let every = format!("Judges a window of {window} every {step}.");
+    // Every answer with this fact says itself that nothing is judged yet.
     if last <= 0.0 {
-        let text = format!("{every} None is judged yet.");
-        return Some(fine("Detector", text));
+        return Some(fine("Detector", every));
     }
     let since = now.as_millisecond() as f64 / 1000.0 - last;
     let is_fine = since <= 2.0 * step.0.as_secs_f64() + GRACE.as_secs_f64();
@@ -340,6 +340,23 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter
         ];
         assert_eq!(texts, expected);
         assert_eq!(wal("nothing"), None);
+    }
+
+    #[track_caller]
+    fn check_detector(page: &str, second: i64, running: &str) {
+        let detector = facts(page, second).into_iter().nth(2).unwrap();
+        assert_eq!(
+            (&*detector.text, &*detector.running, detector.is_fine),
+            ("Judges a window of 1h every 1h.", running, true)
+        );
+    }
+
+    #[test]
+    fn a_window_that_is_over_waits_for_its_reports_and_one_before_the_first_is_not_told_of() {
+        let waits = "A window is over, and is judged once its last reports are in.";
+        check_detector(FINE, 1_800_003_601, waits);
+        let none = FINE.replace("seconds 1800000000.0", "seconds 0");
+        check_detector(&none, 1_800_003_601, "");
     }
 
     /// What ages by itself stands apart, so that `--watch` prints nothing for it; repeats are no news.

@@ -245,6 +245,10 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     ] {
         assert!(text.contains(part), "{text}");
     }
+    for words in ["status", "show app model", "health"] {
+        let text = check_succeeds(&mut at(dir.path(), words));
+        assert_eq!(text.matches("s judged yet").count(), 1, "{words}: {text}");
+    }
     let health = json(&mut at(dir.path(), "health"));
     assert!(fact(&health, "WAL").0, "{health:#}");
     let page = format!("http://{}/health.json", addresses["page"].as_str().unwrap());

@@ -17,6 +17,7 @@ use crate::read::cohort::CohortQuery;
 use crate::read::fleet::FleetQuery;
 use crate::read::health::{self, Fact};
 use crate::read::ledger::{LedgerQuery, MAX_DAYS};
+use crate::read::progress::Progress;
 use crate::read::scope::Scope;
 use crate::read::store::ReadError;
 use crate::server::answer::{Missing, Page, Pages, Target};
@@ -176,6 +177,8 @@ pub async fn ask(
         .await?
         .page;
     let now = Timestamp::now();
+    // Parts of the last line.
+    let mut last = Vec::new();
     let mut text = match &read.page {
         Page::Fleet(page) => fleet::fleet(page),
         Page::Cohort(page) => cohort::cohort(page),
@@ -206,22 +209,33 @@ pub async fn ask(
                 _ = writeln!(text, "\n{unweighed}");
             }
         }
-        let judged = match progress.judged_at {
-            Some(at) => format!("judged {}", ago(at, now)),
-            // Its first line says it.
-            None if matches!(read.page, Page::Fleet(_)) => String::new(),
-            None => "nothing is judged yet".to_owned(),
-        };
-        _ = write!(text, "\n{judged}");
+        last.extend(judged(&read.page, progress, now));
     }
-    for part in read.page.left_out().map_or(&[][..], |parts| &parts.0) {
-        _ = write!(text, "; not read in time: {part}");
+    let left_out = read.page.left_out().map_or(&[][..], |parts| &parts.0);
+    last.extend(
+        left_out
+            .iter()
+            .map(|part| format!("not read in time: {part}")),
+    );
+    // A shell ends the text with a line's end of its own.
+    text.truncate(text.trim_end().len());
+    if !last.is_empty() {
+        _ = write!(text, "\n\n{}", last.join("; "));
     }
     Ok(ShellAnswer {
         json: read.json,
         text,
         state: read.page.state(),
     })
+}
+
+/// Returns when the detector judged last; `None` if the page's text says itself that it has not.
+fn judged(page: &Page, progress: Progress, now: Timestamp) -> Option<String> {
+    match (progress.judged_at, page) {
+        (Some(at), _) => Some(format!("judged {}", ago(at, now))),
+        (None, Page::Fleet(_) | Page::Health(_)) => None,
+        (None, _) => Some("nothing is judged yet".to_owned()),
+    }
 }
 
 fn target(question: &ShellPage) -> Target {
@@ -270,6 +284,45 @@ fn target(question: &ShellPage) -> Target {
 mod tests {
     use super::*;
     use crate::read::fleet::FleetPage;
+    use crate::read::incidents::IncidentsPage;
+
+    /// The texts of the fleet and of health say it in place of their figures.
+    #[test]
+    fn that_nothing_is_judged_is_said_once() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let count = |page: &Page, text: String| {
+            let last = judged(page, Progress::default(), now);
+            let whole = text + &last.unwrap_or_default();
+            whole.matches("s judged yet").count()
+        };
+        let fleet = FleetPage::default();
+        let text = fleet::fleet(&fleet);
+        assert_eq!(count(&Page::Fleet(fleet), text), 1);
+        let health = health::HealthPage {
+            progress: Progress::default(),
+            arrivals: None,
+            outcomes: Vec::new(),
+            verdicts: Vec::new(),
+            last_window: None,
+            facts: Vec::new(),
+            left_out: Default::default(),
+        };
+        let text = operator::health(&health, Progress::default(), now);
+        assert_eq!(count(&Page::Health(health), text), 1);
+        let incidents = IncidentsPage {
+            app: None,
+            days: 30,
+            incidents: Vec::new(),
+        };
+        let text = incident::incidents(&incidents, now);
+        assert_eq!(count(&Page::Incidents(incidents), text), 1);
+        let judged_at = Progress {
+            judged_at: Some(now),
+            ..Progress::default()
+        };
+        let page = Page::Fleet(FleetPage::default());
+        assert_eq!(judged(&page, judged_at, now).unwrap(), "judged 0 s ago");
+    }
 
     #[test]
     fn running_seconds_are_no_new_state() {
