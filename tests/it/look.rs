@@ -273,6 +273,9 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     .await;
     let device = json(at(dir.path(), "devices").arg(&id));
     assert_eq!(device["installation"]["id"], *id, "{device:#}");
+    // The plugin's version is not known here.
+    let runtime = device["installation"]["runtime"].as_str().unwrap();
+    assert!(!runtime.contains('/'), "{device:#}");
 
     // The next `serve` on the folder writes its own address as soon as it has the lock.
     let data = dir.path().join("data");

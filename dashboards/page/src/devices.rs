@@ -144,7 +144,7 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
         given(&row.device, "unnamed device"),
         visible(&row.chipset),
         given(&row.firmware, "unknown"),
-        visible(&row.runtime),
+        given(&row.runtime, "unknown"),
         visible(&row.sdk_version),
         number::count(row.reports),
         received(row.last_received_ms, now),
@@ -194,6 +194,36 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_app_leaves_out_has_a_word() {
+        let installation = InstallationRow {
+            id: "0a1b2c3d000040008000000000000001".to_owned(),
+            app: "camera".to_owned(),
+            environment: "production".to_owned(),
+            app_version: String::new(),
+            chipset: "SM8650".to_owned(),
+            device: String::new(),
+            firmware: String::new(),
+            runtime: String::new(),
+            sdk_version: "0.1.0".to_owned(),
+            reports: 1,
+            late: 0,
+            unproven: 0,
+            first_received_ms: 0,
+            last_received_ms: 0,
+        };
+        let page = InstallationPage {
+            installation,
+            models: Vec::new(),
+            latencies: Vec::new(),
+            left_out: Default::default(),
+        };
+        let line = "camera without a version, production; unnamed device on SM8650, firmware unknown; runtime unknown, \
+                    SDK 0.1.0\n";
+        let text = shown(&page, Timestamp::UNIX_EPOCH);
+        assert!(text.contains(line), "{text}");
+    }
 
     #[test]
     fn an_id_is_eight_digits_at_least() {
