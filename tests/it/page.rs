@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     process::Stdio,
     sync::Mutex,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use bytes::Bytes;
