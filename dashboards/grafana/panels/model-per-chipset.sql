@@ -158,7 +158,7 @@ LIMIT 500
 -- panel: Thermal state and session age
 -- as: table 24x9
 -- about: Latency of warm runs by heat and by the session's age. If only hot devices are slow, throttling is the cause,
---     not a fallback. Of closed buckets; of a large app 10,000 to 20,000 reports a day, drawn evenly.
+--     not a fallback. Of closed buckets; of a large app 5,000 to 10,000 reports a day, drawn evenly.
 -- none: No warm run on the last day of the range
 SELECT thermal, age, sum(runs_of) AS runs,
     {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
@@ -171,7 +171,7 @@ FROM (
         series_hist_bucket AS buckets, series_hist_count AS counts, series_n AS n
     WHERE {scope} AND {model} AND {version} AND {chipset} AND phase = 'warm' AND {last_day}
         AND cityHash64(collector_id, wal_offset) % (
-            SELECT intDiv(sum(greatest(stored, 0)), 20000) + 1 FROM loss_ledger_read_daily_v1
+            SELECT intDiv(sum(greatest(stored, 0)), 10000) + 1 FROM loss_ledger_read_daily_v1
             WHERE {scope} AND day BETWEEN toDate($__toTime - INTERVAL 1 DAY) AND toDate($__toTime)) = 0
     GROUP BY thermal, age
 )

@@ -1,4 +1,4 @@
-//! The store's time that pages may use: a burst for those who look, and less than half of it for ever, so that reloads
+//! The store's time that pages may use: a burst for those who look, and a quarter of it for ever, so that reloads
 //! without end do not hold up an evaluation.
 
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 const BURST_SECONDS: f64 = 10.0;
 
 /// Seconds of queries that come back in a second. Two queries at once without a pause would be 2.
-const REFILL: f64 = 0.75;
+const REFILL: f64 = 0.5;
 
 /// Most seconds that can be owed. They come back before those who wait for a place give up.
-const MOST_OWED: f64 = 3.0;
+const MOST_OWED: f64 = 2.0;
 
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -57,7 +57,7 @@ mod tests {
         let mut budget = Budget::new(1, start);
         budget.spend(Duration::from_secs(10));
         assert_eq!(budget.wait(start), Duration::ZERO);
-        budget.spend(Duration::from_secs(3));
+        budget.spend(Duration::from_secs(2));
         assert_eq!(budget.wait(start), Duration::from_secs(4));
         // Asking costs nothing.
         assert_eq!(budget.wait(at(2.0)), Duration::from_secs(2));
