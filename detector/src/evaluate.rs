@@ -1,7 +1,8 @@
 //! One evaluation: every cohort of one window, from the store to verdicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -108,20 +109,34 @@ impl Evaluator {
         Box::pin(async move {
             let span = self.span(window_end);
             let inputs = self.source.begin(&span).await?;
-            let cohorts: u64 = inputs.models.iter().map(|found| found.cohorts).sum();
-            let windows_a_day = 86_400.0 / self.config.window.0.as_secs_f64();
-            let judging = Judging {
-                config: self.config.clone(),
-                span,
-                limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
-                rates: self.source.rates(&span),
-                inputs,
-                frozen,
-                senders: tokio::sync::Mutex::default(),
-            };
+            let judging = self.judging(span, inputs, frozen);
             let quiet = quiet(&judging.inputs.reporting(), window_end, span.window);
             let judged = Arc::new(judging).evaluate().await;
             Ok(Evaluation { quiet, ..judged })
+        })
+    }
+
+    /// Judges some models alone, over a window of another length, to see whether their faults were repaired.
+    ///
+    /// # Errors
+    /// The store did not answer. A model that fails is left out: its fault is as before.
+    pub(crate) fn evaluate_repairs<'a>(
+        &'a self,
+        (window_end, window): (Timestamp, Duration),
+        models: &'a BTreeSet<ModelKey>,
+        frozen: PinnedReferences,
+    ) -> BoxFuture<'a, Result<Vec<CohortVerdict>, SourceError>> {
+        Box::pin(async move {
+            let span = Span {
+                window,
+                // What a device ran before is what may have been repaired.
+                stands_alone: true,
+                ..self.span(window_end)
+            };
+            let mut inputs = self.source.begin(&span).await?;
+            inputs.models.retain(|found| models.contains(&found.model));
+            let judging = self.judging(span, inputs, frozen);
+            Ok(Arc::new(judging).evaluate().await.verdicts)
         })
     }
 
@@ -133,11 +148,26 @@ impl Evaluator {
         Box::pin(async move { self.source.look_ahead(&self.span(window_end)).await })
     }
 
+    fn judging(&self, span: Span, inputs: EvaluationInputs, frozen: PinnedReferences) -> Judging {
+        let cohorts: u64 = inputs.models.iter().map(|found| found.cohorts).sum();
+        let windows_a_day = 86_400.0 / span.window.as_secs_f64();
+        Judging {
+            config: self.config.clone(),
+            span,
+            limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
+            rates: self.source.rates(&span),
+            inputs,
+            frozen,
+            senders: tokio::sync::Mutex::default(),
+        }
+    }
+
     fn span(&self, end: Timestamp) -> Span {
         Span {
             end,
             window: self.config.window.0,
             lookback: self.config.lookback.0,
+            stands_alone: false,
         }
     }
 }

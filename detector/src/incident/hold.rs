@@ -1,4 +1,5 @@
-//! Faults that a person ended by an order while they last: their verdicts stay quiet until they grow, or are gone once.
+//! Faults that a person ended by an order while they last: their verdicts stay quiet until they grow, or are gone once. And
+//! those that recovered, while windows hold runs of before.
 //!
 //! A held incident is over for everybody. Each window's verdicts pass here before they reach [`advance`](super::advance):
 //! those of a held fault lose their severity, so they open nothing. A new cause is no held fault and always speaks.
@@ -79,6 +80,7 @@ pub(super) fn hold_of(incident: &Incident) -> Hold {
         chipsets,
         cleared: BTreeSet::new(),
         seen_until: ends.max().unwrap_or(incident.started_at),
+        until: None,
     }
 }
 
@@ -114,6 +116,14 @@ fn hold_back(
     let Some(mut hold) = incident.orders.hold.take() else {
         return Vec::new();
     };
+    let end = verdicts.iter().map(|verdict| verdict.window_end).max();
+    if let Some(until) = hold.until {
+        let is_over = end.is_some_and(|end| end >= until);
+        incident.orders.hold = Some(hold).filter(|_| !is_over);
+        let quiet = verdicts.iter().enumerate();
+        let quiet = quiet.filter(|(_, verdict)| incident.quiets(verdict));
+        return quiet.map(|(at, _)| at).collect();
+    }
     let (model, version) = (&incident.key.model, &incident.key.model_version);
     let is_of_version = |key: &CohortKey| key.model == *model && key.model_version == *version;
     let of_version: Vec<(usize, &CohortVerdict)> = verdicts
@@ -129,7 +139,7 @@ fn hold_back(
         .copied()
         .filter(|(_, verdict)| is_fault(verdict))
         .collect();
-    if let Some(end) = verdicts.iter().map(|verdict| verdict.window_end).max() {
+    if let Some(end) = end {
         let unseen = end.duration_since(hold.seen_until);
         let is_seen = !of_version.is_empty();
         // Each change is stored, so it moves seldom.

@@ -3,7 +3,7 @@
 //!
 //! Pure: takes the incidents so far, the verdicts of one window and the time; returns the incidents that
 //! changed. One incident covers a model version and a cause, with its cohorts (chipsets, firmwares) inside.
-//! Each cohort is confirmed and cleared on its own. Incidents with one cause are united: one of them is sent. Two windows
+//! Each cohort is confirmed and cleared on its own; a shorter window ends an incident sooner. Incidents with one cause are united: one of them is sent. Two windows
 //! count as two only if they share no data. People's orders change an incident too: `Incident::obey`.
 
 mod advance;
@@ -13,6 +13,7 @@ mod mitigation;
 mod model;
 mod obey;
 mod order;
+mod recovery;
 mod unite;
 
 pub(crate) use advance::advance;
@@ -21,6 +22,7 @@ pub(crate) use hold::quieted;
 pub use model::State;
 pub(crate) use model::{Cause, Headline, Incident, IncidentKey};
 pub(crate) use order::{Order, OrderKind};
+pub(crate) use recovery::{Recovery, end_quiet, end_recovered, to_recover};
 
 #[cfg(test)]
 mod tests;

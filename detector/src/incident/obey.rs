@@ -103,16 +103,16 @@ impl Incident {
         true
     }
 
-    /// Whether a person ended it and its fault stays quiet.
+    /// Whether a person or a repair ended it and its fault stays quiet.
     pub(crate) fn is_held(&self) -> bool {
         self.orders.hold.is_some()
     }
 
-    /// Whether its cohorts are compared with their state before it: while it is open, and after a person resolved it, so
-    /// that a fault that lasts never looks clean. What was accepted is the reference.
+    /// Whether its cohorts are compared with their state before it: while it is open, and while it is held, so that a
+    /// fault that lasts never looks clean. What was accepted is the reference.
     pub(crate) fn pins_references(&self) -> bool {
         let end = self.orders.end.as_ref().map(|end| end.kind);
-        self.state.is_open() || (self.is_held() && end == Some(OrderKind::Resolve))
+        self.state.is_open() || (self.is_held() && end != Some(OrderKind::Accept))
     }
 
     fn note_news(&mut self, kind: OrderKind) {

@@ -77,7 +77,7 @@ pub struct OrderNews {
     pub kind: OrderKind,
 }
 
-/// The size of a fault when a person ended it.
+/// The size of a fault when a person ended it, or when it was repaired.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hold {
     /// Devices hit, over its chipsets.
@@ -88,6 +88,10 @@ pub struct Hold {
     pub cleared: BTreeSet<String>,
     /// End of a window in which the version was judged, moved about once a day.
     pub seen_until: Timestamp,
+    /// End of the first window in which a fault that recovered speaks again, whatever grew or was clean before; `None` for
+    /// one that a person ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 /// The effect of a fault on a chipset: the worst of its firmwares.

@@ -1,12 +1,16 @@
 //! The incidents of a detector: open ones, closed ones with notifications outstanding or a fault that an order holds
 //! quiet, and which of them are not stored yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::incident::{Incident, IncidentKey, Order, State, advance, quieted};
+use crate::cohort::ModelKey;
+use crate::incident::{
+    Incident, IncidentKey, Order, Recovery, State, advance, end_quiet, end_recovered, quieted,
+    to_recover,
+};
 use crate::notify::{Audience, Delivered};
 use crate::verdict::CohortVerdict;
 
@@ -51,7 +55,31 @@ impl IncidentSet {
         for incident in changed {
             self.unsaved.insert(incident.id.clone(), incident);
         }
-        for changed in advance(&mut self.open, &verdicts, forget_after, now) {
+        let changed = advance(&mut self.open, &verdicts, forget_after, now);
+        self.note(changed);
+    }
+
+    /// Returns the models whose incidents a recovery would end, or whose recovery is watched.
+    pub(crate) fn to_recover(&self) -> BTreeSet<ModelKey> {
+        to_recover(self.in_mind())
+    }
+
+    /// Ends the incidents that recovered by the verdicts of a shorter window, and lets those speak again that relapsed.
+    pub(crate) fn recover(
+        &mut self,
+        verdicts: &[CohortVerdict],
+        recovery: Recovery,
+        now: Timestamp,
+    ) {
+        for relapsed in end_quiet(self.closed.iter_mut(), verdicts) {
+            self.unsaved.insert(relapsed.id.clone(), relapsed);
+        }
+        let ended = end_recovered(&mut self.open, verdicts, recovery, now);
+        self.note(ended);
+    }
+
+    fn note(&mut self, changed: Vec<Incident>) {
+        for changed in changed {
             if !changed.state.is_open() {
                 self.open.remove(&changed.key);
                 if changed.state == State::Resolved {

@@ -10,6 +10,7 @@ use crate::window::CohortWindow;
 
 const WINDOW: i64 = 3600;
 const DAY: i64 = 86_400;
+const HOUR: i64 = 3_600;
 const FORGET: Duration = Duration::from_secs(14 * 86_400);
 
 fn verdict(fleet: &Fleet, second: i64) -> CohortVerdict {
@@ -369,4 +370,122 @@ fn a_hold_ends_when_its_version_is_gone() {
     assert_eq!(course.set.to_be_ordered().len(), 1);
     course.window(&[of_version("3.0.0", healthy(14 * DAY))]);
     assert_eq!(course.set.to_be_ordered().len(), 0);
+}
+
+/// A time at which recoveries are looked for, so many hours after the fault began.
+fn looked_at(hours: i64) -> i64 {
+    let off = at(0).as_second().rem_euclid(3 * HOUR);
+    hours * HOUR - off
+}
+
+impl Course {
+    /// Returns the occasions of the news of a shorter window: 18 hours of a day.
+    fn shorter_window(&mut self, verdicts: &[CohortVerdict]) -> Vec<Occasion> {
+        let (day, hour) = (Duration::from_secs(86_400), Duration::from_secs(3_600));
+        let end = verdicts[0].window_end;
+        let recovery = Recovery::looked_for(end, day, hour).unwrap();
+        self.set.recover(verdicts, recovery, end);
+        self.deliver()
+    }
+}
+
+#[test]
+fn a_fault_that_recovered_ends_and_its_old_runs_stay_quiet_for_three_windows() {
+    let mut course = Course::firing();
+    let end = looked_at(24);
+    assert_eq!(course.shorter_window(&[healthy(end)]), [Occasion::Resolved]);
+    // The same for a detector that starts then.
+    let stored = course.set.snapshot().into_iter().map(|incident| {
+        let document = serde_json::to_string(&incident).unwrap();
+        serde_json::from_str(&document).unwrap()
+    });
+    let mut course = Course::new(stored.collect());
+    for hours in [1, 2, 71] {
+        // A clean window between, because few devices ran, ends nothing; nor does a larger effect on the few left.
+        let at = end + hours * HOUR;
+        assert_eq!(course.window(&[healthy(at)]), []);
+        assert_eq!(course.window(&[slower(8.0, at + 600)]), []);
+    }
+    let later = course.window(&[sick(end + 72 * HOUR)]);
+    assert_eq!(later, [Occasion::Firing]);
+}
+
+#[test]
+fn another_chipset_or_version_speaks_while_a_fault_is_quiet() {
+    for other in [
+        on("SM8650", sick(looked_at(25))),
+        of_version("2.0.1", sick(looked_at(25))),
+    ] {
+        let mut course = Course::firing();
+        course.shorter_window(&[healthy(looked_at(24))]);
+        assert_eq!(course.window(&[other]), [Occasion::Firing]);
+    }
+}
+
+#[test]
+fn a_relapse_in_a_shorter_window_speaks_with_the_next_window() {
+    let mut course = Course::firing();
+    course.shorter_window(&[healthy(looked_at(24))]);
+    let id = course.only().id;
+    assert_eq!(course.window(&[sick(looked_at(27))]), []);
+    assert_eq!(course.shorter_window(&[sick(looked_at(27))]), []);
+    assert_eq!(course.window(&[sick(looked_at(28))]), [Occasion::Firing]);
+    assert_ne!(course.only().id, id);
+}
+
+#[test]
+fn a_shorter_window_that_is_not_sure_ends_nothing() {
+    let end = looked_at(24);
+    let of = |devices| {
+        let fleet = Fleet {
+            devices,
+            ..Fleet::default()
+        };
+        verdict(&fleet, end)
+    };
+    let one_firmware = {
+        let mut verdict = of(60);
+        verdict.key.firmware = Some("f1".into());
+        verdict
+    };
+    for unsure in [
+        sick(end),
+        // Fewer than half of the 60 devices hit.
+        of(29),
+        on("SM8650", healthy(end)),
+        of_version("2.0.1", healthy(end)),
+        one_firmware,
+    ] {
+        let mut course = Course::firing();
+        assert_eq!(course.shorter_window(&[unsure]), []);
+        assert_eq!(course.set.n_open(), 1);
+    }
+    let mut course = Course::firing();
+    assert_eq!(course.shorter_window(&[of(30)]), [Occasion::Resolved]);
+}
+
+/// All of its chipsets, or none.
+#[test]
+fn a_fault_on_two_chipsets_ends_when_both_are_clean() {
+    let mut course = Course::new(Vec::new());
+    course.window(&[sick(0), on("SM8650", sick(0))]);
+    let end = looked_at(24);
+    let other = |verdict| on("SM8650", verdict);
+    assert_eq!(course.shorter_window(&[healthy(end), other(sick(end))]), []);
+    assert_eq!(
+        course.shorter_window(&[healthy(end), other(healthy(end))]),
+        [Occasion::Resolved]
+    );
+}
+
+#[test]
+fn recoveries_are_looked_for_every_three_hours_in_windows_that_are_long_enough() {
+    let hour = Duration::from_secs(3_600);
+    let looked_for =
+        |second, window| Recovery::looked_for(at(second), window, hour).map(|it| it.window);
+    let day = 24 * hour;
+    assert_eq!(looked_for(looked_at(24), day), Some(18 * hour));
+    assert_eq!(looked_for(looked_at(24), 8 * hour), Some(6 * hour));
+    assert_eq!(looked_for(looked_at(24), 7 * hour), None);
+    assert_eq!(looked_for(looked_at(25), day), None);
 }

@@ -217,9 +217,13 @@ fn ends(incident: &Incident) -> Option<String> {
         incident.started_at.duration_since(began) - SignedDuration::try_from(window.0).ok()?;
     let earliest = earliest.saturating_add(late.max(SignedDuration::ZERO));
     let earliest = earliest.unwrap_or(Timestamp::MAX);
+    let sooner = incident.recovers_in().map_or_else(String::new, |shorter| {
+        let shorter = Period(shorter);
+        format!(". Sooner if {shorter} show nothing, where devices run often enough to be sure")
+    });
     Some(format!(
         "after {CLEAN_WINDOWS} clean windows of {window} that share no reports ({clean} so far): {} at the earliest. \
-         A window with too few reports is not clean",
+         A window with too few reports is not clean{sooner}",
         at(earliest)
     ))
 }

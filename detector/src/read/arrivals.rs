@@ -61,6 +61,7 @@ mod tests {
             end: jiff::Timestamp::from_second(14 * i64::from(HOUR_S)).unwrap(),
             window: Duration::from_secs(3_600),
             lookback: Duration::from_secs(14 * 3_600),
+            stands_alone: false,
         };
         let admitted = (0..14_u8).map(|hour| (Bucket::from(hour) * HOUR_S + 5, [hour; 16]));
         let unproven: Vec<Bucket> = flooded.iter().map(|hour| hour * HOUR_S + 9).collect();

@@ -170,6 +170,7 @@ mod tests {
             end: at(window * WINDOW_S),
             window: Duration::from_secs(3600),
             lookback: Duration::from_secs(14 * 24 * 3600),
+            stands_alone: false,
         }
     }
 

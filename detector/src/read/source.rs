@@ -124,6 +124,7 @@ impl Source {
 
     async fn history(&self, span: &Span) -> Result<Arc<HistoryByModel>, SourceError> {
         match &self.past {
+            _ if span.stands_alone => Ok(Arc::default()),
             Some(past) => Ok(Arc::new(past.history(span))),
             None => self.reader.history(span.past()).await,
         }

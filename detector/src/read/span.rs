@@ -23,6 +23,8 @@ pub struct Span {
     pub window: Duration,
     /// Time before `end` in which earlier runs and placements count.
     pub lookback: Duration,
+    /// Whether neither earlier runs of its devices nor what earlier windows had are added.
+    pub stands_alone: bool,
 }
 
 /// Latest windows, the judged one among them, whose counts do not speak for the past yet. A fault that
@@ -133,6 +135,7 @@ mod tests {
             end: Timestamp::from_second(end_s).unwrap(),
             window: Duration::from_secs(86_400),
             lookback: Duration::from_secs(14 * 86_400),
+            stands_alone: false,
         };
         span.past()
     }

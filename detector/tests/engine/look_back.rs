@@ -21,6 +21,7 @@ fn span(end: Timestamp) -> Span {
         end,
         window: Duration::from_secs(WINDOW_S),
         lookback: Duration::from_secs(LOOKBACK_S),
+        stands_alone: false,
     }
 }
 

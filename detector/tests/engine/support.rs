@@ -192,6 +192,7 @@ pub(crate) fn span(end: Timestamp) -> Span {
         end,
         window: config().window.0,
         lookback: config().lookback.0,
+        stands_alone: false,
     }
 }
 

@@ -151,8 +151,7 @@ pub(crate) fn goals(outcomes: &[Outcome]) -> Option<String> {
     let missed = sessions.len();
     text += &format!(
         "\nOf the {missed} faults of sessions that were missed on the only chipset, {blind} send neither an input shape nor a \
-         placement that shows them: larger inputs would look the same. A repaired fault ends after three clean windows of \
-         a day.\n"
+         placement that shows them: larger inputs would look the same.\n"
     );
     Some(text)
 }

@@ -40,6 +40,7 @@ impl Building {
             end: at(0),
             window: Duration::from_secs(60),
             lookback: Duration::from_secs(60),
+            stands_alone: false,
         };
         let asked = WindowsAsked {
             models: &[found],

@@ -61,7 +61,7 @@ impl ReportReader for Arc<Recording> {
             for (model, record) in records.clone() {
                 self.add_window(model, record, asked.span, &mut builders)?;
             }
-            if builders.end_votes() {
+            if builders.end_votes() && !asked.span.stands_alone {
                 for (model, record) in records {
                     self.add_earlier(model, record, asked.span, &mut builders)?;
                 }

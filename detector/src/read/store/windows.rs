@@ -121,7 +121,7 @@ impl Counted {
         while let Some(block) = blocks.next().await.map_err(failed(what))? {
             reports::read(&block, builders).map_err(failed(what))?;
         }
-        if builders.end_votes() {
+        if builders.end_votes() && !span.stands_alone {
             let query = self.query(&earlier()).bind(from).bind(to - from);
             let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
             let query = of_clean_series(query, apps, (from, to), slice);

@@ -154,3 +154,17 @@ fn faults_worth_a_page_page_by_their_name() {
     let others = healthy(&found);
     assert_eq!(others.pages, 0, "{others:?}");
 }
+
+/// Where devices run often enough to be sure, within a day and for good; never while the fault lasts.
+#[test]
+fn repaired_faults_end_sooner_and_do_not_come_again() {
+    let found = outcomes(&["repaired, 50 runs a day"], 120);
+    let repairs = found.iter().flat_map(|outcome| &outcome.repairs);
+    let fired: Vec<_> = repairs.filter(|repair| repair.fired).collect();
+    let ended: Vec<i64> = fired.iter().filter_map(|r| r.ended_after_h).collect();
+    assert!(ended.len() >= 10, "{fired:?}");
+    assert!(ended.iter().all(|hours| *hours >= 6), "{fired:?}");
+    let soon = ended.iter().filter(|hours| **hours <= 24).count();
+    assert!(3 * soon >= ended.len(), "{fired:?}");
+    assert!(fired.iter().all(|repair| !repair.came_again), "{fired:?}");
+}

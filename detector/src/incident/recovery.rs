@@ -1,0 +1,197 @@
+//! The early end of a fault that was repaired, where devices run often enough to be sure within a day.
+//!
+//! Windows of a day hold runs of before the repair for a day, and for longer of devices that run seldom, whose earlier runs
+//! fill up their few. While an incident fires, a shorter window of new runs alone is judged beside them: if it shows nothing,
+//! and a signal that had fired is surely gone, the fault is over. The windows of a day are quiet then for as long as
+//! three of them take, and the shorter ones watch for a relapse.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cohort::ModelKey;
+use crate::signals::{MIN_ELIGIBLE, Signal, SignalId};
+use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+
+use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
+use super::hold::hold_of;
+use super::model::{Cause, Incident, IncidentKey, State};
+use super::order::Hold;
+
+/// Shortest time without a hit after which a fault can be over.
+const EARLIEST: Duration = Duration::from_secs(6 * 3_600);
+
+/// How often a recovery is looked for: each look reads the incidents' models once more.
+const LOOK_EVERY: Duration = Duration::from_secs(3 * 3_600);
+
+/// Part of the share of devices hit below which a fault that lasts does not fall by itself.
+const LASTING: f64 = 2.0 / 3.0;
+
+/// Greatest chance that a fault that lasts shows no more hits.
+const SURE: f64 = 0.01;
+
+/// The window in which a recovery is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recovery {
+    pub(crate) end: Timestamp,
+    /// Three quarters of a usual one.
+    pub(crate) window: Duration,
+    /// End of the first usual window in which a fault that recovered speaks again.
+    quiet_until: Timestamp,
+}
+
+impl Recovery {
+    /// Returns the window that ends then beside a usual one, in whole buckets; `None` if it is too short to tell, or it
+    /// is no time to look.
+    pub(crate) fn looked_for(end: Timestamp, window: Duration, bucket: Duration) -> Option<Self> {
+        let shorter = shorter(window, bucket)?;
+        let every = i64::try_from(LOOK_EVERY.as_secs()).ok()?;
+        let is_time = end.as_second().rem_euclid(every) == 0;
+        let quiet_until = end.saturating_add(signed(CLEAN_WINDOWS * window)).ok()?;
+        is_time.then_some(Self {
+            end,
+            window: shorter,
+            quiet_until,
+        })
+    }
+}
+
+fn shorter(window: Duration, bucket: Duration) -> Option<Duration> {
+    let bucket_s = bucket.as_secs().max(1);
+    let shorter = Duration::from_secs(window.as_secs() * 3 / 4 / bucket_s * bucket_s);
+    (shorter >= EARLIEST).then_some(shorter)
+}
+
+/// Returns the models whose incidents a recovery would end, or whose recovery is watched.
+pub(crate) fn to_recover<'a>(incidents: impl Iterator<Item = &'a Incident>) -> BTreeSet<ModelKey> {
+    let asked = incidents.filter(|incident| incident.may_recover() || incident.is_watched());
+    asked.map(|incident| incident.key.model.clone()).collect()
+}
+
+/// Ends the incidents that recovered by the verdicts of a shorter window; returns them.
+pub(crate) fn end_recovered(
+    incidents: &mut BTreeMap<IncidentKey, Incident>,
+    verdicts: &[CohortVerdict],
+    recovery: Recovery,
+    now: Timestamp,
+) -> Vec<Incident> {
+    let recovered = incidents.values_mut().filter_map(|incident| {
+        incident
+            .recover(verdicts, recovery.quiet_until, now)
+            .then_some(incident)
+    });
+    recovered.map(|incident| incident.clone()).collect()
+}
+
+/// Lets the faults speak again that a shorter window shows after their recovery; returns their incidents.
+pub(crate) fn end_quiet<'a>(
+    held: impl Iterator<Item = &'a mut Incident>,
+    verdicts: &[CohortVerdict],
+) -> Vec<Incident> {
+    let relapsed = held.filter_map(|incident| {
+        let is_back = |verdict: &CohortVerdict| incident.quiets(verdict);
+        let is_relapse = incident.is_watched() && verdicts.iter().any(is_back);
+        is_relapse.then(|| {
+            incident.orders.hold = None;
+            incident.clone()
+        })
+    });
+    relapsed.collect()
+}
+
+impl Incident {
+    fn may_recover(&self) -> bool {
+        self.state == State::Firing && self.key.cause == Cause::Slower
+    }
+
+    /// Whether it recovered, and shorter windows watch for a relapse.
+    fn is_watched(&self) -> bool {
+        let hold = self.orders.hold.as_ref();
+        hold.is_some_and(|hold| hold.until.is_some())
+    }
+
+    /// Whether a verdict is of its fault, or explained by it, on a chipset that it had.
+    pub(super) fn quiets(&self, verdict: &CohortVerdict) -> bool {
+        let key = &verdict.key;
+        let hold = self.orders.hold.as_ref();
+        let cause = self.key.cause;
+        key.model == self.key.model
+            && key.model_version == self.key.model_version
+            && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
+            && verdict.severity >= Severity::Ticket
+            && (Cause::of(verdict.class) == Some(cause) || cause.explains(verdict.class))
+    }
+
+    /// Returns the time without a hit after which it may end, by its windows.
+    pub(crate) fn recovers_in(&self) -> Option<Duration> {
+        let shorter = shorter(self.lead()?.window, Duration::ZERO)?;
+        self.may_recover().then_some(shorter)
+    }
+
+    /// Ends it if all of its cohorts have recovered by verdicts of a shorter window. Returns whether it ended.
+    fn recover(&mut self, verdicts: &[CohortVerdict], until: Timestamp, now: Timestamp) -> bool {
+        let mut left = self.cohorts.iter().filter(|cohort| !cohort.is_cleared());
+        let is_over = self.may_recover() && left.all(|cohort| has_recovered(cohort, verdicts));
+        if !is_over {
+            return false;
+        }
+        self.orders.hold = Some(Hold {
+            until: Some(until),
+            ..hold_of(self)
+        });
+        self.state = State::Resolved;
+        self.resolved_at = Some(now);
+        self.news += 1;
+        true
+    }
+}
+
+/// Whether a cohort is clean by its own verdict, or by that of its chipset where its firmware has too few devices.
+fn has_recovered(cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
+    let key = &cohort.verdict.key;
+    let of = |firmware: Option<&String>| {
+        verdicts.iter().find(|verdict| {
+            let of_chipset = verdict.key.model == key.model
+                && verdict.key.model_version == key.model_version
+                && verdict.key.chipset == key.chipset;
+            of_chipset && verdict.key.firmware.as_ref() == firmware
+        })
+    };
+    let now = of(key.firmware.as_ref()).or_else(|| of(None));
+    now.is_some_and(|now| is_clean(&cohort.verdict, now))
+}
+
+/// Whether a verdict of a shorter window is sure that the fault is over. It shows nothing. One of the signals that had fired
+/// has half as many devices that could be hit as were hit, and too few hits for a fault that lasts. None of them says
+/// otherwise: devices that run seldom leave many signals open.
+fn is_clean(then: &CohortVerdict, now: &CohortVerdict) -> bool {
+    let enough = MIN_ELIGIBLE.max(then.numbers.devices_hit.div_ceil(2));
+    let (mut is_sure, mut is_doubted) = (false, false);
+    // EJ counts among the devices whose work moved, which a repair leaves none of; EP has those.
+    let counts = |signal: &&Signal| signal.fires && signal.id != SignalId::SlowerAndMoved;
+    for fired in then.signals.iter().filter(counts) {
+        let Some(left) = now.signals.iter().find(|signal| signal.id == fired.id) else {
+            continue;
+        };
+        let lasting = LASTING * fired.hits as f64 / fired.devices.max(1) as f64;
+        let chance = chance_of_so_few(left.hits, left.devices, lasting);
+        is_sure |= left.devices >= enough && chance <= SURE;
+        is_doubted |= left.fires || (left.devices >= MIN_ELIGIBLE && chance >= 1.0);
+    }
+    now.class == VerdictClass::Healthy && is_sure && !is_doubted
+}
+
+/// Returns Chernoff's bound of the chance of at most `hits` of `n` devices, if each is hit with this chance.
+fn chance_of_so_few(hits: u64, n: u64, chance: f64) -> f64 {
+    let share = hits as f64 / n.max(1) as f64;
+    if share >= chance {
+        return 1.0;
+    }
+    let part = |of: f64, expected: f64| match of > 0.0 {
+        true => of * (of / expected).ln(),
+        false => 0.0,
+    };
+    let divergence = part(share, chance) + part(1.0 - share, 1.0 - chance);
+    (-(n as f64) * divergence).exp()
+}
