@@ -368,8 +368,8 @@ async fn what_waited_behind_a_full_batch_is_written_at_once() {
     let mut config = config(&store.dir.path().join("wal"));
     config.batch.max_bytes = ByteSize(1 << 20);
     config.batch.max_reports = 100;
-    // One such pause is all that this test waits for, and there are many batches.
-    config.batch.period = Period(PATIENCE);
+    // The longest there is: five pauses and the test gives up, and there are many batches.
+    config.batch.period = Period(Duration::from_secs(60));
     let collector = start_at(config, gate.client()).await;
     let mut device = connect(&collector).await;
     // The first batch waits for a full batch's worth of bytes.
