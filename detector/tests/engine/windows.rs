@@ -166,6 +166,16 @@ async fn devices_with_few_runs_add_earlier_windows_of_the_same_kind() {
         assert_eq!(latency.moments.n(), 18);
         assert!(latency.low.unwrap().p50_us < 10_000.0 && latency.high.is_none());
     }
+    // One that stands alone has new runs only.
+    let alone = Span {
+        stands_alone: true,
+        ..span(after(base, 120))
+    };
+    let read = read_model(&source, &alone).await;
+    assert_eq!(read.cohorts[0].votes.len(), 20);
+    for vote in &read.cohorts[0].votes {
+        assert_eq!(vote.latency.as_ref().unwrap().moments.n(), 6);
+    }
     store.stop().await;
 }
 
