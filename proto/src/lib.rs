@@ -16,7 +16,7 @@
 //! announced length: memory is bounded by the bytes that arrived.
 
 #[cfg(feature = "client")]
-mod broken;
+mod broken_connection;
 pub mod chipset;
 #[cfg(any(feature = "client", feature = "server"))]
 mod codec;
@@ -50,7 +50,7 @@ pub mod wire;
 mod wire_enum;
 
 #[cfg(feature = "client")]
-pub use broken::{is_connection_broken, tls_hint};
+pub use broken_connection::{is_connection_broken, tls_hint};
 pub use chipset::Chipset;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
