@@ -2,7 +2,7 @@
 """Packs the Android library without Gradle. Usage: aar.py CLASSES_DIR OUT_DIR ABI=libepwatch.so [ABI=...]
 
 CLASSES_DIR is what `mvn -Pandroid -Doutput=DIR process-classes` compiled (DIR/classes). Writes `epwatch-VERSION.aar`, and
-`epwatch-work-VERSION.aar` for apps with WorkManager; to each the jar of its sources, a jar of documents, and a POM, as a Maven
+`epwatch-workmanager-VERSION.aar` for apps with WorkManager; to each the jar of its sources, a jar of documents, and a POM, as a Maven
 repository takes them; whoever publishes them adds the POM's `url` and `scm`. The same inputs give the same bytes.
 """
 
@@ -18,8 +18,8 @@ DAY = (1980, 2, 1, 0, 0, 0)
 METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=31\nminAndroidGradlePluginVersion=7.0.0\n"
 ABIS = ("arm64-v8a", "x86_64")
 SOURCES = ("src/main/kotlin", "src/android/kotlin")
-WORK_SOURCES = ("src/work/java",)
-WORK_MANIFEST = '<?xml version="1.0" encoding="utf-8"?>\n<manifest package="dev.epwatch.work" />\n'
+WORKMANAGER_SOURCES = ("src/workmanager/java",)
+WORKMANAGER_MANIFEST = '<?xml version="1.0" encoding="utf-8"?>\n<manifest package="dev.epwatch.workmanager" />\n'
 POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -54,7 +54,7 @@ DEPENDENCY = """    <dependency>
 """
 DESCRIPTIONS = {
     "epwatch": "Where ONNX Runtime sessions of an Android app really run, and how long their runs take.",
-    "epwatch-work": "Uploads of epwatch by the app's WorkManager.",
+    "epwatch-workmanager": "Uploads of epwatch by the app's WorkManager.",
 }
 
 
@@ -115,11 +115,11 @@ def main():
     if len(sys.argv) < 4:
         raise SystemExit(__doc__)
     classes, out = Path(sys.argv[1]), Path(sys.argv[2])
-    work_classes = classes.parent / "work/classes"
+    of_workmanager = classes.parent / "workmanager/classes"
     libraries = dict(argument.split("=", 1) for argument in sys.argv[3:])
     if unknown := sorted(set(libraries) - set(ABIS)):
         raise SystemExit(f"unknown ABI {unknown[0]}: expected {' or '.join(ABIS)}")
-    for folder, file in ((classes, "dev/epwatch/AndroidPlatform.class"), (work_classes, "dev/epwatch/work/UploadWorker.class")):
+    for folder, file in ((classes, "dev/epwatch/AndroidPlatform.class"), (of_workmanager, "dev/epwatch/workmanager/UploadWorker.class")):
         if not (folder / file).is_file():
             raise SystemExit(f"{folder} has no {file}: compile with `mvn -Pandroid` first")
     version = cargo("version")
@@ -131,12 +131,12 @@ def main():
     kotlin = ("org.jetbrains.kotlin", "kotlin-stdlib", of_pom("kotlin.version"), "")
     write_beside(out, "epwatch", version, SOURCES, [kotlin])
 
-    write_aar(out / f"epwatch-work-{version}.aar", WORK_MANIFEST, jar([work_classes]))
-    of_work = [
+    write_aar(out / f"epwatch-workmanager-{version}.aar", WORKMANAGER_MANIFEST, jar([of_workmanager]))
+    needed = [
         ("dev.epwatch", "epwatch", version, "      <type>aar</type>\n"),
-        ("androidx.work", "work-runtime", of_pom("work.version"), "      <type>aar</type>\n"),
+        ("androidx.work", "work-runtime", of_pom("workmanager.version"), "      <type>aar</type>\n"),
     ]
-    write_beside(out, "epwatch-work", version, WORK_SOURCES, of_work)
+    write_beside(out, "epwatch-workmanager", version, WORKMANAGER_SOURCES, needed)
     print(path, path.stat().st_size)
 
 

@@ -88,7 +88,7 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     );
     // Of WorkManager's part only that it compiles and what it packs is known here.
     assert_eq!(
-        listed(&first.join("epwatch-work-0.1.0.aar")),
+        listed(&first.join("epwatch-workmanager-0.1.0.aar")),
         [
             "AndroidManifest.xml",
             "classes.jar",

@@ -160,6 +160,21 @@ fn class_path(folder: &Path, onnxruntime: &Path) -> Vec<PathBuf> {
     class_path
 }
 
+/// Packs a folder of classes into a jar.
+fn packed(classes: &Path, into: &Path) -> PathBuf {
+    let jar = into.join("classes.jar");
+    let packed = Command::new("jar")
+        .arg("--create")
+        .arg("--file")
+        .arg(&jar)
+        .arg("-C")
+        .arg(classes)
+        .arg(".")
+        .status();
+    assert!(packed.unwrap().success());
+    jar
+}
+
 /// Shrinks and renames the whole sample, ONNX Runtime and Kotlin's library by R8, with the rules that the library brings to
 /// its apps. Returns the jar, and R8's mapping of names.
 fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
@@ -177,16 +192,7 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
     let home = settings
         .lines()
         .find_map(|line| line.trim().strip_prefix("java.home = "));
-    let classes = folder.join("classes.jar");
-    let packed = Command::new("jar")
-        .arg("--create")
-        .arg("--file")
-        .arg(&classes)
-        .arg("-C")
-        .arg(&class_path[0])
-        .arg(".")
-        .status();
-    assert!(packed.unwrap().success());
+    let classes = packed(&class_path[0], folder);
     let ran = Command::new("java")
         .arg("-cp")
         .arg(r8)
@@ -431,17 +437,7 @@ fn costs_beside_nano_time() {
     let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
     let mut of_jars = class_path(folder.path(), &newest_jar);
     // An archive holds classes of jars alone.
-    let classes = folder.path().join("classes.jar");
-    let packed = Command::new("jar")
-        .arg("--create")
-        .arg("--file")
-        .arg(&classes)
-        .arg("-C")
-        .arg(&of_jars[0])
-        .arg(".")
-        .status();
-    assert!(packed.unwrap().success());
-    of_jars[0] = classes;
+    of_jars[0] = packed(&of_jars[0], folder.path());
     let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
     let archive = folder.path().join("classes.jsa");
     let [made, used] = ["ArchiveClassesAtExit", "SharedArchiveFile"]

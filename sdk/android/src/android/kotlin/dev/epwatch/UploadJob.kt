@@ -7,7 +7,7 @@ import android.app.job.JobService
 import android.content.ComponentName
 import android.content.Context
 
-/** Who runs an upload after the app went out of sight. The default is JobScheduler; `dev.epwatch.work` has WorkManager. */
+/** Who runs an upload after the app went out of sight. The default is JobScheduler; `dev.epwatch.workmanager` has WorkManager. */
 public fun interface UploadSchedule {
     /** Schedules one upload, on the app's main thread. */
     public fun schedule(context: Context)

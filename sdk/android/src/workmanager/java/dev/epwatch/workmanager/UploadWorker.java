@@ -1,4 +1,4 @@
-package dev.epwatch.work;
+package dev.epwatch.workmanager;
 
 import android.content.Context;
 import androidx.work.ListenableWorker;
