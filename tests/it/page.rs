@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     process::Stdio,
     sync::Mutex,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -730,7 +730,7 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
         slow.text
     );
     assert!(
-        asked.elapsed() < crate::support::DEADLINE,
+        asked.elapsed() < Duration::from_secs(30),
         "{:?}",
         asked.elapsed()
     );

@@ -368,8 +368,9 @@ async fn what_waited_behind_a_full_batch_is_written_at_once() {
     let mut config = config(&store.dir.path().join("wal"));
     config.batch.max_bytes = ByteSize(1 << 20);
     config.batch.max_reports = 100;
-    // The longest there is: five pauses and the test gives up, and there are many batches.
-    config.batch.period = Period(Duration::from_secs(60));
+    // The longest there is. One such pause is all that this test waits for, and there are many batches.
+    let period = Duration::from_secs(60);
+    config.batch.period = Period(period);
     let collector = start_at(config, gate.client()).await;
     let mut device = connect(&collector).await;
     // The first batch waits for a full batch's worth of bytes.
@@ -383,6 +384,7 @@ async fn what_waited_behind_a_full_batch_is_written_at_once() {
     // Not full, the last one.
     store_all(&mut device, &[report(1, 10, n_sent + 1)]).await;
     gate.open();
-    store.eventually(ROWS, n_sent + 1).await;
+    let written = store.eventually(ROWS, n_sent + 1);
+    tokio::time::timeout(2 * period, written).await.unwrap();
     store.end(collector).await;
 }
