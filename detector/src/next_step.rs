@@ -1,4 +1,5 @@
-//! The next step: one or two sentences for the person on call, by class and reasons of a verdict.
+//! What to do next, for the person on call and others, by class and reasons of a verdict. A step stands on a line of its
+//! own: names of devices hold no line breaks.
 
 use epwatch_proto::ReasonCode;
 
@@ -49,9 +50,9 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                 ops => ops.join(", "),
             };
             let previous = of.previous_version.filter(|_| not_the_version.is_none());
-            let why = not_the_version.map_or(String::new(), |why| format!(" {why}."));
+            let why = not_the_version.map_or(String::new(), |why| format!("\n{why}."));
             format!(
-                "{} The model's owner: {}{why}",
+                "{}\nThe model's owner: {}{why}",
                 on_call(key, previous, of.cpu_alone),
                 why_refused(key, &ops)
             )
@@ -139,7 +140,7 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
              move between them."
         ),
         VerdictClass::WrongOutputs => format!(
-            "{} The model's owner: run the golden input there with inner outputs exposed to find the first op \
+            "{}\nThe model's owner: run the golden input there with inner outputs exposed to find the first op \
              that differs.",
             npu_off(key, "On call, if its answers matter")
         ),
@@ -160,16 +161,14 @@ fn is_named(chipset: &str) -> bool {
 /// on the NPU; the CPU alone is left out where it is slower than what runs now.
 fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>) -> String {
     let (chipset, version) = (&key.chipset, &key.model_version);
-    let mut steps = Vec::new();
+    let mut steps = String::new();
     if let Some(previous) = previous {
-        steps.push(format!(
+        steps = format!(
             "On call: keep version {previous} on {chipset}, and stop the roll-out of {version} there."
-        ));
+        );
         if is_named(chipset) {
-            steps.push(format!(
-                "Where the app has {previous} as a variant, NAME: {}",
-                directive(key, "--variant NAME", "variant")
-            ));
+            let variant = directive(key, "--variant NAME", "variant");
+            steps += &format!("\nWhere the app has {previous} as a variant, NAME: {variant}");
         }
     }
     let measured = cpu_alone.map(|of| {
@@ -178,12 +177,19 @@ fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>)
         format!("the CPU alone takes {cpu} ({devices}), the devices hit take {hit}")
     });
     let is_slower = cpu_alone.is_some_and(|of| of.p50_us >= of.hit_p50_us);
-    steps.push(match measured {
-        Some(measured) if is_slower => format!("Not `--npu-off`: {measured}."),
-        Some(measured) => npu_off(key, &format!("On call, since {measured}")),
-        None => npu_off(key, "On call, if the CPU alone serves users better"),
-    });
-    steps.join(" ")
+    let (between, last) = match measured {
+        // A note on the step before it.
+        Some(measured) if is_slower => (' ', format!("Not `--npu-off`: {measured}.")),
+        Some(measured) => ('\n', npu_off(key, &format!("On call, since {measured}"))),
+        None => (
+            '\n',
+            npu_off(key, "On call, if the CPU alone serves users better"),
+        ),
+    };
+    if !steps.is_empty() {
+        steps.push(between);
+    }
+    steps + &last
 }
 
 /// Returns the step that takes the model off the NPU.

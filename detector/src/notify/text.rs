@@ -106,7 +106,13 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
         let why = match &incident.orders.end {
             Some(order) => format!("{}; {}", order.kind.effect(), by(order)),
-            None => "no cohort shows it any more".to_owned(),
+            None => match incident.quiet_until() {
+                Some(until) => format!(
+                    "new runs no longer show it; windows that hold earlier ones are quiet until {}",
+                    at(until)
+                ),
+                None => "no cohort shows it any more".to_owned(),
+            },
         };
         facts.push(("resolved", format!("{}; {why}", at(resolved_at))));
     }
@@ -288,9 +294,14 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     );
     facts.push(("how sure", sure));
     if !verdict.next_step.is_empty() {
-        facts.push(("next", verdict.next_step.clone()));
+        facts.push(("next", in_one_line(&verdict.next_step)));
     }
     facts
+}
+
+/// Returns the steps of a next step as one text.
+pub(super) fn in_one_line(next_step: &str) -> String {
+    next_step.replace('\n', " ")
 }
 
 fn spread(verdict: &CohortVerdict) -> Option<String> {

@@ -71,7 +71,7 @@ pub(crate) fn doubt_crowd(verdict: &mut CohortVerdict, now: u64, usual: Option<U
     verdict.severity = Severity::Ticket;
     let first = "Look at where the devices come from that this chipset did not have before; if they are \
                  real:";
-    verdict.next_step = format!("{first} {}", verdict.next_step);
+    verdict.next_step = format!("{first}\n{}", verdict.next_step);
     let reason = Reason::Crowd {
         devices: now,
         usual: usual.devices,

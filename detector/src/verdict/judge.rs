@@ -152,7 +152,7 @@ pub(crate) fn doubt_networks(
     if !holds {
         verdict.severity = Severity::Ticket;
         let first = "Look at where the devices come from; if they are real:";
-        verdict.next_step = format!("{first} {}", verdict.next_step);
+        verdict.next_step = format!("{first}\n{}", verdict.next_step);
         let left_out = weighed.left_out.len() as u64;
         verdict
             .reasons

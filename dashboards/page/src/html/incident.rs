@@ -200,8 +200,7 @@ impl<'a> IncidentHtml<'a> {
 
     /// Returns the steps of what to do, each in parts.
     fn steps(&self) -> Vec<Vec<StepPart>> {
-        let steps = self.page.steps().into_iter();
-        steps.map(|step| self.parts(step)).collect()
+        self.page.steps().map(|step| self.parts(step)).collect()
     }
 
     fn parts(&self, step: &str) -> Vec<StepPart> {
@@ -472,7 +471,7 @@ mod tests {
     #[test]
     fn what_to_do_is_numbered_with_each_command_in_its_step() {
         let text = rendered(&fallback(
-            "On call: keep version 1. The model's owner: ask why: `epwatch inspect MODEL --soc SM8635`",
+            "On call: keep version 1.\nThe model's owner: ask why: `epwatch inspect MODEL --soc SM8635`",
         ));
         let list = "<ol class=\"steps\"><li><bdi>On call: keep version 1.</bdi></li>\
             <li><bdi>The model&#39;s owner: ask why: </bdi><pre class=\"cmd\" tabindex=\"0\">\

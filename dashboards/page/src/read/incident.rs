@@ -16,7 +16,6 @@ use super::progress::Progress;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, SeenIn, Slot, Slower};
-use crate::text::steps;
 
 /// Slots of the growth.
 const SLOTS: i64 = 120;
@@ -64,14 +63,10 @@ impl IncidentPage {
         !names.any(|name| name.contains('`'))
     }
 
-    /// Returns the steps of the detector's next step; alerts have them as one text.
-    pub(crate) fn steps(&self) -> Vec<&str> {
-        let text = self.lead().map_or("", |lead| &*lead.next_step);
-        match self.has_commands() {
-            true => steps::steps(text),
-            false if text.is_empty() => Vec::new(),
-            false => vec![text],
-        }
+    /// Returns the steps of the detector's next step, one a line. Names of devices hold no line breaks.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {
+        let lead = self.lead();
+        lead.map_or("", |lead| &*lead.next_step).lines()
     }
 }
 
@@ -272,16 +267,16 @@ pub(crate) mod tests {
         }
     }
 
-    /// The text of a name is no step and no command.
+    /// The text of a name is no command.
     #[test]
-    fn a_name_with_a_backtick_makes_the_next_step_one() {
-        let text = "On call: wait. The model's owner: look.";
-        let mut page = fallback(text);
-        assert_eq!(page.steps().len(), 2);
+    fn a_name_with_a_backtick_leaves_no_commands() {
+        let mut page = fallback("On call: wait.\nThe model's owner: look.");
+        assert_eq!(page.steps().count(), 2);
+        assert!(page.has_commands());
         page.row.version = "2`".to_owned();
-        assert_eq!(page.steps(), [text]);
-        assert!(fallback("").steps().is_empty());
+        assert!(!page.has_commands());
+        assert_eq!(fallback("").steps().count(), 0);
         page.document.cohorts.clear();
-        assert!(page.steps().is_empty());
+        assert_eq!(page.steps().count(), 0);
     }
 }

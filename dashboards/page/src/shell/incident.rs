@@ -88,12 +88,11 @@ pub(super) fn incident(
         marked(&row.environment),
         link.map_or_else(String::new, |link| format!("; {link}"))
     );
-    let steps = page.steps();
-    if !steps.is_empty() {
-        text.push_str("\n## What to do\n\n");
-        for (n, step) in (1..).zip(steps) {
-            _ = writeln!(text, "{n}. {}", marked_sentence(step));
+    for (n, step) in (1..).zip(page.steps()) {
+        if n == 1 {
+            text.push_str("\n## What to do\n\n");
         }
+        _ = writeln!(text, "{n}. {}", marked_sentence(step));
     }
     if !page.reasons.is_empty() {
         text.push_str("\n## Why\n\n");
@@ -214,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_to_do_is_numbered() {
-        let page = fallback("On call: keep version 1. The model's owner: ask why.");
+        let page = fallback("On call: keep version 1.\nThe model's owner: ask why.");
         let text = incident(&page, None, true, Timestamp::UNIX_EPOCH);
         let steps =
             "## What to do\n\n1. On call: keep version 1.\n2. The model's owner: ask why.\n";

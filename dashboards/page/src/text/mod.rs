@@ -2,6 +2,5 @@
 
 pub(crate) mod name;
 pub(crate) mod number;
-pub(crate) mod steps;
 pub(crate) mod time;
 pub(crate) mod words;
