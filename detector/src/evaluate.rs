@@ -1,8 +1,7 @@
 //! One evaluation: every cohort of one window, from the store to verdicts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -18,6 +17,7 @@ use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::describe::describe;
+use crate::incident::{Incident, Recovery, to_recover};
 use crate::pinned_references::PinnedReferences;
 use crate::placement::Placement;
 use crate::read::{
@@ -58,6 +58,9 @@ pub struct Evaluation {
     /// Models that could not be judged; the others were.
     pub failures: Vec<(ModelKey, SourceError)>,
 }
+
+/// A look for recoveries, and its verdicts.
+pub(crate) type Looked = (Recovery, Vec<CohortVerdict>);
 
 /// Values that all cohorts of one evaluation share.
 struct Judging {
@@ -116,27 +119,38 @@ impl Evaluator {
         })
     }
 
-    /// Judges some models alone, over a window of another length, to see whether their faults were repaired.
+    /// Judges the models of incidents that fire or recovered over a shorter window of new runs alone, beside the window
+    /// that ends then; `None` without such an incident, or if no look is due.
     ///
     /// # Errors
     /// The store did not answer. A model that fails is left out: its fault is as before.
-    pub(crate) fn evaluate_repairs<'a>(
+    pub(crate) fn evaluate_recovery<'a>(
         &'a self,
-        (window_end, window): (Timestamp, Duration),
-        models: &'a BTreeSet<ModelKey>,
-        frozen: PinnedReferences,
-    ) -> BoxFuture<'a, Result<Vec<CohortVerdict>, SourceError>> {
+        window_end: Timestamp,
+        incidents: impl Iterator<Item = &'a Incident> + Clone,
+    ) -> BoxFuture<'a, Result<Option<Looked>, SourceError>> {
+        let (window, bucket) = (self.config.window.0, self.config.bucket.0);
+        let models = to_recover(incidents.clone());
+        let due = Recovery::looked_for(window_end, window, bucket);
+        let due = due.filter(|_| !models.is_empty());
+        let frozen = due.map(|_| PinnedReferences::of(incidents));
         Box::pin(async move {
+            let Some((recovery, frozen)) = due.zip(frozen) else {
+                return Ok(None);
+            };
             let span = Span {
-                window,
+                window: recovery.window,
                 // What a device ran before is what may have been repaired.
                 stands_alone: true,
-                ..self.span(window_end)
+                ..self.span(recovery.end)
             };
             let mut inputs = self.source.begin(&span).await?;
             inputs.models.retain(|found| models.contains(&found.model));
             let judging = self.judging(span, inputs, frozen);
-            Ok(Arc::new(judging).evaluate().await.verdicts)
+            Ok(Some((
+                recovery,
+                Arc::new(judging).evaluate().await.verdicts,
+            )))
         })
     }
 

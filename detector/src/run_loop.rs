@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::DetectorConfig;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::incident::{Incident, Recovery};
+use crate::incident::Incident;
 use crate::incident_set::IncidentSet;
 use crate::lease::{Lease, LeaseState, lost};
 use crate::metrics::{Delivery, Metrics};
@@ -266,7 +266,13 @@ impl Leader {
             let cause = std::error::Error::source(error).map(ToString::to_string);
             tracing::warn!(model, %error, cause, "a model could not be judged");
         }
-        let repairs = self.look_for_repairs(end).await;
+        let in_mind = self.incident_set.in_mind();
+        let recovery = self.evaluator.evaluate_recovery(end, in_mind).await;
+        let recovery = recovery.unwrap_or_else(|error| {
+            // Incidents end after three clean windows then.
+            warn("recoveries were not looked for", &error);
+            None
+        });
         if self.lease.state() != LeaseState::Leads {
             // The detector that leads now judges it.
             return false;
@@ -284,7 +290,7 @@ impl Leader {
         self.incident_set
             .advance(&verdicts, self.config.lookback.0, now);
         verdicts.truncate(n_cohorts);
-        if let Some((recovery, verdicts)) = repairs {
+        if let Some((recovery, verdicts)) = recovery {
             self.incident_set.recover(&verdicts, recovery, now);
         }
         let firing = self.incident_set.firing();
@@ -320,30 +326,6 @@ impl Leader {
             self.beat();
         }
         is_done
-    }
-
-    /// Returns the verdicts of a shorter window on the models at fault, if it is time to look and there are any.
-    async fn look_for_repairs(&self, end: Timestamp) -> Option<(Recovery, Vec<CohortVerdict>)> {
-        let (window, bucket) = (self.config.window.0, self.config.bucket.0);
-        let recovery = Recovery::looked_for(end, window, bucket)?;
-        let models = self.incident_set.to_recover();
-        if models.is_empty() {
-            return None;
-        }
-        let pinned = PinnedReferences::of(self.incident_set.in_mind());
-        let asked = (recovery.end, recovery.window);
-        match self
-            .evaluator
-            .evaluate_repairs(asked, &models, pinned)
-            .await
-        {
-            Ok(verdicts) => Some((recovery, verdicts)),
-            Err(error) => {
-                // Incidents end after three clean windows then.
-                warn("repairs were not looked for", &error);
-                None
-            }
-        }
     }
 
     /// Does what people ordered of the incidents at hand.

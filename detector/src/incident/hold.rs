@@ -118,7 +118,8 @@ fn hold_back(
     };
     let end = verdicts.iter().map(|verdict| verdict.window_end).max();
     if let Some(until) = hold.until {
-        let is_over = end.is_some_and(|end| end >= until);
+        // Before its recovery there is only a clock that was set back. The fault speaks again then: better twice than never.
+        let is_over = end.is_some_and(|end| end >= until || end < hold.seen_until);
         incident.orders.hold = Some(hold).filter(|_| !is_over);
         let quiet = verdicts.iter().enumerate();
         let quiet = quiet.filter(|(_, verdict)| incident.quiets(verdict));

@@ -31,7 +31,7 @@ const LASTING: f64 = 2.0 / 3.0;
 /// Greatest chance that a fault that lasts shows no more hits.
 const SURE: f64 = 0.01;
 
-/// The window in which a recovery is looked for.
+/// A window in which a recovery is looked for, beside a usual one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovery {
     pub(crate) end: Timestamp,
@@ -42,14 +42,14 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the window that ends then beside a usual one, in whole buckets; `None` if it is too short to tell, or it
-    /// is no time to look.
+    /// Returns the window beside the usual one that ends then, in whole buckets. `None` if it would be shorter than
+    /// [`EARLIEST`], or no look is due.
     pub(crate) fn looked_for(end: Timestamp, window: Duration, bucket: Duration) -> Option<Self> {
         let shorter = shorter(window, bucket)?;
         let every = i64::try_from(LOOK_EVERY.as_secs()).ok()?;
-        let is_time = end.as_second().rem_euclid(every) == 0;
+        let is_due = end.as_second().rem_euclid(every) == 0;
         let quiet_until = end.saturating_add(signed(CLEAN_WINDOWS * window)).ok()?;
-        is_time.then_some(Self {
+        is_due.then_some(Self {
             end,
             window: shorter,
             quiet_until,
@@ -65,7 +65,8 @@ fn shorter(window: Duration, bucket: Duration) -> Option<Duration> {
 
 /// Returns the models whose incidents a recovery would end, or whose recovery is watched.
 pub(crate) fn to_recover<'a>(incidents: impl Iterator<Item = &'a Incident>) -> BTreeSet<ModelKey> {
-    let asked = incidents.filter(|incident| incident.may_recover() || incident.is_watched());
+    let asked =
+        incidents.filter(|incident| incident.may_recover() || incident.quiet_until().is_some());
     asked.map(|incident| incident.key.model.clone()).collect()
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn end_quiet<'a>(
 ) -> Vec<Incident> {
     let relapsed = held.filter_map(|incident| {
         let is_back = |verdict: &CohortVerdict| incident.quiets(verdict);
-        let is_relapse = incident.is_watched() && verdicts.iter().any(is_back);
+        let is_relapse = incident.quiet_until().is_some() && verdicts.iter().any(is_back);
         is_relapse.then(|| {
             incident.orders.hold = None;
             incident.clone()
@@ -105,12 +106,6 @@ impl Incident {
         self.state == State::Firing && self.key.cause == Cause::Slower
     }
 
-    /// Whether it recovered, and shorter windows watch for a relapse.
-    fn is_watched(&self) -> bool {
-        let hold = self.orders.hold.as_ref();
-        hold.is_some_and(|hold| hold.until.is_some())
-    }
-
     /// Whether a verdict is of its fault, or explained by it, on a chipset that it had.
     pub(super) fn quiets(&self, verdict: &CohortVerdict) -> bool {
         let key = &verdict.key;
@@ -121,6 +116,11 @@ impl Incident {
             && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
             && verdict.severity >= Severity::Ticket
             && (Cause::of(verdict.class) == Some(cause) || cause.explains(verdict.class))
+    }
+
+    /// While it is quiet after its recovery: the first moment in which it speaks again.
+    pub(crate) fn quiet_until(&self) -> Option<Timestamp> {
+        self.orders.hold.as_ref()?.until
     }
 
     /// Returns the time without a hit after which it may end, by its windows.

@@ -1,15 +1,13 @@
 //! The incidents of a detector: open ones, closed ones with notifications outstanding or a fault that an order holds
 //! quiet, and which of them are not stored yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cohort::ModelKey;
 use crate::incident::{
     Incident, IncidentKey, Order, Recovery, State, advance, end_quiet, end_recovered, quieted,
-    to_recover,
 };
 use crate::notify::{Audience, Delivered};
 use crate::verdict::CohortVerdict;
@@ -57,11 +55,6 @@ impl IncidentSet {
         }
         let changed = advance(&mut self.open, &verdicts, forget_after, now);
         self.note(changed);
-    }
-
-    /// Returns the models whose incidents a recovery would end, or whose recovery is watched.
-    pub(crate) fn to_recover(&self) -> BTreeSet<ModelKey> {
-        to_recover(self.in_mind())
     }
 
     /// Ends the incidents that recovered by the verdicts of a shorter window, and lets those speak again that relapsed.
@@ -175,7 +168,7 @@ impl IncidentSet {
     }
 
     /// Returns open incidents and held ones.
-    pub(crate) fn in_mind(&self) -> impl Iterator<Item = &Incident> {
+    pub(crate) fn in_mind(&self) -> impl Iterator<Item = &Incident> + Clone {
         let held = self.closed.iter().filter(|incident| incident.is_held());
         self.open.values().chain(held)
     }

@@ -410,6 +410,18 @@ fn a_fault_that_recovered_ends_and_its_old_runs_stay_quiet_for_three_windows() {
     assert_eq!(later, [Occasion::Firing]);
 }
 
+/// A clock that had stepped forward for a while recovered something then.
+#[test]
+fn a_fault_speaks_again_when_the_clock_is_set_back_before_its_recovery() {
+    let mut course = Course::firing();
+    course.window(&[sick(100 * DAY)]);
+    assert_eq!(
+        course.shorter_window(&[healthy(looked_at(24 * 101))]),
+        [Occasion::Resolved]
+    );
+    assert_eq!(course.window(&[sick(DAY)]), [Occasion::Firing]);
+}
+
 #[test]
 fn another_chipset_or_version_speaks_while_a_fault_is_quiet() {
     for other in [

@@ -123,8 +123,10 @@ impl Source {
     }
 
     async fn history(&self, span: &Span) -> Result<Arc<HistoryByModel>, SourceError> {
+        if span.stands_alone {
+            return Ok(Arc::default());
+        }
         match &self.past {
-            _ if span.stands_alone => Ok(Arc::default()),
             Some(past) => Ok(Arc::new(past.history(span))),
             None => self.reader.history(span.past()).await,
         }

@@ -9,7 +9,6 @@ mod lines;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use epwatch_server::Period;
 use futures::future::LocalBoxFuture;
@@ -19,12 +18,11 @@ use crate::base_rates::BaseRates;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::evaluate::Evaluator;
-use crate::incident::{
-    Incident, IncidentKey, Recovery, State, advance, end_quiet, end_recovered, quieted, to_recover,
-};
+use crate::incident::{Incident, State};
+use crate::incident_set::IncidentSet;
 use crate::pinned_references::PinnedReferences;
 use crate::read::{PastWindows, Source, SourceError};
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+use crate::verdict::{Severity, VerdictClass};
 
 pub use files::{FileError, FilesRead, TornTail, read_files};
 pub use lines::{Line, ReplaySummary, to_json};
@@ -85,7 +83,8 @@ pub fn replay<'a>(
             summary.cv_rules.insert(rule.name.clone(), 0);
         }
         let evaluator = Evaluator::new(source, config);
-        let mut incidents = Incidents::default();
+        let mut incidents = IncidentSet::default();
+        let mut told = Told::default();
         for (end, counts) in windows.unwrap_or_default() {
             let failed = |source| ReplayError::Window { end, source };
             let frozen = PinnedReferences::of(incidents.in_mind());
@@ -117,24 +116,19 @@ pub fn replay<'a>(
                 }
             }
             evaluation.verdicts.append(&mut evaluation.quiet);
-            let (window, bucket) = (options.config.window.0, options.config.bucket.0);
-            let models = to_recover(incidents.in_mind());
-            let recovery = Recovery::looked_for(end, window, bucket);
-            let repairs = match recovery.filter(|_| !models.is_empty()) {
-                None => None,
-                Some(recovery) => {
-                    let frozen = PinnedReferences::of(incidents.in_mind());
-                    let asked = (recovery.end, recovery.window);
-                    let verdicts = evaluator.evaluate_repairs(asked, &models, frozen).await;
-                    Some((recovery, verdicts.map_err(failed)?))
-                }
-            };
-            let changed = incidents.advance(&evaluation.verdicts, repairs, forget_after, end);
-            for incident in incidents.news(changed) {
+            let recovery = evaluator.evaluate_recovery(end, incidents.in_mind()).await;
+            let recovery = recovery.map_err(failed)?;
+            incidents.advance(&evaluation.verdicts, forget_after, end);
+            if let Some((recovery, verdicts)) = recovery {
+                incidents.recover(&verdicts, recovery, end);
+            }
+            let changed = incidents.unsaved();
+            incidents.saved(&changed);
+            for incident in told.news(changed) {
                 write(Line::incident(&incident, end)).map_err(ReplayError::Write)?;
             }
         }
-        summary.pages = incidents.paged.len() as u64;
+        summary.pages = told.paged.len() as u64;
         write(Line::Summary(summary.clone())).map_err(ReplayError::Write)?;
         Ok(Replayed {
             summary,
@@ -152,53 +146,23 @@ pub struct Replayed {
     pub rates: Option<BaseRates>,
 }
 
-/// Incidents, and the news of each that became lines.
+/// What became lines.
 #[derive(Debug, Default)]
-struct Incidents {
-    open: BTreeMap<IncidentKey, Incident>,
-    /// Those that recovered, while windows hold runs of before.
-    held: Vec<Incident>,
-    told: BTreeMap<String, (State, u64)>,
+struct Told {
+    news: BTreeMap<String, (State, u64)>,
     paged: BTreeSet<String>,
 }
 
-impl Incidents {
-    fn in_mind(&self) -> impl Iterator<Item = &Incident> {
-        self.open.values().chain(&self.held)
-    }
-
-    /// Applies the verdicts of one window, and those of a shorter one; returns the incidents that changed.
-    fn advance(
-        &mut self,
-        verdicts: &[CohortVerdict],
-        repairs: Option<(Recovery, Vec<CohortVerdict>)>,
-        forget_after: Duration,
-        end: Timestamp,
-    ) -> Vec<Incident> {
-        let (verdicts, _) = quieted(self.held.iter_mut(), verdicts, forget_after);
-        self.held.retain(Incident::is_held);
-        let mut changed = advance(&mut self.open, &verdicts, forget_after, end);
-        if let Some((recovery, verdicts)) = repairs {
-            end_quiet(self.held.iter_mut(), &verdicts);
-            let ended = end_recovered(&mut self.open, &verdicts, recovery, end);
-            self.held.extend(ended.iter().cloned());
-            changed.extend(ended);
-        }
-        changed
-    }
-
-    /// Returns those with news that is not a line yet.
+impl Told {
+    /// Returns the incidents with news that is not a line yet.
     fn news(&mut self, changed: Vec<Incident>) -> Vec<Incident> {
         let mut news = Vec::new();
         for incident in changed {
-            if !incident.state.is_open() {
-                self.open.remove(&incident.key);
-            }
             if incident.state == State::Firing && incident.severity() == Severity::Page {
                 self.paged.insert(incident.id.clone());
             }
             let told = (incident.state, incident.news);
-            if self.told.insert(incident.id.clone(), told) != Some(told) {
+            if self.news.insert(incident.id.clone(), told) != Some(told) {
                 news.push(incident);
             }
         }
@@ -254,6 +218,7 @@ fn beginning(first_s: i64, window_s: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn at(hours: i64, seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 / 86_400 * 86_400 + hours * 3_600 + seconds).unwrap()
