@@ -9,7 +9,7 @@ use epwatch_stats::order_stat::median;
 use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
-use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind};
+use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind, VoteLatency};
 
 use super::same_shape::{self, BeforeAndNow};
 use super::signal::{BEYOND_TENTHS, Limits, MIN_HITS, Signal, SignalId, is_enough};
@@ -214,15 +214,23 @@ fn is_borrowed(votes: &[DeviceVote]) -> bool {
 pub(super) type WorstRatios = HashMap<Installation, f64>;
 
 pub(super) fn worst_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) -> WorstRatios {
+    worst_of(votes, VoteLatency::p10_ratio)
+}
+
+/// The same of the window's own runs. A device whose few are filled up with earlier ones does not show what began now.
+pub(super) fn worst_own_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) -> WorstRatios {
+    worst_of(votes, VoteLatency::own_p10_ratio)
+}
+
+fn worst_of<'a>(
+    votes: impl IntoIterator<Item = &'a DeviceVote>,
+    ratio_of: impl Fn(&VoteLatency) -> Option<f64>,
+) -> WorstRatios {
     let votes = votes.into_iter();
     let mut worst = WorstRatios::default();
     worst.reserve(votes.size_hint().0);
     for vote in votes {
-        let Some(ratio) = vote
-            .latency
-            .as_ref()
-            .and_then(|latency| latency.p10_ratio())
-        else {
+        let Some(ratio) = vote.latency.as_ref().and_then(&ratio_of) else {
             continue;
         };
         let slot = worst.entry(vote.installation).or_insert(ratio);

@@ -1,7 +1,8 @@
 //! The controls: if the previous version, another model on the same devices, or another model or version on the
 //! chipset slowed down as well, the device is the cause, not the model. The last needs no device in common: load
 //! that is spread over the chipset hits other devices of each model. If the devices hit lie nearly all among those that
-//! report no thermal state, heat is the cause. Below 3 times that is heat, governor or load, and is no page. From 3
+//! report no thermal state, heat is the cause. Controls are asked by the window's own runs: earlier ones that fill up a
+//! device's few hide what began now. Below 3 times that is heat, governor or load, and is no page. From 3
 //! times on the NPU is lost for all models of the device, which does page.
 
 use std::collections::BTreeMap;
@@ -13,8 +14,7 @@ use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::b_shift::Shift;
-use super::b_shift::{self, WorstRatios};
+use super::b_shift::{self, Shift};
 use super::cm_intermittent::{self, DeviceRuns, Intermittent};
 use super::signal::{BEYOND_TENTHS, MIN_ELIGIBLE, MIN_HITS, SignalId};
 use super::unseen_heat::{UnseenHeat, unseen_heat};
@@ -156,7 +156,7 @@ impl PeerRatios {
     pub fn add(&mut self, cohort: &CohortKey, votes: &[DeviceVote]) {
         // Shared by all devices, because there are many.
         let cohort = Arc::new(cohort.clone());
-        for (device, ratio) in b_shift::worst_ratios(votes) {
+        for (device, ratio) in b_shift::worst_own_ratios(votes) {
             self.ratios
                 .entry(device)
                 .or_default()
@@ -201,7 +201,7 @@ fn others_on_chipset<T>(
 /// Compares the devices that B found with the controls.
 pub(super) fn slowed_too(
     window: &CohortWindow,
-    previous: Option<&WorstRatios>,
+    previous: Option<&CohortWindow>,
     peers: &PeerRatios,
     shift: Option<&Shift>,
     baseline: &Baseline,
@@ -210,8 +210,8 @@ pub(super) fn slowed_too(
         return Control::Absent;
     };
     let beyond = |ratio: &f64| *ratio >= shift.signal.threshold;
-    let previous = previous.map_or(Tally::default(), |ratios| {
-        Tally::of(ratios.values(), beyond)
+    let previous = previous.map_or(Tally::default(), |previous| {
+        Tally::of(b_shift::worst_own_ratios(&previous.votes).values(), beyond)
     });
     let by_devices = Control::of_previous(previous, shift.signal.value).or_of_peers(|| {
         let (model, hit) = (&window.key.model, shift.hit_devices.iter());

@@ -119,7 +119,7 @@ impl Evidence {
             ej_slower_and_moved::explains(change, &shift.hit_devices, limits)
         });
         let median = a_median::moved(&ratios, before.as_ref());
-        let control = control::slowed_too(window, before.as_ref(), peers, shift.as_ref(), baseline);
+        let control = control::slowed_too(window, previous, peers, shift.as_ref(), baseline);
         let runs = cm_intermittent::runs_of_devices(&window.votes);
         let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, limits);
         let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, limits);

@@ -62,6 +62,8 @@ pub struct VoteLatency {
     pub is_filled_up: bool,
     /// Quantiles; `None` below 8 runs.
     pub low: Option<LowQuantiles>,
+    /// Quantile 0.1 of the window's own runs, in microseconds; `None` below 8 of them.
+    pub own_p10_us: Option<f64>,
     /// Quantiles; `None` below 20 runs.
     pub high: Option<HighQuantiles>,
     /// Share of runs beyond 1.7 x the device's own p10, in [0, 1]; `None` below 8 runs.
@@ -206,6 +208,7 @@ impl VoteLatency {
             moments,
             is_filled_up: false,
             low,
+            own_p10_us: low.map(|low| low.p10_us),
             high: (histogram.n() >= MIN_RUNS_HIGH).then(high).flatten(),
             slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),
             against_self: earlier.and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
@@ -218,6 +221,12 @@ impl VoteLatency {
     #[must_use]
     pub fn p10_ratio(&self) -> Option<f64> {
         Some(self.low?.p10_us / self.earlier_self.as_ref().ok()?.p10_us)
+    }
+
+    /// Returns the same of the window's own runs alone.
+    #[must_use]
+    pub fn own_p10_ratio(&self) -> Option<f64> {
+        Some(self.own_p10_us? / self.earlier_self.as_ref().ok()?.p10_us)
     }
 
     /// Returns p50 over the device's own earlier p50; `None` where either is unknown.

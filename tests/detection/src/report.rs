@@ -255,7 +255,7 @@ fn circumstances(outcomes: &[Outcome]) -> Option<String> {
 }
 
 /// Rules that a circumstance of the field brought, each with the fleets that show its cost.
-const RULES_OF_THE_FIELD: [(&str, &str); 13] = [
+const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
     (
         "N: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow if, over the cohort, those from \
          1.2 times on up to that limit are at most 0.4 of them; once a fleet has its own rates, and with a known shape. \
@@ -298,6 +298,10 @@ const RULES_OF_THE_FIELD: [(&str, &str); 13] = [
     (
         "If another model or version on the chipset has devices as slow, but too few to be sure of, and no other control \
          answers, latency below 3x is a ticket. Two small cohorts under one load had paged.",
+        "SharedLoad",
+    ),
+    (
+        "Controls are asked by the window's own runs, 8 of a device or more. Earlier runs that fill up a device's few had          hidden that another model, which most devices run seldom, was loaded too.",
         "SharedLoad",
     ),
     (

@@ -4,8 +4,8 @@ use epwatch_stats::{HistogramError, Moments, SparseHistogram};
 
 use crate::interner::{TextId, Texts};
 use crate::window::{
-    AgainstSelf, BaselineAbsence, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind, VoteLatency,
-    histogram_of,
+    AgainstSelf, BaselineAbsence, MIN_RUNS_HIGH, MIN_RUNS_LOW, SelfBaseline, SelfBaselineKind,
+    VoteLatency, histogram_of,
 };
 
 use super::rows::{EarlierSelf, SeriesRow};
@@ -30,6 +30,7 @@ pub(super) struct Unfinished {
     earlier_self: Result<SelfBaseline, BaselineAbsence>,
     /// The window's own runs held against that.
     own_against_self: Option<Box<AgainstSelf>>,
+    own_p10_us: Option<f64>,
 }
 
 impl Adding {
@@ -68,7 +69,9 @@ impl Adding {
         }
         let known = earlier_self.as_ref().ok();
         let own = known.and_then(|earlier| AgainstSelf::counted(&histogram, earlier));
+        let has_own = histogram.n() >= MIN_RUNS_LOW;
         Ok(Err(Unfinished {
+            own_p10_us: has_own.then(|| histogram.quantile(0.1)).flatten(),
             histogram,
             moments,
             earlier_self,
@@ -93,6 +96,7 @@ impl Unfinished {
         VoteLatency {
             is_filled_up: true,
             own_against_self: self.own_against_self,
+            own_p10_us: self.own_p10_us,
             ..VoteLatency::from_sums(&self.histogram, self.moments, self.earlier_self)
         }
     }

@@ -703,6 +703,28 @@ fn load_that_another_model_shows_on_other_devices_is_the_devices_matter() {
     check(&judged(slowed(1.0, 0.0)), SlowWithoutPlacement, Page);
 }
 
+/// The other model runs so seldom that earlier runs fill up its devices' few, and hide a load that began now.
+#[test]
+fn runs_of_before_do_not_hide_that_another_model_slowed_down() {
+    let slowed = |hit_share| Fleet {
+        hit_share,
+        slow_factor: 2.2,
+        ..Fleet::default()
+    };
+    let mut votes = slowed(0.05).window().votes;
+    for (at, vote) in votes.iter_mut().enumerate() {
+        vote.installation[15] = 1 + u8::try_from(at).unwrap();
+        let latency = vote.latency.as_mut().unwrap();
+        latency.is_filled_up = true;
+        let slower = if at < 30 { 2.2 } else { 1.0 };
+        latency.own_p10_us = latency.low.map(|low| slower * low.p10_us);
+    }
+    let loaded = peers(&votes);
+    let window = slowed(0.5).window();
+    let verdict = judged_with_peers(&window, None, &loaded, &reference());
+    check(&verdict, ThermalOrLoad, Info);
+}
+
 /// M: most runs of a device moved, and a fifth are as fast as ever.
 fn moved_medians() -> CohortWindow {
     let mut window = Fleet::default().window();

@@ -25,6 +25,17 @@ struct Part {
     baselines: Baselines,
 }
 
+/// An input shape of the subject.
+struct Shape {
+    key: String,
+    /// Latency next to the first.
+    size: f64,
+    /// Share of the runs.
+    share: f64,
+    /// Share before any change.
+    usual: f64,
+}
+
 /// The effect of a fault on a device.
 #[derive(Debug, Clone, Copy, Default)]
 struct Hit {
@@ -121,22 +132,25 @@ impl Family {
         let before = self.version_before(phone, window);
         let shapes = self.shapes(phone, benign(Benign::SizeShift), chance);
 
+        let step = self.clock_step(phone, window.saturating_sub(1));
+        let all: Vec<(f64, f64)> = shapes
+            .iter()
+            .map(|shape| (base * shape.size * step, shape.usual))
+            .collect();
         let mut parts = Vec::new();
         let shapes = shapes.into_iter().filter(|_| phone.has_subject);
-        for (at, (shape, share, size)) in shapes.enumerate() {
+        for (at, shape) in shapes.enumerate() {
             let work = Work {
-                base_us: work.base_us * size,
-                runs: whole(f64::from(work.runs) * share).max(1),
+                base_us: work.base_us * shape.size,
+                runs: whole(f64::from(work.runs) * shape.share).max(1),
                 ..work
             };
-            let step = self.clock_step(phone, window.saturating_sub(1));
-            let learnt_us = base * size * step;
-            let baselines = self.baselines(phone, &traits, before, learnt_us, &shape);
-            let key = if spec.shape_known {
-                shape
-            } else {
-                String::new()
+            // The SDK learns by the shapes that it knows.
+            let (learnt, key) = match spec.shape_known {
+                true => (&[(all[at].0, 1.0)][..], shape.key),
+                false => (&all[..], String::new()),
             };
+            let baselines = self.baselines(phone, &traits, before, learnt, &key);
             for runs in noise::runs(&traits, &weather, &work, chance) {
                 let is_fallen =
                     phone.always_fell_back || hit.all_fallen || (hit.hit_fallen && runs.is_hit);
@@ -184,7 +198,7 @@ impl Family {
         };
         let is_first = self.spec.is_under(Circumstance::FirstDay);
         let before = (phone.joins == 0 && !is_first).then_some("0.9.0");
-        let baselines = self.baselines(phone, traits, before, base_us, "peer");
+        let baselines = self.baselines(phone, traits, before, &[(base_us, 1.0)], "peer");
         for runs in noise::runs(traits, weather, &work, chance) {
             parts.push(Part {
                 session: 900,
@@ -374,28 +388,34 @@ impl Family {
         }
     }
 
-    /// Shape, share of the runs, latency next to the first.
-    fn shapes(&self, phone: &Phone, shifted: bool, chance: &mut Chance) -> Vec<(String, f64, f64)> {
+    fn shapes(&self, phone: &Phone, shifted: bool, chance: &mut Chance) -> Vec<Shape> {
+        let shape = |key: &str, size, share, usual| Shape {
+            key: key.to_owned(),
+            size,
+            share,
+            usual,
+        };
         let two = Chance::split(self.spec.seed, "shapes", 0).happens(0.3)
             || self.spec.truth == Truth::Benign(Benign::SizeShift);
         if !two {
-            return vec![("static".into(), 1.0, 1.0)];
+            return vec![shape("static", 1.0, 1.0, 1.0)];
         }
         let usual = 0.1 + 0.3 * phone.luck;
         let large = if shifted { usual + 0.4 } else { usual };
         let large = (large + 0.05 * chance.normal()).clamp(0.02, 0.95);
         vec![
-            ("x:1x3x224x224".into(), 1.0 - large, 1.0),
-            ("x:1x3x320x320".into(), large, 1.9),
+            shape("x:1x3x224x224", 1.0, 1.0 - large, 1.0 - usual),
+            shape("x:1x3x320x320", 1.9, large, usual),
         ]
     }
 
+    /// Returns what a device learnt from runs of inputs of so many microseconds, with the share of each.
     fn baselines(
         &self,
         phone: &Phone,
         traits: &Traits,
         version: Option<&str>,
-        base_us: f64,
+        inputs: &[(f64, f64)],
         shape: &str,
     ) -> Baselines {
         let Some(version) = version.filter(|_| phone.has_baseline) else {
@@ -408,9 +428,10 @@ impl Family {
             return known.clone();
         }
         let mut chance = Chance::split(self.spec.seed, &key.1, phone.number);
-        let work = Work {
-            base_us: base_us * if phone.always_fell_back { 2.0 } else { 1.0 },
-            runs: 90,
+        let always = if phone.always_fell_back { 2.0 } else { 1.0 };
+        let work = |(base_us, share): (f64, f64)| Work {
+            base_us: base_us * always,
+            runs: whole(90.0 * share),
             // The SDK learns from many sessions, which matters if they differ.
             sessions: match self
                 .little_cores()
@@ -423,7 +444,10 @@ impl Family {
             is_hot: false,
         };
         let weather = self.calm(phone);
-        let drawn = noise::runs(traits, &weather, &work, &mut chance);
+        let inputs = inputs.iter().copied();
+        let drawn =
+            inputs.flat_map(|input| noise::runs(traits, &weather, &work(input), &mut chance));
+        let drawn: Vec<Runs> = drawn.collect();
         let clean = drawn.iter().filter(|runs| runs.stratum("").is_clean());
         let values: Vec<f64> = clean.flat_map(|runs| runs.values.iter().copied()).collect();
         let baselines = reports::baseline(version, values, "f1");

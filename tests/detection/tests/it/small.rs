@@ -51,12 +51,12 @@ fn sessions_in_two_speeds_do_not_page() {
 }
 
 /// Load that two models share on other devices each: one vetoes the other's page, or a device of it makes it a ticket.
-/// A cohort of a dozen devices may have none by chance, in two windows.
+/// A cohort of a dozen devices may have none by chance, in two windows: in one of 200 apps.
 #[test]
-fn load_that_two_models_share_hardly_ever_pages() {
-    let found = outcomes(&["shared load"], 40);
+fn load_that_two_models_share_does_not_page() {
+    let found = outcomes(&["shared load"], 80);
     let all = healthy(&found);
-    assert!(all.pages <= 1, "{all:?}");
+    assert_eq!(all.pages, 0, "{all:?}");
     let mut verdicts: BTreeMap<&str, u64> = BTreeMap::new();
     for (class, n) in found
         .iter()
@@ -66,7 +66,7 @@ fn load_that_two_models_share_hardly_ever_pages() {
     }
     let vetoed = verdicts["thermal_or_load"];
     assert!(
-        vetoed >= 3 * verdicts["slow_without_placement"],
+        vetoed >= 10 * verdicts["slow_without_placement"],
         "{verdicts:?}"
     );
 }
