@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::signals::MIN_ELIGIBLE;
+use crate::signals::{MIN_ELIGIBLE, Signal};
 use crate::verdict::{CohortVerdict, MOST_DEVICES, Severity, VerdictNumbers};
 
 /// Chance below which a count on at least [`AT_ONCE_DEVICES`] devices needs no second window.
@@ -28,6 +28,8 @@ const DISTINCT: f64 = 1.5;
 pub struct IncidentCohort {
     /// Its latest verdict of this cause.
     pub verdict: CohortVerdict,
+    /// Each signal that fired, when it had the most hits: once a fault is repaired, they become fewer.
+    pub peaks: Vec<Signal>,
     /// Start of the window it was seen in first.
     pub began: Timestamp,
     /// Ends and severities of the windows it was seen in that still count.
@@ -51,6 +53,7 @@ impl IncidentCohort {
     pub(super) fn new(verdict: &CohortVerdict) -> Self {
         IncidentCohort {
             verdict: verdict.clone(),
+            peaks: Vec::new(),
             began: verdict
                 .window_end
                 .saturating_sub(signed(verdict.window))
@@ -82,6 +85,7 @@ impl IncidentCohort {
     pub(super) fn see(&mut self, verdict: &CohortVerdict) {
         let end = verdict.window_end;
         self.verdict = verdict.clone();
+        self.keep_peaks(&verdict.signals);
         self.clean_windows = 0;
         self.counted_until = end;
         self.mitigated_since = None;
@@ -98,6 +102,16 @@ impl IncidentCohort {
             });
             if verdict.severity >= severity && (at_once || apart) {
                 self.confirmed = self.confirmed.max(severity);
+            }
+        }
+    }
+
+    fn keep_peaks(&mut self, signals: &[Signal]) {
+        for fired in signals.iter().filter(|signal| signal.fires) {
+            match self.peaks.iter_mut().find(|peak| peak.id == fired.id) {
+                Some(peak) if peak.hits >= fired.hits => {}
+                Some(peak) => *peak = fired.clone(),
+                None => self.peaks.push(fired.clone()),
             }
         }
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cohort::ModelKey;
-use crate::signals::{MIN_ELIGIBLE, Signal, SignalId};
+use crate::cohort::{CohortKey, ModelKey};
+use crate::signals::{MIN_ELIGIBLE, SignalId};
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
 use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
@@ -30,6 +30,9 @@ const LASTING: f64 = 2.0 / 3.0;
 
 /// Greatest chance that a fault that lasts shows no more hits.
 const SURE: f64 = 0.01;
+
+/// The same for a firmware whose chipset is surely clean: nothing speaks for a fault that only its few devices kept.
+const PART_SURE: f64 = 0.2;
 
 /// A window in which a recovery is looked for, beside a usual one.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +105,24 @@ pub(crate) fn end_quiet<'a>(
 }
 
 impl Incident {
+    /// Whether a cohort is surely clean. A firmware is less surely, if its chipset is for sure.
+    fn has_recovered(&self, cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
+        let lasts = |cohort: &IncidentCohort| {
+            let now = verdict_now(&cohort.verdict.key, verdicts)?;
+            chance_it_lasts(cohort, now)
+        };
+        let is_at_most = |cohort, most| lasts(cohort).is_some_and(|chance| chance <= most);
+        let key = &cohort.verdict.key;
+        let is_whole = |other: &&IncidentCohort| {
+            let other = &other.verdict.key;
+            other.firmware.is_none() && other.chipset == key.chipset
+        };
+        let whole = self.cohorts.iter().find(is_whole);
+        let whole = whole.filter(|_| key.firmware.is_some());
+        let is_whole_over = whole.is_some_and(|whole| is_at_most(whole, SURE));
+        is_at_most(cohort, if is_whole_over { PART_SURE } else { SURE })
+    }
+
     fn may_recover(&self) -> bool {
         self.state == State::Firing && self.key.cause == Cause::Slower
     }
@@ -132,7 +153,7 @@ impl Incident {
     /// Ends it if all of its cohorts have recovered by verdicts of a shorter window. Returns whether it ended.
     fn recover(&mut self, verdicts: &[CohortVerdict], until: Timestamp, now: Timestamp) -> bool {
         let mut left = self.cohorts.iter().filter(|cohort| !cohort.is_cleared());
-        let is_over = self.may_recover() && left.all(|cohort| has_recovered(cohort, verdicts));
+        let is_over = self.may_recover() && left.all(|cohort| self.has_recovered(cohort, verdicts));
         if !is_over {
             return false;
         }
@@ -147,9 +168,8 @@ impl Incident {
     }
 }
 
-/// Whether a cohort is clean by its own verdict, or by that of its chipset where its firmware has too few devices.
-fn has_recovered(cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
-    let key = &cohort.verdict.key;
+/// Returns the verdict of a shorter window on a cohort, or on its chipset where its firmware has too few devices.
+fn verdict_now<'a>(key: &CohortKey, verdicts: &'a [CohortVerdict]) -> Option<&'a CohortVerdict> {
     let of = |firmware: Option<&String>| {
         verdicts.iter().find(|verdict| {
             let of_chipset = verdict.key.model == key.model
@@ -158,28 +178,36 @@ fn has_recovered(cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
             of_chipset && verdict.key.firmware.as_ref() == firmware
         })
     };
-    let now = of(key.firmware.as_ref()).or_else(|| of(None));
-    now.is_some_and(|now| is_clean(&cohort.verdict, now))
+    of(key.firmware.as_ref()).or_else(|| of(None))
 }
 
-/// Whether a verdict of a shorter window is sure that the fault is over. It shows nothing. One of the signals that had fired
-/// has half as many devices that could be hit as were hit, and too few hits for a fault that lasts. None of them says
-/// otherwise: devices that run seldom leave many signals open.
-fn is_clean(then: &CohortVerdict, now: &CohortVerdict) -> bool {
-    let enough = MIN_ELIGIBLE.max(then.numbers.devices_hit.div_ceil(2));
-    let (mut is_sure, mut is_doubted) = (false, false);
+/// Returns the chance that the fault lasts although a shorter window looks like this. `None` if the window shows anything,
+/// or too few devices ran in it.
+///
+/// It is the smallest chance of any signal that had fired: devices that run seldom leave many signals open. None of them may
+/// have as many hits as a fault that lasts.
+fn chance_it_lasts(cohort: &IncidentCohort, now: &CohortVerdict) -> Option<f64> {
     // EJ counts among the devices whose work moved, which a repair leaves none of; EP has those.
-    let counts = |signal: &&Signal| signal.fires && signal.id != SignalId::SlowerAndMoved;
-    for fired in then.signals.iter().filter(counts) {
-        let Some(left) = now.signals.iter().find(|signal| signal.id == fired.id) else {
+    let peaks = cohort.peaks.iter();
+    let peaks = peaks.filter(|peak| peak.id != SignalId::SlowerAndMoved);
+    let of = |id: SignalId| now.signals.iter().find(|signal| signal.id == id);
+    let ran = of(SignalId::Shift).or(of(SignalId::ShiftOfModel));
+    let (mut least, mut most_hit, mut seen) = (1.0_f64, 0, ran.map_or(0, |ran| ran.devices));
+    for peak in peaks {
+        most_hit = most_hit.max(peak.hits);
+        let Some(left) = of(peak.id) else {
             continue;
         };
-        let lasting = LASTING * fired.hits as f64 / fired.devices.max(1) as f64;
+        let lasting = LASTING * peak.hits as f64 / peak.devices.max(1) as f64;
         let chance = chance_of_so_few(left.hits, left.devices, lasting);
-        is_sure |= left.devices >= enough && chance <= SURE;
-        is_doubted |= left.fires || (left.devices >= MIN_ELIGIBLE && chance >= 1.0);
+        if left.fires || (left.devices >= MIN_ELIGIBLE && chance >= 1.0) {
+            return None;
+        }
+        seen = seen.max(left.devices);
+        least = least.min(chance);
     }
-    now.class == VerdictClass::Healthy && is_sure && !is_doubted
+    let is_enough = seen >= MIN_ELIGIBLE.max(most_hit.div_ceil(2));
+    (now.class == VerdictClass::Healthy && is_enough).then_some(least)
 }
 
 /// Returns Chernoff's bound of the chance of at most `hits` of `n` devices, if each is hit with this chance.

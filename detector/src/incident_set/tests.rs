@@ -476,6 +476,57 @@ fn a_shorter_window_that_is_not_sure_ends_nothing() {
     assert_eq!(course.shorter_window(&[of(30)]), [Occasion::Resolved]);
 }
 
+/// A day after the repair few devices are left in the usual window, and those would leave a shorter one unsure.
+#[test]
+fn a_repair_is_sure_by_the_window_with_the_most_hits() {
+    let end = looked_at(48);
+    let few_left = Fleet {
+        hit_share: 0.1,
+        ..Fleet::with_fallback(1.0)
+    };
+    let of = |devices| {
+        let fleet = Fleet {
+            devices,
+            ..Fleet::default()
+        };
+        verdict(&fleet, end)
+    };
+    let mut course = Course::firing();
+    course.window(&[verdict(&few_left, end - HOUR)]);
+    // Six devices hit of 60 at last, 60 before.
+    assert_eq!(course.shorter_window(&[of(29)]), []);
+    assert_eq!(course.shorter_window(&[of(30)]), [Occasion::Resolved]);
+}
+
+/// A firmware of few devices is hardly ever sure by itself.
+#[test]
+fn a_firmware_recovers_with_its_chipset() {
+    let end = looked_at(24);
+    let part = |mut verdict: CohortVerdict| {
+        verdict.key.firmware = Some("f1".into());
+        verdict
+    };
+    let few = |hit_share, at| {
+        let fleet = Fleet {
+            devices: 10,
+            hit_share,
+            ..Fleet::with_fallback(1.0)
+        };
+        part(verdict(&fleet, at))
+    };
+    let course = || {
+        let mut course = Course::new(Vec::new());
+        course.window(&[sick(0), few(0.4, 0)]);
+        course
+    };
+    assert_eq!(course().shorter_window(&[few(0.0, end)]), []);
+    assert_eq!(course().shorter_window(&[healthy(end), few(0.4, end)]), []);
+    assert_eq!(
+        course().shorter_window(&[healthy(end), few(0.0, end)]),
+        [Occasion::Resolved]
+    );
+}
+
 /// All of its chipsets, or none.
 #[test]
 fn a_fault_on_two_chipsets_ends_when_both_are_clean() {

@@ -117,8 +117,8 @@ pub fn evaluate(
             for spec in &mut specs {
                 spec.windows.0 = spec.windows.0.max(options.history);
             }
-            let outcome = if scenario.is_repaired() {
-                repaired::evaluate(&scenario.name, &specs, &runtime)?
+            let outcome = if let Some(day) = scenario.repaired_on() {
+                repaired::evaluate(&scenario.name, &specs, day, &runtime)?
             } else {
                 let with = (options.keys, options.verbose);
                 let evaluation = evaluation::evaluate(&scenario.name, &specs, with);

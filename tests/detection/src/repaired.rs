@@ -20,10 +20,13 @@ const HOUR_MS: i64 = DAY_MS / 24;
 pub(crate) fn evaluate(
     scenario: &str,
     specs: &[FamilySpec],
+    day: u32,
     runtime: &tokio::runtime::Runtime,
 ) -> anyhow::Result<Outcome> {
     let began = Instant::now();
-    let repairs = specs.iter().map(|spec| runtime.block_on(repaired(spec)));
+    let repairs = specs
+        .iter()
+        .map(|spec| runtime.block_on(repaired(spec, day)));
     let repairs = repairs.collect::<anyhow::Result<_>>()?;
     Ok(Outcome {
         scenario: scenario.to_owned(),
@@ -33,13 +36,15 @@ pub(crate) fn evaluate(
     })
 }
 
-/// Judges a family each hour. Its fault comes with the fourth day and is repaired on the sixth.
+/// Judges a family each hour. Its fault comes with the fourth day and is repaired on `day`, counted from 0; never if that is
+/// after its last.
 ///
 /// # Errors
 /// The family could not be replayed.
-pub async fn repaired(spec: &FamilySpec) -> anyhow::Result<Repair> {
+pub async fn repaired(spec: &FamilySpec, day: u32) -> anyhow::Result<Repair> {
     let hour = Duration::from_secs(3_600);
-    let repaired_ms = START_MS + 5 * DAY_MS + i64::try_from(spec.seed % 24)? * HOUR_MS;
+    let day = i64::from(day.min(spec.windows.0 + spec.windows.1));
+    let repaired_ms = START_MS + day * DAY_MS + i64::try_from(spec.seed % 24)? * HOUR_MS;
     let sound = FamilySpec {
         truth: Truth::Benign(Benign::Plain),
         ..spec.clone()

@@ -8,7 +8,8 @@ use crate::goals::goals;
 use crate::labelled::{Benign, Circumstance};
 use crate::outcome::{FaultOutcome, Healthy, Outcome, Repair};
 use crate::scenarios::{
-    NEEDED_DEVICES, NEEDS, REPAIRED_RUNS, circumstance_name, needed_name, repaired_name,
+    LASTING_DAYS, NEEDED_DEVICES, NEEDS, REPAIRED_RUNS, circumstance_name, lasting_name,
+    needed_name, repaired_name,
 };
 use crate::textbook_rules::RULES;
 
@@ -607,6 +608,17 @@ fn repairs(outcomes: &[Outcome]) -> Option<String> {
             told(hours[hours.len() / 2]),
             told(*longest),
             fired.iter().filter(|repair| repair.came_again).count(),
+        );
+    }
+    for runs in REPAIRED_RUNS {
+        let of = of_scenario(outcomes, &lasting_name(runs));
+        let all = of.iter().flat_map(|outcome| &outcome.repairs);
+        let fired: Vec<&Repair> = all.filter(|repair| repair.fired).collect();
+        let ended = fired.iter().filter(|fault| fault.ended_after_h.is_some());
+        let (n, ended) = (fired.len(), ended.count());
+        let _ = write!(
+            text,
+            "\nOf {n} such faults that last, with {runs} runs a day, {ended} ended within their {LASTING_DAYS} days.\n"
         );
     }
     any.then_some(text)

@@ -39,6 +39,8 @@ enum Recipe {
     Wild(u32),
     /// Faults that are repaired, on devices with so many runs a day.
     Repaired(f64),
+    /// The same, that last.
+    Lasting(f64),
     /// Healthy families and such with a fault of 3x on all devices, in turn.
     Circumstance(Circumstance),
 }
@@ -75,6 +77,12 @@ pub(crate) const NEEDED_DEVICES: [u32; 11] = [3, 4, 5, 8, 10, 12, 20, 30, 50, 10
 
 /// Runs a day of the devices whose faults are repaired: enough to be sure within a day, and too few.
 pub(crate) const REPAIRED_RUNS: [f64; 2] = [50.0, 12.0];
+
+/// The third day of such a fault, counted from the first of all.
+const REPAIRED_ON: u32 = 5;
+
+/// Days of the same faults that are not repaired.
+pub(crate) const LASTING_DAYS: u32 = 9;
 
 /// Share of plain families in the operational mix.
 const PLAIN_SHARE: f64 = 0.78;
@@ -147,7 +155,9 @@ pub(crate) fn all() -> Vec<Scenario> {
     let needed = NEEDS.into_iter().skip(LATER_NEEDS).flat_map(needed);
     let among = scenario(SESSIONS_AMONG_CHIPSETS, 1.0, Recipe::Sessions(3));
     let with_fewer_seeds = circumstances.into_iter().chain(repaired).chain(needed);
-    let with_fewer_seeds = with_fewer_seeds.chain([among]);
+    let lasting =
+        REPAIRED_RUNS.map(|runs| scenario(&lasting_name(runs), 0.1, Recipe::Lasting(runs)));
+    let with_fewer_seeds = with_fewer_seeds.chain([among]).chain(lasting);
     all.extend(with_fewer_seeds.map(|scenario| Scenario {
         seeds: (0, FEWER_SEEDS),
         ..scenario
@@ -168,6 +178,10 @@ pub(crate) fn circumstance_name(circumstance: Circumstance) -> String {
 
 pub(crate) fn repaired_name(runs: f64) -> String {
     format!("repaired, {runs} runs a day")
+}
+
+pub(crate) fn lasting_name(runs: f64) -> String {
+    format!("lasting, {runs} runs a day")
 }
 
 pub(crate) fn needed_name(name: &str, devices: u32) -> String {
@@ -193,9 +207,13 @@ fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
 }
 
 impl Scenario {
-    /// Whether its faults are repaired.
-    pub(crate) fn is_repaired(&self) -> bool {
-        matches!(self.recipe, Recipe::Repaired(_))
+    /// The day on which its faults are repaired, from 0 on; `None` if ends are not what it is for.
+    pub(crate) fn repaired_on(&self) -> Option<u32> {
+        match self.recipe {
+            Recipe::Repaired(_) => Some(REPAIRED_ON),
+            Recipe::Lasting(_) => Some(u32::MAX),
+            _ => None,
+        }
     }
 
     /// Families `from..to` of the scenario.
@@ -261,6 +279,12 @@ impl Scenario {
             }
             Recipe::Needed(need, devices) => return needed(seed, need, devices),
             Recipe::Repaired(runs) => return repaired(seed, number, runs),
+            Recipe::Lasting(runs) => {
+                return FamilySpec {
+                    windows: (3, LASTING_DAYS),
+                    ..repaired(seed, number, runs)
+                };
+            }
             Recipe::Circumstance(circumstance) => {
                 return under(seed, number, circumstance, log_between(at(1), 0.05, 1.0));
             }
