@@ -10,11 +10,14 @@ import dev.epwatch.ModelInfo
 import dev.epwatch.Native
 import java.io.File
 import java.nio.FloatBuffer
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.ScheduledThreadPoolExecutor
+import java.util.concurrent.atomic.AtomicBoolean
 
 /**
- * Nanoseconds a call, next to those of `System.nanoTime` in the same rounds: FOLDER MODEL. Each figure is the least of its
- * rounds, since other processes can only add to one. `start` is the configuration and the first call of the process, class
- * loading included.
+ * Nanoseconds a call, next to those of `System.nanoTime` in the same rounds: FOLDER MODEL [zygote]. Each figure is the least
+ * of its rounds, since other processes can only add to one. `start` is the configuration and the first call of the process,
+ * class loading included; with `zygote` the platform's own classes were loaded before, as they are in every Android app.
  */
 public object CostsApp {
     @Volatile private var sink = 0L
@@ -22,6 +25,7 @@ public object CostsApp {
     @JvmStatic
     public fun main(args: Array<String>) {
         val (folder, model) = args
+        if (args.contains("zygote")) loadPlatform()
         val began = System.nanoTime()
         val config = EpwatchConfig.Builder("com.example.camera", "http://127.0.0.1:1", "key").setConsent(true).build()
         Epwatch.start(JvmPlatform(File(folder)), config)
@@ -60,6 +64,15 @@ public object CostsApp {
         for ((call, _, _) in calls) println("$call ${"%.1f".format(least[call])}")
         observed.close()
         Epwatch.stop(60_000)
+    }
+
+    private fun loadPlatform() {
+        val pool = ScheduledThreadPoolExecutor(1) { work -> Thread(work, "zygote").apply { isDaemon = true } }
+        val done = CountDownLatch(1)
+        pool.execute { done.countDown() }
+        done.await()
+        pool.shutdown()
+        AtomicBoolean().compareAndSet(false, true)
     }
 
     private const val ROUNDS = 30

@@ -302,7 +302,8 @@ const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
         "SharedLoad",
     ),
     (
-        "Controls are asked by the window's own runs, 8 of a device or more. Earlier runs that fill up a device's few had          hidden that another model, which most devices run seldom, was loaded too.",
+        "Controls are asked by the window's own runs, 8 of a device or more. Earlier runs that fill up a device's few had hidden \
+         that another model, which most devices run seldom, was loaded too.",
         "SharedLoad",
     ),
     (

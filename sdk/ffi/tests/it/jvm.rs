@@ -428,7 +428,8 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
     check_runs(&reports);
 }
 
-/// Prints what the calls cost: without and with an archive of the classes (AppCDS), which is nearer to ART's compiled ones.
+/// Prints what the calls cost: without and with an archive of the classes (AppCDS), which is nearer to ART's compiled ones,
+/// and that with the platform's classes loaded, as Android's zygote has them.
 #[test]
 #[ignore = "a measurement"]
 fn costs_beside_nano_time() {
@@ -442,11 +443,18 @@ fn costs_beside_nano_time() {
     let archive = folder.path().join("classes.jsa");
     let [made, used] = ["ArchiveClassesAtExit", "SharedArchiveFile"]
         .map(|flag| format!("-XX:{flag}={}", archive.display()));
-    for flags in [&[][..], &[&*made], &[&*used]] {
+    let ways = [
+        (&[][..], false),
+        (&[&*made], false),
+        (&[&*used], false),
+        (&[&*used], true),
+    ];
+    for (flags, has_platform) in ways {
         let data = tempfile::tempdir().unwrap();
         let printed = java_with(flags, &of_jars, "checks.CostsApp", |command| {
             command.args([data.path(), &model]);
+            command.args(has_platform.then_some("zygote"));
         });
-        println!("{flags:?}\n{}", printed.0);
+        println!("{flags:?}, platform loaded: {has_platform}\n{}", printed.0);
     }
 }

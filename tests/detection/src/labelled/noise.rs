@@ -20,7 +20,12 @@ pub(super) struct Work {
     pub(super) slow_runs: SlowRuns,
     /// Whether the device is hot from the start, as it reports if it can.
     pub(super) is_hot: bool,
+    /// Share of the runs on larger inputs, where the shape of a run is not known; else its runs are of one shape.
+    pub(super) larger: f64,
 }
+
+/// Latency of larger inputs next to the others.
+pub(super) const LARGER: f64 = 1.9;
 
 /// Runs of one stratum.
 #[derive(Debug, Clone)]
@@ -67,7 +72,9 @@ pub(super) fn runs(
         let spell = Spell::draw(weather, day, work.slow_runs, chance);
         for number in 0..runs {
             let at = (f64::from(number) / f64::from(runs), number as usize);
-            let run = spell.run(traits, weather, (work.base_us, held), at, chance);
+            let is_larger = work.larger > 0.0 && chance.happens(work.larger);
+            let base_us = work.base_us * if is_larger { LARGER } else { 1.0 };
+            let run = spell.run(traits, weather, (base_us, held), at, chance);
             let phase = if run.is_cold {
                 Phase::Cold
             } else {

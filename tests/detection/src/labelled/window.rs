@@ -8,7 +8,7 @@ use epwatch_proto::{
 };
 
 use super::family::{Family, FamilyReport, NEW, OLD, PEER, Phone, SUBJECT, WINDOW_MS};
-use super::noise::{self, CALM_SESSIONS, Runs, Work};
+use super::noise::{self, CALM_SESSIONS, LARGER, Runs, Work};
 use super::reports::{self, Where};
 use super::{Benign, Circumstance, Fault, FaultKind, PlacementView, Truth, uploads};
 use epwatch_fleet::chance::{Chance, whole};
@@ -25,15 +25,16 @@ struct Part {
     baselines: Baselines,
 }
 
-/// An input shape of the subject.
+/// An input shape of the subject, as the device knows it.
 struct Shape {
+    /// Empty if it knows none.
     key: String,
     /// Latency next to the first.
     size: f64,
     /// Share of the runs.
     share: f64,
-    /// Share before any change.
-    usual: f64,
+    /// Share of larger inputs among them, in this window and before any change.
+    larger: (f64, f64),
 }
 
 /// The effect of a fault on a device.
@@ -117,6 +118,7 @@ impl Family {
                 spell_share: hit.session_share,
             },
             is_hot: false,
+            larger: 0.0,
         };
         let weather = self.weather(phone, window);
         let heat = self.unseen_heat(phone, window);
@@ -132,24 +134,19 @@ impl Family {
         let before = self.version_before(phone, window);
         let shapes = self.shapes(phone, benign(Benign::SizeShift), chance);
 
-        let step = self.clock_step(phone, window.saturating_sub(1));
-        let all: Vec<(f64, f64)> = shapes
-            .iter()
-            .map(|shape| (base * shape.size * step, shape.usual))
-            .collect();
         let mut parts = Vec::new();
         let shapes = shapes.into_iter().filter(|_| phone.has_subject);
         for (at, shape) in shapes.enumerate() {
+            let (now, usual) = shape.larger;
             let work = Work {
                 base_us: work.base_us * shape.size,
                 runs: whole(f64::from(work.runs) * shape.share).max(1),
+                larger: now,
                 ..work
             };
-            // The SDK learns by the shapes that it knows.
-            let (learnt, key) = match spec.shape_known {
-                true => (&[(all[at].0, 1.0)][..], shape.key),
-                false => (&all[..], String::new()),
-            };
+            let step = self.clock_step(phone, window.saturating_sub(1));
+            let learnt = (base * shape.size * step, usual);
+            let key = shape.key;
             let baselines = self.baselines(phone, &traits, before, learnt, &key);
             for runs in noise::runs(&traits, &weather, &work, chance) {
                 let is_fallen =
@@ -198,7 +195,7 @@ impl Family {
         };
         let is_first = self.spec.is_under(Circumstance::FirstDay);
         let before = (phone.joins == 0 && !is_first).then_some("0.9.0");
-        let baselines = self.baselines(phone, traits, before, &[(base_us, 1.0)], "peer");
+        let baselines = self.baselines(phone, traits, before, (base_us, 0.0), "peer");
         for runs in noise::runs(traits, weather, &work, chance) {
             parts.push(Part {
                 session: 900,
@@ -389,33 +386,39 @@ impl Family {
     }
 
     fn shapes(&self, phone: &Phone, shifted: bool, chance: &mut Chance) -> Vec<Shape> {
-        let shape = |key: &str, size, share, usual| Shape {
-            key: key.to_owned(),
+        let shape = |key: &str, size, share, larger| Shape {
+            key: match self.spec.shape_known {
+                true => key.to_owned(),
+                false => String::new(),
+            },
             size,
             share,
-            usual,
+            larger,
         };
         let two = Chance::split(self.spec.seed, "shapes", 0).happens(0.3)
             || self.spec.truth == Truth::Benign(Benign::SizeShift);
         if !two {
-            return vec![shape("static", 1.0, 1.0, 1.0)];
+            return vec![shape("static", 1.0, 1.0, (0.0, 0.0))];
         }
         let usual = 0.1 + 0.3 * phone.luck;
         let large = if shifted { usual + 0.4 } else { usual };
         let large = (large + 0.05 * chance.normal()).clamp(0.02, 0.95);
+        if !self.spec.shape_known {
+            return vec![shape("", 1.0, 1.0, (large, usual))];
+        }
         vec![
-            shape("x:1x3x224x224", 1.0, 1.0 - large, 1.0 - usual),
-            shape("x:1x3x320x320", 1.9, large, usual),
+            shape("x:1x3x224x224", 1.0, 1.0 - large, (0.0, 0.0)),
+            shape("x:1x3x320x320", LARGER, large, (0.0, 0.0)),
         ]
     }
 
-    /// Returns what a device learnt from runs of inputs of so many microseconds, with the share of each.
+    /// Returns what a device learnt from runs of so many microseconds, and a share of larger inputs.
     fn baselines(
         &self,
         phone: &Phone,
         traits: &Traits,
         version: Option<&str>,
-        inputs: &[(f64, f64)],
+        (base_us, larger): (f64, f64),
         shape: &str,
     ) -> Baselines {
         let Some(version) = version.filter(|_| phone.has_baseline) else {
@@ -428,10 +431,9 @@ impl Family {
             return known.clone();
         }
         let mut chance = Chance::split(self.spec.seed, &key.1, phone.number);
-        let always = if phone.always_fell_back { 2.0 } else { 1.0 };
-        let work = |(base_us, share): (f64, f64)| Work {
-            base_us: base_us * always,
-            runs: whole(90.0 * share),
+        let work = Work {
+            base_us: base_us * if phone.always_fell_back { 2.0 } else { 1.0 },
+            runs: 90,
             // The SDK learns from many sessions, which matters if they differ.
             sessions: match self
                 .little_cores()
@@ -442,12 +444,10 @@ impl Family {
             },
             slow_runs: SlowRuns::NONE,
             is_hot: false,
+            larger,
         };
         let weather = self.calm(phone);
-        let inputs = inputs.iter().copied();
-        let drawn =
-            inputs.flat_map(|input| noise::runs(traits, &weather, &work(input), &mut chance));
-        let drawn: Vec<Runs> = drawn.collect();
+        let drawn = noise::runs(traits, &weather, &work, &mut chance);
         let clean = drawn.iter().filter(|runs| runs.stratum("").is_clean());
         let values: Vec<f64> = clean.flat_map(|runs| runs.values.iter().copied()).collect();
         let baselines = reports::baseline(version, values, "f1");
