@@ -153,10 +153,6 @@ pub(crate) fn goals(outcomes: &[Outcome]) -> Option<String> {
         "\nOf the {missed} faults of sessions that were missed on the only chipset, {blind} send neither an input shape nor a \
          placement that shows them: larger inputs would look the same.\n"
     );
-    if shared.pages > 0 {
-        text += "\nUnder shared load the apps that paged have a dozen devices of each model: by chance the load hits next to \
-                 none of the other model's in two windows.\n";
-    }
     Some(text)
 }
 
