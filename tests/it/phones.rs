@@ -2,8 +2,9 @@
 //! version falls back to the CPU on one chipset is one page of `serve`, with its cause.
 
 use std::{
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
@@ -15,7 +16,7 @@ use epwatch_runtimes::{build_by_maven, is_nightly};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::support::{Running, get, server};
+use crate::support::{Running, check_succeeds, get, server, until};
 
 const KEY: &str = "phones-key";
 const PHONES: usize = 60;
@@ -31,6 +32,9 @@ fn file(path: &str) -> PathBuf {
 fn config() -> String {
     format!(
         r#"
+[collector]
+refresh = "500ms"
+
 [collector.rollup]
 bucket = "10s"
 
@@ -52,6 +56,20 @@ lookback = "2h"
 fn built(into: &Path) -> String {
     build_by_maven(&file("sdk/android/pom.xml"), into);
     format!("{}/classes:{}/jars/*", into.display(), into.display())
+}
+
+/// A JVM of its own for a program of `sdk/android/checks`.
+fn jvm(class_path: &str, program: &str) -> Command {
+    let library = std::env::current_exe().unwrap();
+    let mut command = Command::new("java");
+    command
+        .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
+        .arg(format!(
+            "-Djava.library.path={}",
+            library.parent().unwrap().display()
+        ))
+        .args(["-cp", class_path, program]);
+    command
 }
 
 /// A chipset of the fleet, and the latency of each version there.
@@ -105,14 +123,7 @@ impl Fleet {
 
     fn start(&self, phone: usize, version: usize) {
         let chipset = &CHIPSETS[phone % CHIPSETS.len()];
-        let library = std::env::current_exe().unwrap();
-        let ran = Command::new("java")
-            .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
-            .arg(format!(
-                "-Djava.library.path={}",
-                library.parent().unwrap().display()
-            ))
-            .args(["-cp", &self.class_path, "checks.PhoneApp"])
+        let ran = jvm(&self.class_path, "checks.PhoneApp")
             .args([&self.endpoint, KEY])
             .arg(self.folder.join(phone.to_string()))
             .arg(chipset.name)
@@ -130,6 +141,65 @@ impl Fleet {
         let explained: Value = serde_json::from_str(explained.unwrap()).unwrap();
         assert_eq!(explained["host_problem"], "", "phone {phone}: {explained}");
     }
+}
+
+/// Starts a program that records from eight threads, so often in each.
+fn recording(class_path: &str, endpoint: &str, folder: &Path, runs: u64) -> Command {
+    let mut command = jvm(class_path, "checks.RecordingApp");
+    command
+        .args([endpoint, KEY])
+        .arg(folder.join("phone"))
+        .arg(file("tests/fixtures/models/cnn.qu8.onnx"))
+        .arg(runs.to_string());
+    command
+}
+
+/// Runs of the ledger: recorded, stored, dropped on the device, missing.
+async fn ledger(page: &str) -> [i64; 4] {
+    let answer = get(&format!("http://{page}/ledger.json?count=runs")).await;
+    let document: Value = serde_json::from_str(&answer.unwrap().text).unwrap();
+    let days = document["entries"].as_array().unwrap();
+    let sum = |column: &str| days.iter().map(|day| day[column].as_i64().unwrap()).sum();
+    ["recorded", "stored", "dropped", "missing"].map(sum)
+}
+
+/// A million runs of eight threads are in the ledger once each. Then the process is killed with half a million more that
+/// were not sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_million_runs_of_kotlin_are_in_the_ledger_and_those_of_a_killed_process_are_counted() {
+    if !is_nightly("a million runs of the Kotlin library in the ledger, and a kill (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epwatch.toml");
+    std::fs::write(&path, config()).unwrap();
+    let mut command = server("serve", &folder.path().join("server"));
+    command.env("EPWATCH_CONFIG", &path);
+    let (_running, addresses) = Running::start(&mut command);
+    let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
+    let (endpoint, page) = (format!("http://{}", address("collector")), address("page"));
+    let class_path = built(&folder.path().join("kotlin"));
+    let start = |runs| recording(&class_path, &endpoint, folder.path(), runs);
+
+    check_succeeds(&mut start(125_000));
+    let known = async |runs: i64| ledger(&page).await[0] >= runs;
+    until("a million runs are known", || known(1_000_000)).await;
+    assert_eq!(ledger(&page).await, [1_000_000, 1_000_000, 0, 0]);
+
+    let mut doomed = start(62_500);
+    let doomed = doomed.arg("until_killed").stdout(Stdio::piped());
+    let mut doomed = doomed.spawn().unwrap();
+    let mut said = BufReader::new(doomed.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "recorded");
+    doomed.kill().unwrap();
+    doomed.wait().unwrap();
+    check_succeeds(&mut start(1));
+    until("the last start is known", || known(1_500_008)).await;
+    let [recorded, stored, dropped, missing] = ledger(&page).await;
+    // Of the half a million at most what was not yet in the spool is missing, and counted.
+    assert_eq!((recorded, dropped), (1_500_008, 0));
+    assert_eq!(stored + missing, recorded);
+    assert!(stored >= 1_000_008, "{stored}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
