@@ -4,7 +4,7 @@ use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::progress::{Progress, time};
+use super::progress::{Progress, time_of_ms};
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use crate::text::number;
@@ -64,13 +64,14 @@ ORDER BY reports DESC, outcome
 LIMIT 50";
 
 /// Reports that are stored. Copies in open buckets may count twice.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct Arrivals {
     pub(crate) in_last_hour: u64,
     /// Those of them that came with a key of kind `app`.
     pub(crate) public: u64,
     /// Those of them without a known network, so that none weighs their devices.
     pub(crate) unweighed: u64,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) last: Option<Timestamp>,
 }
 
@@ -88,14 +89,6 @@ impl Arrivals {
     }
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct ArrivalsRow {
-    in_last_hour: u64,
-    public: u64,
-    unweighed: u64,
-    last: i64,
-}
-
 const ARRIVALS: &str = "
 SELECT count() AS in_last_hour, countIf(NOT r.is_own) AS public,
     countIf(NOT (r.is_own OR r.has_network)) AS unweighed, toInt64(toUnixTimestamp64Milli(max(r.received_at))) AS last
@@ -105,14 +98,8 @@ LIMIT 1";
 
 /// Returns the reports of the last hour.
 pub(crate) async fn arrivals(store: &StoreReader, scope: &Scope) -> Result<Arrivals, ReadError> {
-    let rows: Vec<ArrivalsRow> = store.rows(ARRIVALS, |sql| scope.bind(sql)).await?;
-    let read = |row: &ArrivalsRow| Arrivals {
-        in_last_hour: row.in_last_hour,
-        public: row.public,
-        unweighed: row.unweighed,
-        last: time(row.last),
-    };
-    Ok(rows.first().map(read).unwrap_or_default())
+    let mut rows = store.rows(ARRIVALS, |sql| scope.bind(sql)).await?;
+    Ok(rows.pop().unwrap_or_default())
 }
 
 /// Cohorts of the last window by verdict.

@@ -6,7 +6,7 @@ use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::progress::time;
+use super::progress::time_of_ms;
 use super::store::{ReadError, StoreReader};
 
 /// Rows of each list.
@@ -15,8 +15,9 @@ const MOST_NEWS: usize = 30;
 const MOST_DELIVERIES: usize = 500;
 
 /// A state or severity that an incident came to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentChange {
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) at: Option<Timestamp>,
     pub(crate) state: String,
     pub(crate) severity: String,
@@ -25,29 +26,32 @@ pub(crate) struct IncidentChange {
 }
 
 /// What people were told.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentNews {
     pub(crate) news: u64,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) at: Option<Timestamp>,
     /// As notifications have it, with lines.
     pub(crate) text: String,
 }
 
 /// A notifier had delivered the news up to a number, or its receiver had refused it for good.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentDelivery {
     pub(crate) notifier: String,
     pub(crate) news: u64,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) at: Option<Timestamp>,
     pub(crate) is_refused: bool,
 }
 
 /// All deliveries of one notifier. News that a later one overtook, and repeats of the same news, do not count.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentChannel {
     pub(crate) notifier: String,
     pub(crate) told: u64,
     pub(crate) refused: u64,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) last_told_at: Option<Timestamp>,
 }
 
@@ -62,70 +66,38 @@ pub(crate) struct IncidentHistory {
     pub(crate) is_cut: bool,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct ChangeRow {
-    changed: i64,
-    state: String,
-    severity: String,
-    hit: u64,
-    seen: u64,
-}
-
 /// The view has a row for each change of the devices hit too.
 const CHANGES: &str = "
-SELECT changed, state, severity, hit, seen
+SELECT at, state, severity, devices_hit, devices_seen
 FROM (
-    SELECT toInt64(toUnixTimestamp64Milli(c.changed_at)) AS changed, toString(c.state) AS state,
-        toString(c.severity) AS severity, c.devices_hit AS hit, c.devices_seen AS seen,
+    SELECT toInt64(toUnixTimestamp64Milli(c.changed_at)) AS at, toString(c.state) AS state,
+        toString(c.severity) AS severity, c.devices_hit AS devices_hit, c.devices_seen AS devices_seen,
         any((state, severity)) OVER (ORDER BY c.changed_at ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING) AS before
     FROM incident_changes_v1 AS c
     WHERE c.incident_id = ?
 )
 WHERE before != (state, severity)
-ORDER BY changed DESC
+ORDER BY at DESC
 LIMIT ?";
-
-#[derive(Debug, Row, Deserialize)]
-struct NewsRow {
-    number: u64,
-    told: i64,
-    text: String,
-}
 
 const NEWS: &str = "
-SELECT n.news AS number, toInt64(toUnixTimestamp64Milli(n.told_at)) AS told, n.notification AS text
+SELECT n.news AS news, toInt64(toUnixTimestamp64Milli(n.told_at)) AS at, n.notification AS text
 FROM incident_news_v1 AS n
 WHERE n.incident_id = ?
-ORDER BY number DESC
+ORDER BY news DESC
 LIMIT ?";
-
-#[derive(Debug, Row, Deserialize)]
-struct DeliveryRow {
-    notifier: String,
-    number: u64,
-    delivered: i64,
-    refused: bool,
-}
 
 const DELIVERIES: &str = "
-SELECT d.notifier AS notifier, d.news AS number, toInt64(toUnixTimestamp64Milli(d.delivered_at)) AS delivered,
-    d.is_refused AS refused
+SELECT d.notifier AS notifier, d.news AS news, toInt64(toUnixTimestamp64Milli(d.delivered_at)) AS at,
+    d.is_refused AS is_refused
 FROM incident_deliveries_v1 AS d
 WHERE d.incident_id = ?
-ORDER BY delivered DESC, notifier DESC
+ORDER BY at DESC, notifier DESC
 LIMIT ?";
-
-#[derive(Debug, Row, Deserialize)]
-struct ChannelRow {
-    notifier: String,
-    told: u64,
-    refused: u64,
-    last: i64,
-}
 
 const CHANNELS: &str = "
 SELECT d.notifier AS notifier, countIf(NOT d.is_refused) AS told, countIf(d.is_refused) AS refused,
-    toInt64(toUnixTimestamp64Milli(maxIf(d.delivered_at, NOT d.is_refused))) AS last
+    toInt64(toUnixTimestamp64Milli(maxIf(d.delivered_at, NOT d.is_refused))) AS last_told_at
 FROM incident_deliveries_v1 AS d
 WHERE d.incident_id = ?
 GROUP BY notifier
@@ -141,10 +113,10 @@ pub(super) async fn read(
         move |query: clickhouse::query::Query| query.bind(incident).bind(most as u64 + 1)
     };
     let (changes, news, deliveries, channels) = tokio::try_join!(
-        store.rows::<ChangeRow>(CHANGES, of(MOST_CHANGES)),
-        store.rows::<NewsRow>(NEWS, of(MOST_NEWS)),
-        store.rows::<DeliveryRow>(DELIVERIES, of(MOST_DELIVERIES)),
-        store.rows::<ChannelRow>(CHANNELS, |query| query.bind(incident)),
+        store.rows(CHANGES, of(MOST_CHANGES)),
+        store.rows(NEWS, of(MOST_NEWS)),
+        store.rows(DELIVERIES, of(MOST_DELIVERIES)),
+        store.rows(CHANNELS, |query| query.bind(incident)),
     )?;
     let (changes, some_changes) = newest(changes, MOST_CHANGES);
     let (news, some_news) = newest(news, MOST_NEWS);
@@ -153,63 +125,17 @@ pub(super) async fn read(
         changes,
         news,
         deliveries,
-        channels: channels.into_iter().map(IncidentChannel::from).collect(),
+        channels,
         is_cut: some_changes || some_news || some_deliveries,
     })
 }
 
 /// Takes rows of which the newest is first. Returns the newest in order of time, and whether older ones are left out.
-pub(super) fn newest<Read, Kept: From<Read>>(
-    mut rows: Vec<Read>,
-    most: usize,
-) -> (Vec<Kept>, bool) {
+pub(super) fn newest<T>(mut rows: Vec<T>, most: usize) -> (Vec<T>, bool) {
     let is_cut = rows.len() > most;
     rows.truncate(most);
-    (rows.into_iter().rev().map(Kept::from).collect(), is_cut)
-}
-
-impl From<ChangeRow> for IncidentChange {
-    fn from(row: ChangeRow) -> Self {
-        Self {
-            at: time(row.changed),
-            state: row.state,
-            severity: row.severity,
-            devices_hit: row.hit,
-            devices_seen: row.seen,
-        }
-    }
-}
-
-impl From<NewsRow> for IncidentNews {
-    fn from(row: NewsRow) -> Self {
-        Self {
-            news: row.number,
-            at: time(row.told),
-            text: row.text,
-        }
-    }
-}
-
-impl From<DeliveryRow> for IncidentDelivery {
-    fn from(row: DeliveryRow) -> Self {
-        Self {
-            notifier: row.notifier,
-            news: row.number,
-            at: time(row.delivered),
-            is_refused: row.refused,
-        }
-    }
-}
-
-impl From<ChannelRow> for IncidentChannel {
-    fn from(row: ChannelRow) -> Self {
-        Self {
-            notifier: row.notifier,
-            told: row.told,
-            refused: row.refused,
-            last_told_at: time(row.last),
-        }
-    }
+    rows.reverse();
+    (rows, is_cut)
 }
 
 #[cfg(test)]
@@ -218,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_cut_keeps_the_newest_in_order_of_time() {
-        let numbers = |rows: Vec<u64>| newest::<u64, u64>(rows, 3);
+        let numbers = |rows: Vec<u64>| newest(rows, 3);
         assert_eq!(numbers(vec![9, 8, 7]), (vec![7, 8, 9], false));
         assert_eq!(numbers(vec![9, 8, 7, 6]), (vec![7, 8, 9], true));
     }

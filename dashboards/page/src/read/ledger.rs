@@ -110,11 +110,6 @@ pub(crate) struct AnswerRow {
     pub(crate) reports: u64,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct ChangedRow {
-    changed_at: i64,
-}
-
 const CHANGED: &str = "
 SELECT toInt64(toUnixTimestamp64Milli(max(l.read_at))) AS changed_at FROM loss_ledger_read_v1 AS l
 WHERE l.day > toDate(now('UTC')) - ? LIMIT 1";
@@ -170,14 +165,14 @@ pub(crate) async fn read(
         .rows(APPS, |sql| allowed.bind(sql).bind(MAX_DAYS))
         .await;
     let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
-    let changed: Result<Vec<ChangedRow>, _> = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
+    let changed = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
     let changed = left_out.part("changed", changed).pop();
     let standing: Result<Vec<StandingRow>, _> = store.rows(STANDING, scope).await;
     Ok(LedgerPage {
         apps: left_out.part("apps", apps),
         entries: left_out.part("ledger", entries),
         answers: left_out.part("answers", answers),
-        changed_at: changed.and_then(|row| time(row.changed_at)),
+        changed_at: changed.and_then(time),
         standing: left_out.part("standing", standing).pop(),
         // They are of all apps.
         deletions: deletions.into_iter().next().filter(|_| allowed.is_all()),

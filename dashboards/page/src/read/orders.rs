@@ -5,19 +5,21 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::history::newest;
-use super::progress::time;
+use super::progress::time_of_ms;
 use super::scope::Scope;
 use super::store::{ReadError, StoreReader, filtered};
 
 /// An order in the audit trail.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct OrderRow {
     pub(crate) order: String,
     pub(crate) incident: String,
     pub(crate) n: u64,
     pub(crate) kind: String,
     pub(crate) who: String,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) ordered_at: Option<Timestamp>,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) until: Option<Timestamp>,
     pub(crate) why: String,
     pub(crate) source: String,
@@ -29,53 +31,14 @@ pub(crate) struct OrderRow {
     pub(crate) is_counted: bool,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct OrderSelect {
-    id: String,
-    incident: String,
-    n: u64,
-    kind: String,
-    who: String,
-    ordered: i64,
-    until: i64,
-    why: String,
-    source: String,
-    app: String,
-    environment: String,
-    model: String,
-    version: String,
-    counted: u8,
-}
-
-impl From<OrderSelect> for OrderRow {
-    fn from(row: OrderSelect) -> Self {
-        Self {
-            order: row.id,
-            incident: row.incident,
-            n: row.n,
-            kind: row.kind,
-            who: row.who,
-            ordered_at: time(row.ordered),
-            until: time(row.until),
-            why: row.why,
-            source: row.source,
-            app: row.app,
-            environment: row.environment,
-            model: row.model,
-            version: row.version,
-            is_counted: row.counted != 0,
-        }
-    }
-}
-
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT o.order_id AS id, o.incident_id AS incident, o.order_number AS n, toString(o.order_kind) AS kind, o.who AS who,
-                toInt64(toUnixTimestamp64Milli(o.ordered_at)) AS ordered,
+            "SELECT o.order_id AS `order`, o.incident_id AS incident, o.order_number AS n, toString(o.order_kind) AS kind, o.who AS who,
+                toInt64(toUnixTimestamp64Milli(o.ordered_at)) AS ordered_at,
                 ifNull(toInt64(toUnixTimestamp64Milli(o.until)), 0) AS until, o.why AS why,
                 toString(o.source) AS source, toString(o.app_id) AS app, toString(o.environment) AS environment,
-                toString(o.model_id) AS model, toString(o.model_version) AS version, toUInt8(o.is_counted) AS counted
+                toString(o.model_id) AS model, toString(o.model_version) AS version, CAST(o.is_counted, 'Bool') AS is_counted
              FROM incident_orders_v1 AS o ",
             $rest
         )
@@ -105,7 +68,7 @@ pub(crate) async fn of_incident(
     store: &StoreReader,
     incident: &str,
 ) -> Result<Vec<OrderRow>, ReadError> {
-    let rows: Vec<OrderSelect> = store
+    let rows = store
         .rows(OF_INCIDENT, |query| query.bind(incident))
         .await?;
     Ok(newest(rows, MOST).0)
@@ -121,11 +84,11 @@ pub(crate) async fn read(
     app: Option<&str>,
     scope: &Scope,
 ) -> Result<OrdersPage, ReadError> {
-    let rows: Vec<OrderSelect> = store
+    let orders = store
         .rows(LATEST, |query| filtered(scope.bind(query), app))
         .await?;
     Ok(OrdersPage {
         app: app.map(str::to_owned),
-        orders: rows.into_iter().map(OrderRow::from).collect(),
+        orders,
     })
 }

@@ -2,7 +2,7 @@
 
 use clickhouse::Row;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::store::{ReadError, StoreReader};
 
@@ -44,6 +44,13 @@ pub(crate) fn time(ms: i64) -> Option<Timestamp> {
     Some(ms)
         .filter(|ms| *ms > 0)
         .and_then(|ms| Timestamp::from_millisecond(ms).ok())
+}
+
+/// Reads a column of milliseconds as [`time`] does.
+pub(super) fn time_of_ms<'de, D: Deserializer<'de>>(
+    column: D,
+) -> Result<Option<Timestamp>, D::Error> {
+    i64::deserialize(column).map(time)
 }
 
 impl Progress {

@@ -5,21 +5,23 @@ use std::collections::HashMap;
 
 use clickhouse::Row;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::period::Period;
-use super::progress::time;
+use super::progress::{time, time_of_ms};
 use super::store::{ReadError, StoreReader, filtered};
 use crate::text::number;
 use crate::text::words::Tone;
 
 /// The latest judgement of a cohort.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct CohortRow {
     pub(crate) model: String,
     pub(crate) version: String,
     pub(crate) chipset: String,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) first: Option<Timestamp>,
+    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) window_end: Option<Timestamp>,
     pub(crate) window_seconds: f64,
     pub(crate) verdict: String,
@@ -35,6 +37,7 @@ pub(crate) struct CohortRow {
     pub(crate) cv_within: Option<f64>,
     pub(crate) cv_between: Option<f64>,
     pub(crate) reasons: Vec<String>,
+    #[serde(deserialize_with = "signals")]
     pub(crate) signals: Vec<SignalRow>,
 }
 
@@ -88,40 +91,11 @@ pub(crate) struct SignalRow {
     pub(crate) fires: bool,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct LatestRow {
-    model: String,
-    version: String,
-    chipset: String,
-    first: i64,
-    last: i64,
-    window_seconds: f64,
-    verdict: String,
-    severity: String,
-    devices: u64,
-    eligible: u64,
-    hit: u64,
-    runs: u64,
-    p50_us: Option<f64>,
-    p95_us: Option<f64>,
-    npu_share: Option<f64>,
-    latency_ratio: Option<f64>,
-    cv_within: Option<f64>,
-    cv_between: Option<f64>,
-    reasons: Vec<String>,
-    signal_id: Vec<String>,
-    signal_value: Vec<f64>,
-    signal_p: Vec<f64>,
-    signal_hits: Vec<u64>,
-    signal_devices: Vec<u64>,
-    signal_fires: Vec<bool>,
-}
-
 /// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
 const LATEST: &str = "
 SELECT
     toString(w.model_id) AS model, toString(w.model_version) AS version, toString(w.chipset) AS chipset,
-    toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first, toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS last,
+    toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first, toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS window_end,
     argMax(w.window_seconds, w.window_end) AS window_seconds,
     toString(argMax(w.verdict, w.window_end)) AS verdict, toString(argMax(w.severity, w.window_end)) AS severity,
     argMax(w.devices, w.window_end) AS devices, argMax(w.eligible_devices, w.window_end) AS eligible,
@@ -131,10 +105,9 @@ SELECT
     argMax(tuple(w.latency_ratio), w.window_end).1 AS latency_ratio,
     argMax(tuple(w.cv_within), w.window_end).1 AS cv_within, argMax(tuple(w.cv_between), w.window_end).1 AS cv_between,
     argMax(w.reasons, w.window_end) AS reasons,
-    CAST(argMax(w.signal_id, w.window_end), 'Array(String)') AS signal_id,
-    argMax(w.signal_value, w.window_end) AS signal_value, argMax(w.signal_p, w.window_end) AS signal_p,
-    argMax(w.signal_hits, w.window_end) AS signal_hits, argMax(w.signal_devices, w.window_end) AS signal_devices,
-    argMax(w.signal_fires, w.window_end) AS signal_fires
+    arrayZip(CAST(argMax(w.signal_id, w.window_end), 'Array(String)'), argMax(w.signal_value, w.window_end),
+        argMax(w.signal_p, w.window_end), argMax(w.signal_hits, w.window_end), argMax(w.signal_devices, w.window_end),
+        argMax(w.signal_fires, w.window_end)) AS signals
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
   AND (? = 0 OR w.model_id = ?)
@@ -143,40 +116,19 @@ GROUP BY w.model_id, w.chipset, w.model_version
 ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), hit DESC, devices DESC, model, chipset, version
 LIMIT 2000";
 
-impl From<LatestRow> for CohortRow {
-    fn from(row: LatestRow) -> Self {
-        let at = |list: &[u64], at: usize| list.get(at).copied().unwrap_or(0);
-        let signals = row.signal_id.iter().enumerate().map(|(n, id)| SignalRow {
-            id: id.clone(),
-            value: row.signal_value.get(n).copied().unwrap_or(f64::NAN),
-            p: row.signal_p.get(n).copied().unwrap_or(f64::NAN),
-            hits: at(&row.signal_hits, n),
-            devices: at(&row.signal_devices, n),
-            fires: row.signal_fires.get(n).copied().unwrap_or(false),
-        });
-        Self {
-            signals: signals.collect(),
-            model: row.model,
-            version: row.version,
-            chipset: row.chipset,
-            first: time(row.first),
-            window_end: time(row.last),
-            window_seconds: row.window_seconds,
-            verdict: row.verdict,
-            severity: row.severity,
-            devices: row.devices,
-            eligible: row.eligible,
-            hit: row.hit,
-            runs: row.runs,
-            p50_us: row.p50_us,
-            p95_us: row.p95_us,
-            npu_share: row.npu_share,
-            latency_ratio: row.latency_ratio,
-            cv_within: row.cv_within,
-            cv_between: row.cv_between,
-            reasons: row.reasons,
-        }
-    }
+/// Reads a column of tuples.
+fn signals<'de, D: Deserializer<'de>>(column: D) -> Result<Vec<SignalRow>, D::Error> {
+    let rows = Vec::<(String, f64, f64, u64, u64, bool)>::deserialize(column)?;
+    let signals = rows.into_iter();
+    let signals = signals.map(|(id, value, p, hits, devices, fires)| SignalRow {
+        id,
+        value,
+        p,
+        hits,
+        devices,
+        fires,
+    });
+    Ok(signals.collect())
 }
 
 impl CohortRow {
@@ -203,14 +155,13 @@ pub(crate) async fn latest(
     until: Timestamp,
 ) -> Result<Vec<CohortRow>, ReadError> {
     let ms = until.as_millisecond();
-    let rows: Vec<LatestRow> = store
+    store
         .rows(LATEST, |query| {
             let query = query.bind(app).bind(environment);
             let query = filtered(query, model);
             query.bind(ms).bind(ms)
         })
-        .await?;
-    Ok(rows.into_iter().map(CohortRow::from).collect())
+        .await
 }
 
 /// A model's version on a chipset.
