@@ -180,7 +180,7 @@ async fn an_incident_arrives_at_a_real_alertmanager() {
     fleet.stop().await;
 }
 
-/// Starts the detector's process on a fleet's store with one Alertmanager, its default `hold_for`, and a heartbeat.
+/// Starts the detector's process on a fleet's store with one Alertmanager, the usual time that alerts hold, and a heartbeat.
 fn detector(fleet: &WatchedFleet, url: &str, heartbeat: &Receiver) -> Running {
     let dir = fleet.store.dir.path();
     let config = dir.join("detector.toml");
@@ -197,7 +197,7 @@ fn detector(fleet: &WatchedFleet, url: &str, heartbeat: &Receiver) -> Running {
     Running(command.spawn().unwrap())
 }
 
-/// A detector that is away has repaired nothing: its alert goes on for `hold_for`, and no longer. The next detector
+/// A detector that is away has repaired nothing: its alert goes on for a while, and no longer. The next detector
 /// ends what is no alert of an incident of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
@@ -205,7 +205,6 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     let (Some(usual), Some(brief)) = (usual, brief) else {
         return;
     };
-    // A config refuses so short a time.
     let brief_config = AlertmanagerConfig {
         hold_for: Period(Duration::from_secs(10)),
         repeat_every: Period(Duration::from_secs(1)),

@@ -219,15 +219,13 @@ async fn others_see_nothing_of_the_data_folder_and_open_secrets_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let secret = |name: &str, text: &str, mode| file_of_mode(dir.path(), name, text, mode);
     let open = [
-        secret("app-key", &new_key().0, 0o644),
         secret("slack", "http://127.0.0.1:9/hook", 0o644),
         secret("tokens", "a-token-of-readers", 0o666),
     ];
     let closed = secret("orders", "a-token-of-orders", 0o640);
-    let [key, slack, tokens] = &open;
+    let [slack, tokens] = &open;
     let config = format!(
-        "[[collector.keys]]\nsecret_file = {key:?}\napp = \"{APP}\"\nkind = \"app\"\n\
-         [[detector.slack]]\nwebhook_url_file = {slack:?}\n\
+        "[[detector.slack]]\nwebhook_url_file = {slack:?}\n\
          [page]\ntoken_file = {tokens:?}\norders_token_file = {closed:?}\n"
     );
     let config = secret("epwatch.toml", &config, 0o600);

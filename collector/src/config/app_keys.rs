@@ -1,12 +1,11 @@
-//! App keys in the config and in the keys file: by hash, or by the file that holds the secret. `ingest/auth.rs` looks
-//! calls up in them.
+//! App keys in the config and in the keys file, by their hash. `ingest/auth.rs` looks calls up in them.
 //!
 //! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good; slow hashes are for
 //! passwords that people choose. Errors never print a key or a hash.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use epwatch_proto::{hex, unhex};
 use epwatch_server::Problems;
@@ -16,7 +15,6 @@ use sha2::{Digest, Sha256};
 /// Keys of one collector, config and file together.
 pub(crate) const MAX_KEYS: usize = 4_096;
 const MAX_FILE_BYTES: u64 = 4 << 20;
-const MAX_SECRET_BYTES: usize = 512;
 const PREFIX: &str = "epw_";
 
 /// SHA-256 of a key.
@@ -47,17 +45,14 @@ impl KeyKind {
     }
 }
 
-/// One app key and what it proves. Exactly one of `sha256` and `secret_file` names the key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One app key and what it proves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppKeyConfig {
     /// The key's label in metrics, never the key itself. Keys without a name are counted together.
     pub name: String,
     /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes both.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// A file with the key as its only content.
-    pub secret_file: Option<PathBuf>,
     /// The one app whose reports the key admits, or `*`. Required: a key that ships in an app is public, and must not
     /// admit other apps by an oversight.
     pub app: String,
@@ -68,20 +63,6 @@ pub struct AppKeyConfig {
     pub kind: KeyKind,
     /// True refuses the key, with an error that says so.
     pub revoked: bool,
-}
-
-impl Default for AppKeyConfig {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            sha256: String::new(),
-            secret_file: None,
-            app: String::new(),
-            environment: String::new(),
-            kind: KeyKind::App,
-            revoked: false,
-        }
-    }
 }
 
 /// A valid entry with the hash of its key.
@@ -141,31 +122,9 @@ impl AppKeyConfig {
         }
     }
 
-    /// Returns the hash of the key, or the field that is wrong and why.
-    fn resolve(&self) -> Result<KeyHash, (&'static str, String)> {
-        match (&self.secret_file, self.sha256.as_str()) {
-            (None, digits) => unhex(digits).and_then(|hash| hash.try_into().ok()).ok_or((
-                "sha256",
-                "must be the SHA-256 of the key as 64 hexadecimal digits".to_owned(),
-            )),
-            (Some(path), "") => {
-                let text = epwatch_server::read_secret(path, "secret_file")
-                    .map_err(|e| ("secret_file", format!("{}: {e}", path.display())))?;
-                secret(&text).map_err(|what| ("secret_file", format!("{}: {what}", path.display())))
-            }
-            _ => Err(("sha256", "give one of sha256 and secret_file".to_owned())),
-        }
-    }
-}
-
-fn secret(text: &str) -> Result<KeyHash, &'static str> {
-    let text = text.trim();
-    let is_key =
-        (16..=MAX_SECRET_BYTES).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic());
-    if is_key {
-        Ok(hash_of(text))
-    } else {
-        Err("must hold a key of 16 to 512 visible ASCII characters")
+    /// Returns the hash of the key; `None` if `sha256` is none.
+    fn hash(&self) -> Option<KeyHash> {
+        unhex(&self.sha256)?.try_into().ok()
     }
 }
 
@@ -184,16 +143,19 @@ fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) 
     });
     for (index, key) in keys.iter().take(MAX_KEYS).enumerate() {
         let at = |field: &str| format!("{section}[{index}].{field}");
-        match key.resolve() {
-            Ok(hash) if seen.insert(hash) => entries.push(KeyEntry {
+        match key.hash() {
+            Some(hash) if seen.insert(hash) => entries.push(KeyEntry {
                 config: key.clone(),
                 hash,
             }),
-            Ok(_) => problems.push(
+            Some(_) => problems.push(
                 at("sha256"),
                 "is there twice; a key proves one app and environment",
             ),
-            Err((field, text)) => problems.push(at(field), text),
+            None => problems.push(
+                at("sha256"),
+                "must be the SHA-256 of the key as 64 hexadecimal digits",
+            ),
         }
         let names = [
             ("app", &key.app, 1, 128),
@@ -289,14 +251,6 @@ mod tests {
                 key(&digits, "a"),
                 key(&digits.to_uppercase(), "a"),
                 key("my-secret-by-mistake", ""),
-                AppKeyConfig {
-                    secret_file: Some("/no/such/file".into()),
-                    ..key("", "a")
-                },
-                AppKeyConfig {
-                    secret_file: Some("/no/such/file".into()),
-                    ..key(&digits, "a")
-                },
             ],
             ..CollectorConfig::default()
         };
@@ -307,9 +261,7 @@ mod tests {
             [
                 "keys[1].sha256",
                 "keys[2].sha256",
-                "keys[2].app",
-                "keys[3].secret_file",
-                "keys[4].sha256"
+                "keys[2].app"
             ]
         );
         let texts = problems.to_string();
@@ -346,16 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_a_file_is_the_same_key_as_its_hash() {
-        let dir = tempfile::tempdir().unwrap();
+    fn a_new_key_is_random_and_hides_its_secret() {
         let made = NewKey::random().unwrap();
-        let path = dir.path().join("key");
-        std::fs::write(&path, format!("{}\n", made.secret)).unwrap();
-        let by_file = AppKeyConfig {
-            secret_file: Some(path),
-            ..AppKeyConfig::default()
-        };
-        assert_eq!(by_file.resolve(), key(&made.sha256, "a").resolve());
         assert_ne!(NewKey::random().unwrap(), made);
         assert!(!format!("{made:?}").contains(&made.secret));
     }

@@ -13,6 +13,7 @@ use super::address_block::AddressBlock;
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Reports of one installation.
+    #[serde(skip)]
     pub reports_per_installation: u32,
     /// Reports of all holders of one app key.
     pub reports_per_key: u32,

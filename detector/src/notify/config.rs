@@ -26,10 +26,11 @@ pub struct AlertmanagerConfig {
     /// Limits the channel to these environments.
     #[serde(default)]
     pub environments: Vec<String>,
-    /// How long an alert goes on firing at Alertmanager without a detector that sends it again.
-    #[serde(default = "hold_for")]
+    /// How long an alert goes on firing at Alertmanager without a detector that sends it again: longer than a machine is
+    /// replaced, so that a detector that is away does not look like a repair. No key.
+    #[serde(skip, default = "hold_for")]
     pub hold_for: Period,
-    /// How often a firing incident is sent again. No key, because `hold_for` is hours longer.
+    /// How often a firing incident is sent again. No key.
     #[serde(skip, default = "repeat_every")]
     pub repeat_every: Period,
 }
@@ -123,23 +124,6 @@ impl AlertmanagerConfig {
             repeat_every: repeat_every(),
         }
     }
-
-    /// Adds the problems of an entry whose key is `key`.
-    pub(crate) fn check(&self, problems: &mut Problems, key: &str) {
-        check_url(problems, &format!("{key}.url"), &self.url);
-        let repeats = !self.repeat_every.0.is_zero();
-        problems.check(&format!("{key}.repeat_every"), repeats, || {
-            "must be above 0".to_owned()
-        });
-        let least = LEAST_HOLD.max(4 * self.repeat_every.0);
-        problems.check(&format!("{key}.hold_for"), self.hold_for.0 >= least, || {
-            let least = Period(least);
-            format!(
-                "{} is shorter than {least}: a restart would end pages",
-                self.hold_for
-            )
-        });
-    }
 }
 
 /// The audience of each channel, from fields that all of them have.
@@ -157,9 +141,6 @@ macro_rules! audiences {
     )+ };
 }
 audiences!(AlertmanagerConfig PagerDutyConfig SlackConfig WebhookConfig);
-
-/// Shortest `hold_for`. A node that is replaced takes minutes.
-const LEAST_HOLD: Duration = Duration::from_secs(15 * 60);
 
 /// Returns the address, if it is one that notifications can be posted to.
 pub(super) fn parse_url(text: &str) -> Option<Url> {

@@ -224,17 +224,14 @@ async fn a_healthy_roll_out_is_quiet() {
 #[tokio::test]
 async fn a_wrong_configuration_is_refused_whole() {
     let mut config = config();
-    config.max_votes = 0;
+    config.lookback = epwatch_server::Period(std::time::Duration::from_secs(1));
     config.step = epwatch_server::Period(std::time::Duration::from_secs(7200));
     let cancel = CancellationToken::new();
     let client = clickhouse::Client::default();
     let clock = Arc::new(ManualClock::at(base()));
     let error = Detector::start(config, client, Vec::new(), clock, cancel).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("max_votes") && text.contains("step"),
-        "{text}"
-    );
+    assert!(text.contains("lookback") && text.contains("step"), "{text}");
 }
 
 /// The window that could not be judged is judged when the store is back, with one notification.
