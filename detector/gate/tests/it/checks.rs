@@ -52,6 +52,15 @@ pub(crate) fn judge(
     by.judge(candidate, baseline)
 }
 
+/// A limit of the median alone.
+pub(crate) const MEDIAN: &str = "[latency]\nmedian_ms = 10";
+
+/// Judges files by a policy, without a baseline.
+#[track_caller]
+pub(crate) fn alone(candidate: Vec<MeasuredFile>, policy: &str) -> JudgedLaunches {
+    judge(candidate, Vec::new(), policy).unwrap()
+}
+
 /// A file of this content; its hash is the content itself.
 pub(crate) fn files(content: &str) -> Vec<MeasuredFile> {
     let runs = read(content.as_bytes(), ReadOptions::default()).unwrap();

@@ -6,7 +6,7 @@ use epwatch_gate::{
     verdict::{Check, Outcome},
 };
 
-use crate::checks::{By, check, check_mistake, check_refused, files, judge};
+use crate::checks::{By, alone, check, check_mistake, check_refused, files, judge};
 
 /// A launch of 30 runs around this many microseconds.
 fn launch(device: &str, arm: &str, us: u64, at: usize, fields: &str) -> MeasuredFile {
@@ -179,7 +179,7 @@ fn load_times_and_outputs_have_limits() {
         each.collect()
     };
     let good = r#", "load_us": 900000, "outputs": {"hash": "a", "cosine": 0.995}"#;
-    let judged = |fields: &str, policy: &str| judge(launches(fields), Vec::new(), policy).unwrap();
+    let judged = |fields: &str, policy: &str| alone(launches(fields), policy);
     let load = |limit: &str| format!("[load]\ncold_ms = {limit}");
     check(&judged(good, &load("1500")), "load", Outcome::Pass);
     let found = judged(good, &load("800"));
@@ -202,12 +202,9 @@ fn load_times_and_outputs_have_limits() {
         5,
         &good.replace("\"a\"", "\"b\""),
     ));
-    check_mistake(
-        &judge(vary.clone(), Vec::new(), cosine).unwrap(),
-        "outputs_vary",
-    );
+    check_mistake(&alone(vary.clone(), cosine), "outputs_vary");
     vary[2].run.outputs = None;
-    let found = judge(vary, Vec::new(), cosine).unwrap();
+    let found = alone(vary, cosine);
     check(&found, "outputs", Outcome::Undecided);
 }
 
@@ -281,12 +278,7 @@ fn layers_join_the_macs_of_the_model() {
 
     let ops = r#", "per_op": [{"name": "a", "op_type": "Conv", "ep": "QNNExecutionProvider", "macs": 90},
         {"name": "b", "op_type": "Gemm", "ep": "CPUExecutionProvider", "macs": 10}]"#;
-    let found = judge(
-        vec![launch("a", "candidate", 8_000, 0, ops)],
-        Vec::new(),
-        "",
-    )
-    .unwrap();
+    let found = alone(vec![launch("a", "candidate", 8_000, 0, ops)], "");
     assert_eq!(check(&found, "npu_macs", Outcome::Fail).value, Some(0.9));
     check(&found, "npu_used", Outcome::Pass);
 }
@@ -348,12 +340,7 @@ fn a_placement_is_judged_by_the_one_before() {
 fn limits_of_single_runs_are_undecided_without_them() {
     let table = "precisions:\n  float:\n    components:\n      M:\n        performance_metrics:\n          Phone:\n            onnx:\n              \
                  inference_time_milliseconds: 0.9\n";
-    let found = judge(
-        files(table),
-        Vec::new(),
-        "[latency]\nmedian_ms = 1\np95_ms = 2",
-    )
-    .unwrap();
+    let found = alone(files(table), "[latency]\nmedian_ms = 1\np95_ms = 2");
     check(&found, "median", Outcome::Pass);
     check(&found, "p95", Outcome::Undecided);
 }

@@ -7,7 +7,7 @@ use epwatch_gate::{
     verdict::{Outcome, Verdict},
 };
 
-use crate::checks::{By, check, check_mistake, check_refused, files, judge};
+use crate::checks::{By, MEDIAN, alone, check, check_mistake, check_refused, files, judge};
 
 const NPU: &str = "QNNExecutionProvider";
 const CPU: &str = "CPUExecutionProvider";
@@ -61,12 +61,12 @@ fn with_placement(session: &str, on_cpu: f64) -> String {
 #[test]
 fn a_session_that_was_not_made_fails() {
     let failed = run(&[], &with_placement("failed", 0.0));
-    let found = judge(failed.clone(), Vec::new(), "").unwrap();
+    let found = alone(failed.clone(), "");
     check(&found, "session", Outcome::Fail);
     // One of six.
     let mut some = launches(&[8_000; 5], &with_placement("ok", 0.0));
     some.extend(failed);
-    let found = judge(some, Vec::new(), "[latency]\nmedian_ms = 10").unwrap();
+    let found = alone(some, MEDIAN);
     check(&found, "session", Outcome::Fail);
     check(&found, "latency", Outcome::Undecided);
 }
@@ -78,7 +78,7 @@ fn a_limit_without_a_number_is_undecided() {
                [outputs]\nmin_cosine = 0.9\n[placement]\nmin_npu_macs = 0.9\nmax_partitions = 1\nallowed_cpu_ops = []\n\
                max_crossing_bytes = 0\n";
     let plan = "=== m ===\n  ANE: 9 / 9 ( 0%)\n";
-    let found = judge(files(plan), Vec::new(), all).unwrap();
+    let found = alone(files(plan), all);
     for id in [
         "median",
         "p95",
@@ -93,17 +93,12 @@ fn a_limit_without_a_number_is_undecided() {
     ] {
         check(&found, id, Outcome::Undecided);
     }
-    let found = judge(inspected(&[&placed("SM8635", "ok", 0.0)]), Vec::new(), all).unwrap();
+    let found = alone(inspected(&[&placed("SM8635", "ok", 0.0)]), all);
     check(&found, "npu_macs", Outcome::Pass);
     check(&found, "median", Outcome::Undecided);
     check(&found, "crossings", Outcome::Undecided);
     // Without limits the parts are named, and no more.
-    let found = judge(
-        launches(&[8_000], ""),
-        Vec::new(),
-        "[latency]\nmedian_ms = 10",
-    )
-    .unwrap();
+    let found = alone(launches(&[8_000], ""), MEDIAN);
     assert!(found.not_checked.iter().any(|part| part.id == "placement"));
     assert_eq!(result(found), Outcome::Pass);
     let nothing = Verdict::new("0", None, Vec::new(), found_without_checks());
@@ -111,12 +106,7 @@ fn a_limit_without_a_number_is_undecided() {
 }
 
 fn found_without_checks() -> Vec<epwatch_gate::verdict::Target> {
-    let found = judge(
-        launches(&[8_000], ""),
-        Vec::new(),
-        "[latency]\nmedian_ms = 10",
-    );
-    let mut targets = found.unwrap().targets;
+    let mut targets = alone(launches(&[8_000], ""), MEDIAN).targets;
     targets[0]
         .checks
         .retain(|check| check.result == Outcome::Skip);
@@ -128,14 +118,13 @@ fn launches_without_times_are_not_left_out() {
     let timed = launches(&[8_000; 6], &with_placement("ok", 0.0));
     let mut one_without = timed.clone();
     one_without[3].run.runs_us.clear();
-    let limit = "[latency]\nmedian_ms = 10";
-    let found = judge(one_without.clone(), Vec::new(), limit).unwrap();
+    let found = alone(one_without.clone(), MEDIAN);
     let why = check(&found, "latency", Outcome::Undecided).why;
     assert!(why.contains("1 of 6 launches"), "{why}");
     let found = judge(one_without, launches(&[8_001; 6], ""), "").unwrap();
     check(&found, "latency", Outcome::Undecided);
     let warm_up = run(&around(8_000), r#", "warmup": 30"#);
-    check_refused(judge(warm_up, Vec::new(), limit), "30 are warm-up");
+    check_refused(judge(warm_up, Vec::new(), MEDIAN), "30 are warm-up");
 }
 
 #[test]
@@ -175,7 +164,7 @@ fn macs_that_do_not_join_are_undecided() {
             ("a", "Conv", NPU, r#", "macs": 90"#),
             ("b", op_type, CPU, ""),
         ]);
-        judge(of, Vec::new(), "").unwrap()
+        alone(of, "")
     };
     let why = check(&own("Gemm"), "npu_macs", Outcome::Undecided).why;
     assert!(why.contains("b has none"), "{why}");
@@ -199,7 +188,7 @@ fn nodes_that_are_not_listed_are_not_on_the_npu() {
                     "XnnpackExecutionProvider": {{"nodes": 5, "partitions": null, "macs_share": null}}}},
                 "cpu_nodes": [], "fingerprint_normalised": null, "reasons": []}}]}}"#
         );
-        judge(files(&document), Vec::new(), policy).unwrap()
+        alone(files(&document), policy)
     };
     check(&cut("", "null"), "npu_macs", Outcome::Undecided);
     check(&cut("", "0.99"), "npu_macs", Outcome::Pass);
@@ -221,16 +210,12 @@ fn launches_far_beyond_a_limit_do_not_hide_behind_the_median() {
     };
     let limits = "[latency]\nmedian_ms = 10\np95_ms = 12\ndeadline_ms = 33\nmax_late = 0.1\n[load]\ncold_ms = 900";
     for (far, expected) in [(0, Outcome::Pass), (1, Outcome::Warn), (2, Outcome::Fail)] {
-        let found = judge(of(far, 80_000), Vec::new(), limits).unwrap();
+        let found = alone(of(far, 80_000), limits);
         for id in ["median", "p95", "late", "load", "slow_phases"] {
             check(&found, id, expected);
         }
     }
-    let why = check(
-        &judge(of(1, 80_000), Vec::new(), limits).unwrap(),
-        "median",
-        Outcome::Warn,
-    );
+    let why = check(&alone(of(1, 80_000), limits), "median", Outcome::Warn);
     assert!(why.why.contains("beyond 17.000 in 1"), "{why:?}");
     // Against a baseline.
     let found = judge(of(1, 80_000), launches(&[8_001; 12], ""), "").unwrap();
@@ -244,8 +229,7 @@ fn slow_phases_without_a_baseline_are_undecided() {
     for one in &mut files[..3] {
         one.run.runs_us[20..26].fill(20_000);
     }
-    let limits = "[latency]\nmedian_ms = 10";
-    let found = judge(files, Vec::new(), limits).unwrap();
+    let found = alone(files, MEDIAN);
     check(&found, "median", Outcome::Pass);
     let why = check(&found, "slow_phases", Outcome::Undecided).why;
     assert!(why.contains("3 of 6 launches"), "{why}");
@@ -255,7 +239,7 @@ fn slow_phases_without_a_baseline_are_undecided() {
 fn one_launch_that_is_left_does_not_decide_alone() {
     let mut files = launches(&[8_000; 6], r#", "thermal_after": 2"#);
     files.push(launches(&[8_000], r#", "thermal_after": 0"#).remove(0));
-    let found = judge(files, Vec::new(), "[latency]\nmedian_ms = 10").unwrap();
+    let found = alone(files, MEDIAN);
     let why = check(&found, "median", Outcome::Undecided).why;
     assert!(why.contains("the others of 7 were throttled"), "{why}");
 }
@@ -288,10 +272,10 @@ fn the_chipset_of_a_file_selects_its_limits() {
             {{"name": "b", "op_type": "Gemm", "ep": "{CPU}", "macs": 10}}]"#
     );
     let policy = "[placement]\nmin_npu_macs = 0.5\n[chipset.SM8635.placement]\nmin_npu_macs = 0.95";
-    let found = judge(run(&around(8_000), &ops), Vec::new(), policy).unwrap();
+    let found = alone(run(&around(8_000), &ops), policy);
     assert_eq!(check(&found, "npu_macs", Outcome::Fail).limit, Some(0.95));
     let unnamed = ops.replace(r#""chipset": "SM8635""#, "");
-    let found = judge(run(&around(8_000), &unnamed), Vec::new(), policy).unwrap();
+    let found = alone(run(&around(8_000), &unnamed), policy);
     let why = check(&found, "chipset", Outcome::Undecided).why;
     assert!(why.contains("limits of SM8635"), "{why}");
     let other = By {
@@ -306,7 +290,7 @@ fn the_chipset_of_a_file_selects_its_limits() {
 fn every_placement_of_a_target_is_judged() {
     let (good, bad) = (placed("SM8635", "ok", 0.0), placed("SM8635", "ok", 0.4));
     let documents = [inspected(&[&good]), inspected(&[&bad])].concat();
-    let found = judge(documents.clone(), Vec::new(), "").unwrap();
+    let found = alone(documents.clone(), "");
     assert_eq!((found.targets.len(), result(found)), (2, Outcome::Fail));
     // The best of the model before is what this one may not fall behind.
     let hybrid = "[placement]\nmin_npu_macs = 0.5";
@@ -325,12 +309,12 @@ fn every_placement_of_a_target_is_judged() {
     // Of launches, one of which says less.
     let mut mixed = launches(&[8_000; 2], &with_placement("ok", 0.0));
     mixed.extend(launches(&[8_001], ""));
-    let found = judge(mixed.clone(), Vec::new(), "").unwrap();
+    let found = alone(mixed.clone(), "");
     let why = check(&found, "placement", Outcome::Undecided).why;
     assert!(why.contains("1 of 3 launches"), "{why}");
     mixed[2] = launches(&[8_001], &with_placement("ok", 0.4)).remove(0);
     mixed[2].file.path = "bad.json".to_owned();
-    let found = judge(mixed, Vec::new(), "").unwrap();
+    let found = alone(mixed, "");
     check(&found, "npu_macs", Outcome::Fail);
     check_mistake(&found, "placements_differ");
     assert!(found.targets[0].mistakes[0].why.contains("of bad.json"));
@@ -371,12 +355,12 @@ fn outputs_of_launches_that_are_left_out_are_judged() {
     files.push(launches(&[8_001], wrong).remove(0));
     files[6].file.path = "hot.json".to_owned();
     let policy = "[latency]\nmedian_ms = 10\n[outputs]\nmin_cosine = 0.99";
-    let found = judge(files.clone(), Vec::new(), policy).unwrap();
+    let found = alone(files.clone(), policy);
     check(&found, "median", Outcome::Pass);
     let why = check(&found, "outputs", Outcome::Fail).why;
     assert!(why.contains("7 launches is 0.1000, of hot.json"), "{why}");
     // No limit, no pass.
-    let found = judge(files, Vec::new(), "[latency]\nmedian_ms = 10").unwrap();
+    let found = alone(files, MEDIAN);
     assert!(
         found.targets[0]
             .checks
@@ -390,7 +374,7 @@ fn outputs_of_launches_that_are_left_out_are_judged() {
 fn runs_that_failed_fail() {
     let mut files = launches(&[8_000; 6], "");
     files[2].run.failed_runs = 3;
-    let found = judge(files, Vec::new(), "[latency]\nmedian_ms = 10").unwrap();
+    let found = alone(files, MEDIAN);
     let why = check(&found, "failed_runs", Outcome::Fail).why;
     assert!(why.contains("3 runs ended with an error, in 1"), "{why}");
 }
@@ -408,9 +392,8 @@ fn launches_of_other_devices_hide_behind_none_that_names_none() {
     );
     let of = |model: &str, us: u64| launches(&[us], &format!(r#", "model": {{{model}}}"#));
     let (a, b) = (r#""sha256": "AA""#, r#""sha256": "bb""#);
-    let limit = "[latency]\nmedian_ms = 10";
     let two = [of(a, 8_000), of(b, 8_001)].concat();
-    check_refused(judge(two, Vec::new(), limit), "two models (aa and bb)");
+    check_refused(judge(two, Vec::new(), MEDIAN), "two models (aa and bb)");
     check_refused(
         judge(of(a, 8_000), of(&a.to_lowercase(), 8_001), ""),
         "the same model",
@@ -440,7 +423,7 @@ fn the_same_run_times_are_the_same_launch() {
         of(r#", "launch": 2, "started_unix_ms": 2"#),
     ];
     check_refused(
-        judge(twice.concat(), Vec::new(), "[latency]\nmedian_ms = 10"),
+        judge(twice.concat(), Vec::new(), MEDIAN),
         "are the same launch",
     );
     check_refused(
@@ -452,12 +435,11 @@ fn the_same_run_times_are_the_same_launch() {
 #[test]
 fn an_emulator_keeps_no_limit_of_latency() {
     let fields = format!(r#", "target": {{"os": "Linux x86_64"}}, "runtime": {{"ep": "{NPU}"}}"#);
-    let limit = "[latency]\nmedian_ms = 10";
-    let found = judge(launches(&[8_000; 6], &fields), Vec::new(), limit).unwrap();
+    let found = alone(launches(&[8_000; 6], &fields), MEDIAN);
     check_mistake(&found, "cpu_latency");
     check(&found, "latency", Outcome::Undecided);
     let cpu = format!(r#", "runtime": {{"ep": "{CPU}"}}"#);
-    let found = judge(launches(&[8_000; 6], &cpu), Vec::new(), limit).unwrap();
+    let found = alone(launches(&[8_000; 6], &cpu), MEDIAN);
     check(&found, "npu_used", Outcome::Fail);
 }
 
@@ -494,7 +476,7 @@ fn a_row_that_is_gone_is_undecided() {
 fn reports_say_what_was_not_found_out() {
     let mut timed = launches(&[8_000; 6], "");
     timed[3].run.runs_us.clear();
-    let judged = judge(timed, Vec::new(), "[latency]\nmedian_ms = 10").unwrap();
+    let judged = alone(timed, MEDIAN);
     let verdict = Verdict::new("0", None, judged.not_checked, judged.targets);
     let sarif = report::sarif::sarif(&verdict);
     let said = &sarif["runs"][0]["invocations"][0]["toolExecutionNotifications"][0];

@@ -6,7 +6,7 @@ use epwatch_gate::{
     verdict::{Outcome, Verdict},
 };
 
-use crate::checks::{By, check, check_mistake, check_refused, files};
+use crate::checks::{By, MEDIAN, alone, check, check_mistake, check_refused, files};
 
 const PROXY: &str = "QCS8550 (Proxy)";
 
@@ -79,47 +79,34 @@ fn a_throttled_launch_is_left_out_with_its_pair_and_named() {
     let why = &judged.targets[0].mistakes[0].why;
     assert!(why.starts_with("hot.json was measured"), "{why}");
     // Nothing is left.
-    let judged = judge_with(
-        slow[2..3].to_vec(),
-        Vec::new(),
-        "[latency]\nmedian_ms = 90",
-        None,
-    )
-    .unwrap();
+    let judged = alone(slow[2..3].to_vec(), "[latency]\nmedian_ms = 90");
     check(&judged, "throttled", Outcome::Undecided);
 }
 
 #[test]
 fn one_launch_and_a_warm_up_among_its_runs_are_named() {
     let limits = "[latency]\nmedian_ms = 10\nwarmup = 0";
-    let judged = judge_with(launches(8_000, 1, ""), Vec::new(), limits, None).unwrap();
+    let judged = alone(launches(8_000, 1, ""), limits);
     check(&judged, "median", Outcome::Pass);
     check_mistake(&judged, "one_launch");
     let mut cold = launches(8_000, 1, "");
     cold[0].run.runs_us[..4].fill(14_000);
-    let judged = judge_with(cold.clone(), Vec::new(), limits, None).unwrap();
+    let judged = alone(cold.clone(), limits);
     check_mistake(&judged, "warm_up_in_runs");
     // Dropped, or one spike.
-    let judged = judge_with(
-        cold,
-        Vec::new(),
-        "[latency]\nmedian_ms = 10\nwarmup = 4",
-        None,
-    )
-    .unwrap();
+    let judged = alone(cold, "[latency]\nmedian_ms = 10\nwarmup = 4");
     assert_eq!(judged.targets[0].mistakes.len(), 1);
     let mut spike = launches(8_000, 1, "");
     spike[0].run.runs_us[1] = 50_000;
-    let judged = judge_with(spike, Vec::new(), limits, None).unwrap();
+    let judged = alone(spike, limits);
     assert_eq!(judged.targets[0].mistakes.len(), 1);
 }
 
 #[test]
 fn five_runs_are_refused_and_kinds_are_not_mixed() {
-    let limits = "[latency]\nmedian_ms = 10";
     let few = files("[8000, 8000, 8000, 8000, 8000]");
     check_refused(
-        judge_with(few.clone(), Vec::new(), limits, None),
+        judge_with(few.clone(), Vec::new(), MEDIAN, None),
         "measure 23 or more",
     );
     check_refused(judge(few, launches(8_000, 1, "")), "give one kind for all");
@@ -221,7 +208,7 @@ fn a_profile_needs_the_model_for_its_placement() {
     check_refused(judge(files(profile), Vec::new()), "nothing to judge by");
     let run = r#"{"name": "model_run", "ph": "X", "dur": 8000, "args": {}}"#;
     let long = profile.replacen('[', &format!("[{}", format!("{run},").repeat(30)), 1);
-    let judged = judge_with(files(&long), Vec::new(), limits, None).unwrap();
+    let judged = alone(files(&long), limits);
     check_mistake(&judged, "no_flops");
     check_mistake(&judged, "partition_as_node");
     assert!(judged.not_checked.iter().any(|part| part.id == "placement"));
@@ -249,7 +236,7 @@ fn the_document_of_inspect_is_a_placement() {
         "eps": {"CPUExecutionProvider": {"nodes": 3, "partitions": null, "macs_share": null}},
         "cpu_nodes": [{"name": "a", "op_type": "Gemm", "reason": "unknown", "reason_text": null, "macs_share": null, "benign": false}],
         "fingerprint_normalised": null, "reasons": []}]}"#;
-    let judged = judge(files(document), Vec::new()).unwrap();
+    let judged = alone(files(document), "");
     let why = check(&judged, "npu_macs", Outcome::Fail).why;
     assert!(why.contains("the whole graph is on the CPU"), "{why}");
     assert_eq!(
@@ -260,8 +247,7 @@ fn the_document_of_inspect_is_a_placement() {
 
 #[test]
 fn reports_have_the_mistakes() {
-    let limits = "[latency]\nmedian_ms = 10";
-    let judged = judge_with(launches(8_000, 1, ""), Vec::new(), limits, None).unwrap();
+    let judged = alone(launches(8_000, 1, ""), MEDIAN);
     let verdict = Verdict::new("0.1.0", None, judged.not_checked, judged.targets);
     let json = serde_json::to_value(&verdict).unwrap();
     assert_eq!(json["targets"][0]["mistakes"][0]["id"], "one_launch");
