@@ -8,7 +8,7 @@ use epwatch_store::embedded::{
     ChildProgram, EmbeddedConfig, EmbeddedError, EmbeddedStore, EngineFailure, EngineState,
 };
 
-use crate::support::{TestStore, config, eventually, is_running, kill, library, pid_of};
+use crate::support::{TestStore, config, eventually, is_running, kill, library, pid_of, ready};
 
 #[tokio::test]
 async fn a_stopped_engine_is_gone_and_starts_again_with_its_rows() {
@@ -24,8 +24,7 @@ async fn a_stopped_engine_is_gone_and_starts_again_with_its_rows() {
     assert!(!is_running(pid));
     assert!(client.query("SELECT 1").execute().await.is_err());
 
-    let again = EmbeddedStore::start(config(test.dir.path())).await.unwrap();
-    again.ready().await.unwrap();
+    let again = ready(config(test.dir.path())).await;
     let count = again
         .client("t")
         .query("SELECT count() FROM a")
@@ -98,8 +97,7 @@ async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
     ];
     let program = ChildProgram::new("/bin/sh", args);
     let config = EmbeddedConfig::new(dir.path().join("data"), library(), program);
-    let store = EmbeddedStore::start(config).await.unwrap();
-    store.ready().await.unwrap();
+    let store = ready(config).await;
 
     std::fs::write(&full, "").unwrap();
     kill(pid_of(&store).unwrap());
@@ -215,8 +213,7 @@ async fn parent_to_be_killed() {
     let Some(dir) = std::env::var_os("EPWATCH_TEST_PARENT_DIR") else {
         return;
     };
-    let store = EmbeddedStore::start(config(dir.as_ref())).await.unwrap();
-    store.ready().await.unwrap();
+    let store = ready(config(dir.as_ref())).await;
     std::fs::write(
         std::path::Path::new(&dir).join("pid"),
         pid_of(&store).unwrap().to_string(),
@@ -247,8 +244,7 @@ async fn the_child_ends_with_its_parent() {
     })
     .await;
     // Its lock went with it.
-    let next = EmbeddedStore::start(config(dir.path())).await.unwrap();
-    next.ready().await.unwrap();
+    let next = ready(config(dir.path())).await;
     next.stop().await;
 }
 
@@ -271,9 +267,7 @@ async fn a_config_file_in_the_working_folder_is_ignored() {
     ];
     let program = ChildProgram::new("/bin/sh", args);
     let data = dir.path().join("data");
-    let store = EmbeddedStore::start(EmbeddedConfig::new(&data, library(), program));
-    let store = store.await.unwrap();
-    store.ready().await.unwrap();
+    let store = ready(EmbeddedConfig::new(&data, library(), program)).await;
     let client = store.client("");
     let setting = |name: &'static str| {
         let client = client.clone();
@@ -331,11 +325,7 @@ async fn the_child_outlives_the_thread_that_asked_for_it() {
     let config = config(dir.path());
     let asked = std::thread::spawn(|| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let store = EmbeddedStore::start(config).await.unwrap();
-            store.ready().await.unwrap();
-            store
-        })
+        runtime.block_on(ready(config))
     });
     let store = asked.join().unwrap();
     for _ in 0..20 {

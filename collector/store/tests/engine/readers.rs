@@ -6,7 +6,7 @@ use std::process::Command;
 use epwatch_store::embedded::{EmbeddedStore, ReaderAccess};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{config, eventually, kill, pid_of};
+use crate::support::{config, eventually, kill, pid_of, ready};
 
 const PASSWORD: &str = "a long password";
 
@@ -23,8 +23,7 @@ impl Readers {
         let access = ReaderAccess::new("127.0.0.1:0".parse().unwrap(), PASSWORD).unwrap();
         let mut config = config(dir.path());
         config.readers = Some(access);
-        let store = EmbeddedStore::start(config).await.unwrap();
-        store.ready().await.unwrap();
+        let store = ready(config).await;
         let owner = store.client("");
         for sql in [
             "CREATE DATABASE t",

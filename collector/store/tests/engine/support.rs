@@ -18,6 +18,13 @@ pub(crate) fn config(data_dir: &Path) -> EmbeddedConfig {
     config
 }
 
+/// Starts an engine, and waits until it is ready.
+pub(crate) async fn ready(config: EmbeddedConfig) -> EmbeddedStore {
+    let store = EmbeddedStore::start(config).await.unwrap();
+    store.ready().await.unwrap();
+    store
+}
+
 /// A ready engine on a folder of its own, with the database `t`.
 pub(crate) struct TestStore {
     pub(crate) store: EmbeddedStore,
@@ -27,8 +34,7 @@ pub(crate) struct TestStore {
 impl TestStore {
     pub(crate) async fn start() -> TestStore {
         let dir = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::start(config(dir.path())).await.unwrap();
-        store.ready().await.unwrap();
+        let store = ready(config(dir.path())).await;
         let admin = store.client("");
         admin.query("CREATE DATABASE t").execute().await.unwrap();
         TestStore { store, dir }
