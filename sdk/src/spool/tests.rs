@@ -36,6 +36,19 @@ pub(super) fn now(wall_unix_ms: i64) -> Now {
     Now::simulated(Duration::from_secs(1), wall_unix_ms)
 }
 
+/// A spool in a folder of its own.
+fn opened(limits: Limits) -> (tempfile::TempDir, StreamId, Spool) {
+    let dir = tempfile::tempdir().unwrap();
+    let stream = random_stream();
+    let (spool, _) = Spool::open(dir.path(), stream, limits).unwrap();
+    (dir, stream, spool)
+}
+
+/// The spool of another process on a folder, and what it found there.
+fn next_process(dir: &Path) -> (Spool, Found) {
+    Spool::open(dir, random_stream(), Limits::default()).unwrap()
+}
+
 fn sequences(spool: &mut Spool) -> Vec<u64> {
     let pending = spool.pending(u64::MAX);
     assert!(pending.losses.is_empty() && pending.error.is_none());
@@ -65,12 +78,12 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
     spool.finish(&key(first, 1));
 
     // While it lives, nobody takes its stream over.
-    let (mut other, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut other, found) = next_process(dir.path());
     assert!(found.ended.is_empty());
     assert_eq!(other.n_pending(), 0);
 
     drop(spool);
-    let (mut next, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut next, found) = next_process(dir.path());
     let expected = EndedStream {
         stream: first,
         last_sequence: Some(3),
@@ -94,17 +107,15 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
 
 #[test]
 fn a_stream_that_ended_well_is_marked_or_removed() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (dir, stream, mut spool) = opened(Limits::default());
     append(&mut spool, stream, 1..=1);
     spool.end(1);
-    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut spool, found) = next_process(dir.path());
     assert_eq!(found.ended[0].unsealed_runs, Some(0));
     spool.finish(&key(stream, 1));
     spool.retire_ended(|_| false);
     spool.end(0);
-    let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (_, found) = next_process(dir.path());
     assert!(found.ended.is_empty());
 }
 
@@ -121,8 +132,7 @@ fn the_next_process_names_a_last_report_that_could_not_be_kept() {
         }
         spool.note_sealed(n_acked + 1).unwrap();
         spool.end(n_acked + 1);
-        let (mut spool, found) =
-            Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+        let (mut spool, found) = next_process(dir.path());
         let expected = EndedStream {
             stream,
             last_sequence: Some(n_acked + 1),
@@ -138,9 +148,7 @@ fn the_next_process_names_a_last_report_that_could_not_be_kept() {
 /// The collector has everything that was sealed.
 #[test]
 fn a_stream_that_ended_acked_leaves_no_folder() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (dir, stream, mut spool) = opened(Limits::default());
     append(&mut spool, stream, 1..=2);
     spool.finish(&key(stream, 2));
     spool.finish(&key(stream, 1));
@@ -155,9 +163,7 @@ fn a_stream_that_ended_acked_leaves_no_folder() {
 
 #[test]
 fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, limits(1_000, 300)).unwrap();
+    let (_dir, stream, mut spool) = opened(limits(1_000, 300));
     append(&mut spool, stream, 1..=20);
     spool.finish(&key(stream, 2));
     let losses = spool.enforce(now(WALL));
@@ -195,9 +201,7 @@ fn old_reports_go_and_are_counted() {
 /// The wall clock jumps a month ahead, or was never set: nothing of this process is lost.
 #[test]
 fn a_jump_of_the_wall_clock_costs_no_report() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (_dir, stream, mut spool) = opened(Limits::default());
     append(&mut spool, stream, 1..=2);
     let month = 30 * 24 * 3_600_000;
     assert!(spool.enforce(now(WALL + month)).is_empty());
@@ -222,7 +226,7 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
         })
         .collect();
     drop(alive);
-    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut spool, found) = next_process(dir.path());
     assert_eq!(found.ended.len(), MAX_ENDED_STREAMS);
     for (key, _) in spool.pending(u64::MAX).reports {
         spool.finish(&key);
@@ -281,7 +285,7 @@ fn folders_of_a_crash_loop_are_bounded() {
         let at = first + Duration::from_secs(seconds);
         folder.set_modified(at).unwrap();
     }
-    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut spool, found) = next_process(dir.path());
     assert_eq!(spool.ended.len(), MAX_ENDED_STREAMS);
     assert_eq!(stream_dirs(&streams).unwrap().len(), most + 1);
     // The oldest can be named in the next report, the latest are of most use.
@@ -333,7 +337,7 @@ fn a_lost_folder_that_two_processes_name_is_forgotten_by_both() {
     assert!(unnamed::add(&streams, ended));
     // As after a kill before the folder's removal.
     drop(lost);
-    let open = || Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let open = || next_process(dir.path());
     let (mut both, found) = open();
     assert_eq!(found.ended, [ended], "named once");
     both.retire_ended(|_| false);
@@ -350,9 +354,7 @@ fn a_lost_folder_that_two_processes_name_is_forgotten_by_both() {
 
 #[test]
 fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (dir, stream, mut spool) = opened(Limits::default());
     let state = dir
         .path()
         .join(folder::STREAMS)
@@ -362,16 +364,14 @@ fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     append(&mut spool, stream, 1..=3);
     drop(spool);
     fs::write(&state, old).unwrap();
-    let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (_, found) = next_process(dir.path());
     assert_eq!(found.ended[0].last_sequence, Some(3));
 }
 
 /// Killed during the deletion of a stream's folder: the stream does not come back without reports.
 #[test]
 fn a_folder_that_was_being_deleted_is_no_stream() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (dir, stream, mut spool) = opened(Limits::default());
     append(&mut spool, stream, 1..=2);
     let half = spool.own.set_aside();
     fs::remove_file(half.join("state")).unwrap();
@@ -379,16 +379,14 @@ fn a_folder_that_was_being_deleted_is_no_stream() {
     // A reader deletes nothing, because it may not hold the lock.
     assert_eq!(runs_left(dir.path()), 0);
     assert!(half.exists());
-    let (_, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (_, found) = next_process(dir.path());
     assert_eq!(found.ended, []);
     assert!(!half.exists());
 }
 
 #[test]
 fn a_request_takes_the_reports_that_fit_and_at_least_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (_dir, stream, mut spool) = opened(Limits::default());
     append(&mut spool, stream, 1..=10);
     let length = sealed(stream, 1, 100).bytes.len() as u64;
     assert_eq!(spool.pending(3 * length).reports.len(), 3);
@@ -397,9 +395,7 @@ fn a_request_takes_the_reports_that_fit_and_at_least_one() {
 
 #[test]
 fn a_report_that_rots_on_disk_is_given_up_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (dir, stream, mut spool) = opened(Limits::default());
     append(&mut spool, stream, 1..=2);
     let segment = dir
         .path()
@@ -422,9 +418,7 @@ fn a_report_that_rots_on_disk_is_given_up_and_counted() {
 /// As if the app had too many open files: what cannot be opened is neither lost nor corrupt.
 #[test]
 fn a_report_that_cannot_be_read_now_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, limits(1 << 20, 100)).unwrap();
+    let (dir, stream, mut spool) = opened(limits(1 << 20, 100));
     append(&mut spool, stream, 1..=3);
     let own = dir.path().join(folder::STREAMS).join(stream.to_string());
     let segment = own.join("0000000000000002.seg");
@@ -447,9 +441,7 @@ fn a_report_that_cannot_be_read_now_waits() {
 /// On a full disk or in a missing folder the error names the report, and earlier ones stay readable.
 #[test]
 fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
-    let dir = tempfile::tempdir().unwrap();
-    let stream = random_stream();
-    let (mut spool, _) = Spool::open(dir.path(), stream, Limits::default()).unwrap();
+    let (dir, stream, mut spool) = opened(Limits::default());
     fs::remove_dir_all(dir.path().join("streams")).unwrap();
     let error = spool.append(&sealed(stream, 1, 10), now(WALL)).unwrap_err();
     assert!(error.to_string().contains("report 1"), "{error}");
@@ -534,7 +526,7 @@ fn a_killed_process_loses_nothing_it_had_kept() {
     for round in 0..10 {
         kept.extend(kill_a_writer(dir.path(), 20 + 7 * round));
     }
-    let (mut spool, found) = Spool::open(dir.path(), random_stream(), Limits::default()).unwrap();
+    let (mut spool, found) = next_process(dir.path());
     assert_eq!(found.ended.len(), 10);
     // A kill during a write tears at most that record.
     assert!(

@@ -10,8 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use epwatch_proto::{
-    DropReason, InstallationId, Outcome, ReasonCode, Report, UploadFailureKind, placement::QNN_EP,
-    v1,
+    DropReason, InstallationId, Outcome, ReasonCode, Report, placement::QNN_EP, v1,
 };
 use epwatch_sdk::{
     Core, CoreConfig, FlushError, ModelInfo, Now, SessionInfo, Watch, random_stream,
@@ -23,7 +22,7 @@ use tonic::{Code, Status};
 use crate::support::{
     self, KEY, NOWHERE, PATIENCE, app,
     collector::{Answer, Collector},
-    command, config, emit, emitted_by, files, is_alone, placement, role, run, session, until,
+    command, config, emit, emitted_by, files, is_alone, placement, role, run, session,
 };
 
 fn start(dir: &Path, endpoint: &str) -> Watch {
@@ -216,27 +215,6 @@ fn every_status_keeps_the_reports_and_is_counted() {
     let first: Bytes = collector.calls()[0][0].clone();
     assert!(collector.calls().iter().all(|call| call[0] == first));
     is_unharmed(&watch);
-}
-
-#[test]
-fn a_refused_key_is_retried_late_and_its_error_has_the_way_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let collector = Collector::start("another key");
-    let config = config(dir.path(), &collector.endpoint())
-        .with_report_interval(Duration::from_millis(10))
-        .with_upload_interval(Duration::from_millis(10));
-    let watch = support::start(config);
-    run(&session(&watch), 10);
-    until("a refusal", || {
-        let failures = watch.health().upload_failures;
-        failures.get(&UploadFailureKind::Unauthenticated) == Some(&1)
-    });
-    let text = watch.explain().to_string();
-    for part in ["register it there", " min, or at once by Watch::flush"] {
-        assert!(text.contains(part), "{text}");
-    }
-    let seconds = watch.explain().next_upload_seconds;
-    assert!((3_500.0..=7_200.0).contains(&seconds), "{text}");
 }
 
 #[derive(Debug, Clone)]
