@@ -256,14 +256,7 @@ mod tests {
         };
         let problems = config.validate().unwrap_err();
         let keys: Vec<&str> = problems.0.iter().map(|p| p.key.as_str()).collect();
-        assert_eq!(
-            keys,
-            [
-                "keys[1].sha256",
-                "keys[2].sha256",
-                "keys[2].app"
-            ]
-        );
+        assert_eq!(keys, ["keys[1].sha256", "keys[2].sha256", "keys[2].app"]);
         let texts = problems.to_string();
         assert!(
             !texts.contains("my-secret"),

@@ -135,8 +135,7 @@ pub(crate) async fn keep_fresh(
 
 #[cfg(test)]
 mod tests {
-    use epwatch_proto::{Directive, DirectiveScope, SignedDirective};
-    use prost::Message;
+    use epwatch_proto::{Directive, DirectiveScope, SignedDirective, samples};
 
     use super::*;
 
@@ -162,27 +161,11 @@ mod tests {
     }
 
     fn report(app: &str, model: &str, chipset: &str) -> Bytes {
-        let report = v1::Report {
-            app: Some(v1::App {
-                id: app.into(),
-                environment: "production".into(),
-                ..Default::default()
-            }),
-            device: Some(v1::Device {
-                chipset_raw: chipset.into(),
-                ..Default::default()
-            }),
-            sessions: vec![v1::Session {
-                model: Some(v1::Model {
-                    id: model.into(),
-                    version: "7".into(),
-                    ..Default::default()
-                }),
-                ..Default::default()
-            }],
-            ..Default::default()
-        };
-        report.encode_to_vec().into()
+        let mut report = samples::report(samples::key([1; 16], 1, 1), samples::session_uid(1));
+        report.app.id = app.into();
+        report.device = samples::device(chipset);
+        report.sessions[0].model.id = model.into();
+        report.to_bytes().into()
     }
 
     #[track_caller]
