@@ -197,20 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_sends_the_same_bytes_again_later() {
-        let mut outbox = outbox(3);
-        let first = outbox.next_call();
-        let failed = Err(UploadFailureKind::Timeout);
-        assert!(outbox.settle(failed, Duration::ZERO).sends_again);
-        let until = outbox.due().unwrap();
-        assert!(until >= FIRST_WAIT / 2);
-        outbox.push(sealed(3));
-        assert_eq!(outbox.due(), Some(until));
-        let second = outbox.next_call();
-        assert_eq!(first, second[..3]);
-    }
-
-    #[test]
     fn each_report_ends_as_its_result_says() {
         let mut outbox = outbox(4);
         let before = outbox.next_call();

@@ -454,12 +454,6 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_runs() {
-        assert_eq!(usual(5, 1.0, 500), usual(5, 1.0, 500));
-        assert_ne!(usual(5, 1.0, 500), usual(6, 1.0, 500));
-    }
-
-    #[test]
     fn run_counts_have_a_heavy_tail_and_some_devices_report_no_context() {
         let traits: Vec<Traits> = (0..2_000)
             .map(|device| DevicePhysics::new(2, device).traits)
