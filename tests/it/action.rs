@@ -94,6 +94,23 @@ impl Runner {
         fs::read_to_string(self.dir.path().join("summary")).unwrap_or_default()
     }
 
+    #[track_caller]
+    fn check_ends(&self, code: i32, result: &str) {
+        let ended = (self.code, self.output("result"));
+        assert_eq!(ended, (code, result), "{}", self.log);
+    }
+
+    #[track_caller]
+    fn check_log(&self, part: &str) {
+        assert!(self.log.contains(part), "no {part} in {}", self.log);
+    }
+
+    #[track_caller]
+    fn check_summary(&self, part: &str) {
+        let summary = self.summary();
+        assert!(summary.contains(part), "no {part} in {summary}");
+    }
+
     /// Runs the action with these inputs.
     fn run(&mut self, given: &[(&str, &str)]) {
         let text = yaml("action.yml");
@@ -249,28 +266,15 @@ fn a_pull_request_is_red_and_then_green() {
     let inputs = [("model", "scene.onnx"), ("soc", "SM8650,SM8635")];
     // A fork has no key.
     runner.run(&[inputs[0], inputs[1], ("certify", "http://127.0.0.1:9")]);
-    assert_eq!(
-        (runner.code, runner.output("result")),
-        (1, "fail"),
-        "{}",
-        runner.log
-    );
-    assert!(runner.log.contains("built"), "{}", runner.log);
+    runner.check_ends(1, "fail");
+    runner.check_log("built");
     assert_eq!(runner.output("evidence"), "");
     let document: Value =
         serde_json::from_slice(&fs::read(runner.output("json")).unwrap()).unwrap();
     assert_eq!(document["schema"], "epwatch.gate/1");
     assert_eq!(document["result"], "fail");
-    assert!(
-        runner.log.contains("title=SM8635 npu_macs::72.6"),
-        "{}",
-        runner.log
-    );
-    assert!(
-        runner.summary().contains("head\\_fc1"),
-        "{}",
-        runner.summary()
-    );
+    runner.check_log("title=SM8635 npu_macs::72.6");
+    runner.check_summary("head\\_fc1");
     let upload = runner.uploaded.clone().unwrap();
     assert_eq!(upload["name"], "epwatch-gate");
     let files = fs::read_dir(&upload["path"]).unwrap();
@@ -278,11 +282,7 @@ fn a_pull_request_is_red_and_then_green() {
     names.sort();
     assert_eq!(names, ["gate.json", "gate.md", "gate.sarif", "gate.xml"]);
 
-    assert!(
-        runner.summary().contains("Not certified"),
-        "{}",
-        runner.summary()
-    );
+    runner.check_summary("Not certified");
     assert!(
         runner.summary().ends_with("Not signed.\n"),
         "{}",
@@ -306,7 +306,7 @@ fn a_pull_request_is_red_and_then_green() {
     runner.run(&all);
     assert_eq!(runner.code, 3, "{}", runner.log);
     let said = "the gate passed, but http://127.0.0.1:9";
-    assert!(runner.log.contains(said), "{}", runner.log);
+    runner.check_log(said);
     runner.run(&[
         inputs[0],
         inputs[1],
@@ -314,12 +314,7 @@ fn a_pull_request_is_red_and_then_green() {
         ("attest-key", &key),
         ("ep-option", "offload_graph_io_quantization=0\n"),
     ]);
-    assert_eq!(
-        (runner.code, runner.output("result")),
-        (0, "pass"),
-        "{}",
-        runner.log
-    );
+    runner.check_ends(0, "pass");
     assert!(
         !runner.log.contains("built") && !runner.log.contains("::error"),
         "{}",
@@ -361,20 +356,10 @@ fn measured_launches_are_given_by_pattern() {
         ),
     ];
     runner.run(&inputs);
-    assert_eq!(
-        (runner.code, runner.output("result")),
-        (0, "pass"),
-        "{}",
-        runner.log
-    );
-    assert!(runner.log.contains("over 6 pairs"), "{}", runner.log);
+    runner.check_ends(0, "pass");
+    runner.check_log("over 6 pairs");
     runner.run(&[inputs[0], inputs[1], ("baseline", "on phone/gone*.json")]);
-    assert_eq!(
-        (runner.code, runner.output("result")),
-        (2, ""),
-        "{}",
-        runner.log
-    );
+    runner.check_ends(2, "");
 }
 
 /// A fork's pull request names the files.
@@ -395,19 +380,10 @@ fn inputs_are_texts_and_never_code() {
     let mut inputs = vec![("epwatch", EPWATCH)];
     inputs.extend(all.map(|name| (name, hostile)));
     runner.run(&inputs);
-    assert_eq!(
-        (runner.code, runner.output("result")),
-        (2, ""),
-        "{}",
-        runner.log
-    );
+    runner.check_ends(2, "");
     runner.run(&[("epwatch", EPWATCH), ("model", "--help"), ("soc", "SM8650")]);
-    assert_eq!(
-        (runner.code, runner.output("json")),
-        (2, ""),
-        "{}",
-        runner.log
-    );
+    runner.check_ends(2, "");
+    assert_eq!(runner.output("json"), "");
     assert!(runner.uploaded.is_none());
     assert!(!runner.repository().join("pwned").exists());
 }

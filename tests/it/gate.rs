@@ -226,36 +226,19 @@ fn a_policy_has_limits_and_models_by_chipset() {
     let forbidden = format!("[placement]\nforbidden_cpu_ops = ['QuantizeLinear']\n{variants}");
     check_fails(&mut epwatch(&with(&forbidden)), 1, "cpu_ops");
 
-    check_fails(
-        &mut epwatch(&with("[placement]\nmin_npu_mac = 1")),
-        2,
-        "min_npu_mac",
-    );
-    check_fails(
-        &mut epwatch(&with("[placement]\nmin_npu_macs = 98")),
-        2,
-        "gate.toml",
-    );
-    check_fails(
-        &mut epwatch(&with("[variants]\nSM8653 = 'a.onnx'")),
-        2,
-        "SM8653",
-    );
-    check_fails(
-        &mut epwatch(&with("[chipset.sm8635.placement]")),
-        2,
-        "expected SM8635",
-    );
-    check_fails(
-        &mut epwatch(&with("[variants]\nSM8635 = 'e_mixed.qu8.onnx'")),
-        2,
-        "no model for SM8650",
-    );
-    check_fails(
-        &mut epwatch(&with("[variants]\ndefault = 'gone.onnx'")),
-        2,
-        "gone.onnx",
-    );
+    for (mistake, says) in [
+        ("[placement]\nmin_npu_mac = 1", "min_npu_mac"),
+        ("[placement]\nmin_npu_macs = 98", "gate.toml"),
+        ("[variants]\nSM8653 = 'a.onnx'", "SM8653"),
+        ("[chipset.sm8635.placement]", "expected SM8635"),
+        (
+            "[variants]\nSM8635 = 'e_mixed.qu8.onnx'",
+            "no model for SM8650",
+        ),
+        ("[variants]\ndefault = 'gone.onnx'", "gone.onnx"),
+    ] {
+        check_fails(&mut epwatch(&with(mistake)), 2, says);
+    }
 }
 
 /// A policy may be meant for a phone, or for more chipsets than the command line names.
@@ -295,34 +278,22 @@ fn what_a_policy_asks_for_and_nothing_shows_is_not_green() {
 
 #[test]
 fn bad_input_is_never_green() {
-    check_fails(
-        &mut epwatch(&format!("gate {MODELS}/../README.md --soc SM8650")),
-        2,
-        "no ONNX model",
-    );
-    check_ends(&mut gate("e_mixed.qu8", ""), 2);
-    check_ends(&mut gate("e_mixed.qu8", "--soc SM9999"), 2);
-    check_ends(&mut gate("e_mixed.qu8", "--soc SM8650 --max-cpu-macs 2"), 2);
-    check_succeeds(&mut gate(
-        "odd_names.fp32",
-        "--soc SM8650 --max-cpu-macs 100%",
-    ));
-    check_fails(
-        &mut gate("no_nodes.fp32", "--soc SM8650"),
-        3,
-        "no EP has a node",
-    );
-    // It has nodes on both sides, and no MACs that could say how much.
-    check_fails(
-        &mut gate("odd_names.fp32", "--soc SM8650"),
-        3,
-        "the MACs are not known",
-    );
-    check_fails(
-        &mut gate("e_mixed.qu8", "--soc SM8650 --timeout 1ms"),
-        3,
-        "no session after 1ms",
-    );
+    let readme = format!("gate {MODELS}/../README.md --soc SM8650");
+    check_fails(&mut epwatch(&readme), 2, "no ONNX model");
+    for words in ["", "--soc SM9999", "--soc SM8650 --max-cpu-macs 2"] {
+        check_ends(&mut gate("e_mixed.qu8", words), 2);
+    }
+    let all_on_cpu = "--soc SM8650 --max-cpu-macs 100%";
+    check_succeeds(&mut gate("odd_names.fp32", all_on_cpu));
+    for (model, words, says) in [
+        ("no_nodes.fp32", "", "no EP has a node"),
+        // It has nodes on both sides, and no MACs that could say how much.
+        ("odd_names.fp32", "", "the MACs are not known"),
+        ("e_mixed.qu8", "--timeout 1ms", "no session after 1ms"),
+    ] {
+        let words = format!("--soc SM8650 {words}");
+        check_fails(&mut gate(model, &words), 3, says);
+    }
     check_ends(
         &mut gate("e_mixed.qu8", "--soc SM8650 --junit /nonexistent/gate.xml"),
         3,
