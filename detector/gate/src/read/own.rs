@@ -314,70 +314,40 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_no_times_are_refused() {
-        for (text, says) in [
+        let check = |fields: &str, says: &str| {
+            let text = format!(r#"{{"schema": "epwatch.run/1", {fields}}}"#);
+            let error = read(text.as_bytes(), ReadOptions::default()).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        };
+        check(r#""launch": 1"#, "runs_us");
+        check(r#""run_us": [1]"#, "run_us");
+        for (runs, says) in [
+            ("", "runs_us is empty"),
+            ("0", "runs_us[0] is 0"),
+            ("1e30", "expected u64"),
+            ("-1", "expected u64"),
+            ("18446744073709551615", "1 us to an hour"),
+        ] {
+            check(&format!(r#""runs_us": [{runs}]"#), says);
+        }
+        for (field, says) in [
+            (r#""load_us": -1"#, "load_us is -1"),
+            (r#""arm": "both""#, "candidate"),
+            (r#""battery_c": 1000"#, "battery_c is 1000"),
+            (r#""outputs": {"cos": 1}"#, "cosine"),
+            (r#""outputs": {"cosine": 2}"#, "outputs.cosine is 2"),
+            (r#""outputs": {"cosine": 1e999}"#, "out of range"),
+            (r#""outputs": {"max_abs": -1}"#, "outputs.max_abs is -1"),
+            (r#""outputs": {"top1": 1.5}"#, "outputs.top1 is 1.5"),
             (
-                r#"{"schema": "epwatch.run/1", "runs_us": [0]}"#,
-                "runs_us[0] is 0",
-            ),
-            (r#"{"schema": "epwatch.run/1", "run_us": [1]}"#, "run_us"),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "load_us": -1}"#,
-                "load_us is -1",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "arm": "both"}"#,
-                "candidate",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"cos": 1}}"#,
-                "cosine",
-            ),
-            (r#"{"schema": "epwatch.run/1"}"#, "runs_us"),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": []}"#,
-                "runs_us is empty",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1e30]}"#,
-                "expected u64",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [-1]}"#,
-                "expected u64",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [18446744073709551615]}"#,
-                "1 us to an hour",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"cosine": 2}}"#,
-                "outputs.cosine is 2",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"cosine": 1e999}}"#,
-                "out of range",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"max_abs": -1}}"#,
-                "outputs.max_abs is -1",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "outputs": {"top1": 1.5}}"#,
-                "outputs.top1 is 1.5",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "battery_c": 1000}"#,
-                "battery_c is 1000",
-            ),
-            (
-                r#"{"schema": "epwatch.run/1", "runs_us": [1], "per_op": [{"name": "a", "ep": "b", "macs": -1}]}"#,
+                r#""per_op": [{"name": "a", "ep": "b", "macs": -1}]"#,
                 "expected u64",
             ),
         ] {
-            let error = read(text.as_bytes(), ReadOptions::default()).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
+            check(&format!(r#""runs_us": [1], {field}"#), says);
         }
     }
+
     /// A placement in a document is as much of a stranger as its run times.
     #[test]
     fn placements_that_contradict_themselves_are_refused() {
