@@ -92,6 +92,7 @@ pub(crate) struct SignalRow {
 }
 
 /// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
+/// `signal_fires` is the youngest column of the signals, and empty in rows of before it.
 const LATEST: &str = "
 SELECT
     toString(w.model_id) AS model, toString(w.model_version) AS version, toString(w.chipset) AS chipset,
@@ -107,7 +108,7 @@ SELECT
     argMax(w.reasons, w.window_end) AS reasons,
     arrayZip(CAST(argMax(w.signal_id, w.window_end), 'Array(String)'), argMax(w.signal_value, w.window_end),
         argMax(w.signal_p, w.window_end), argMax(w.signal_hits, w.window_end), argMax(w.signal_devices, w.window_end),
-        argMax(w.signal_fires, w.window_end)) AS signals
+        arrayResize(argMax(w.signal_fires, w.window_end), length(argMax(w.signal_id, w.window_end)))) AS signals
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
   AND (? = 0 OR w.model_id = ?)
