@@ -119,11 +119,10 @@ impl Census {
     pub(super) fn add_sessionless(
         &mut self,
         bucket: Bucket,
-        (app_id, environment): (&str, &str),
+        app: (TextId, TextId),
         device: Installation,
         (is_unproven, is_own): (bool, bool),
     ) {
-        let app = (self.texts.id(app_id), self.texts.id(environment));
         let app = self.apps.entry(app).or_default();
         let device = app.device(device);
         let bucket = app.buckets.entry(bucket).or_default();

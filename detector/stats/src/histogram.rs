@@ -78,6 +78,7 @@ impl SparseHistogram {
     pub fn from_buckets(buckets: impl IntoIterator<Item = Bucket>) -> Result<Self, HistogramError> {
         let buckets = buckets.into_iter();
         let mut given: Vec<Bucket> = Vec::with_capacity(buckets.size_hint().0);
+        let mut n = 0_u64;
         for bucket in buckets {
             let Bucket {
                 low_us,
@@ -87,35 +88,26 @@ impl SparseHistogram {
             if !(low_us >= 0.0 && high_us > low_us && high_us.is_finite()) {
                 return Err(HistogramError::Edges { low_us, high_us });
             }
+            n = n.checked_add(count).ok_or(HistogramError::Count)?;
             if count > 0 {
                 given.push(bucket);
             }
         }
-        if !given.is_sorted_by(|a, b| a.low_us <= b.low_us) {
+        // What was decoded comes in order, each bucket once.
+        if !given.is_sorted_by(|a, b| a.high_us <= b.low_us) {
             given.sort_by(|a, b| a.low_us.total_cmp(&b.low_us));
+            given.dedup_by(|next, before| {
+                let is_same = next.low_us == before.low_us && next.high_us == before.high_us;
+                before.count += if is_same { next.count } else { 0 };
+                is_same
+            });
         }
-
-        let mut histogram = Self {
-            buckets: Vec::with_capacity(given.len()),
-            n: 0,
-        };
-        for bucket in given {
-            histogram.n = histogram
-                .n
-                .checked_add(bucket.count)
-                .ok_or(HistogramError::Count)?;
-            match histogram.buckets.last_mut() {
-                Some(last) if last.low_us == bucket.low_us && last.high_us == bucket.high_us => {
-                    last.count += bucket.count;
-                }
-                Some(last) if last.high_us > bucket.low_us => {
-                    let (end_us, low_us) = (last.high_us, bucket.low_us);
-                    return Err(HistogramError::Overlap { end_us, low_us });
-                }
-                _ => histogram.buckets.push(bucket),
-            }
+        let mut neighbours = given.iter().zip(given.iter().skip(1));
+        if let Some((before, next)) = neighbours.find(|(a, b)| a.high_us > b.low_us) {
+            let (end_us, low_us) = (before.high_us, next.low_us);
+            return Err(HistogramError::Overlap { end_us, low_us });
         }
-        Ok(histogram)
+        Ok(Self { buckets: given, n })
     }
 
     /// Both histograms in one.
@@ -181,13 +173,13 @@ impl SparseHistogram {
             if latency_us >= bucket.high_us {
                 break;
             }
-            let (low, high) = bucket.ln_edges();
-            let inside = if latency_us > 0.0 {
-                (high - latency_us.ln()) / (high - low)
+            let inside = if latency_us > bucket.positive_low_us() {
+                let (low, high) = bucket.ln_edges();
+                ((high - latency_us.ln()) / (high - low)).clamp(0.0, 1.0)
             } else {
                 1.0
             };
-            above += bucket.count as f64 * inside.clamp(0.0, 1.0);
+            above += bucket.count as f64 * inside;
         }
         Some((above / self.n as f64).min(1.0))
     }

@@ -17,7 +17,7 @@ use epwatch_proto::{
 };
 use epwatch_server::AppAdmission;
 
-use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
+use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::device_events::{FailedStart, GoldenTest};
 use crate::hash::HashMap;
 use crate::interner::{Interner, TextId, Texts, next_id};
@@ -56,8 +56,8 @@ pub struct Intake {
     texts: Texts,
     devices: Interner<Installation>,
     places: Interner<Place>,
-    apps: Interner<App>,
-    models: Interner<ModelKey>,
+    apps: Interner<(TextId, TextId)>,
+    models: Interner<ModelId>,
     /// By model, version, algorithm and exact fingerprint: when they were first received, and the nodes.
     nodes: HashMap<(u32, TextId, u32, u64), (i64, NodesRow)>,
     kept: Vec<Kept>,
@@ -99,7 +99,7 @@ struct OpenRows {
 
 /// Fields that all rows of a report share.
 struct ReportFields<'a> {
-    app: App,
+    app: (TextId, TextId),
     report: &'a Report,
     bucket: i64,
     received_ms: i64,
@@ -174,8 +174,10 @@ impl Intake {
         self.summary.late += u64::from(is_late);
         let info = &report.device;
         let chipset = Chipset::normalise(&info.chipset_raw, &info.soc_manufacturer, &info.board);
+        let ort_version = self.texts.id(&report.runtime.ort_version);
+        let ep_version = self.texts.id(&report.runtime.ep_version);
         let fields = ReportFields {
-            app: (app.0.to_owned(), app.1.to_owned()),
+            app: (self.texts.id(app.0), self.texts.id(app.1)),
             report,
             bucket: received_ms.div_euclid(self.bucket_ms) * self.bucket_ms / 1_000,
             received_ms,
@@ -184,16 +186,17 @@ impl Intake {
             chipset: self.texts.id(chipset.as_str()),
             firmware: self.texts.id(&info.vendor_fingerprint_hash),
             device_model: self.texts.id(&info.model),
-            runtime: self.texts.id(&report.runtime.name()),
+            runtime: self.texts.runtime(ort_version, ep_version),
         };
         let mut bytes = Vec::with_capacity(512);
-        varint::push(&mut bytes, self.apps.id(fields.app.clone()).into());
+        varint::push(&mut bytes, self.apps.id(fields.app).into());
         mark.pack(&mut bytes);
         bytes.push(u8::from(is_late));
         varint::push(&mut bytes, report.sessions.len() as u64);
         let mut series = Vec::with_capacity(512);
         for session in &report.sessions {
-            let model = self.models.id(fields.model(&session.model));
+            let model_id = self.texts.id(&session.model.id);
+            let model = self.models.id((fields.app.0, fields.app.1, model_id));
             let place = self.place(session, &fields);
             self.note_nodes(model, session, received_ms);
             let votes = !is_late && place.requests_npu && !place.is_directed;
@@ -230,7 +233,7 @@ impl Intake {
                 received_ms,
                 stream: report.key.stream.0,
                 sequence: report.key.sequence.get(),
-                app_id: self.texts.id(app.0),
+                app_id: fields.app.0,
                 device: fields.device,
                 number,
                 rows,
@@ -268,11 +271,10 @@ impl Intake {
         let (devices, places) = (self.devices.into_items(), self.places.into_items());
         let mut census = Census::with_texts(self.texts.clone());
         let apps = self.apps.into_items();
-        let model_ids: Vec<ModelId> = models.iter().map(|m| census.texts.model(m)).collect();
         let mut admissions: HashMap<u32, AppAdmission<u32>> = HashMap::default();
         let mut ordered = Spill::holding(self.held_bytes);
         let mut open: BTreeMap<u32, OpenRows> = BTreeMap::new();
-        let mut senders: HashMap<App, Vec<Sent>> = HashMap::default();
+        let mut senders: HashMap<(TextId, TextId), Vec<Sent>> = HashMap::default();
         let mut last_s = None;
         let ends = counted.first().zip(counted.last());
         let received = ends.map(|(first, last)| (first.received_ms, last.received_ms));
@@ -292,7 +294,7 @@ impl Intake {
             let is_unproven = admission.is_unproven(kept.device, received_ms, mark.is_unproven);
             let is_own = mark.sender.is_some_and(|sender| sender.is_own);
             if let Some(by) = mark.sender.filter(|_| !is_unproven && !is_late) {
-                let of_app = senders.entry(apps[app as usize].clone()).or_default();
+                let of_app = senders.entry(apps[app as usize]).or_default();
                 of_app.push(Sent {
                     bucket: bucket_s,
                     device: kept.device,
@@ -306,8 +308,8 @@ impl Intake {
             let (bucket, device) = (bucket_at(bucket_s), devices[kept.device as usize]);
             let n_sessions = rows::number(&mut rest);
             if n_sessions == 0 {
-                let app = &apps[app as usize];
-                census.add_sessionless(bucket, (&app.0, &app.1), device, (is_unproven, is_own));
+                let app = apps[app as usize];
+                census.add_sessionless(bucket, app, device, (is_unproven, is_own));
             }
             for _ in 0..n_sessions {
                 let model = rows::number(&mut rest);
@@ -323,7 +325,7 @@ impl Intake {
                 let session = CensusSession {
                     received_ms,
                     device,
-                    place: place.in_census(model_ids[model as usize], &seen),
+                    place: place.in_census(models[model as usize], &seen),
                     counts: place.counts(),
                 };
                 census.add(bucket, &session);
@@ -342,15 +344,25 @@ impl Intake {
             census.close(&[bucket_at(last_s)]);
         }
         ordered.flush()?;
+        let mut rans: HashMap<CohortPlacement, u32> = HashMap::default();
+        let same_ran = (0..).zip(&places);
+        let same_ran = same_ran.map(|(at, place)| *rans.entry(place.ran).or_insert(at));
+        let texts = self.texts;
+        let models = models.into_iter().map(|model| texts.model_key(model));
+        let senders = senders.into_iter().map(|((app_id, environment), sent)| {
+            let name = |id| texts.get(id).to_string();
+            ((name(app_id), name(environment)), sent)
+        });
         let recording = Recording {
-            texts: self.texts,
-            models: models.into_iter().zip(records).collect(),
+            same_ran: same_ran.collect(),
+            models: models.zip(records).collect(),
             devices,
             places,
             received,
             census: Arc::new(census),
-            senders,
+            senders: senders.collect(),
             rows: ordered,
+            texts,
         };
         Ok((recording, self.summary))
     }
@@ -473,9 +485,11 @@ impl Intake {
         let installation = *report.key.installation.as_bytes();
         let firmware = self.texts.get(fields.firmware).clone();
         let chipset = self.texts.get(fields.chipset).clone();
+        let app = [fields.app.0, fields.app.1].map(|id| self.texts.get(id).clone());
         let cohort = |model: &Model| -> VersionOnChipset {
-            let version = model.version.clone();
-            (fields.model(model), version, chipset.to_string())
+            let [app_id, environment] = &app;
+            let key = ModelKey::of((app_id, environment), &model.id);
+            (key, model.version.clone(), chipset.to_string())
         };
         for test in &report.self_tests {
             let mut sessions = report.sessions.iter();
@@ -599,12 +613,6 @@ fn close(
         rows.series.clear();
     }
     Ok(())
-}
-
-impl ReportFields<'_> {
-    fn model(&self, model: &Model) -> ModelKey {
-        ModelKey::of((&self.app.0, &self.app.1), &model.id)
-    }
 }
 
 impl Place {

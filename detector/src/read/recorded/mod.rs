@@ -12,6 +12,7 @@ mod spill;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
@@ -81,6 +82,8 @@ pub struct Recording {
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
     places: Vec<Place>,
+    /// Of each place the first one that differs in nothing votes are told apart by.
+    same_ran: Vec<u32>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
     /// By app, in the order of their buckets.
@@ -96,8 +99,16 @@ struct Sent {
     by: Sender,
 }
 
-/// What votes of one device are told apart by: device, where it ran, shape.
-type VoteId = (u32, CohortPlacement, TextId);
+/// What votes of one device are told apart by: device, the first place where the same ran, shape.
+type VoteId = (u32, u32, TextId);
+
+/// A vote with too few runs.
+#[derive(Debug, Default)]
+struct Lacking {
+    n: u64,
+    /// Earlier windows that had some of them.
+    windows: usize,
+}
 
 impl Recording {
     /// Returns who sent each device's reports in the window, as the store adds them up.
@@ -192,7 +203,8 @@ impl Recording {
         })
     }
 
-    /// Adds whole windows, the latest first: how often a device reports within one changes nothing.
+    /// Adds whole windows, the latest first, until a vote has enough runs: how often a device reports within one changes
+    /// nothing.
     fn add_earlier(
         &self,
         model: &ModelKey,
@@ -200,38 +212,44 @@ impl Recording {
         span: &Span,
         builders: &mut WindowBuilders,
     ) -> Result<(), SourceError> {
-        let vote_id = |row: &Series<'_>| -> VoteId { (row.device, self.ran(row), row.shape) };
-        let mut runs: HashMap<VoteId, u64> = HashMap::default();
-        let start_s = span.start_s();
+        let vote_id = |row: &Series<'_>| -> VoteId {
+            (row.device, self.same_ran[row.place as usize], row.shape)
+        };
+        let (start_s, earliest_s) = (span.start_s(), span.earliest_s());
+        let mut lacking: HashMap<VoteId, Lacking> = HashMap::default();
         self.each_series(record, (start_s, span.end_s()), |_, row| {
-            *runs.entry(vote_id(row)).or_default() += row.n;
+            lacking.entry(vote_id(row)).or_default().n += row.n;
         })?;
-        runs.retain(|_, n| *n < MIN_RUNS_HIGH);
-        if runs.is_empty() {
-            return Ok(());
-        }
-        let length = (span.end_s() - start_s).max(1);
-        let mut sums: BTreeMap<i64, HashMap<VoteId, SeriesSum>> = BTreeMap::new();
-        self.each_series(record, (span.earliest_s(), start_s), |bucket, row| {
-            let id = vote_id(row);
-            if runs.contains_key(&id) {
-                let windows_back = (start_s - 1 - bucket).div_euclid(length);
-                row.runs()
-                    .0
-                    .add_to(sums.entry(windows_back).or_default(), id);
-            }
-        })?;
+        lacking.retain(|_, vote| vote.n < MIN_RUNS_HIGH);
         let model = builders.texts.model(model);
-        let mut used: HashMap<VoteId, usize> = HashMap::default();
-        for (id, mut sum) in sums.into_values().flatten() {
-            let used = used.entry(id).or_default();
-            *used += 1;
-            if *used <= MAX_EARLIER_WINDOWS {
-                let (device, ran, shape) = id;
+        let length = (span.end_s() - start_s).max(1);
+        let mut until_s = start_s;
+        while !lacking.is_empty() && until_s > earliest_s {
+            let from_s = (until_s - length).max(earliest_s);
+            let mut sums: HashMap<VoteId, SeriesSum> = HashMap::default();
+            self.each_series(record, (from_s, until_s), |_, row| {
+                let id = vote_id(row);
+                if lacking.contains_key(&id) {
+                    row.runs().0.add_to(&mut sums, id);
+                }
+            })?;
+            for (id, mut sum) in sums {
+                let (device, place, shape) = id;
+                let ran = self.places[place as usize].ran;
                 let vote = (self.devices[device as usize], ran, shape);
                 let runs = (histogram_of(sum.histogram.buckets()), Some(sum.moments()));
                 builders.add(model, |builder, _| builder.add_earlier(vote, runs));
+                if let Entry::Occupied(mut known) = lacking.entry(id) {
+                    let known_vote = known.get_mut();
+                    known_vote.n += sum.histogram.total();
+                    known_vote.windows += 1;
+                    let has_all = known_vote.windows == MAX_EARLIER_WINDOWS;
+                    if has_all || known_vote.n >= MIN_RUNS_HIGH {
+                        known.remove();
+                    }
+                }
             }
+            until_s = from_s;
         }
         Ok(())
     }

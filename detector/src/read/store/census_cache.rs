@@ -303,7 +303,8 @@ impl Held {
         let mut rows = query.fetch::<SessionlessRow<'_>>().map_err(failed(WHAT))?;
         while let Some(row) = rows.next().await.map_err(failed(WHAT))? {
             self.copies.entry(row.at_s).or_default().add(row.copy);
-            let app = (row.app_id, row.environment);
+            let texts = &mut census.texts;
+            let app = (texts.id(row.app_id), texts.id(row.environment));
             let device = row.device.to_le_bytes();
             census.add_sessionless(row.at_s, app, device, (row.is_unproven, row.is_own));
         }
