@@ -28,6 +28,7 @@ use crate::read::event_log::EventLog;
 use crate::read::span::bucket_at;
 use crate::varint;
 
+use super::mark::Mark;
 use super::rows::{self, Seen, Series, SeriesFields};
 use super::spill::{Extent, MAX_HELD_BYTES, Spill};
 use super::{ModelRecord, Nodes, Place, Recording, Rows, Sent};
@@ -79,15 +80,6 @@ struct Kept {
     device: u32,
     number: u32,
     rows: Extent,
-}
-
-/// What a collector decided about the sender of a report, if one did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// Whether the installation was unproven; `None` if no collector decided that.
-    pub is_unproven: Option<bool>,
-    /// Who sent it; `None` if no collector recorded that.
-    pub sender: Option<Sender>,
 }
 
 /// The rows of one model in the bucket that is being filled.
@@ -538,48 +530,6 @@ fn created_after(bucket: i64, session: &Session) -> i32 {
     let created_s = session.created_at_unix_ms.div_euclid(1_000);
     let after = created_s.saturating_sub(bucket);
     i32::try_from(after).unwrap_or(if after < 0 { i32::MIN } else { i32::MAX })
-}
-
-const DECIDED: u8 = 1;
-const UNPROVEN: u8 = 2;
-const SENT: u8 = 4;
-const OWN: u8 = 8;
-const FROM_NETWORK: u8 = 16;
-
-impl Mark {
-    fn pack(self, to: &mut Vec<u8>) {
-        let network = self.sender.and_then(|sender| sender.network);
-        let flags = [
-            (self.is_unproven.is_some(), DECIDED),
-            (self.is_unproven == Some(true), UNPROVEN),
-            (self.sender.is_some(), SENT),
-            (self.sender.is_some_and(|sender| sender.is_own), OWN),
-            (network.is_some(), FROM_NETWORK),
-        ];
-        let set = flags.into_iter().filter(|(is_set, _)| *is_set);
-        to.push(set.map(|(_, flag)| flag).sum());
-        if let Some(NetworkHash { narrow, wide }) = network {
-            varint::push(to, narrow.into());
-            varint::push(to, wide.into());
-        }
-    }
-
-    fn take(from: &mut &[u8]) -> Self {
-        let flags = rows::byte(from);
-        let has = |flag| flags & flag != 0;
-        let network = has(FROM_NETWORK).then(|| NetworkHash {
-            narrow: rows::number(from),
-            wide: rows::number(from),
-        });
-        let sender = Sender {
-            is_own: has(OWN),
-            network,
-        };
-        Self {
-            is_unproven: has(DECIDED).then(|| has(UNPROVEN)),
-            sender: has(SENT).then_some(sender),
-        }
-    }
 }
 
 /// Returns the first copy of each report, in the order of their receipt; among equal times what was read first. A key

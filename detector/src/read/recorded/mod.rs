@@ -5,6 +5,7 @@
 //! vote. Windows are built from the same rows as those of the store.
 
 mod intake;
+mod mark;
 mod packed;
 mod reader;
 mod rows;
@@ -30,7 +31,8 @@ use super::cpu_nodes::NodesRow;
 use super::error::SourceError;
 use super::span::Span;
 
-pub use intake::{Intake, IntakeSummary, Mark};
+pub use intake::{Intake, IntakeSummary};
+pub use mark::Mark;
 use rows::{Seen, Series};
 use spill::{Extent, Spill};
 
