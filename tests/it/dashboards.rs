@@ -257,9 +257,10 @@ async fn put_the_rest(fleet: &WatchedFleet) {
 async fn every_panel_answers_over_the_readers_port() {
     let mut fleet = WatchedFleet::start(Vec::new()).await;
     let reader = Reader::of(&fleet);
-    let fired = "SELECT 1 FROM incidents_v1 WHERE state = 'firing'";
-    until("an incident fires", async || {
-        !reader.rows("fired", fired).await.is_empty()
+    // The first incident may be a ticket, and panels ask for pages.
+    let paged = "SELECT 1 FROM incidents_v1 WHERE state = 'firing' AND severity = 'page'";
+    until("an incident pages", async || {
+        !reader.rows("paged", paged).await.is_empty()
     })
     .await;
     put_the_rest(&fleet).await;
