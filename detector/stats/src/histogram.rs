@@ -98,7 +98,9 @@ impl SparseHistogram {
             given.sort_by(|a, b| a.low_us.total_cmp(&b.low_us));
             given.dedup_by(|next, before| {
                 let is_same = next.low_us == before.low_us && next.high_us == before.high_us;
-                before.count += if is_same { next.count } else { 0 };
+                if is_same {
+                    before.count += next.count;
+                }
                 is_same
             });
         }

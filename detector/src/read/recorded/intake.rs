@@ -26,13 +26,13 @@ use crate::read::census::{Census, CensusPlace, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
 use crate::read::span::bucket_at;
+use crate::standing::{NetworkHash, Sender};
 use crate::varint;
 
 use super::mark::Mark;
 use super::rows::{self, Seen, Series, SeriesFields};
 use super::spill::{Extent, MAX_HELD_BYTES, Spill};
 use super::{ModelRecord, Nodes, Place, Recording, Rows, Sent};
-use crate::standing::{NetworkHash, Sender};
 
 /// What was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -336,9 +336,10 @@ impl Intake {
             census.close(&[bucket_at(last_s)]);
         }
         ordered.flush()?;
-        let mut rans: HashMap<CohortPlacement, u32> = HashMap::default();
-        let same_ran = (0..).zip(&places);
-        let same_ran = same_ran.map(|(at, place)| *rans.entry(place.ran).or_insert(at));
+        let mut first_places: HashMap<CohortPlacement, u32> = HashMap::default();
+        let vote_places = (0..).zip(&places);
+        let vote_places =
+            vote_places.map(|(at, place)| *first_places.entry(place.ran).or_insert(at));
         let texts = self.texts;
         let models = models.into_iter().map(|model| texts.model_key(model));
         let senders = senders.into_iter().map(|((app_id, environment), sent)| {
@@ -346,7 +347,7 @@ impl Intake {
             ((name(app_id), name(environment)), sent)
         });
         let recording = Recording {
-            same_ran: same_ran.collect(),
+            vote_places: vote_places.collect(),
             models: models.zip(records).collect(),
             devices,
             places,

@@ -13,7 +13,6 @@ mod spill;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
@@ -84,8 +83,8 @@ pub struct Recording {
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
     places: Vec<Place>,
-    /// Of each place the first one that differs in nothing votes are told apart by.
-    same_ran: Vec<u32>,
+    /// By place: the first place with an equal `ran`. A device's sessions at both are one vote.
+    vote_places: Vec<u32>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
     /// By app, in the order of their buckets.
@@ -101,7 +100,7 @@ struct Sent {
     by: Sender,
 }
 
-/// What votes of one device are told apart by: device, the first place where the same ran, shape.
+/// A vote: its device, its place of [`Recording::vote_places`], its input shape.
 type VoteId = (u32, u32, TextId);
 
 /// A vote with too few runs.
@@ -215,7 +214,7 @@ impl Recording {
         builders: &mut WindowBuilders,
     ) -> Result<(), SourceError> {
         let vote_id = |row: &Series<'_>| -> VoteId {
-            (row.device, self.same_ran[row.place as usize], row.shape)
+            (row.device, self.vote_places[row.place as usize], row.shape)
         };
         let (start_s, earliest_s) = (span.start_s(), span.earliest_s());
         let mut lacking: HashMap<VoteId, Lacking> = HashMap::default();
@@ -226,8 +225,12 @@ impl Recording {
         let model = builders.texts.model(model);
         let length = (span.end_s() - start_s).max(1);
         let mut until_s = start_s;
-        while !lacking.is_empty() && until_s > earliest_s {
-            let from_s = (until_s - length).max(earliest_s);
+        while !lacking.is_empty()
+            && let Some(latest) = record.between((earliest_s, until_s)).last()
+        {
+            // The window of that bucket: those between have nothing.
+            let windows_back = (start_s - 1 - latest.bucket).div_euclid(length);
+            let from_s = (start_s - (windows_back + 1) * length).max(earliest_s);
             let mut sums: HashMap<VoteId, SeriesSum> = HashMap::default();
             self.each_series(record, (from_s, until_s), |_, row| {
                 let id = vote_id(row);
@@ -241,16 +244,12 @@ impl Recording {
                 let vote = (self.devices[device as usize], ran, shape);
                 let runs = (histogram_of(sum.histogram.buckets()), Some(sum.moments()));
                 builders.add(model, |builder, _| builder.add_earlier(vote, runs));
-                if let Entry::Occupied(mut known) = lacking.entry(id) {
-                    let known_vote = known.get_mut();
-                    known_vote.n += sum.histogram.total();
-                    known_vote.windows += 1;
-                    let has_all = known_vote.windows == MAX_EARLIER_WINDOWS;
-                    if has_all || known_vote.n >= MIN_RUNS_HIGH {
-                        known.remove();
-                    }
+                if let Some(vote) = lacking.get_mut(&id) {
+                    vote.n += sum.histogram.total();
+                    vote.windows += 1;
                 }
             }
+            lacking.retain(|_, vote| vote.n < MIN_RUNS_HIGH && vote.windows < MAX_EARLIER_WINDOWS);
             until_s = from_s;
         }
         Ok(())
