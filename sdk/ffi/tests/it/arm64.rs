@@ -8,17 +8,9 @@ use epwatch_runtimes::is_nightly;
 
 use crate::c::crate_file;
 
-/// Two processors as arm64 Linux lists them. qemu shows programs the list of its host, which ONNX Runtime does not survive.
-const CPUINFO: &str = "\
-processor\t: 0
-Features\t: fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm lrcpc dcpop asimddp
-CPU implementer\t: 0x41
-CPU architecture: 8
-CPU variant\t: 0x1
-CPU part\t: 0xd0b
-CPU revision\t: 0
-
-processor\t: 1
+/// A processor as arm64 Linux lists it after its number. qemu shows programs the list of its host, which ONNX Runtime does
+/// not survive.
+const PROCESSOR: &str = "\
 Features\t: fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm lrcpc dcpop asimddp
 CPU implementer\t: 0x41
 CPU architecture: 8
@@ -31,7 +23,8 @@ CPU revision\t: 0
 fn make_root(root: &Path) {
     let _ = fs::remove_dir_all(root);
     fs::create_dir_all(root.join("proc")).unwrap();
-    fs::write(root.join("proc/cpuinfo"), CPUINFO).unwrap();
+    let processors = [0, 1].map(|number| format!("processor\t: {number}\n{PROCESSOR}\n"));
+    fs::write(root.join("proc/cpuinfo"), processors.concat()).unwrap();
     symlink("/usr/aarch64-linux-gnu/lib", root.join("lib")).unwrap();
 }
 
