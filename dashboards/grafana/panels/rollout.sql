@@ -32,11 +32,11 @@ ORDER BY time, cohort
 -- about: Clean runs of the whole range. Above 1.4 times at p10 and p50, on one chipset only, is a fallback there; on all
 --     chipsets it is a heavier model.
 -- none: No clean run in this range
-SELECT chipset, model_version AS version, ms.1 AS p10_ms, ms.2 AS p50_ms, ms.3 AS p95_ms, b.2 AS baseline_p50_ms,
-    ms.1 / b.1 AS times_p10, ms.2 / b.2 AS times_p50, runs
+SELECT chipset, model_version AS version, ms.1 AS p10_ms, ms.2 AS p50_ms, ms.3 AS p95_ms, nullIf(b.2, 0) AS baseline_p50_ms,
+    ms.1 / nullIf(b.1, 0) AS times_p10, ms.2 / nullIf(b.2, 0) AS times_p50, runs
 FROM (
     SELECT chipset, model_version, ({quantile 0.1}, {quantile 0.5}, {quantile 0.95}) AS ms, sum(n) AS runs,
-        any(if(model_version = {baseline}, ms, NULL)) OVER (PARTITION BY chipset) AS b
+        anyIf(ms, model_version = {baseline}) OVER (PARTITION BY chipset) AS b
     FROM cohort_buckets_closed_v1
     WHERE {scope} AND {model} AND {chipset} AND context = 'clean' AND $__timeFilter(bucket)
     GROUP BY chipset, model_version

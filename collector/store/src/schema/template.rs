@@ -108,6 +108,19 @@ impl TemplateValues {
     }
 }
 
+/// Returns the statement of a view with a comment.
+///
+/// The query stands in parentheses: ClickHouse before 26.7 reads `COMMENT` after a table or a subquery as its alias. The
+/// closing one needs its own line, because the text may end with a comment.
+fn commented(view: &str, mark: &str) -> String {
+    let query_at = tokens(view)
+        .skip(5)
+        .find(|token| token.is_word("AS"))
+        .map_or(view.len(), |token| token.end());
+    let (head, query) = view.split_at(query_at);
+    format!("{head} ({}\n)\nCOMMENT '{mark}'", query.trim_start())
+}
+
 /// The mark that a rendered statement gives its view.
 pub(super) fn mark_at_end(statement: &str) -> Option<&str> {
     let (_, mark) = statement.rsplit_once("\nCOMMENT '")?;
@@ -146,11 +159,7 @@ pub(super) fn render_all<'a>(
             };
             let text = values.render(statement).map_err(unknown)?;
             *statement = match view_name(statement) {
-                // It needs its own line, because the text may end with a comment.
-                Some(_) => {
-                    let mark = values.mark(statement).map_err(unknown)?;
-                    format!("{text}\nCOMMENT '{mark}'")
-                }
+                Some(_) => commented(&text, &values.mark(statement).map_err(unknown)?),
                 None => text,
             };
         }
@@ -241,6 +250,15 @@ mod tests {
         // As versions before wrote it, where no value is in it.
         let plain = "CREATE OR REPLACE VIEW v ${on_cluster} AS SELECT 1";
         assert_eq!(mark(days(14), plain), checksum(plain));
+    }
+
+    #[test]
+    fn a_comment_never_follows_a_table() {
+        let view = "CREATE OR REPLACE VIEW `as` ON CLUSTER `c` AS\nSELECT 1 AS n FROM t -- all";
+        assert_eq!(
+            commented(view, "beef"),
+            "CREATE OR REPLACE VIEW `as` ON CLUSTER `c` AS (SELECT 1 AS n FROM t -- all\n)\nCOMMENT 'beef'"
+        );
     }
 
     #[test]
