@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use epwatch_collector::Collector;
 use epwatch_detector::{Detector, notify::Notifier};
-use epwatch_server::{SystemClock, bind};
+use epwatch_server::{SystemClock, TaskSet, bind};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,6 +20,8 @@ pub(crate) struct AllInOne {
     pub(crate) store: Store,
     pub(crate) collector: Collector,
     pub(crate) detector: Detector,
+    /// All tasks of the process.
+    pub(crate) tasks: TaskSet,
     stop_detector: CancellationToken,
 }
 
@@ -32,8 +34,14 @@ impl AllInOne {
         let steps = (config.detector.window, config.detector.step);
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();
-        let collector =
-            Collector::start(config.collector, store.client(), CancellationToken::new()).await?;
+        let tasks = TaskSet::default();
+        let (client, stop, clock) = (
+            store.client(),
+            CancellationToken::new(),
+            Arc::new(SystemClock),
+        );
+        let starting = Collector::start_in(tasks.clone(), config.collector, client, stop, clock);
+        let collector = starting.await?;
         let stop_detector = CancellationToken::new();
         let detector = Detector::start(
             config.detector,
@@ -59,6 +67,7 @@ impl AllInOne {
             store,
             collector,
             detector,
+            tasks,
             stop_detector,
         })
     }
@@ -81,11 +90,18 @@ impl AllInOne {
             }
         };
         tokio::select! {
+            biased;
+            task = self.tasks.failed() => task_ended(&task),
             error = self.store.refused() => error,
             error = engine_gone => anyhow::Error::from(error).context("the embedded store ended"),
             () = self.collector.stopped() => anyhow::anyhow!("the collector ended; its log says why"),
         }
     }
+}
+
+/// The error of a process that cannot go on without a task.
+pub(crate) fn task_ended(task: &str) -> anyhow::Error {
+    anyhow::anyhow!("the task {task} ended by itself; the log says why")
 }
 
 /// Refuses addresses that are taken before an engine starts and a folder is made. The collector binds them afterwards.

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use epwatch_detector::Detector;
-use epwatch_server::{AdminPages, AdminServer, SystemClock, bind, open_metrics};
+use epwatch_server::{AdminPages, AdminServer, SystemClock, TaskSet, bind, open_metrics};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -59,12 +59,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         stop.clone(),
     )?;
     let mut registries = detector.registries();
-    registries.push(telemetry::metrics());
+    let tasks = TaskSet::default();
+    registries.extend([telemetry::metrics(), tasks.registry()]);
     let pages = AdminPages {
         metrics: Box::new(move || open_metrics(&registries)),
         ..detector.admin_pages()
     };
-    let admin = AdminServer::start(listener, pages, stop.clone());
+    let admin = AdminServer::start(listener, pages, stop.clone(), &tasks);
     output::notice(format_args!("metrics and health on  http://{address}"));
     output::notice("judging; Ctrl-C ends it");
     shutdown.requested().await;

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use epwatch_collector::Client;
 use epwatch_page::{Facts, PageConfig, PageServer};
+use epwatch_server::TaskSet;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +46,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let shown = target.to_string();
     let facts = move || vec![fine("Store", format!("{shown}, read by `epwatch page`."))];
     let client = epwatch_store::client(&target);
-    let page = RunningPage::start(&config.page, client, Box::new(facts)).await?;
+    let page =
+        RunningPage::start(TaskSet::default(), &config.page, client, Box::new(facts)).await?;
     if args.json {
         output::json(&PageAddress {
             page: page.address(),
@@ -68,12 +70,13 @@ pub(crate) struct RunningPage {
 
 impl RunningPage {
     pub(crate) async fn start(
+        tasks: TaskSet,
         config: &PageConfig,
         store: Client,
         facts: Facts,
     ) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
-        let server = PageServer::start(config, store, facts, stop.clone()).await?;
+        let server = PageServer::start_in(tasks, config, store, facts, stop.clone()).await?;
         Ok(Self { server, stop })
     }
 

@@ -51,7 +51,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => "ClickHouse, the server of store.clickhouse,".to_owned(),
     };
     let facts = facts::of_this_process(&stack, store, &detector_config);
-    let page = RunningPage::start(&page_config, stack.store.client(), facts).await?;
+    let (tasks, client) = (stack.tasks.clone(), stack.store.client());
+    let page = RunningPage::start(tasks, &page_config, client, facts).await?;
     let addresses = Addresses::of(&stack.collector, &stack.store, has_tls);
     if args.json {
         output::json(&ServeAddresses {
@@ -79,16 +80,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         output::notice("Ctrl-C ends it; reports that were acknowledged are safe");
     }
-    tokio::select! {
-        () = shutdown.requested() => {}
+    let failed = tokio::select! {
+        biased;
+        () = shutdown.requested() => None,
+        // The rest still stops in order: the lease goes back, so that another detector leads at once.
+        task = stack.tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = stack.failed() => return Err(error),
-    }
+    };
     let stopping = async {
         page.stop().await;
         stack.stop().await;
     };
     shutdown.stop(stopping, drain).await;
-    Ok(ExitCode::SUCCESS)
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// The addresses of `--json`.

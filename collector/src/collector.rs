@@ -10,7 +10,8 @@ use std::time::Duration;
 use clickhouse::Client;
 use epwatch_proto::Outcome;
 use epwatch_server::{
-    AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, bind, warn_of_readers,
+    AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, TaskSet, bind,
+    warn_of_readers,
 };
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
@@ -104,6 +105,20 @@ impl Collector {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn start_with_clock(
+        config: CollectorConfig,
+        store: Client,
+        stop: CancellationToken,
+        clock: Arc<dyn Clock>,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Self::start_in(TaskSet::default(), config, store, stop, clock)
+    }
+
+    /// As [`Collector::start_with_clock`], with its tasks in the set of the process. It stops when the set fails.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub fn start_in(
+        tasks: TaskSet,
         mut config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
@@ -124,11 +139,12 @@ impl Collector {
                 wal,
                 checkpoint,
                 recovery,
-            } = open_current_wal(&config, &clock, &sink, &metrics).await?;
+            } = open_current_wal(&config, &clock, &sink, &metrics, &tasks).await?;
             metrics.watch_wal(&wal, clock.clone());
             let n_torn = u64::from(recovery.is_tail_torn);
             metrics.wal_torn_tails.inc_by(n_torn);
             metrics.show_limits(&config);
+            metrics.show_also(tasks.registry());
             let metrics = Arc::new(metrics);
             let parts = Arc::new(Parts {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),
@@ -138,21 +154,21 @@ impl Collector {
                 metrics: metrics.clone(),
                 sink,
                 wal: wal.clone(),
+                tasks: tasks.clone(),
             });
 
             let stop_writer = CancellationToken::new();
             let mut services =
-                BackgroundServices::start(&parts, checkpoint.offset, &stop, &stop_writer).await?;
+                BackgroundServices::start(&parts, checkpoint.offset, &stop_writer).await?;
             let start_deadline = Instant::now() + START_TIMEOUT;
             // Before the port opens, so that other collectors' roll-ups wait for this one.
             let deletions = services.deletions.clone();
-            let writer =
-                start_writer(&parts, deletions, checkpoint, &stop, stop_writer.clone()).await?;
+            let writer = start_writer(&parts, deletions, checkpoint, stop_writer.clone()).await?;
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
             let server = device_server(&parts, &access, &services, listener, stop.clone());
-            reload::watch(&parts, access.keys, access.tls, stop.clone());
+            reload::watch(&parts, access.keys, access.tls, stop.clone(), &tasks);
             let pages = admin_pages(&metrics, &wal);
-            let admin = AdminServer::start(http_listener, pages, stop_writer.clone());
+            let admin = AdminServer::start(http_listener, pages, stop_writer.clone(), &tasks);
 
             let finished = CancellationToken::new();
             let finish = finished.clone();
@@ -161,10 +177,17 @@ impl Collector {
             let ending = stop_writer.clone().drop_guard();
             let stop_server = stop.clone();
             tokio::spawn(async move {
+                let server = tasks.essential("device-port", &stop_server, server);
                 let mut server = tokio::spawn(server);
+                let stopped = async {
+                    tokio::select! {
+                        () = stop_server.cancelled() => {}
+                        _ = tasks.failed() => stop_server.cancel(),
+                    }
+                };
                 tokio::select! {
                     _ = &mut server => {}
-                    () = stop_server.cancelled() => {
+                    () = stopped => {
                         if timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
                             server.abort();
                         }
@@ -276,7 +299,11 @@ fn warn_of_plain_keys(config: &CollectorConfig, listen: SocketAddr) {
     }
 }
 
-async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Opened, StartError> {
+async fn open_wal(
+    config: &CollectorConfig,
+    clock: Arc<dyn Clock>,
+    tasks: &TaskSet,
+) -> Result<Opened, StartError> {
     let wal = &config.wal;
     let options = WalOptions {
         dir: wal.dir.clone(),
@@ -286,6 +313,7 @@ async fn open_wal(config: &CollectorConfig, clock: Arc<dyn Clock>) -> Result<Ope
         gather: wal.gather.0,
         min_free_bytes: wal.min_free_bytes.0,
         clock,
+        tasks: tasks.clone(),
     };
     let opened = tokio::task::spawn_blocking(move || Wal::open(&options))
         .await
@@ -309,8 +337,9 @@ async fn open_current_wal(
     clock: &Arc<dyn Clock>,
     sink: &Sink,
     metrics: &Metrics,
+    tasks: &TaskSet,
 ) -> Result<Opened, StartError> {
-    let opened = open_wal(config, clock.clone()).await?;
+    let opened = open_wal(config, clock.clone(), tasks).await?;
     let recovery = &opened.recovery;
     metrics.count_wal_findings("stray_file", recovery.stray_files);
     if recovery.is_checkpoint_lost {
@@ -339,7 +368,7 @@ async fn open_current_wal(
                 "the WAL's folder is older than the store, which has all of it and later reports: it was set aside, and \
                  a new WAL begins; remove the folder once you have found who put the old copy there"
             );
-            open_wal(config, clock.clone()).await
+            open_wal(config, clock.clone(), tasks).await
         }
         Ok(Ok(None)) => Ok(opened),
         Ok(Err(error)) => {
@@ -351,12 +380,11 @@ async fn open_current_wal(
 }
 
 /// Starts the writer and the roll-up on a thread of their own: encoding takes tens of milliseconds at a time, and acks
-/// must not wait for it. If one of them ends before `stop`, `all` is cancelled.
+/// must not wait for it.
 async fn start_writer(
     parts: &Arc<Parts>,
     deletions: Arc<Deletions>,
     checkpoint: Checkpoint,
-    all: &CancellationToken,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
     let config = &parts.config;
@@ -371,62 +399,25 @@ async fn start_writer(
         .build()
         .map_err(StartError::Thread)?;
     let (began_sender, has_begun) = oneshot::channel();
-    let writing = TaskGuard::new("writer", parts, all, &stop);
-    let summing = TaskGuard::new("roll-up", parts, all, &stop);
+    let closing = close_buckets(rollup, period, stop.clone());
+    let closing = parts.tasks.essential("roll-up", &stop, closing);
+    let stopped = stop.clone();
+    let writing = parts.tasks.essential("writer", &stop, async move {
+        writer.begin().await;
+        let _ = began_sender.send(());
+        let closing = tokio::spawn(closing);
+        writer.run(stopped).await;
+        let _ = closing.await;
+    });
     let thread = thread::Builder::new()
         .name("collector-writer".to_owned())
-        .spawn(move || {
-            let _writing = writing;
-            runtime.block_on(async move {
-                writer.begin().await;
-                let _ = began_sender.send(());
-                let closing = tokio::spawn(close_buckets(rollup, period, summing));
-                writer.run(stop).await;
-                let _ = closing.await;
-            });
-        });
+        .spawn(move || runtime.block_on(writing));
     let thread = thread.map_err(StartError::Thread)?;
     let _ = timeout(START_TIMEOUT, has_begun).await;
     Ok(thread)
 }
 
-/// Held by a task without which the collector must not go on: without the writer the WAL fills for days, and without
-/// the worker deletions are promised and never carried out. A drop before `stop` means a panic; it stops the collector.
-struct TaskGuard {
-    part: &'static str,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-    all: CancellationToken,
-}
-
-impl TaskGuard {
-    fn new(
-        part: &'static str,
-        parts: &Parts,
-        all: &CancellationToken,
-        stop: &CancellationToken,
-    ) -> Self {
-        Self {
-            part,
-            metrics: parts.metrics.clone(),
-            stop: stop.clone(),
-            all: all.clone(),
-        }
-    }
-}
-
-impl Drop for TaskGuard {
-    fn drop(&mut self) {
-        if !self.stop.is_cancelled() {
-            self.metrics.store_up.set(0);
-            tracing::error!(part = self.part, "ended by itself; the collector stops");
-            self.all.cancel();
-        }
-    }
-}
-
-async fn close_buckets(rollup: RollUp, period: Option<Duration>, guard: TaskGuard) {
-    let stop = &guard.stop;
+async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: CancellationToken) {
     let Some(period) = period else {
         return stop.cancelled().await;
     };
@@ -487,7 +478,6 @@ impl BackgroundServices {
     async fn start(
         parts: &Arc<Parts>,
         checkpoint: WalOffset,
-        all: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
         let config = &parts.config;
@@ -502,20 +492,21 @@ impl BackgroundServices {
             rollup: roll_up(parts),
             parts: parts.clone(),
         };
-        let guard = TaskGuard::new("deletions", parts, all, stop);
-        let stop_worker = stop.clone();
-        let worker = tokio::spawn(async move {
-            let _guard = guard;
-            worker.run(stop_worker).await;
-        });
+        let working = worker.run(stop.clone());
+        let worker = tokio::spawn(parts.tasks.essential("deletions", stop, working));
         if config.rollup.enabled {
             let period = config.refresh.0 * REFRESHES_A_LEDGER;
-            let keeping = loss_ledger_gauges::keep_fresh(roll_up(parts), period, stop.clone());
-            tokio::spawn(keeping);
+            let (of, stopped) = (roll_up(parts), stop.clone());
+            restarted(parts, "loss-ledger", stop, move || {
+                loss_ledger_gauges::keep_fresh(of.clone(), period, stopped.clone())
+            });
         }
         let directives = Arc::<DirectiveBook>::default();
-        let keeping = directives::keep_fresh(parts.clone(), directives.clone(), stop.clone());
-        tokio::spawn(keeping);
+        let (of, book, stopped) = (parts.clone(), directives.clone(), stop.clone());
+        let started_at_ms = parts.now_ms();
+        restarted(parts, "directives", stop, move || {
+            directives::keep_fresh(of.clone(), book.clone(), started_at_ms, stopped.clone())
+        });
         let admission = Admission::new(&config.new_installations, parts.metrics.clone());
         let admission = Arc::new(admission);
         let loader = Loader {
@@ -524,7 +515,10 @@ impl BackgroundServices {
             checkpoint,
         };
         let (began_sender, is_loaded) = oneshot::channel();
-        tokio::spawn(keep_loading(loader, began_sender, stop.clone()));
+        let (mut first_try, stopped) = (Some(began_sender), stop.clone());
+        restarted(parts, "known-installations", stop, move || {
+            keep_loading(loader.clone(), first_try.take(), stopped.clone())
+        });
         Ok(Self {
             deletions,
             directives,
@@ -533,6 +527,19 @@ impl BackgroundServices {
             worker,
         })
     }
+}
+
+/// Runs a task that is started again if it ends by itself: reports are taken and stored without it.
+fn restarted<F>(
+    parts: &Parts,
+    name: &str,
+    stop: &CancellationToken,
+    make: impl FnMut() -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let tasks = parts.tasks.clone();
+    tokio::spawn(tasks.restarted(name.to_owned(), stop.clone(), make));
 }
 
 fn roll_up(parts: &Arc<Parts>) -> RollUp {

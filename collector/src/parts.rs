@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_server::Clock;
+use epwatch_server::{Clock, TaskSet};
 
 use crate::config::CollectorConfig;
 use crate::ingest::shares::AppShares;
@@ -22,6 +22,8 @@ pub(crate) struct Parts {
     pub(crate) wal: Wal,
     pub(crate) refusals: RefusalCounts,
     pub(crate) shares: AppShares,
+    /// The supervised tasks of the process.
+    pub(crate) tasks: TaskSet,
 }
 
 impl Parts {

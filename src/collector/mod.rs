@@ -3,11 +3,12 @@
 mod dump;
 mod key;
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use clap::Subcommand;
 
 use epwatch_collector::Collector;
+use epwatch_server::{SystemClock, TaskSet};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -99,12 +100,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let drain = config.collector.batch.drain_timeout.0;
     let has_tls = config.collector.tls.is_some();
     version::log("collector");
+    let tasks = TaskSet::default();
     let starting = async {
         all_in_one::check_addresses(&config).await?;
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();
         let stop = CancellationToken::new();
-        let collector = Collector::start(config.collector, store.client(), stop).await?;
+        let (client, clock) = (store.client(), Arc::new(SystemClock));
+        let collector =
+            Collector::start_in(tasks.clone(), config.collector, client, stop, clock).await?;
         anyhow::Ok((store, collector))
     };
     let Ok(started) = shutdown.unless_requested(starting).await else {
@@ -122,15 +126,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             addresses.http
         ));
     }
-    tokio::select! {
-        () = shutdown.requested() => {}
+    let failed = tokio::select! {
+        biased;
+        () = shutdown.requested() => None,
+        // The rest still stops in order.
+        task = tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
-    }
+    };
     let stopping = async {
         collector.stop().await;
         store.stop().await;
     };
     shutdown.stop(stopping, drain).await;
-    Ok(ExitCode::SUCCESS)
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }

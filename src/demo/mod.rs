@@ -129,12 +129,13 @@ async fn start_page(stack: &AllInOne) -> anyhow::Result<RunningPage> {
     let detector = DetectorConfig::for_demo();
     let store = "ClickHouse, embedded, in a temporary folder,";
     let facts = || facts::of_this_process(stack, store.to_owned(), &detector);
-    let usual = RunningPage::start(&config, stack.store.client(), facts()).await;
+    let (tasks, client) = (|| stack.tasks.clone(), || stack.store.client());
+    let usual = RunningPage::start(tasks(), &config, client(), facts()).await;
     if usual.is_ok() {
         return usual;
     }
     config.listen.set_port(0);
-    RunningPage::start(&config, stack.store.client(), facts()).await
+    RunningPage::start(tasks(), &config, client(), facts()).await
 }
 
 /// Fetches missing runtimes. Without ONNX Runtime or QNN the demo continues, and shows the reason later.

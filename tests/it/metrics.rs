@@ -9,13 +9,14 @@ use std::{
 use crate::support::{Running, docs, get, server, until};
 
 /// Prefixes of this product's metrics.
-const PREFIXES: [&str; 7] = [
+const PREFIXES: [&str; 8] = [
     "epwatch_build_",
     "epwatch_cohort_",
     "epwatch_collector_",
     "epwatch_detector_",
     "epwatch_log_",
     "epwatch_store_last_",
+    "epwatch_task_",
     "process_",
 ];
 

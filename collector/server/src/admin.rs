@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::few_clients::serve_few_clients;
 use crate::page::plain_text;
+use crate::tasks::TaskSet;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -77,16 +78,31 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Serves the pages on a listener that [`bind`] returned.
-    pub fn start(listener: TcpListener, pages: AdminPages, stop: CancellationToken) -> Self {
+    /// Serves the pages on a listener that [`bind`] returned. `/readyz` has the reasons of `tasks` too.
+    pub fn start(
+        listener: TcpListener,
+        pages: AdminPages,
+        stop: CancellationToken,
+        tasks: &TaskSet,
+    ) -> Self {
+        let pages = Shown {
+            pages,
+            tasks: tasks.clone(),
+        };
         let router = Router::new()
             .route("/", get(|| async { Html(LINKS) }))
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(Arc::new(pages));
+        let (listener, stopped) = (Arc::new(listener), stop.clone());
+        let serve = move || serve_few_clients(listener.clone(), router.clone(), stopped.clone());
         Self {
-            task: tokio::spawn(serve_few_clients(listener, router, stop)),
+            task: tokio::spawn(
+                tasks
+                    .clone()
+                    .restarted("admin-port".to_owned(), stop, serve),
+            ),
         }
     }
 
@@ -99,9 +115,15 @@ impl AdminServer {
     }
 }
 
+/// What the endpoint shows.
+struct Shown {
+    pages: AdminPages,
+    tasks: TaskSet,
+}
+
 /// The OpenMetrics format if the request names it, as Prometheus does; otherwise the older one, as other programs do.
-async fn metrics(State(pages): State<Arc<AdminPages>>, headers: HeaderMap) -> impl IntoResponse {
-    let page = (pages.metrics)();
+async fn metrics(State(shown): State<Arc<Shown>>, headers: HeaderMap) -> impl IntoResponse {
+    let page = (shown.pages.metrics)();
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());
     let (format, page) = match accepted.any(|value| value.contains("application/openmetrics-text"))
@@ -118,8 +140,10 @@ const LINKS: &str = concat!(
     "</h1><ul><li><a href=/metrics>/metrics</a><li><a href=/healthz>/healthz</a><li><a href=/readyz>/readyz</a></ul>\n"
 );
 
-async fn ready(State(pages): State<Arc<AdminPages>>) -> (StatusCode, String) {
-    let reasons = (pages.not_ready)();
+async fn ready(State(shown): State<Arc<Shown>>) -> (StatusCode, String) {
+    let mut reasons = shown.tasks.not_ready();
+    let component = (shown.pages.not_ready)();
+    reasons.extend(component.into_iter().map(str::to_owned));
     if reasons.is_empty() {
         (StatusCode::OK, "ready\n".to_owned())
     } else {
@@ -167,7 +191,7 @@ mod tests {
         };
         let stop = CancellationToken::new();
         let (listener, address) = bind(any, "http_listen").await.unwrap();
-        let admin = AdminServer::start(listener, pages, stop.clone());
+        let admin = AdminServer::start(listener, pages, stop.clone(), &TaskSet::default());
 
         assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
         let (status, text) = get(address, "/readyz").await;

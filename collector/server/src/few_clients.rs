@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
@@ -26,8 +27,13 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stop` is cancelled and the requests under way are answered: 64 connections at once, of which the oldest
-/// makes room, with one request each that has 30 s. Handlers get the client's address as [`ConnectInfo`].
-pub async fn serve_few_clients(listener: TcpListener, router: Router, stop: CancellationToken) {
+/// makes room, with one request each that has 30 s. Handlers get the client's address as [`ConnectInfo`]. The listener is
+/// shared, so that the port stays open if the task is started again.
+pub async fn serve_few_clients(
+    listener: Arc<TcpListener>,
+    router: Router,
+    stop: CancellationToken,
+) {
     let mut connections = JoinSet::new();
     let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
     loop {

@@ -1,7 +1,7 @@
 //! Parts that collector, detector and page need alike, each once.
 //!
 //! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config, the clock, retry pauses, the
-//! atomic replacement of a file, and the rule of admission of new installations. It holds nothing that only one of them needs,
+//! supervised tasks of a process, the atomic replacement of a file, and the rule of admission of new installations. It holds nothing that only one of them needs,
 //! and never connects to the store or a device.
 
 mod admin;
@@ -16,6 +16,7 @@ mod page;
 mod problems;
 mod process;
 pub mod room;
+mod tasks;
 mod units;
 
 pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
@@ -29,4 +30,5 @@ pub use crate::files::{
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};
+pub use crate::tasks::{End, FaultPoints, TaskGuard, TaskSet};
 pub use crate::units::{ByteSize, Period, UnitError};

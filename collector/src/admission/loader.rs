@@ -35,7 +35,7 @@ const CHUNK_RECORDS: usize = 20_000;
 const CHUNK_BYTES: usize = 16 << 20;
 
 /// Fills one collector's [`Admission`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Loader {
     pub(crate) parts: Arc<Parts>,
     pub(crate) admission: Arc<Admission>,
@@ -67,7 +67,7 @@ enum LoadError {
 /// load succeeded or failed.
 pub(crate) async fn keep_loading(
     loader: Loader,
-    first_try: oneshot::Sender<()>,
+    first_try: Option<oneshot::Sender<()>>,
     stop: CancellationToken,
 ) {
     tokio::select! {
@@ -86,8 +86,7 @@ struct Loaded {
 }
 
 impl Loader {
-    async fn load_forever(self, first_try: oneshot::Sender<()>) {
-        let mut first_try = Some(first_try);
+    async fn load_forever(self, mut first_try: Option<oneshot::Sender<()>>) {
         let mut backoff = Backoff::new(FIRST_PAUSE, MAX_BACKOFF);
         let mut last = None;
         loop {

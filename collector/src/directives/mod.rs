@@ -102,16 +102,17 @@ impl DirectiveBook {
 }
 
 /// Reloads published directives and writes how many devices they were sent to, every `refresh` until `stop` is cancelled
-/// and once after that.
+/// and once after that. The counts of a process are stored under `started_at_ms`.
 pub(crate) async fn keep_fresh(
     parts: Arc<Parts>,
     book: Arc<DirectiveBook>,
+    started_at_ms: i64,
     stop: CancellationToken,
 ) {
     let metrics = &parts.metrics;
     let counter = Counter {
         collector_id: parts.collector_id(),
-        started_at_ms: parts.now_ms(),
+        started_at_ms,
     };
     while !stop.is_cancelled() {
         tokio::select! {

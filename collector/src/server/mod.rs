@@ -129,7 +129,9 @@ impl<S: CollectorService> DeviceServer<S> {
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let server = Arc::new(self);
         let mut handlers = JoinSet::new();
-        let sweeping = tokio::spawn(server.connections.clone().sweep(stop.clone()));
+        // Part of this task, so that connections are not served without it.
+        let sweeping = server.connections.clone().sweep(stop.clone());
+        tokio::pin!(sweeping);
         loop {
             // An evicted connection closes at once or takes one of the few draining permits, so accepting
             // never waits for another client.
@@ -141,6 +143,7 @@ impl<S: CollectorService> DeviceServer<S> {
             let (socket, accepted) = tokio::select! {
                 accepted = accepting => accepted,
                 Some(_) = handlers.join_next() => continue,
+                () = &mut sweeping => break,
                 () = stop.cancelled() => break,
             };
             match accepted {
@@ -164,7 +167,6 @@ impl<S: CollectorService> DeviceServer<S> {
         }
         drop(listener);
         while handlers.join_next().await.is_some() {}
-        let _ = sweeping.await;
     }
 
     /// Serves one connection.

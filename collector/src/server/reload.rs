@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use epwatch_server::TaskSet;
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -119,6 +121,7 @@ pub(crate) fn watch(
     keys: Arc<AppKeys>,
     tls: Option<Arc<Tls>>,
     stop: CancellationToken,
+    tasks: &TaskSet,
 ) {
     let (config, metrics) = (&parts.config, parts.metrics.clone());
     let mut watched = Vec::new();
@@ -141,27 +144,35 @@ pub(crate) fn watch(
         let gauge = metrics.files_current.get_or_create(&[("files", some.name)]);
         gauge.set(1);
     }
-    tokio::spawn(async move {
-        let mut hangup = signal(SignalKind::hangup())
-            .inspect_err(|error| tracing::warn!(%error, "failed to listen for SIGHUP"))
-            .ok();
-        loop {
-            let forced = async {
-                match &mut hangup {
-                    Some(hangup) => hangup.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let is_forced = tokio::select! {
-                _ = forced => true,
-                () = tokio::time::sleep(PERIOD) => false,
-                () = stop.cancelled() => return,
-            };
-            for some in &mut watched {
-                some.poll(is_forced, Instant::now(), &metrics);
+    let (watched, stopped) = (Arc::new(Mutex::new(watched)), stop.clone());
+    let poll = move || poll_files(watched.clone(), metrics.clone(), stopped.clone());
+    tokio::spawn(tasks.clone().restarted("reload".to_owned(), stop, poll));
+}
+
+async fn poll_files(
+    watched: Arc<Mutex<Vec<Watched>>>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let mut hangup = signal(SignalKind::hangup())
+        .inspect_err(|error| tracing::warn!(%error, "failed to listen for SIGHUP"))
+        .ok();
+    loop {
+        let forced = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
             }
+        };
+        let is_forced = tokio::select! {
+            _ = forced => true,
+            () = tokio::time::sleep(PERIOD) => false,
+            () = stop.cancelled() => return,
+        };
+        for some in watched.lock().iter_mut() {
+            some.poll(is_forced, Instant::now(), &metrics);
         }
-    });
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_server::Clock;
+use epwatch_server::{Clock, TaskSet};
 
 use super::error::WalError;
 use super::frame::{MAX_PAYLOAD_BYTES, push_unsealed};
@@ -27,6 +27,8 @@ pub struct WalOptions {
     pub gather: Duration,
     /// Stamps receive times.
     pub clock: Arc<dyn Clock>,
+    /// Watches the WAL's threads and its task.
+    pub tasks: TaskSet,
 }
 
 /// Records that become durable together, in this order.

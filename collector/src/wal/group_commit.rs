@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use epwatch_server::Clock;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::api::{Batch, WalOptions, WalStats};
 use super::checkpoint::{self, Checkpoint, SavedCheckpoint};
@@ -26,6 +27,11 @@ use super::log::{Log, Recovery};
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 /// Lead of receive times over the clock that is not logged: clocks are often corrected by seconds.
 const MAX_AHEAD_US: u64 = 60_000_000;
+
+/// The thread that writes and syncs groups.
+const WRITER: &str = "wal-writer";
+/// The thread of spare segments, removal and checks.
+const HOUSEKEEPER: &str = "wal-housekeeper";
 
 type Outcome = Result<WalOffset, WalError>;
 
@@ -104,6 +110,8 @@ pub(crate) struct Shared {
     /// Segments below are freed. An atomic, because a chore is dropped while the queue of them is full.
     free_below: AtomicU64,
     chores: std_mpsc::SyncSender<Chore>,
+    /// Cancelled once the WAL is being closed, so that its threads may end.
+    closing: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -173,19 +181,21 @@ pub(crate) fn start(
         counts: Mutex::default(),
         free_below: AtomicU64::new(checkpoint.offset.0),
         chores,
+        closing: CancellationToken::new(),
     });
     shared.check_disk();
     shared.check_clock();
     let (groups, finished) = mpsc::unbounded_channel();
     let (durable_sender, durable) = watch::channel(WalOffset(end));
-    tokio::spawn(complete_groups(finished, durable_sender));
-    let writer = spawn("wal-writer", {
-        let shared = shared.clone();
-        move || write_groups(&shared, &groups)
+    let completing = complete_groups(finished, durable_sender);
+    let tasks = &shared.options.tasks;
+    tokio::spawn(tasks.essential("wal-completion", &shared.closing, completing));
+    let writer = spawn(WRITER, &shared, move |shared| {
+        let _refused = RefuseAtEnd(shared);
+        write_groups(shared, &groups);
     })?;
-    let housekeeper = spawn("wal-housekeeper", {
-        let shared = shared.clone();
-        move || housekeep(&shared, &chores_received)
+    let housekeeper = spawn(HOUSEKEEPER, &shared, move |shared| {
+        housekeep(shared, &chores_received);
     })?;
     let running = Mutex::new(vec![writer, housekeeper]);
     let threads = Arc::new(Threads {
@@ -212,11 +222,35 @@ pub(super) fn writers_start(
     checkpoint
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, WalError> {
+fn spawn(
+    name: &'static str,
+    shared: &Arc<Shared>,
+    run: impl FnOnce(&Shared) + Send + 'static,
+) -> Result<JoinHandle<()>, WalError> {
+    let guard = shared.options.tasks.guard(name, &shared.closing);
+    let shared = shared.clone();
     thread::Builder::new()
         .name(name.to_owned())
-        .spawn(run)
+        .spawn(move || {
+            run(&shared);
+            guard.returned();
+        })
         .map_err(WalError::io("start wal thread"))
+}
+
+/// Refuses appends once the writing thread ends, however it ends. Without it calls would wait for a sync that never
+/// comes.
+struct RefuseAtEnd<'a>(&'a Shared);
+
+impl Drop for RefuseAtEnd<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock();
+        queue.is_closed = true;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        // Each of them is answered with `WalError::Closed`.
+        drop(waiting);
+    }
 }
 
 impl Shared {
@@ -359,6 +393,7 @@ impl Shared {
     }
 
     pub(crate) fn close(&self) {
+        self.closing.cancel();
         self.queue.lock().is_closed = true;
         self.wake_writer.notify_one();
         let _ = self.chores.try_send(Chore::Stop);
@@ -476,6 +511,9 @@ impl Shared {
 fn write_groups(shared: &Shared, groups: &mpsc::UnboundedSender<Group>) {
     let mut frames = Vec::new();
     while let Some(group) = shared.next_group() {
+        if shared.options.tasks.must_end(WRITER) {
+            return;
+        }
         if group.is_empty() {
             if shared.log.probe().is_ok() {
                 shared.set_failing(None);
@@ -515,6 +553,9 @@ fn housekeep(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
     let mut checked = Instant::now();
     loop {
         let chore = chores.recv_timeout(PROBE_PERIOD);
+        if shared.options.tasks.must_end(HOUSEKEEPER) {
+            return;
+        }
         if checked.elapsed() >= PROBE_PERIOD {
             shared.check_disk();
             shared.check_clock();

@@ -28,6 +28,7 @@ mod protocols;
 mod refusals;
 mod repeated;
 mod schema;
+mod supervised;
 mod support;
 mod unproven;
 mod wal_crash;

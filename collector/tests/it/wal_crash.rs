@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use epwatch_collector::{Batch, Wal, WalOffset, WalOptions};
-use epwatch_server::SystemClock;
+use epwatch_server::{SystemClock, TaskSet};
 
 /// Set for the child: the WAL's directory and the first number to append.
 const CHILD_DIR: &str = "EPWATCH_WAL_CRASH_DIR";
@@ -25,6 +25,7 @@ pub(crate) fn options(dir: &Path) -> WalOptions {
         max_bytes: 1 << 30,
         max_in_flight_bytes: 1 << 20,
         clock: Arc::new(SystemClock),
+        tasks: TaskSet::default(),
     }
 }
 

@@ -110,7 +110,8 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await
         .expect("it ends by itself");
-    assert_eq!(metric(&collector, "epwatch_collector_store_up"), 0.0);
+    let ends = "epwatch_task_ends_total{task=\"writer\"}";
+    assert_eq!(metric(&collector, ends), 1.0);
     collector.stop().await;
 
     let again = start(&store, "wal").await;

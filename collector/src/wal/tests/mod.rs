@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epwatch_server::SystemClock;
+use epwatch_server::{SystemClock, TaskSet};
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{WalDir, load_or_make_id};
@@ -76,6 +76,7 @@ pub(crate) fn options(dir: &Path) -> WalOptions {
         max_bytes: 1 << 20,
         max_in_flight_bytes: 1 << 20,
         clock: Arc::new(SystemClock),
+        tasks: TaskSet::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use clickhouse::Client;
-use epwatch_server::{BindError, bind, serve_few_clients};
+use epwatch_server::{BindError, TaskSet, bind, serve_few_clients};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -69,6 +69,20 @@ impl PageServer {
         facts: Facts,
         stop: CancellationToken,
     ) -> Result<Self, PageError> {
+        Self::start_in(TaskSet::default(), config, store, facts, stop).await
+    }
+
+    /// As [`PageServer::start`], with its task in the set of the process.
+    ///
+    /// # Errors
+    /// As [`PageServer::start`].
+    pub async fn start_in(
+        tasks: TaskSet,
+        config: &PageConfig,
+        store: Client,
+        facts: Facts,
+        stop: CancellationToken,
+    ) -> Result<Self, PageError> {
         let access = Access::of(config)?;
         let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
@@ -77,7 +91,9 @@ impl PageServer {
             store,
         });
         let router = Router::new().fallback(answer).with_state(shared);
-        let task = tokio::spawn(serve_few_clients(listener, router, stop));
+        let (listener, stopped) = (Arc::new(listener), stop.clone());
+        let serve = move || serve_few_clients(listener.clone(), router.clone(), stopped.clone());
+        let task = tokio::spawn(tasks.restarted("page".to_owned(), stop, serve));
         Ok(Self { address, task })
     }
 
