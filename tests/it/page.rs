@@ -768,6 +768,7 @@ async fn only_this_machine_and_the_token_open_the_page() {
     let config = PageConfig {
         token_file: Some(token_file.clone()),
         hosts: vec!["page.example".to_owned()],
+        trusted_proxies: vec!["127.0.0.1".parse().unwrap()],
         ..PageConfig::default()
     };
     let page = Served::with(epwatch_store::client(&target), config.clone()).await;
@@ -833,6 +834,19 @@ async fn only_this_machine_and_the_token_open_the_page() {
         .ask(Method::GET, "/fleet", &[("cookie", cookie)], "")
         .await;
     assert_eq!(inside.status, 503, "an open session is not limited");
+    // Nor is anybody with the right token: a stranger behind the same proxy locks nobody out.
+    assert_eq!(
+        page.ask(Method::HEAD, "/fleet", &bearer, "").await.status,
+        503
+    );
+    let signed_in = sign_in(&page, "same-origin", "correct-horse-battery").await;
+    assert_eq!(signed_in.status, 303);
+    // The test's proxy is trusted, so other browsers behind it have their own count.
+    let other = [wrong[0], ("x-forwarded-for", "198.51.100.7")];
+    assert_eq!(
+        page.ask(Method::GET, "/fleet", &other, "").await.status,
+        401
+    );
     page.stop().await;
 
     std::fs::write(&token_file, "short\n").unwrap();

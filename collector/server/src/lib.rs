@@ -1,15 +1,18 @@
 //! Parts that collector, detector and page need alike, each once.
 //!
 //! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config, the clock, retry pauses, the
-//! supervised tasks of a process, the atomic replacement of a file, and the rule of admission of new installations. It holds nothing that only one of them needs,
+//! supervised tasks of a process, the atomic replacement of a file, blocks of addresses with the sender behind proxies, and the
+//! rule of admission of new installations. It holds nothing that only one of them needs,
 //! and never connects to the store or a device.
 
+mod address_block;
 mod admin;
 mod app_admission;
 mod backoff;
 mod clock;
 mod few_clients;
 mod files;
+mod forwarded_for;
 mod metrics;
 mod new_installations;
 mod page;
@@ -19,6 +22,7 @@ pub mod room;
 mod tasks;
 mod units;
 
+pub use crate::address_block::{AddressBlock, AddressBlockError};
 pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
 pub use crate::app_admission::AppAdmission;
 pub use crate::backoff::Backoff;
@@ -27,6 +31,7 @@ pub use crate::few_clients::serve_few_clients;
 pub use crate::files::{
     private_dir, read_secret, replace_file, replace_readable_file, warn_of_readers,
 };
+pub use crate::forwarded_for::{forwarded_for, is_trusted};
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};

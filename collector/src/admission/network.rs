@@ -7,12 +7,12 @@
 use std::net::IpAddr;
 
 use epwatch_proto::{hex, unhex};
+use epwatch_server::{AddressBlock, forwarded_for, is_trusted};
 use hyper::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use crate::config::{AddressBlock, NewInstallationsConfig};
+use crate::config::NewInstallationsConfig;
 
-const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Set in networks of IPv4.
 const V4: u64 = 1 << 56;
 
@@ -123,52 +123,19 @@ impl Origins {
     }
 
     pub(crate) fn peer(&self, address: IpAddr) -> Peer {
-        if self.is_trusted(address) {
+        if is_trusted(address, &self.trusted_proxies) {
             return Peer::Proxy;
         }
         Network::of(address).map_or(Peer::Unknown, Peer::Device)
-    }
-
-    fn is_trusted(&self, address: IpAddr) -> bool {
-        self.trusted_proxies
-            .iter()
-            .any(|block| block.contains(address))
     }
 
     pub(crate) fn of_request(&self, peer: Peer, headers: &HeaderMap) -> Option<Network> {
         match peer {
             Peer::Unknown => None,
             Peer::Device(network) => Some(network),
-            Peer::Proxy => Network::of(self.forwarded_for(headers)?),
+            Peer::Proxy => Network::of(forwarded_for(headers, &self.trusted_proxies)?),
         }
     }
-
-    /// Each proxy appends the address it saw. Read from the end, the first address that is not trusted is the device;
-    /// the device wrote the entries before it itself.
-    fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
-        let lists = headers.get_all(FORWARDED_FOR).iter();
-        let texts: Vec<&str> = lists.map_while(|list| list.to_str().ok()).collect();
-        if texts.len() < headers.get_all(FORWARDED_FOR).iter().count() {
-            return None;
-        }
-        for text in texts.iter().rev().flat_map(|list| list.rsplit(',')) {
-            let address = read_address(text.trim())?;
-            if !self.is_trusted(address) {
-                return Some(address);
-            }
-        }
-        None
-    }
-}
-
-/// Reads an address, with or without a port.
-fn read_address(text: &str) -> Option<IpAddr> {
-    let with_port = || {
-        let socket: std::net::SocketAddr = text.parse().ok()?;
-        Some(socket.ip())
-    };
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-    bare.unwrap_or(text).parse().ok().or_else(with_port)
 }
 
 #[cfg(test)]
@@ -233,7 +200,7 @@ mod tests {
         };
         let mut headers = HeaderMap::new();
         for value in forwarded {
-            headers.append(FORWARDED_FOR, value.parse().unwrap());
+            headers.append("x-forwarded-for", value.parse().unwrap());
         }
         let peer = origins.peer(peer.parse().unwrap());
         let expected = expected.map(|text| network(text).unwrap());

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use epwatch_server::{Period, room::RoomLimits};
+use epwatch_server::{AddressBlock, Period, room::RoomLimits};
 use serde::{Deserialize, Serialize};
-
-use super::address_block::AddressBlock;
 
 /// Rates of one sender a minute, in the long run; 0 is no limit. Reports beyond are refused as a quota, with a delay
 /// until the next try.

@@ -1,6 +1,5 @@
 //! The collector's part of the config file: keys, defaults, validation. The command reads the file and the environment.
 
-mod address_block;
 mod app_keys;
 mod connections;
 mod limits;
@@ -11,7 +10,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::address_block::AddressBlock;
 pub use self::app_keys::{AppKeyConfig, KeyKind, NewKey};
 pub(crate) use self::app_keys::{
     KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file,

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use epwatch_server::AddressBlock;
 use serde::{Deserialize, Serialize};
 
-/// Least length of a token.
+/// Least length of a token. It is what protects: a right token is let in however many wrong ones came before it. 16
+/// random hex digits last millions of years against 10,000 tries a second.
 pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 
 /// Config of the page.
@@ -21,6 +23,8 @@ pub struct PageConfig {
     pub orders_token_file: Option<PathBuf>,
     /// Names in addition to loopback that a request's `Host` may have.
     pub hosts: Vec<String>,
+    /// Proxies whose `X-Forwarded-For` names the browser, for the limit of wrong tokens.
+    pub trusted_proxies: Vec<AddressBlock>,
     /// Multiple of the longest times of a page and of its queries. For tests on a busy machine; the file has no key.
     #[serde(skip)]
     pub patience: u32,
@@ -33,6 +37,7 @@ impl Default for PageConfig {
             token_file: None,
             orders_token_file: None,
             hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
             patience: 1,
         }
     }

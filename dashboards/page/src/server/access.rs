@@ -13,6 +13,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use epwatch_server::{AddressBlock, forwarded_for, is_trusted};
 use parking_lot::Mutex;
 
 use super::tokens::{TokenError, Tokens, digest};
@@ -53,6 +54,7 @@ pub(crate) struct Access {
     /// By the digests of their cookies.
     sessions: Mutex<HashMap<[u8; 32], Session>>,
     tries: Mutex<Tries>,
+    trusted_proxies: Vec<AddressBlock>,
 }
 
 /// What the holder of a token may see and do.
@@ -102,6 +104,7 @@ impl Access {
                 .collect(),
             sessions: Mutex::default(),
             tries: Mutex::default(),
+            trusted_proxies: config.trusted_proxies.clone(),
         })
     }
 
@@ -112,6 +115,7 @@ impl Access {
         request: Request,
     ) -> Result<(Request, Admitted), Refusal> {
         self.check_host(request.headers())?;
+        let peer = self.sender(peer, request.headers());
         let has_tokens = self.tokens.is_some() || self.orders_tokens.is_some();
         let (method, path) = (request.method(), request.uri().path());
         match *method {
@@ -234,27 +238,35 @@ impl Access {
         ))
     }
 
+    /// Returns the address of the browser or program behind a trusted proxy, or of the peer.
+    fn sender(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let is_proxy = is_trusted(peer, &self.trusted_proxies);
+        let forwarded = is_proxy.then(|| forwarded_for(headers, &self.trusted_proxies));
+        forwarded.flatten().unwrap_or(peer)
+    }
+
     /// Returns what the holder of a token may see and do; refuses one that is none.
     ///
-    /// The form of a refusal leads on to the address `to`.
+    /// A right token gets in whatever came from its address before, because a stranger behind the same proxy must not lock
+    /// anybody out. The form of a refusal leads on to the address `to`.
     fn check_token(&self, peer: IpAddr, presented: &str, to: &str) -> Result<Holder, Refusal> {
-        let now = Instant::now();
-        let mut tries = self.tries.lock();
-        if !tries.may_try(peer, now) {
-            let text = "too many wrong tokens; wait a minute\n";
-            let answer = (
-                StatusCode::TOO_MANY_REQUESTS,
-                [(header::RETRY_AFTER, "60")],
-                text,
-            );
-            return Err(Box::new(answer.into_response()));
-        }
         for (tokens, may_order) in [(&self.orders_tokens, true), (&self.tokens, false)] {
             let tokens = tokens.as_ref();
             if let Some(scope) = tokens.and_then(|tokens| tokens.scope_of(presented)) {
                 let scope = scope.clone();
                 return Ok(Holder { scope, may_order });
             }
+        }
+        let now = Instant::now();
+        let mut tries = self.tries.lock();
+        if !tries.may_try(peer, now) {
+            let text = "too many wrong tokens came from this address; try again in a minute\n";
+            let answer = (
+                StatusCode::TOO_MANY_REQUESTS,
+                [(header::RETRY_AFTER, "60")],
+                text,
+            );
+            return Err(Box::new(answer.into_response()));
         }
         tries.failed(peer, now);
         Err(Box::new(form(

@@ -1,4 +1,4 @@
-//! Limit of wrong tokens: ten a minute for each peer.
+//! Limit of wrong tokens: ten a minute for each address are answered as such, others with 429. A right one is not counted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Whether a peer may present a token.
+    /// Whether a peer's wrong token is answered as one.
     pub(crate) fn may_try(&self, peer: IpAddr, now: Instant) -> bool {
         let of_peer = self.peers.get(&peer).or(self.others.as_ref());
         of_peer.is_none_or(|(since, n)| now.duration_since(*since) >= MINUTE || *n < MAX_TRIES)

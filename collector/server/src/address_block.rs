@@ -16,8 +16,9 @@ pub struct AddressBlock(IpNet);
 pub struct AddressBlockError(String);
 
 impl AddressBlock {
-    /// An IPv4 address and its IPv6-mapped form are the same.
-    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+    /// Whether an address is in the block. An IPv4 address and its IPv6-mapped form are the same.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
         match (self.0, address.to_canonical()) {
             (IpNet::V6(block), IpAddr::V4(address)) => block.contains(&address.to_ipv6_mapped()),
             (block, address) => block.contains(&address),
@@ -43,7 +44,7 @@ impl fmt::Display for AddressBlock {
     }
 }
 
-epwatch_server::serde_as_text!(AddressBlock);
+crate::serde_as_text!(AddressBlock);
 
 #[cfg(test)]
 mod tests {
