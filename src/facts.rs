@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, time::Duration
 use epwatch_detector::DetectorConfig;
 use epwatch_page::{Fact, Facts};
 use epwatch_server::ByteSize;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -28,6 +28,9 @@ const GRACE: Duration = Duration::from_secs(120);
 
 /// Share of the WAL from which it is called nearly full.
 const NEARLY_FULL: f64 = 0.8;
+
+/// Time before a certificate's end from which it is called out, as by the alert `EpwatchCertificateEnds`.
+const CERTIFICATE_ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The notifier of the heartbeat, which notifies nobody.
 const HEARTBEAT: &str = "heartbeat";
@@ -54,6 +57,7 @@ pub(crate) fn of_this_process(stack: &AllInOne, store: String, detector: &Detect
     Box::new(move || {
         let page = metrics.encode();
         let mut facts = vec![fine("Collector", collector.clone())];
+        facts.extend(certificate(&page, Timestamp::now()));
         facts.extend(wal(&page));
         facts.extend(taken(&page, &store));
         facts.extend(judging(&page, steps, Timestamp::now()));
@@ -88,6 +92,7 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<Fact> {
         ))];
     };
     let mut facts = vec![wal];
+    facts.extend(certificate(&page, Timestamp::now()));
     facts.extend(taken(&page, store));
     facts.extend(judging(&page, steps, Timestamp::now()));
     facts.extend(channels(&page));
@@ -149,6 +154,40 @@ fn wal(page: &str) -> Option<Fact> {
     })
 }
 
+/// Returns what is wrong with the certificate of the device port; `None` if nothing is, or there is none.
+fn certificate(page: &str, now: Timestamp) -> Option<Fact> {
+    #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+    let time = |name: &str| {
+        let second = value(
+            page,
+            &format!("epwatch_collector_tls_{name}_timestamp_seconds"),
+        )?;
+        Timestamp::from_second(second as i64)
+            .ok()
+            .filter(|_| second > 0.0)
+    };
+    let (begin, end) = (time("not_before")?, time("not_after")?);
+    let at = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M UTC");
+    let (begins, ends) = (at(begin), at(end));
+    let text = if end <= now {
+        format!("It ended {ends}, so no device can connect. Renew the files of collector.tls.")
+    } else if begin > now {
+        format!("It is valid only from {begins}, so no device can connect until then.")
+    } else if end.duration_since(now) < CERTIFICATE_ENDS_SOON {
+        format!(
+            "It ends {ends}; no device can connect after that. Renew the files of collector.tls."
+        )
+    } else {
+        return None;
+    };
+    Some(Fact {
+        part: "Certificate",
+        text,
+        running: String::new(),
+        is_fine: false,
+    })
+}
+
 fn taken(page: &str, store: &str) -> Option<Fact> {
     let is_fine = value(page, "epwatch_collector_store_up")? > 0.0;
     let lag = value(page, "epwatch_collector_wal_lag_seconds")?;
@@ -195,7 +234,7 @@ fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<Fact> {
     })
 }
 
-/// Returns what became of notifications on each channel since the start; `None` without a channel.
+/// Returns what became of notifications on each channel since the start, and which fail now; `None` without a channel.
 fn channels(page: &str) -> Option<Fact> {
     let mut channels: BTreeMap<&str, Attempts> = BTreeMap::new();
     for line in page.lines() {
@@ -207,7 +246,7 @@ fn channels(page: &str) -> Option<Fact> {
             "delivered" => of.sent = n,
             "repeated" => of.repeated = n,
             "failed" => of.failed = n,
-            "dead_letter" => of.refused = n,
+            "refused" => of.refused = n,
             _ => {}
         }
     }
@@ -215,11 +254,14 @@ fn channels(page: &str) -> Option<Fact> {
     if channels.is_empty() {
         return None;
     }
-    let is_fine = channels.values().all(|of| of.refused == 0);
+    let failing = failing(page);
     let said: Vec<String> = channels.iter().map(|(name, of)| of.words(name)).collect();
-    let then = match is_fine {
-        true => "",
-        false => " Its URL or key is wrong where notifications are refused.",
+    let then = match failing.is_empty() {
+        true => String::new(),
+        false => format!(
+            " {}. Attempts go on for as long as the incidents are open; `epwatch detector test-page` tries a channel.",
+            failing.join("; ")
+        ),
     };
     Some(Fact {
         part: "Channels",
@@ -229,8 +271,36 @@ fn channels(page: &str) -> Option<Fact> {
             0 => String::new(),
             n => format!("Open incidents were repeated {n} times, to channels that forget."),
         },
-        is_fine,
+        is_fine: failing.is_empty(),
     })
+}
+
+/// Returns a sentence for each channel whose attempts fail at present, without the full stop.
+fn failing(page: &str) -> Vec<String> {
+    let since = |notifier: &str| {
+        let metric = "epwatch_detector_failing_since_timestamp_seconds";
+        let seconds = value(page, &format!("{metric}{{notifier=\"{notifier}\"}}"))?;
+        #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+        let at = Timestamp::from_second(seconds as i64).ok()?;
+        Some(at.strftime(" since %Y-%m-%d %H:%M UTC").to_string())
+    };
+    let sentence = |line: &str| {
+        let labels = line.strip_prefix("epwatch_detector_failing_notifications{")?;
+        let (labels, n) = labels.rsplit_once("} ")?;
+        let (notifier, answer) = (label(labels, "notifier")?, label(labels, "answer")?);
+        if n == "0" {
+            return None;
+        }
+        let since = since(notifier).unwrap_or_default();
+        Some(format!("{notifier} has failed {n} times{since}: {answer}"))
+    };
+    page.lines().filter_map(sentence).collect()
+}
+
+/// Returns the value of a label.
+fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
+    let (_, value) = labels.split_once(&format!("{name}=\""))?;
+    value.split('"').next()
 }
 
 /// A channel's attempts by result.
@@ -247,7 +317,7 @@ impl Attempts {
         let mut text = format!("{name} {} sent", self.sent);
         for (n, what) in [
             (self.failed, "attempts failed and were made again"),
-            (self.refused, "refused for good"),
+            (self.refused, "attempts were refused and made again"),
         ] {
             if n > 0 {
                 text.push_str(&format!(", {n} {what}"));
@@ -261,8 +331,8 @@ impl Attempts {
 fn attempts(line: &str) -> Option<(&str, &str, u64)> {
     let labels = line.strip_prefix("epwatch_detector_notifications_total{")?;
     let (labels, n) = labels.rsplit_once("} ")?;
-    let of = |label: &str| labels.split_once(label)?.1.split('"').next();
-    Some((of("notifier=\"")?, of("result=\"")?, n.parse().ok()?))
+    let (notifier, result) = (label(labels, "notifier")?, label(labels, "result")?);
+    Some((notifier, result, n.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -284,7 +354,7 @@ epwatch_detector_notifications_total{notifier=\"heartbeat\",result=\"delivered\"
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"delivered\"} 3
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"repeated\"} 0
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"failed\"} 2
-epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter\"} 0
+epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 3
 ";
 
     fn facts(page: &str, second: i64) -> Vec<Fact> {
@@ -334,7 +404,8 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter
                 "The next one ends in 3540 s.",
             ),
             (
-                "Since the start: pagerduty 3 sent, 2 attempts failed and were made again.",
+                "Since the start: pagerduty 3 sent, 2 attempts failed and were made again, 3 attempts were refused and \
+                 made again.",
                 "",
             ),
         ];
@@ -385,12 +456,30 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"dead_letter
         );
         check((&*free.0, &*free.1), "WAL", "little room");
         check(("store_up 1", "store_up 0"), "Store", "wait in the WAL");
-        let refused = ("dead_letter\"} 0", "dead_letter\"} 2");
-        check(
-            refused,
-            "Channels",
-            "failed and were made again, 2 refused for good",
+        let refused = format!(
+            "refused\"}} 3
+epwatch_detector_failing_notifications{{notifier=\"slack\",answer=\"404\"}} 14
+epwatch_detector_failing_since_timestamp_seconds{{notifier=\"slack\"}} {:?}",
+            1_800_000_000.0_f64
         );
+        check(
+            ("refused\"} 3", &refused),
+            "Channels",
+            "slack has failed 14 times since 2027-01-15 08:00 UTC: 404. Attempts go on",
+        );
+        for (begin, end, says) in [
+            (1_700_000_000, 1_800_000_000, "It ended 2027-01-15"),
+            (1_700_000_000, 1_800_300_000, "It ends 2027-01-18"),
+            (1_800_300_000, 1_900_000_000, "valid only from 2027-01-18"),
+        ] {
+            let page = format!(
+                "epwatch_collector_tls_not_before_timestamp_seconds {begin}\n\
+                 epwatch_collector_tls_not_after_timestamp_seconds {end}\n"
+            );
+            let now = Timestamp::from_second(1_800_000_060).unwrap();
+            let fact = certificate(&page, now).unwrap();
+            assert!(fact.text.contains(says) && !fact.is_fine, "{fact:?}");
+        }
         let stuck = ("1800000000.0", "1799992600.0");
         check(stuck, "Detector", "It is stuck");
     }

@@ -348,8 +348,8 @@ WHERE notification != ''
 ORDER BY changed_at
 LIMIT 1 BY incident_id, news;
 
--- When each notifier had delivered the news of an incident up to a number, or its receiver had refused that for good. A
--- number that a later one overtook is absent.
+-- When each notifier had delivered the news of an incident up to a number, or gave them up, because its receiver refused them
+-- until the incident was over for a day. A number that a later one overtook is absent.
 CREATE OR REPLACE VIEW incident_deliveries_v1 ${on_cluster} AS
 SELECT
     incident_id, delivery.1 AS notifier, delivery.2 AS news, min(changed_at) AS delivered_at,

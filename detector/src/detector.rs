@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clickhouse::Client;
+use epwatch_proto::error_chain;
 use epwatch_server::{AdminPages, Clock, Problems};
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
@@ -16,7 +17,7 @@ use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
 use crate::incident::Incident;
 use crate::metrics::Metrics;
-use crate::notify::{Heartbeat, Notifier};
+use crate::notify::{Heartbeat, Notifier, check_channels};
 use crate::read::Source;
 use crate::run_loop::{Leader, Published};
 use crate::verdict::CohortVerdict;
@@ -98,6 +99,20 @@ impl Detector {
             max_cohort_metrics,
             task,
         })
+    }
+
+    /// Checks the files that a configuration names: the secrets of channels, and the base rates.
+    ///
+    /// # Errors
+    /// Every problem, with its key.
+    pub fn check_files(config: &DetectorConfig) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        check_channels(&mut problems, config);
+        let rates = config.rates_file.as_deref().map(BaseRates::read);
+        if let Some(Err(error)) = rates {
+            problems.push("rates_file", error_chain(&error));
+        }
+        problems.into_result()
     }
 
     /// Returns the incidents that are open, or over with a notification outstanding.

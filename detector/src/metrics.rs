@@ -1,15 +1,18 @@
 //! The metrics of one detector. `docs/metrics.md` lists them; a test compares the two.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use epwatch_server::{AdminPages, MetricTable, open_metrics};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::incident::FailedAttempts;
 use crate::names::named;
 use crate::verdict::VerdictClass;
 
@@ -25,13 +28,15 @@ named! {
         Repeated = "repeated",
         /// It failed and will be tried again.
         Failed = "failed",
-        /// The receiver rejected it, so it is never tried again.
-        DeadLetter = "dead_letter",
+        /// The receiver rejected it: an address, a key or a proxy is wrong. It is tried again with growing pauses.
+        Refused = "refused",
     }
 }
 
 type VerdictLabels = [(&'static str, &'static str); 1];
 type NotificationLabels = [(&'static str, String); 2];
+type FailingLabels = [(&'static str, String); 2];
+type NotifierLabels = [(&'static str, String); 1];
 
 /// All metrics of one detector.
 #[derive(Debug)]
@@ -42,6 +47,10 @@ pub struct Metrics {
     notifications: Family<NotificationLabels, Counter>,
     last_evaluation: Gauge<f64, AtomicU64>,
     open_incidents: Gauge,
+    /// Their names.
+    notifiers: Mutex<BTreeSet<String>>,
+    failing_attempts: Family<FailingLabels, Gauge>,
+    failing_since: Family<NotifierLabels, Gauge<f64, AtomicU64>>,
 }
 
 impl Default for Metrics {
@@ -59,6 +68,9 @@ impl Default for Metrics {
             notifications: Family::default(),
             last_evaluation: Gauge::default(),
             open_incidents: Gauge::default(),
+            notifiers: Mutex::default(),
+            failing_attempts: Family::default(),
+            failing_since: Family::default(),
         }
     }
 }
@@ -82,6 +94,12 @@ impl Metrics {
         table.add_metric(name, last, self.last_evaluation.clone());
         let open = "Incidents pending, firing or mitigated";
         table.add_metric("open_incidents", open, self.open_incidents.clone());
+        let failing = "Attempts to notify that failed since the last one that was taken, with the last answer";
+        let attempts = self.failing_attempts.clone();
+        table.add_metric("failing_notifications", failing, attempts);
+        let since = "Time of the first of these attempts, since 1970";
+        let name = "failing_since_timestamp_seconds";
+        table.add_metric(name, since, self.failing_since.clone());
         table.into_registry()
     }
 
@@ -118,11 +136,30 @@ impl Metrics {
             .set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
+    /// Shows the attempts that fail at present, by the notifier's name. A notifier that delivers has 0, without an answer.
+    pub(crate) fn set_failing(&self, failing: &BTreeMap<String, FailedAttempts>) {
+        self.failing_attempts.clear();
+        self.failing_since.clear();
+        for name in self.notifiers.lock().iter() {
+            let of = failing.get(name);
+            let answer = of.map_or_else(String::new, |of| of.answer.clone());
+            let times = of.map_or(0, |of| i64::try_from(of.times).unwrap_or(i64::MAX));
+            let since = of.map_or(0, |of| of.since.as_second());
+            let labels = [("notifier", name.clone()), ("answer", answer)];
+            self.failing_attempts.get_or_create(&labels).set(times);
+            self.failing_since
+                .get_or_create(&[("notifier", name.clone())])
+                .set(since as f64);
+        }
+    }
+
     /// Starts a notifier's counters at zero, so that rates exist from its first attempt on.
     pub(crate) fn begin_notifier(&self, notifier: &str) {
         for result in Delivery::ALL {
             drop(self.notifications(notifier, *result));
         }
+        self.notifiers.lock().insert(notifier.to_owned());
+        self.set_failing(&BTreeMap::new());
     }
 
     pub(crate) fn notified(&self, notifier: &str, result: Delivery) {
@@ -168,6 +205,29 @@ mod tests {
     }
 
     #[test]
+    fn a_channel_that_fails_shows_its_answer_until_it_delivers() {
+        let metrics = Metrics::default();
+        metrics.begin_notifier("slack");
+        let page = || open_metrics(&[metrics.registry()]);
+        let since = crate::testing::at(0);
+        let failing = FailedAttempts {
+            since,
+            times: 14,
+            answer: "404".into(),
+        };
+        metrics.set_failing(&BTreeMap::from([("slack".to_owned(), failing)]));
+        let row = "epwatch_detector_failing_notifications{notifier=\"slack\",answer=";
+        assert!(
+            page().contains(&format!("{row}\"404\"}} 14\n")),
+            "{}",
+            page()
+        );
+        metrics.set_failing(&BTreeMap::new());
+        assert!(page().contains(&format!("{row}\"\"}} 0\n")), "{}", page());
+        assert!(!page().contains("404"), "{}", page());
+    }
+
+    #[test]
     fn names_and_labels_are_what_dashboards_ask_for() {
         let metrics = Metrics::default();
         let registry = metrics.registry();
@@ -175,14 +235,14 @@ mod tests {
         metrics.evaluated(0.2, 1_800_000_000.0);
         metrics.failed(1);
         metrics.set_open_incidents(2);
-        metrics.notified("pager", Delivery::DeadLetter);
+        metrics.notified("pager", Delivery::Refused);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
             "epwatch_detector_windows_total{verdict=\"healthy\"} 1",
             "epwatch_detector_evaluation_seconds_count 1",
             "epwatch_detector_evaluation_failures_total 1",
-            "epwatch_detector_notifications_total{notifier=\"pager\",result=\"dead_letter\"} 1",
+            "epwatch_detector_notifications_total{notifier=\"pager\",result=\"refused\"} 1",
             "epwatch_detector_last_evaluation_timestamp_seconds 1800000000.0",
             "epwatch_detector_open_incidents 2",
         ] {

@@ -1,7 +1,9 @@
 //! What to do next, for the person on call and others, by class and reasons of a verdict. A step stands on a line of its
-//! own: names of devices hold no line breaks.
+//! own, and code in it between backticks: names of devices hold neither here.
 
-use epwatch_proto::ReasonCode;
+use std::fmt::Write as _;
+
+use epwatch_proto::{ReasonCode, visible};
 
 use crate::baseline::Origin;
 use crate::cohort::CohortKey;
@@ -39,7 +41,7 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
         change,
         ..
     } = of;
-    let chipset = &key.chipset;
+    let chipset = in_sentence(&key.chipset);
     let not_the_version = not_the_version(reasons, change);
     match class {
         VerdictClass::TotalFallback
@@ -47,7 +49,7 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
         | VerdictClass::SomeDevicesFallback => {
             let ops = match of.cpu_ops {
                 [] => "its nodes".to_owned(),
-                ops => ops.join(", "),
+                ops => in_sentence(&ops.join(", ")),
             };
             let previous = of.previous_version.filter(|_| not_the_version.is_none());
             let why = not_the_version.map_or(String::new(), |why| format!("\n{why}."));
@@ -92,9 +94,9 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                      a placement on it, and check {what}."
                 );
             }
-            let why = not_the_version.map_or(String::new(), |why| format!(" {why}."));
+            let why = not_the_version.map_or(String::new(), |why| format!("\n{why}."));
             format!(
-                "{} The app's owner: check {what}; the SDK's explain() on one of these devices names the \
+                "{}\nThe app's owner: check {what}; the SDK's explain() on one of these devices names the \
                  cause.{why}",
                 npu_off(key, "On call, if sessions that fail cost users")
             )
@@ -118,7 +120,7 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
         {
             format!(
                 "Certify version {} with the runtime that these devices have (`epwatch gate --certify`).",
-                key.model_version
+                in_sentence(&key.model_version)
             )
         }
         VerdictClass::DataQuality => {
@@ -160,13 +162,13 @@ fn is_named(chipset: &str) -> bool {
 /// Returns the steps of the person on call where work moved to the CPU. The version before comes first, because it ran
 /// on the NPU; the CPU alone is left out where it is slower than what runs now.
 fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>) -> String {
-    let (chipset, version) = (&key.chipset, &key.model_version);
+    let [chipset, version] = [&key.chipset, &key.model_version].map(|name| in_sentence(name));
     let mut steps = String::new();
-    if let Some(previous) = previous {
+    if let Some(previous) = previous.map(in_sentence) {
         steps = format!(
             "On call: keep version {previous} on {chipset}, and stop the roll-out of {version} there."
         );
-        if is_named(chipset) {
+        if is_named(&key.chipset) {
             let variant = directive(key, "--variant NAME", "variant");
             steps += &format!("\nWhere the app has {previous} as a variant, NAME: {variant}");
         }
@@ -198,7 +200,7 @@ fn npu_off(key: &CohortKey, when: &str) -> String {
         return format!(
             "The platform named no chipset (`{}`), so neither a directive nor `epwatch inspect` fits these \
              devices: have the app set it in the SDK (`with_device`).",
-            key.chipset
+            in_sentence(&key.chipset)
         );
     }
     format!("{when}: {}", directive(key, "--npu-off", "npu-off"))
@@ -207,34 +209,65 @@ fn npu_off(key: &CohortKey, when: &str) -> String {
 /// Returns the commands to paste that make and publish a directive. The names come from devices. A sentence ends with
 /// them: pages show them as a block of their own, which no full stop follows.
 fn directive(key: &CohortKey, action: &str, file: &str) -> String {
-    let (model, chipset) = (&key.model, &key.chipset);
-    let [app, name, version] =
-        [&model.app_id, &model.model_id, &key.model_version].map(|name| quoted(name));
+    let model = &key.model;
+    let names = [
+        &model.app_id,
+        &model.model_id,
+        &key.model_version,
+        &key.chipset,
+    ];
+    let [app, name, version, chipset] = names.map(|name| quoted(name));
+    // A name that begins with a dash is a value only behind an equals sign.
     format!(
-        "`epwatch directive make {action} --app {app} --model {name} --model-version {version} --chipset {chipset} \
+        "`epwatch directive make {action} --app={app} --model={name} --model-version={version} --chipset={chipset} \
          --for 7d --key PRIVATE_KEY_FILE --out {file}.directive && epwatch directive publish {file}.directive`"
     )
 }
 
-/// Returns an argument that a shell takes as it is.
+/// Returns an argument that a shell takes as it is. What a person cannot see in it, and a backtick, which ends the code of
+/// a step, are written as bytes: `$'\xNN'`.
 fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if !name.is_empty() && name.chars().all(is_plain) {
         return name.to_owned();
     }
-    format!("'{}'", name.replace('\'', r"'\''"))
+    let is_seen = |c: char| c != '`' && visible(c.encode_utf8(&mut [0; 4])).chars().eq([c]);
+    if name.chars().all(is_seen) {
+        return format!("'{}'", name.replace('\'', r"'\''"));
+    }
+    let mut text = String::from("$'");
+    for c in name.chars() {
+        match c {
+            '\'' | '\\' => text.extend(['\\', c]),
+            c if is_seen(c) => text.push(c),
+            c => {
+                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                    // Writing to a String cannot fail.
+                    _ = write!(text, "\\x{byte:02x}");
+                }
+            }
+        }
+    }
+    text.push('\'');
+    text
+}
+
+/// Returns a name as sentences of a step have it.
+fn in_sentence(name: &str) -> String {
+    visible(name).replace('`', "[U+0060]")
 }
 
 /// Returns the step that finds the reason of each node.
 fn why_refused(key: &CohortKey, ops: &str) -> String {
-    let (chipset, model) = (&key.chipset, &key.model.model_id);
-    if !is_named(chipset) {
+    if !is_named(&key.chipset) {
         return format!("ask why the NPU of these devices refuses {ops}.");
     }
+    let names = [&key.chipset, &key.model.model_id, &key.model_version];
+    let [chipset, model, version] = names.map(|name| in_sentence(name));
     format!(
-        "ask why the NPU of {chipset} refuses {ops}. With the file of {model} {} as MODEL, this gives the reason of each \
-         node: `epwatch inspect MODEL --soc {chipset}`",
-        key.model_version
+        "ask why the NPU of {chipset} refuses {ops}. With the file of {model} {version} as MODEL, this gives the reason \
+         of each node: `epwatch inspect MODEL --soc={}`",
+        quoted(&key.chipset)
     )
 }
 
@@ -246,6 +279,7 @@ fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Opti
     });
     if let Some(firmware) = firmware {
         let ask = "ask what that update changed before you take a version back";
+        let firmware = in_sentence(firmware);
         return Some(format!("It comes with firmware {firmware}: {ask}"));
     }
     let says = |is_it: fn(&Reason) -> bool| reasons.iter().any(is_it);
@@ -324,11 +358,102 @@ mod tests {
         let mut window = Fleet::with_fallback(1.0).window();
         window.key.model.model_id = "it's; rm".into();
         let next = judged(&window, None, &reference()).next_step;
-        let command = "directive make --npu-off --app camera --model 'it'\\''s; rm' --model-version \
-                       2.0.0 --chipset SM8635 --for 7d";
+        let command = "directive make --npu-off --app=camera --model='it'\\''s; rm' --model-version=2.0.0 \
+                       --chipset=SM8635 --for 7d";
         assert!(next.contains(command), "{next}");
         let file = "With the file of it's; rm 2.0.0 as MODEL";
         assert!(next.contains(file), "{next}");
+    }
+
+    /// Parts of names that a shell, an option's parser or a reader could take for something else.
+    const PARTS: &[&str] = &[
+        "-",
+        "--key",
+        "'",
+        "\"",
+        "`",
+        "$(touch x)",
+        "`touch x`",
+        "\\",
+        "\\n",
+        "\u{202e}",
+        "\u{200b}",
+        "\u{feff}",
+        "\t",
+        "\u{7}",
+        "[int8]",
+        "<b>",
+        "&& touch x",
+        "; touch x",
+        "| touch x",
+        "> x",
+        "*",
+        "~",
+        "!!",
+        "#",
+        " ",
+        "é",
+        "界",
+        "{a,b}",
+        "$HOME",
+        "${x}",
+        "=",
+        "%27",
+        "f\u{200b}f",
+    ];
+
+    /// The commands of steps, as a person copies them: between backticks.
+    fn commands(next_step: &str) -> Vec<String> {
+        let code = next_step.split('`').skip(1).step_by(2);
+        let commands = code.filter(|code| code.starts_with("epwatch "));
+        commands.map(str::to_owned).collect()
+    }
+
+    /// Runs each command in a real shell whose `epwatch` prints its arguments.
+    #[test]
+    fn a_pasted_command_has_the_names_whatever_they_are() {
+        let names: Vec<String> = (0..200)
+            .map(|n| {
+                let parts = [n % PARTS.len(), n / 2 % PARTS.len(), 7 * n % PARTS.len()];
+                parts.map(|at| PARTS[at]).concat() + &"x".repeat(n / 100)
+            })
+            .collect();
+        let dir = tempfile::tempdir().unwrap();
+        let mut script =
+            String::from("epwatch() { for a in \"$@\"; do printf '%s\\0' \"$a\"; done; }\n");
+        let mut expected = Vec::new();
+        for name in &names {
+            let mut window = Fleet::with_fallback(1.0).window();
+            (window.key.model.model_id, window.key.model_version) = (name.clone(), name.clone());
+            window.key.model.app_id = name.clone();
+            let next = judged(&window, None, &reference()).next_step;
+            assert!(next.lines().count() <= 4, "{next}");
+            // What is shown has nothing that is not seen.
+            assert!(
+                !next.contains(['\u{202e}', '\u{200b}', '\u{7}', '\t']),
+                "{next}"
+            );
+            let commands = commands(&next);
+            assert_eq!(commands.len(), 3, "{next}");
+            for command in &commands[..2] {
+                script += &format!("{command}\n");
+                for option in ["--app", "--model", "--model-version"] {
+                    expected.push(format!("{option}={name}"));
+                }
+            }
+        }
+        let ran = std::process::Command::new("bash")
+            .args(["--norc", "-c", &script])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+        let arguments = String::from_utf8(ran.stdout).unwrap();
+        let options = ["--app=", "--model=", "--model-version="];
+        let given = arguments.split('\0');
+        let given = given.filter(|arg| options.iter().any(|option| arg.starts_with(option)));
+        assert!(given.eq(expected.iter()), "{script}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     /// The version before ran on the NPU, so it serves users best.
@@ -337,7 +462,7 @@ mod tests {
         let next = judged(&Fleet::with_fallback(1.0).window(), None, &reference()).next_step;
         let steps = [
             "On call: keep version 1.0.0 on SM8635, and stop the roll-out of 2.0.0 there.",
-            "Where the app has 1.0.0 as a variant, NAME: `epwatch directive make --variant NAME --app camera",
+            "Where the app has 1.0.0 as a variant, NAME: `epwatch directive make --variant NAME --app=camera",
             "On call, if the CPU alone serves users better: `epwatch directive make --npu-off",
             "The model's owner: ",
         ];

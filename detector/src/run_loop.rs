@@ -390,6 +390,9 @@ impl Leader {
             .metrics
             .set_open_incidents(self.incident_set.n_open());
         self.published
+            .metrics
+            .set_failing(&self.incident_set.failing());
+        self.published
             .incidents
             .send_replace(Arc::new(self.incident_set.snapshot()));
     }

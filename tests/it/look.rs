@@ -103,7 +103,7 @@ fn check_long_history(look: impl Fn(&str) -> Command) {
         "Earlier changes and deliveries are left out.",
         ": slack was told: TICKET 1300\n",
         "- slack: told 649 times, last at ",
-        "refused 1 for good",
+        "1 given up, refused until the incident was over for a day",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -236,6 +236,45 @@ fn prometheus_accepts_the_rules() {
     promtool(&["check", "rules", rules], "");
 }
 
+/// A person reads in the alert how often, since when and why.
+#[test]
+fn the_alert_of_a_channel_that_fails_says_since_when_and_why() {
+    let rules = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/dashboards/prometheus/alerts.yml"
+    );
+    let alert = alerts()
+        .into_iter()
+        .find(|rule| rule.name == "EpwatchPageRefused")
+        .unwrap();
+    let labels = "notifier=\"slack\",instance=\"a\",job=\"epwatch\"";
+    let case = format!(
+        "rule_files: [{rules:?}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'epwatch_detector_failing_notifications{{answer=\"404\",{labels}}}'
+        values: '14x10'
+      - series: 'epwatch_detector_failing_since_timestamp_seconds{{{labels}}}'
+        values: '1800000000x10'
+    alert_rule_test:
+      - eval_time: 5m
+        alertname: EpwatchPageRefused
+        exp_alerts:
+          - exp_labels: {{severity: page, notifier: slack, answer: '404', instance: a, job: epwatch}}
+            exp_annotations:
+              summary: 'slack has failed 14 times since 2027-01-15 08:00:00 +0000 UTC: 404'
+              runbook: {:?}
+              runbook_url: {:?}
+",
+        alert.runbook, alert.runbook_url
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), case).unwrap();
+    promtool(&["test", "rules", &file.path().display().to_string()], "");
+}
+
 /// Runs Prometheus' own check, which must have nothing to say. `.ci/run` installs it (Debian's `prometheus`) and
 /// requires it; elsewhere a machine may lack it.
 fn promtool(args: &[&str], input: &str) {

@@ -10,12 +10,14 @@ fn the_directives_of_a_page_can_be_pasted() {
     let dir = tempfile::tempdir().unwrap();
     let key = "directive keygen --out PRIVATE_KEY_FILE";
     check_succeeds(epwatch(key).current_dir(&dir));
-    let commands = PAGE.split('`').skip(1).step_by(2);
-    let pasted = commands.filter(|command| command.contains("directive make"));
+    // Two lines each: `make ... &&`, `publish`.
+    let lines: Vec<&str> = PAGE.lines().map(str::trim).collect();
+    let pasted = lines.windows(2).filter_map(|two| {
+        let make = two[0].strip_suffix(" &&")?.strip_prefix("epwatch ")?;
+        Some((make, two[1]))
+    });
     let mut files = Vec::new();
-    for command in pasted {
-        let (make, publish) = command.split_once(" && ").unwrap();
-        let make = make.strip_prefix("epwatch ").unwrap();
+    for (make, publish) in pasted {
         check_succeeds(epwatch(make).current_dir(&dir));
         let publish = publish.strip_prefix("epwatch ").unwrap();
         check_fails(epwatch(publish).current_dir(&dir), 3, "no store is there");

@@ -20,7 +20,7 @@ pub(crate) use advance::advance;
 pub(crate) use cohort::{CLEAN_WINDOWS, IncidentCohort};
 pub(crate) use hold::quieted;
 pub use model::State;
-pub(crate) use model::{Cause, Headline, Incident, IncidentKey};
+pub(crate) use model::{Cause, FailedAttempts, Headline, Incident, IncidentKey};
 pub(crate) use order::{Order, OrderKind};
 pub(crate) use recovery::{Recovery, end_quiet, end_recovered, to_recover};
 

@@ -179,13 +179,26 @@ pub struct Incident {
     pub news: u64,
     /// The last news that each notifier delivered or gave up, by name.
     pub delivered: BTreeMap<String, u64>,
-    /// The last news that a notifier gave up because its receiver refused it for good, by the notifier's name. It is in
-    /// `delivered` too, so that it is not sent again.
+    /// The last news that a notifier gave up, by its name: the receiver refused them until the incident was over for a day.
+    /// They are in `delivered` too, so that they are not sent again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
+    /// The attempts of a notifier that failed since the last one that its receiver took, by the notifier's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failing: BTreeMap<String, FailedAttempts>,
     /// What people ordered.
     #[serde(default)]
     pub orders: Orders,
+}
+
+/// Attempts to deliver an incident that failed one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedAttempts {
+    /// Time of the first one that was recorded.
+    pub since: Timestamp,
+    pub times: u64,
+    /// The receiver's last answer, in a few words.
+    pub answer: String,
 }
 
 /// The labels of an incident in notifications.
@@ -245,6 +258,7 @@ impl Incident {
             news: 0,
             delivered: BTreeMap::new(),
             refused: BTreeMap::new(),
+            failing: BTreeMap::new(),
             orders: Orders::default(),
         }
     }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::incident::{
-    Incident, IncidentKey, Order, Recovery, State, advance, end_quiet, end_recovered, quieted,
+    FailedAttempts, Incident, IncidentKey, Order, Recovery, State, advance, end_quiet,
+    end_recovered, quieted,
 };
-use crate::notify::{Audience, Delivered};
+use crate::notify::{AttemptOutcome, Audience, Delivered};
 use crate::verdict::CohortVerdict;
 
 /// Open incidents by key, and those that are over but not yet delivered or stored.
@@ -136,7 +137,7 @@ impl IncidentSet {
         Some(self.closed.remove(at))
     }
 
-    /// Records that a notifier has no more to do up to a number of news.
+    /// Records how attempts of a notifier to deliver an incident up to a number of news ended.
     pub(crate) fn delivered(&mut self, done: Delivered) {
         let all = self.open.values_mut().chain(&mut self.closed);
         let Some(incident) = all
@@ -145,12 +146,54 @@ impl IncidentSet {
         else {
             return;
         };
-        if done.is_refused {
-            incident.refused.insert(done.notifier.clone(), done.news);
+        let name = done.notifier;
+        match done.outcome {
+            AttemptOutcome::Taken => {
+                incident.failing.remove(&name);
+                incident.refused.remove(&name);
+                incident.delivered.insert(name, done.news);
+            }
+            AttemptOutcome::GivenUp => {
+                incident.failing.remove(&name);
+                incident.refused.insert(name.clone(), done.news);
+                incident.delivered.insert(name, done.news);
+            }
+            AttemptOutcome::Failed { times, at, answer } => {
+                let first = FailedAttempts {
+                    since: at,
+                    times: 0,
+                    answer: String::new(),
+                };
+                let failing = incident.failing.entry(name).or_insert(first);
+                failing.times = failing.times.saturating_add(times);
+                failing.answer = answer;
+            }
         }
-        incident.delivered.insert(done.notifier, done.news);
         self.unsaved.insert(incident.id.clone(), incident.clone());
         self.drop_done();
+    }
+
+    /// Returns the attempts that fail at present, over all incidents, by the notifier's name. What people muted, and
+    /// notifiers that the config no longer names, are left out.
+    pub(crate) fn failing(&self) -> BTreeMap<String, FailedAttempts> {
+        let mut all: BTreeMap<String, FailedAttempts> = BTreeMap::new();
+        let incidents = self.open.values().chain(&self.closed);
+        for incident in incidents.filter(|incident| incident.orders.mute.is_none()) {
+            for (name, failing) in &incident.failing {
+                let audience = self.notifiers.get(name);
+                if !audience.is_some_and(|audience| audience.takes(incident)) {
+                    continue;
+                }
+                match all.get_mut(name) {
+                    None => drop(all.insert(name.clone(), failing.clone())),
+                    Some(of) => {
+                        of.times = of.times.saturating_add(failing.times);
+                        of.since = of.since.min(failing.since);
+                    }
+                }
+            }
+        }
+        all
     }
 
     /// Sets the hash of the model's file of an open incident.

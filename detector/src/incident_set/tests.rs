@@ -93,7 +93,7 @@ impl Course {
                 incident_id: incident.id.clone(),
                 notifier: "pager".into(),
                 news: incident.news,
-                is_refused: false,
+                outcome: AttemptOutcome::Taken,
             });
             Notification::news(incident).occasion
         });

@@ -9,11 +9,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use epwatch_proto::visible;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use tokio::time::timeout;
 use url::form_urlencoded;
 
 use crate::incident::{Headline, Incident, State};
@@ -21,6 +23,7 @@ use crate::incident::{Headline, Incident, State};
 use super::audience::Audience;
 use super::config::AlertmanagerConfig;
 use super::error::NotifyError;
+use super::expected::Expected;
 use super::http::HttpChannel;
 use super::links::Links;
 use super::notifier::{Notification, Notifier};
@@ -34,6 +37,9 @@ const WATCHDOG: &str = "EpwatchWatchdog";
 
 /// How long the watchdog and a test page last without being sent again: five repeats of the watchdog.
 const SHORT: SignedDuration = SignedDuration::from_mins(5);
+
+/// Time for the silence of one incident, while the other incidents' alerts wait.
+const MAX_SILENCE_TIME: Duration = Duration::from_secs(10);
 
 /// Alerts that have a label `incident`: those of this product.
 const OF_INCIDENTS: &str = r#"incident=~".+""#;
@@ -83,8 +89,8 @@ impl Alertmanager {
 
     async fn send(&self, alerts: &[Alert]) -> Result<(), NotifyError> {
         let json = serde_json::to_vec(alerts).expect("texts and times serialise");
-        let is_taken = |status| status == StatusCode::OK;
-        self.alerts.post(HeaderMap::new(), json, is_taken).await
+        let expected = Expected::OK_WITHOUT_HTML;
+        self.alerts.post(HeaderMap::new(), json, &expected).await
     }
 
     fn alerts(&self, incident: &Incident, now: Timestamp) -> Vec<Alert> {
@@ -203,6 +209,11 @@ impl Notifier for Alertmanager {
         Some(self)
     }
 
+    /// An empty list of alerts.
+    fn probe(&self, _now: Timestamp) -> BoxFuture<'_, Option<Result<(), NotifyError>>> {
+        async move { Some(self.send(&[]).await) }.boxed()
+    }
+
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
@@ -211,10 +222,21 @@ impl Notifier for Alertmanager {
         async move {
             let incident = &notification.incident;
             self.send(&self.alerts(incident, now)).await?;
-            if incident.orders.was_muted {
-                self.silences.keep(incident, now).await?;
+            if !incident.orders.was_muted {
+                return Ok(());
             }
-            Ok(())
+            let kept = timeout(MAX_SILENCE_TIME, self.silences.keep(incident, now)).await;
+            let channel = || self.name().to_owned();
+            let kept = kept.unwrap_or_else(|late| {
+                Err(NotifyError::Unreachable {
+                    channel: channel(),
+                    source: late.into(),
+                })
+            });
+            kept.map_err(|source| NotifyError::Silence {
+                channel: channel(),
+                source: source.into(),
+            })
         }
         .boxed()
     }
@@ -240,8 +262,9 @@ fn labels(incident: &Incident, headline: &Headline) -> Labels {
         ("cause", incident.key.cause.as_str()),
         ("incident", &incident.id),
     ];
+    // Silences, routes and receivers show labels, so a name may not turn the text around it.
     labels
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .map(|(name, value)| (name.to_owned(), visible(value)))
         .into()
 }
 

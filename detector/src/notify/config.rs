@@ -80,6 +80,10 @@ pub struct WebhookConfig {
     pub url: String,
     /// A file that holds the key for signatures and nothing else.
     pub key_file: PathBuf,
+    /// A text that the answer must hold in its first kilobyte. Without it any status of success is enough, also that of a
+    /// proxy's own page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_answer: Option<String>,
     /// Incidents below this are not sent.
     #[serde(default = "ticket")]
     pub min_severity: Severity,

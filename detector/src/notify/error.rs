@@ -33,12 +33,27 @@ pub enum NotifyError {
         status: u16,
         after: Option<Duration>,
     },
-    /// The receiver would reject another attempt too. `detail` is the beginning of its answer.
+    /// A key, an address, a proxy on the way or the payload is wrong. `detail` is the beginning of its answer.
     #[error("failed to notify {channel}: it refused with {status}: {detail}")]
     Refused {
         channel: String,
         status: u16,
         detail: String,
+    },
+    /// A status of success from something else than the receiver, such as the block page of a proxy.
+    #[error("failed to notify {channel}: it answered {status} {lack}: {detail}")]
+    Unexpected {
+        channel: String,
+        status: u16,
+        lack: String,
+        detail: String,
+    },
+    /// The alert arrived; its silence at the same receiver is wrong.
+    #[error("failed to keep a silence at {channel}; its alert was taken")]
+    Silence {
+        channel: String,
+        #[source]
+        source: Box<NotifyError>,
     },
     #[error("failed to write to {channel}")]
     Write {
@@ -51,24 +66,43 @@ pub enum NotifyError {
 /// The retry of a failed notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// No retry: it is a dead letter.
-    Never,
-    /// Another attempt, with a longer pause each time.
+    /// Another attempt, with a longer pause each time, up to a minute.
     WithBackoff,
     /// Another attempt after this pause.
     After(Duration),
+    /// Another attempt, with pauses that grow to a quarter of an hour: a person has to mend something first.
+    Slowly,
 }
 
 impl NotifyError {
-    /// Returns whether and when to try again.
+    /// Returns when to try again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            NotifyError::Unreachable { .. } | NotifyError::Write { .. } => Retry::WithBackoff,
+            NotifyError::Unreachable { .. }
+            | NotifyError::Write { .. }
+            | NotifyError::Silence { .. } => Retry::WithBackoff,
             NotifyError::Busy { after, .. } => after.map_or(Retry::WithBackoff, Retry::After),
             NotifyError::Refused { .. }
+            | NotifyError::Unexpected { .. }
             | NotifyError::Secret { .. }
-            | NotifyError::Address { .. } => Retry::Never,
+            | NotifyError::Address { .. } => Retry::Slowly,
+        }
+    }
+
+    /// Returns the receiver's answer in a few words, the same for each attempt that fails alike.
+    #[must_use]
+    pub fn answer(&self) -> String {
+        match self {
+            NotifyError::Unreachable { .. } => "unreachable".to_owned(),
+            NotifyError::Write { .. } => "not writable".to_owned(),
+            NotifyError::Busy { status, .. } | NotifyError::Refused { status, .. } => {
+                status.to_string()
+            }
+            NotifyError::Unexpected { status, lack, .. } => format!("{status} {lack}"),
+            NotifyError::Silence { source, .. } => format!("no silence, {}", source.answer()),
+            NotifyError::Secret { .. } => "no secret".to_owned(),
+            NotifyError::Address { .. } => "no address".to_owned(),
         }
     }
 }

@@ -3,6 +3,9 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use epwatch_proto::error_chain;
+use epwatch_server::Problems;
+
 use crate::config::DetectorConfig;
 
 use super::alertmanager::Alertmanager;
@@ -24,24 +27,47 @@ pub fn notifiers(
     if config.stdout {
         notifiers.push(Arc::new(Stdout::new(text).with_links(Links::of(config))));
     }
-    let links = || Links::of(config);
-    for (at, channel) in config.alertmanager.iter().enumerate() {
-        let name = numbered("alertmanager", at);
-        notifiers.push(Arc::new(Alertmanager::new(&name, channel, links())?));
-    }
-    for (at, channel) in config.pagerduty.iter().enumerate() {
-        let name = numbered("pagerduty", at);
-        notifiers.push(Arc::new(pagerduty::notifier(&name, channel, links())?));
-    }
-    for (at, channel) in config.slack.iter().enumerate() {
-        let name = numbered("slack", at);
-        notifiers.push(Arc::new(slack::notifier(&name, channel, links())?));
-    }
-    for (at, channel) in config.webhook.iter().enumerate() {
-        let name = numbered("webhook", at);
-        notifiers.push(Arc::new(webhook::notifier(&name, channel, links())?));
+    for (_, channel) in channels(config) {
+        notifiers.push(channel?);
     }
     Ok(notifiers)
+}
+
+/// Adds the problem of each channel that cannot be used, such as a secret that cannot be read.
+pub(crate) fn check_channels(problems: &mut Problems, config: &DetectorConfig) {
+    for (key, channel) in channels(config) {
+        if let Err(error) = channel {
+            problems.push(key, error_chain(&error));
+        }
+    }
+}
+
+type Channel = Result<Arc<dyn Notifier>, NotifyError>;
+
+/// Returns each channel with the key of its section.
+fn channels(config: &DetectorConfig) -> Vec<(String, Channel)> {
+    let mut channels: Vec<(String, Channel)> = Vec::new();
+    let links = || Links::of(config);
+    let mut add = |kind: &str, at: usize, channel: &dyn Fn(&str) -> Channel| {
+        channels.push((format!("{kind}[{at}]"), channel(&numbered(kind, at))));
+    };
+    for (at, of) in config.alertmanager.iter().enumerate() {
+        let new = |name: &str| Ok(Arc::new(Alertmanager::new(name, of, links())?) as _);
+        add("alertmanager", at, &new);
+    }
+    for (at, of) in config.pagerduty.iter().enumerate() {
+        let new = |name: &str| Ok(Arc::new(pagerduty::notifier(name, of, links())?) as _);
+        add("pagerduty", at, &new);
+    }
+    for (at, of) in config.slack.iter().enumerate() {
+        let new = |name: &str| Ok(Arc::new(slack::notifier(name, of, links())?) as _);
+        add("slack", at, &new);
+    }
+    for (at, of) in config.webhook.iter().enumerate() {
+        let new = |name: &str| Ok(Arc::new(webhook::notifier(name, of, links())?) as _);
+        add("webhook", at, &new);
+    }
+    channels
 }
 
 /// Returns the name of the notifier: its kind, with a number from the second of a kind on. Incidents keep

@@ -4,6 +4,7 @@
 use http::HeaderMap;
 
 use super::error::NotifyError;
+use super::expected::Expected;
 use super::http::HttpChannel;
 
 /// Posts to the address of `detector.heartbeat`.
@@ -21,9 +22,9 @@ impl Heartbeat {
 
     /// Posts `{}`; any status of success means that it arrived.
     pub(crate) async fn beat(&self) -> Result<(), NotifyError> {
-        let is_taken = |status: http::StatusCode| status.is_success();
+        let body = b"{}".to_vec();
         self.0
-            .post(HeaderMap::new(), b"{}".to_vec(), is_taken)
+            .post(HeaderMap::new(), body, &Expected::SUCCESS)
             .await
     }
 }

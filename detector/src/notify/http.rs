@@ -31,6 +31,7 @@ use url::{Position, Url};
 
 use super::config::parse_url;
 use super::error::NotifyError;
+use super::expected::{Expected, ExpectedBody};
 
 /// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -133,17 +134,35 @@ impl HttpChannel {
         &self.name
     }
 
-    /// Posts JSON; only a status that `is_taken` means that it was delivered.
+    /// Posts JSON; only the expected answer means that it was delivered.
     pub(super) async fn post(
         &self,
         headers: HeaderMap,
         json: Vec<u8>,
-        is_taken: fn(StatusCode) -> bool,
+        expected: &Expected,
     ) -> Result<(), NotifyError> {
         let mut request = self.request(Method::POST, json);
         request.headers_mut().extend(headers);
         let deadline = Instant::now() + self.timeout;
-        self.answer(request, deadline, is_taken).await.map(drop)
+        let answer = self.answer(request, deadline, expected.is_taken).await?;
+        let (response, _connection) = answer;
+        if matches!(expected.body, ExpectedBody::Any) {
+            return Ok(());
+        }
+        let status = response.status().as_u16();
+        let kind = response.headers().get(CONTENT_TYPE).cloned();
+        let text = timeout_at(deadline, beginning(response.into_body())).await;
+        let text = text.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        let text = text.map_err(|source| self.unreachable(source))?;
+        match expected.body.lack(kind.as_ref(), &text) {
+            None => Ok(()),
+            Some(lack) => Err(NotifyError::Unexpected {
+                channel: self.name.clone(),
+                status,
+                lack,
+                detail: text.chars().take(MAX_DETAIL_CHARS).collect(),
+            }),
+        }
     }
 
     /// Reads a document of at most some megabytes.
@@ -209,7 +228,7 @@ impl HttpChannel {
             });
         }
         let answer = timeout_at(deadline, beginning(response.into_body())).await;
-        let answer = answer.unwrap_or_default();
+        let answer = answer.map(Result::unwrap_or_default).unwrap_or_default();
         Err(NotifyError::Refused {
             channel,
             status: status.as_u16(),
@@ -271,15 +290,13 @@ async fn exchange(
     Ok((sender.send_request(request).await?, connection))
 }
 
-/// Returns the beginning of an answer's text; empty if the connection breaks.
-async fn beginning(mut body: Incoming) -> String {
+/// Returns the beginning of an answer's text.
+async fn beginning(mut body: Incoming) -> Result<String, BoxError> {
     let mut answer = Vec::new();
-    while answer.len() < MAX_ANSWER_BYTES {
-        match body.frame().await {
-            None => break,
-            Some(Err(_)) => return String::new(),
-            Some(Ok(frame)) => answer.extend(frame.into_data().unwrap_or_default()),
-        }
+    while answer.len() < MAX_ANSWER_BYTES
+        && let Some(frame) = body.frame().await
+    {
+        answer.extend(frame?.into_data().unwrap_or_default());
     }
-    String::from_utf8_lossy(&answer).into_owned()
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -4,19 +4,24 @@ use std::fmt;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::audience::Audience;
 use super::error::NotifyError;
+use super::expected::Expected;
 use super::http::HttpChannel;
 use super::notifier::{Notification, Notifier};
 
 /// The request of one kind of channel.
 pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
-    /// Returns whether a status means that it was delivered.
-    fn is_taken(&self) -> fn(StatusCode) -> bool {
-        |status| status == StatusCode::OK
+    /// Returns the answer that means that it was delivered.
+    fn expected(&self) -> Expected;
+
+    /// Returns a request that tells nobody anything, and the answer of a receiver that would take a page; `None` if there is
+    /// no such request.
+    fn probe(&self) -> Option<(Vec<u8>, Expected)> {
+        None
     }
 
     /// Returns the channel's own headers, and the JSON to post.
@@ -56,13 +61,21 @@ impl Notifier for HttpNotifier {
         self.audience.clone()
     }
 
+    fn probe(&self, _now: Timestamp) -> BoxFuture<'_, Option<Result<(), NotifyError>>> {
+        async move {
+            let (json, expected) = self.format.probe()?;
+            Some(self.channel.post(HeaderMap::new(), json, &expected).await)
+        }
+        .boxed()
+    }
+
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
         now: Timestamp,
     ) -> BoxFuture<'a, Result<(), NotifyError>> {
         let (headers, json) = self.format.request(notification, now);
-        let is_taken = self.format.is_taken();
-        self.channel.post(headers, json, is_taken).boxed()
+        let expected = self.format.expected();
+        async move { self.channel.post(headers, json, &expected).await }.boxed()
     }
 }

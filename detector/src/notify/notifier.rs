@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
@@ -31,6 +32,11 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Returns its standing alerts; `None` for a channel that holds none by itself.
     fn standing_alerts(&self) -> Option<&dyn StandingAlerts> {
         None
+    }
+
+    /// Asks the receiver whether it would take a page, without a word to anybody; `None` if it cannot be asked so.
+    fn probe(&self, _now: Timestamp) -> BoxFuture<'_, Option<Result<(), NotifyError>>> {
+        std::future::ready(None).boxed()
     }
 
     /// Delivers the state of an incident. The same news may come twice after a crash.

@@ -1,20 +1,25 @@
 //! PagerDuty, Events API v2. One alert for each incident: `dedup_key` is the incident's id, so news update the
 //! alert, an ack acknowledges it, and its end resolves it.
 
+use epwatch_proto::visible;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use serde_json::json;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
 
+use crate::incident::Incident;
 use crate::verdict::Severity;
 
 use super::config::PagerDutyConfig;
 use super::document::document;
 use super::error::NotifyError;
+use super::expected::{Expected, ExpectedBody};
 use super::http_notifier::{Format, HttpNotifier};
 use super::links::Links;
 use super::notifier::{Notification, Occasion};
 use super::secret::Secret;
-use super::text::summary;
+use super::steps::StepPart;
+use super::text::{summary, told};
 
 /// Longest summary that PagerDuty takes, in characters.
 const MAX_SUMMARY_CHARS: usize = 1024;
@@ -38,59 +43,144 @@ pub(super) fn notifier(
 }
 
 impl Format for Events {
-    fn is_taken(&self) -> fn(StatusCode) -> bool {
-        |status| status == StatusCode::ACCEPTED
+    fn expected(&self) -> Expected {
+        Expected {
+            is_taken: |status| status == StatusCode::ACCEPTED,
+            body: ExpectedBody::NoHtml,
+        }
+    }
+
+    /// The end of an incident that never began, which PagerDuty takes and forgets. It checks the form of the routing key.
+    fn probe(&self) -> Option<(Vec<u8>, Expected)> {
+        let event = json!({
+            "routing_key": self.routing_key.expose(),
+            "dedup_key": "epwatch-config-check",
+            "event_action": "resolve",
+        });
+        Some((event.to_string().into_bytes(), self.expected()))
     }
 
     fn request(&self, notification: &Notification, _now: Timestamp) -> (HeaderMap, Vec<u8>) {
-        let event = self.event(notification).to_string();
-        (HeaderMap::new(), event.into_bytes())
+        let event = self.event(notification);
+        let json = serde_json::to_vec(&event).expect("texts and numbers serialise");
+        (HeaderMap::new(), json)
     }
 }
 
 impl Events {
-    fn event(&self, notification: &Notification) -> serde_json::Value {
+    fn event(&self, notification: &Notification) -> Event {
         let incident = &notification.incident;
-        let base = json!({
+        let mut event = object(json!({
             "routing_key": self.routing_key.expose(),
             "dedup_key": incident.id,
-        });
-        let mut event = base;
+        }));
         let without_payload = match notification.occasion {
             Occasion::Resolved => Some("resolve"),
             Occasion::Acknowledged => Some("acknowledge"),
             _ => None,
         };
         if let Some(action) = without_payload {
-            event["event_action"] = json!(action);
-            return event;
+            event.insert("event_action".to_owned(), json!(action));
+            return Event {
+                event,
+                payload: None,
+            };
         }
         let link = self.links.opened(incident);
-        event["event_action"] = json!("trigger");
-        event["client"] = json!("epwatch");
+        event.extend(object(
+            json!({"event_action": "trigger", "client": "epwatch"}),
+        ));
         let runbook = self.links.runbook_of(incident);
         let mut links = Vec::new();
         if let Some(link) = &link {
-            event["client_url"] = json!(link);
+            event.insert("client_url".to_owned(), json!(link));
             links.push(json!({"href": link, "text": "incident in epwatch"}));
         }
         if runbook.starts_with("http") {
             links.push(json!({"href": runbook, "text": "runbook"}));
         }
         if !links.is_empty() {
-            event["links"] = json!(links);
+            event.insert("links".to_owned(), json!(links));
         }
-        event["payload"] = json!({
+        let model = &incident.key.model;
+        let class = incident.headline.as_ref().filter(|_| !incident.is_test());
+        let class = class.map(|told| told.class);
+        let facts = object(json!({
             "summary": clipped(&summary(incident), MAX_SUMMARY_CHARS),
-            "source": format!("{}/{}", incident.key.model.app_id, incident.key.model.environment),
+            "source": visible(&format!("{}/{}", model.app_id, model.environment)),
             "severity": severity(incident.severity()),
             "timestamp": incident.fired_at.unwrap_or(incident.started_at),
-            "component": format!("{} {}", incident.key.model.model_id, incident.key.model_version),
-            "group": incident.key.model.app_id,
-            "class": incident.headline.as_ref().map(|told| told.class.to_string()),
-            "custom_details": document(incident, &self.links),
+            "component": visible(&format!("{} {}", model.model_id, incident.key.model_version)),
+            "group": visible(&model.app_id),
+            "class": class.map(|class| class.to_string()),
+        }));
+        let payload = Payload {
+            facts,
+            custom_details: self.details(incident),
+        };
+        Event {
+            event,
+            payload: Some(payload),
+        }
+    }
+
+    /// Returns what a person reads, in order, and the document for rules of PagerDuty.
+    fn details(&self, incident: &Incident) -> Details {
+        let told = told(incident);
+        let steps = (1..).zip(&told.steps).map(|(n, step)| {
+            let lines = step.0.iter().map(|part| match part {
+                StepPart::Text(text) | StepPart::Commands(text) => text.as_str(),
+            });
+            (format!("next {n}"), lines.collect::<Vec<_>>().join("\n"))
         });
-        event
+        let facts = told.facts.iter().chain(&told.statistics);
+        let facts = facts.map(|(name, fact)| ((*name).to_owned(), fact.clone()));
+        let mut details: Vec<(String, Value)> = Vec::new();
+        for (name, text) in steps.chain(facts) {
+            match details.iter_mut().find(|(known, _)| *known == name) {
+                // A name stands once in an object: a second reason is a further line of the first.
+                Some((_, Value::String(lines))) => {
+                    lines.push('\n');
+                    lines.push_str(&text);
+                }
+                _ => details.push((name, text.into())),
+            }
+        }
+        let document = Value::Object(document(incident, &self.links));
+        details.push(("document".to_owned(), document));
+        Details(details)
+    }
+}
+
+/// An event; a `Value` would sort the details by name.
+#[derive(Serialize)]
+struct Event {
+    #[serde(flatten)]
+    event: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Payload>,
+}
+
+#[derive(Serialize)]
+struct Payload {
+    #[serde(flatten)]
+    facts: Map<String, Value>,
+    custom_details: Details,
+}
+
+/// An object whose keys keep their order.
+struct Details(Vec<(String, Value)>);
+
+impl Serialize for Details {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! epwatch makes and ends only silences of its own. They are found by the incident and their author, so none is forgotten
 //! over a restart.
 
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
@@ -12,6 +12,7 @@ use url::form_urlencoded;
 use crate::incident::Incident;
 
 use super::error::NotifyError;
+use super::expected::Expected;
 use super::http::HttpChannel;
 use super::text::by;
 
@@ -121,9 +122,9 @@ impl Silences {
             "createdBy": AUTHOR,
             "comment": mute.map_or_else(String::new, by),
         });
-        let is_taken = |status| status == StatusCode::OK;
         let json = silence.to_string().into_bytes();
-        self.make.post(HeaderMap::new(), json, is_taken).await
+        let expected = Expected::OK_WITHOUT_HTML;
+        self.make.post(HeaderMap::new(), json, &expected).await
     }
 
     async fn end(&self, id: &str) -> Result<(), NotifyError> {

@@ -1,5 +1,5 @@
-//! The text of a notification for people: fault, place, start, numbers, certainty, op types, next step. Every
-//! number has its unit.
+//! The text of a notification for people, in the order in which they need it: fault and size in one line, what to do, where to
+//! look, the facts, and the statistics last. Every number has its unit.
 
 use std::fmt::Write;
 
@@ -9,11 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::describe::Mixture;
 use crate::incident::{CLEAN_WINDOWS, Cause, Incident, IncidentCohort, Order, State};
-use crate::reason::{chance, latency, percent};
+use crate::reason::{chance, counted, latency, percent};
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
 use super::links::Links;
 use super::notifier::{Notification, Occasion};
+use super::steps::{Step, StepPart, steps};
 
 /// Returns one line: the fault and its place.
 #[must_use]
@@ -33,22 +34,109 @@ pub(crate) fn summary(incident: &Incident) -> String {
             ),
         });
     }
-    visible(&format!(
-        "{title}: {} {} on {}",
-        key.model.model_id,
-        key.model_version,
-        incident.chipsets().join(", ")
-    ))
+    let subject = format!(
+        "{} {}",
+        short(&key.model.model_id),
+        short(&key.model_version)
+    );
+    let chipsets = listed(&incident.chipsets());
+    let place = match chipsets.is_empty() {
+        true => String::new(),
+        false => format!(" on {chipsets}"),
+    };
+    let devices = match incident.devices() {
+        (_, 0) => String::new(),
+        (hit, seen) => format!(", {hit} of {}", counted(seen, "device")),
+    };
+    let lead = incident.lead();
+    let ratio = lead.and_then(|lead| lead.numbers.latency_ratio);
+    let is_slower = incident.class().is_some_and(VerdictClass::is_slower);
+    match (lead, ratio.filter(|ratio| is_slower && *ratio >= SLOWER)) {
+        (Some(lead), Some(ratio)) => {
+            let runs = match incident.state {
+                State::Resolved => "ran",
+                _ => "runs",
+            };
+            let cause = cause(lead);
+            format!("{subject} {runs} {ratio:.1} times slower{place}{devices}: {cause}")
+        }
+        _ => format!("{subject}: {title}{place}{devices}"),
+    }
 }
 
-/// Returns the numbers and the next step, one fact in each line.
+/// Ratio of medians from which a headline calls a model slower.
+const SLOWER: f64 = 1.05;
+
+/// Longest name in a headline, in characters: channels cut it at its end, where the devices stand.
+const MAX_NAME_CHARS: usize = 48;
+
+/// Names of a list in a headline.
+const MAX_LISTED: usize = 3;
+
+/// Returns a name for a headline, without its middle if it is long.
+fn short(name: &str) -> String {
+    let chars: Vec<char> = visible(name).chars().collect();
+    let Some(left_out) = chars.len().checked_sub(MAX_NAME_CHARS).filter(|n| *n > 0) else {
+        return chars.into_iter().collect();
+    };
+    let head = MAX_NAME_CHARS * 3 / 4;
+    let (head, tail) = (&chars[..head], &chars[head + left_out..]);
+    head.iter().chain(&['\u{2026}']).chain(tail).collect()
+}
+
+/// Returns `a, b and c`, or `a, b, c and 4 more`.
+fn listed(names: &[String]) -> String {
+    let mut names: Vec<String> = names.iter().map(|name| short(name)).collect();
+    let last = match names.len().saturating_sub(MAX_LISTED) {
+        0 => names.pop(),
+        more => {
+            names.truncate(MAX_LISTED);
+            Some(format!("{more} more"))
+        }
+    };
+    let Some(last) = last else {
+        return String::new();
+    };
+    match names.is_empty() {
+        true => last,
+        false => format!("{} and {last}", names.join(", ")),
+    }
+}
+
+/// Returns why a model is slower, as the end of a headline.
+fn cause(lead: &CohortVerdict) -> String {
+    let is_fallback = matches!(
+        lead.class,
+        VerdictClass::TotalFallback
+            | VerdictClass::PartialFallback
+            | VerdictClass::SomeDevicesFallback
+    );
+    match (lead.class, lead.cpu_macs_share) {
+        (VerdictClass::TotalFallback, _) => "all of its work on the CPU".to_owned(),
+        _ if is_fallback && !lead.cpu_ops.is_empty() => {
+            format!("{} on the CPU", listed(&lead.cpu_ops))
+        }
+        (_, Some(share)) if is_fallback => format!("{} of its work on the CPU", percent(share)),
+        (VerdictClass::SlowWithoutPlacement, _) => "placements do not say why".to_owned(),
+        (class, _) => class.title().to_owned(),
+    }
+}
+
+/// Returns what to do, the numbers, and the statistics, one fact in each line and a command in lines of its own.
 #[must_use]
 pub(crate) fn description(incident: &Incident) -> String {
-    let facts = facts(incident);
-    let lines: Vec<String> = facts
-        .iter()
-        .map(|(name, fact)| format!("{name}: {fact}"))
-        .collect();
+    let told = told(incident);
+    let mut lines = Vec::new();
+    for (n, step) in (1..).zip(&told.steps) {
+        for (at, part) in step.0.iter().enumerate() {
+            lines.push(match part {
+                StepPart::Text(text) if at == 0 => format!("next {n}: {text}"),
+                StepPart::Text(text) | StepPart::Commands(text) => text.clone(),
+            });
+        }
+    }
+    let facts = told.facts.iter().chain(&told.statistics);
+    lines.extend(facts.map(|(name, fact)| format!("{name}: {fact}")));
     lines.join("\n")
 }
 
@@ -61,10 +149,23 @@ pub fn block(notification: &Notification) -> String {
 pub(super) fn linked_block(notification: &Notification, links: &Links) -> String {
     let incident = &notification.incident;
     let mut block = format!("{}  {}\n", title(notification), summary(incident));
+    let told = told(incident);
+    for (n, step) in (1..).zip(&told.steps) {
+        for (at, part) in step.0.iter().enumerate() {
+            // Writing to a String cannot fail.
+            let _ = match part {
+                StepPart::Text(text) if at == 0 => writeln!(block, "  next {n:<6} {text}"),
+                StepPart::Text(text) => writeln!(block, "  {:<11} {text}", ""),
+                StepPart::Commands(commands) => commands
+                    .lines()
+                    .try_for_each(|command| writeln!(block, "      {command}")),
+            };
+        }
+    }
     let opened = links.opened(incident).map(|link| ("open", link));
     let runbook = ("runbook", links.runbook_of(incident));
-    for (name, fact) in facts(incident).into_iter().chain(opened).chain([runbook]) {
-        // Writing to a String cannot fail.
+    let facts = told.facts.into_iter().chain(told.statistics);
+    for (name, fact) in opened.into_iter().chain([runbook]).chain(facts) {
         let _ = writeln!(block, "  {name:<11} {fact}");
     }
     block
@@ -91,18 +192,39 @@ pub(super) fn title(notification: &Notification) -> &'static str {
     }
 }
 
-/// Returns the facts of an incident in the order in which a person needs them.
-pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
+/// All that is told of an incident beneath its headline, without links.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// What to do; nothing is left to do once it is over.
+    pub(super) steps: Vec<Step>,
+    /// In the order in which a person needs them.
+    pub(super) facts: Vec<(&'static str, String)>,
+    /// How sure it is, its model's file and its id.
+    pub(super) statistics: Vec<(&'static str, String)>,
+}
+
+/// Returns all that is told of an incident.
+pub(super) fn told(incident: &Incident) -> Told {
+    let lead = incident.lead();
+    let next_step = lead.filter(|_| incident.state != State::Resolved);
+    let mut told = Told {
+        steps: next_step.map_or_else(Vec::new, |lead| steps(&lead.next_step)),
+        facts: facts(incident),
+        statistics: statistics(incident),
+    };
+    // Names of devices are in most of them.
+    for (_, fact) in told.facts.iter_mut().chain(&mut told.statistics) {
+        *fact = visible(fact);
+    }
+    told
+}
+
+fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     let model = &incident.key.model;
     let mut facts = vec![
         ("app", format!("{} ({})", model.app_id, model.environment)),
         ("since", at(incident.started_at)),
     ];
-    if let Some(sha256) = &incident.model_sha256 {
-        let version = &incident.key.model_version;
-        let file = format!("{} {version}, file with SHA-256 {sha256}", model.model_id);
-        facts.push(("model", file));
-    }
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
         let why = match &incident.orders.end {
             Some(order) => format!("{}; {}", order.kind.effect(), by(order)),
@@ -140,7 +262,6 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         let when = format!("{}, after a directive had mitigated it", at(returned));
         facts.push(("back again", when));
     }
-    facts.extend(ends(incident).map(|ends| ("ends", ends)));
     let (hit, seen) = incident.devices();
     let compared = incident.devices_compared();
     if incident.key.cause == Cause::DataQuality {
@@ -154,9 +275,6 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         facts.push(("devices", format!("{hit} hit of {seen} seen ({share})")));
     }
     if let Some(lead) = incident.lead() {
-        if incident.cohorts.len() > 1 {
-            facts.push(("worst", lead.key.to_string()));
-        }
         facts.extend(cohort_facts(lead));
         facts.extend(others(incident, lead));
     }
@@ -183,15 +301,38 @@ pub(super) fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
             format!("incident {whole}, which is sent instead"),
         ));
     }
+    facts
+}
+
+/// Returns what a person needs last.
+fn statistics(incident: &Incident) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    facts.extend(ends(incident).map(|ends| ("ends", ends)));
+    let lead = incident.lead();
+    if let Some(lead) = lead {
+        if incident.cohorts.len() > 1 {
+            facts.push(("worst", lead.key.to_string()));
+        }
+        let sure = format!(
+            "chance that a healthy cohort looks like this: {}",
+            chance(lead.p)
+        );
+        facts.push(("how sure", sure));
+        facts.extend(spread(lead).map(|spread| ("spread", spread)));
+    }
+    if let Some(sha256) = &incident.model_sha256 {
+        let version = &incident.key.model_version;
+        let file = format!(
+            "{} {version}, file with SHA-256 {sha256}",
+            incident.key.model.model_id
+        );
+        facts.push(("model", file));
+    }
     let id = &incident.id;
     facts.push(("incident", id.clone()));
     if !incident.is_test() {
         let more = format!("`epwatch incident {id}` has its devices by firmware and its history");
         facts.push(("more", more));
-    }
-    // Names of devices are in most of them.
-    for (_, fact) in &mut facts {
-        *fact = visible(fact);
     }
     facts
 }
@@ -284,17 +425,6 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     }
     for (at, reason) in verdict.reasons.iter().enumerate() {
         facts.push((if at == 0 { "why" } else { "and" }, reason.to_string()));
-    }
-    if let Some(spread) = spread(verdict) {
-        facts.push(("spread", spread));
-    }
-    let sure = format!(
-        "chance that a healthy cohort looks like this: {}",
-        chance(verdict.p)
-    );
-    facts.push(("how sure", sure));
-    if !verdict.next_step.is_empty() {
-        facts.push(("next", in_one_line(&verdict.next_step)));
     }
     facts
 }

@@ -3,7 +3,8 @@
 //! Headers: `Epwatch-Timestamp` (seconds since 1970), `Epwatch-Signature: v1=<hex>`, the HMAC-SHA256
 //! of `<timestamp>.<body>` under the shared key, and `Epwatch-Delivery: <incident>:<news>`, the same
 //! when a delivery is tried again. A receiver checks the signature over the bytes as they came, refuses
-//! timestamps that are minutes old, and takes each delivery once.
+//! timestamps that are minutes old, and takes each delivery once. It answers with a status of success, and with the text of
+//! `expected_answer` where the config has one.
 
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::config::WebhookConfig;
 use super::document::document;
 use super::error::NotifyError;
+use super::expected::{Expected, ExpectedBody};
 use super::http_notifier::{Format, HttpNotifier};
 use super::links::Links;
 use super::notifier::Notification;
@@ -25,6 +27,7 @@ const VERSION: u32 = 1;
 struct SignedDocuments {
     key: hmac::Key,
     links: Links,
+    expected_answer: Option<String>,
 }
 
 pub(super) fn notifier(
@@ -36,11 +39,20 @@ pub(super) fn notifier(
     let format = SignedDocuments {
         key: hmac::Key::new(hmac::HMAC_SHA256, key.expose().as_bytes()),
         links,
+        expected_answer: config.expected_answer.clone(),
     };
     HttpNotifier::new(name, &config.url, config.audience(), format)
 }
 
 impl Format for SignedDocuments {
+    fn expected(&self) -> Expected {
+        let body = self.expected_answer.clone();
+        Expected {
+            body: body.map_or(ExpectedBody::Any, ExpectedBody::With),
+            ..Expected::SUCCESS
+        }
+    }
+
     fn request(&self, notification: &Notification, now: Timestamp) -> (HeaderMap, Vec<u8>) {
         let incident = &notification.incident;
         let document = json!({

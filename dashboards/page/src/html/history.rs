@@ -1,5 +1,7 @@
 //! The part of an incident's page that lists what happened and what people were told.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::read::history::{IncidentChange, IncidentNews};
@@ -22,7 +24,7 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     let deliveries = history.deliveries.iter().filter_map(|delivery| {
         let news = history.news.iter().find(|news| news.news == delivery.news);
         let what = match delivery.is_refused {
-            true => "refused for good",
+            true => "was given up, refused to the end",
             false => "was told",
         };
         // The text of old news is not kept.
@@ -40,14 +42,20 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     all
 }
 
-/// Returns, for each channel, how many news it accepted, how many it refused for good, and how many are still to be sent.
-/// The same news sent again is not counted.
+/// Returns, for each channel, how many news it accepted, how many were given up, how many are still to be sent, and how
+/// often attempts to send them failed. The same news sent again is not counted.
 pub(crate) fn channels(
     page: &IncidentPage,
     clock: impl Fn(Timestamp) -> String,
 ) -> Vec<(&str, String)> {
-    let channels = page.document.delivered.iter();
-    let channels = channels.map(|(name, news)| {
+    let document = &page.document;
+    let names: BTreeSet<&String> = document
+        .delivered
+        .keys()
+        .chain(document.failing.keys())
+        .collect();
+    let channels = names.into_iter().map(|name| {
+        let news = document.delivered.get(name).copied().unwrap_or(0);
         let mut all = page.history.channels.iter();
         let mut said = Vec::new();
         if let Some(channel) = all.find(|channel| channel.notifier == *name) {
@@ -63,14 +71,20 @@ pub(crate) fn channels(
             );
             if channel.refused > 0 {
                 let n = number::count(channel.refused);
-                said.push(format!(
-                    "refused {n} for good, because its URL or key is wrong"
-                ));
+                said.push(format!("{n} given up, refused until the incident was over for a day"));
             }
         }
-        match page.document.news.saturating_sub(*news) {
+        match document.news.saturating_sub(news) {
             0 => {}
             missing => said.push(format!("{} more to tell", number::count(missing))),
+        }
+        if let Some(of) = document.failing.get(name) {
+            let since = of.since.map_or_else(String::new, &clock);
+            let times = number::count(of.times);
+            let answer = visible(&of.answer);
+            said.push(format!(
+                "failed {times} times since {since}: {answer}; it is tried again until it works or the incident is over"
+            ));
         }
         (&**name, said.join(", "))
     });
@@ -105,5 +119,29 @@ impl IncidentNews {
     pub(super) fn shown(&self) -> String {
         let lines: Vec<String> = self.text.lines().map(visible_sentence).collect();
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::document::DocumentAttempts;
+    use crate::read::incident::tests::fallback;
+
+    /// It was never told, so it stands in no list of deliveries.
+    #[test]
+    fn a_channel_that_takes_nothing_says_how_often_since_when_and_why() {
+        let mut page = fallback("");
+        page.document.news = 1;
+        let attempts = DocumentAttempts {
+            since: Timestamp::from_second(1_800_000_000).ok(),
+            times: 14,
+            answer: "404".to_owned(),
+        };
+        page.document.failing.insert("slack".to_owned(), attempts);
+        let said = channels(&page, |at| format!("{at:.0}"));
+        let expected = "1 more to tell, failed 14 times since 2027-01-15T08:00:00Z: 404; it is tried again until it \
+                        works or the incident is over";
+        assert_eq!(said, [("slack", expected.to_owned())]);
     }
 }

@@ -200,25 +200,7 @@ impl<'a> IncidentHtml<'a> {
 
     /// Returns the steps of what to do, each in parts.
     fn steps(&self) -> Vec<Vec<StepPart>> {
-        self.page.steps().map(|step| self.parts(step)).collect()
-    }
-
-    fn parts(&self, step: &str) -> Vec<StepPart> {
-        if !self.page.has_commands() {
-            return vec![StepPart::Text(visible_sentence(step))];
-        }
-        let parts = step.split('`').enumerate();
-        let parts = parts.filter(|(_, part)| !part.trim().is_empty());
-        // Half a command would do something else.
-        let is_whole = |part: &str| part.chars().count() <= MAX_SENTENCE;
-        let part = |(at, part): (usize, &str)| match at % 2 {
-            1 if part.starts_with("epwatch ") && is_whole(part) => {
-                StepPart::Command(options(&visible_sentence(part)))
-            }
-            1 => StepPart::Code(visible_sentence(part)),
-            _ => StepPart::Text(visible_sentence(part)),
-        };
-        parts.map(part).collect()
+        self.page.steps().map(parts).collect()
     }
 
     fn cohort(&self, chipset: &str) -> Link {
@@ -358,6 +340,21 @@ impl<'a> IncidentHtml<'a> {
     fn earlier_news(&self) -> impl Iterator<Item = &'a IncidentNews> {
         self.page.history.news.iter().rev().skip(1)
     }
+}
+
+fn parts(step: &str) -> Vec<StepPart> {
+    let parts = step.split('`').enumerate();
+    let parts = parts.filter(|(_, part)| !part.trim().is_empty());
+    // Half a command would do something else.
+    let is_whole = |part: &str| part.chars().count() <= MAX_SENTENCE;
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        1 if part.starts_with("epwatch ") && is_whole(part) => {
+            StepPart::Command(options(&visible_sentence(part)))
+        }
+        1 => StepPart::Code(visible_sentence(part)),
+        _ => StepPart::Text(visible_sentence(part)),
+    };
+    parts.map(part).collect()
 }
 
 /// Splits a command before each option and `&&`.

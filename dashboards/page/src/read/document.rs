@@ -19,7 +19,18 @@ pub(crate) struct IncidentDocument {
     pub(crate) news: u64,
     /// The last news that each notifier delivered.
     pub(crate) delivered: BTreeMap<String, u64>,
+    /// The attempts of a notifier that failed since the last one that was taken.
+    pub(crate) failing: BTreeMap<String, DocumentAttempts>,
     pub(crate) orders: DocumentOrders,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DocumentAttempts {
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) times: u64,
+    /// The receiver's last answer, in a few words.
+    pub(crate) answer: String,
 }
 
 /// The orders of people that the detector has done.

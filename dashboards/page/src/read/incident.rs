@@ -51,19 +51,8 @@ impl IncidentPage {
         Some(&lead.verdict)
     }
 
-    /// Whether the backticks of the next step are the detector's. A name with one could pass its own text off as a
-    /// command.
-    pub(crate) fn has_commands(&self) -> bool {
-        let row = &self.row;
-        let Some(lead) = self.lead() else {
-            return false;
-        };
-        let names = [&row.app, &row.model, &row.version, &lead.key.chipset];
-        let mut names = names.into_iter().chain(&lead.cpu_ops).chain(&lead.follows);
-        !names.any(|name| name.contains('`'))
-    }
-
-    /// Returns the steps of the detector's next step, one a line. Names of devices hold no line breaks.
+    /// Returns the steps of the detector's next step, one a line. Names of devices hold neither line breaks nor backticks
+    /// there.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {
         let lead = self.lead();
         lead.map_or("", |lead| &*lead.next_step).lines()
@@ -267,14 +256,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// The text of a name is no command.
     #[test]
-    fn a_name_with_a_backtick_leaves_no_commands() {
+    fn an_incident_without_a_next_step_or_cohort_has_no_steps() {
         let mut page = fallback("On call: wait.\nThe model's owner: look.");
         assert_eq!(page.steps().count(), 2);
-        assert!(page.has_commands());
-        page.row.version = "2`".to_owned();
-        assert!(!page.has_commands());
         assert_eq!(fallback("").steps().count(), 0);
         page.document.cohorts.clear();
         assert_eq!(page.steps().count(), 0);

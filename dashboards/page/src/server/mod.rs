@@ -97,6 +97,19 @@ impl PageServer {
         Ok(Self { address, task })
     }
 
+    /// Returns the config key and the text of what is wrong with the files of `config`, if anything is.
+    #[must_use]
+    pub fn check_files(config: &PageConfig) -> Option<(&'static str, String)> {
+        let error = Access::of(config).err()?;
+        let key = match &error {
+            TokenError::Read { key, .. }
+            | TokenError::Short { key, .. }
+            | TokenError::Line { key, .. } => key,
+            TokenError::Same => "page.orders_token_file",
+        };
+        Some((key, epwatch_proto::error_chain(&error)))
+    }
+
     /// Returns the address with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -1,4 +1,4 @@
-//! Incidents as text: the list, and one as Markdown.
+//! Incidents as text: the list, and one as Markdown, whose marks are escaped only for a ticket.
 
 use std::fmt::Write as _;
 
@@ -62,14 +62,15 @@ pub(super) fn incident(
         true => String::new(),
         false => format!(", {}", ago(at, now)),
     };
+    let text_of = TextForm { is_ticket };
     let row = &page.row;
     let states = [&*row.state].into_iter();
     let states: Vec<&str> = states.chain(html::states(&page.document)).collect();
-    let chipsets: Vec<String> = row.chipsets.iter().map(|name| marked(name)).collect();
+    let chipsets: Vec<String> = row.chipsets.iter().map(|name| text_of.name(name)).collect();
     let mut text = format!(
         "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower{}; incident {}\n",
-        marked(row.subject()),
-        marked(&row.version),
+        text_of.name(row.subject()),
+        text_of.name(&row.version),
         on(&chipsets),
         words::fault(&row.verdict),
         row.severity,
@@ -79,42 +80,47 @@ pub(super) fn incident(
         number::times(row.latency_ratio),
         page.seen_in
             .map_or_else(String::new, |seen| format!(", {}", seen.words())),
-        marked(&row.incident),
+        text_of.name(&row.incident),
     );
     _ = writeln!(
         text,
         "App {} ({}){}",
-        marked(&row.app),
-        marked(&row.environment),
+        text_of.name(&row.app),
+        text_of.name(&row.environment),
         link.map_or_else(String::new, |link| format!("; {link}"))
     );
     for (n, step) in (1..).zip(page.steps()) {
         if n == 1 {
             text.push_str("\n## What to do\n\n");
         }
-        _ = writeln!(text, "{n}. {}", marked_sentence(step));
+        _ = writeln!(text, "{n}. {}", text_of.step(step));
     }
     if !page.reasons.is_empty() {
         text.push_str("\n## Why\n\n");
         for reason in &page.reasons {
-            _ = writeln!(text, "- {}", marked_sentence(reason));
+            _ = writeln!(text, "- {}", text_of.sentence(reason));
         }
     }
     if let Some(evidence) = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0) {
         _ = writeln!(text, "- {}", evidence.ratio_words(page.slower));
     }
     if !row.cpu_ops.is_empty() {
-        let ops: Vec<String> = row.cpu_ops.iter().take(12).map(|op| marked(op)).collect();
+        let ops: Vec<String> = row
+            .cpu_ops
+            .iter()
+            .take(12)
+            .map(|op| text_of.name(op))
+            .collect();
         _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
     }
     text.push_str("\n## Devices\n\n");
     for cohort in page.document.cohorts.iter().take(html::MOST_COHORTS) {
         let of = &cohort.verdict;
-        let firmware = of.key.firmware.as_deref().map(marked);
+        let firmware = of.key.firmware.as_deref().map(|name| text_of.name(name));
         _ = writeln!(
             text,
             "- {}, {}: {}, {} of {} hit",
-            marked(&of.key.chipset),
+            text_of.name(&of.key.chipset),
             firmware.map_or_else(
                 || "all firmwares".to_owned(),
                 |name| format!("firmware {name}")
@@ -139,7 +145,7 @@ pub(super) fn incident(
             _ = writeln!(
                 text,
                 "- {}",
-                order_line(order, page.document.orders.last, ago)
+                order_line(order, page.document.orders.last, text_of, ago)
             );
         }
     }
@@ -163,7 +169,7 @@ pub(super) fn incident(
             text.push_str("Earlier changes and deliveries are left out.\n\n");
         }
         for event in events {
-            let what = marked_sentence(&event.text);
+            let what = text_of.sentence(&event.text);
             _ = writeln!(text, "- {:.0}{}: {what}", event.at, ago(event.at));
         }
     }
@@ -171,14 +177,19 @@ pub(super) fn incident(
     if !channels.is_empty() {
         text.push_str("\n## Who was told\n\n");
         for (name, told) in channels {
-            _ = writeln!(text, "- {}: {told}", marked(name));
+            _ = writeln!(text, "- {}: {told}", text_of.name(name));
         }
     }
     text
 }
 
 /// An order: when, what, who, why.
-fn order_line(order: &OrderRow, last: u64, ago: impl Fn(Timestamp) -> String) -> String {
+fn order_line(
+    order: &OrderRow,
+    last: u64,
+    text_of: TextForm,
+    ago: impl Fn(Timestamp) -> String,
+) -> String {
     let at = order.ordered_at;
     let at = at.map_or_else(String::new, |at| format!("{at:.0}{}", ago(at)));
     let until = order
@@ -189,21 +200,47 @@ fn order_line(order: &OrderRow, last: u64, ago: impl Fn(Timestamp) -> String) ->
         (true, true) => "; it waits for the detector",
         (true, false) => "",
     };
-    let (who, why) = (marked(&order.who), marked_sentence(&order.why));
-    format!("{at}: {}{until} by {who}: {why}{note}", marked(&order.kind))
+    let (who, why) = (text_of.name(&order.who), text_of.sentence(&order.why));
+    format!(
+        "{at}: {}{until} by {who}: {why}{note}",
+        text_of.name(&order.kind)
+    )
 }
 
-/// A name in Markdown: it opens no link, image or element of its own.
-fn marked(name: &str) -> String {
-    without_links(&visible(name))
+/// How names are written: as they are at a shell, and so that they open no link, image, element or code in a ticket.
+#[derive(Debug, Clone, Copy)]
+struct TextForm {
+    is_ticket: bool,
 }
 
-fn marked_sentence(text: &str) -> String {
-    without_links(&visible_sentence(text))
-}
+impl TextForm {
+    fn name(self, name: &str) -> String {
+        self.escaped(visible(name))
+    }
 
-fn without_links(text: &str) -> String {
-    text.replace('[', "\\[").replace('<', "\\<")
+    fn sentence(self, text: &str) -> String {
+        self.escaped(visible_sentence(text))
+    }
+
+    /// A step of the detector, whose backticks stand around code only: Markdown takes marks in code as they are.
+    fn step(self, step: &str) -> String {
+        let parts = step.split('`').enumerate();
+        let parts = parts.map(|(at, part)| match at % 2 {
+            0 => self.sentence(part),
+            _ => format!("`{}`", visible_sentence(part)),
+        });
+        parts.collect()
+    }
+
+    fn escaped(self, text: String) -> String {
+        match self.is_ticket {
+            true => text
+                .replace('[', "\\[")
+                .replace('<', "\\<")
+                .replace('`', "\\`"),
+            false => text,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -226,7 +263,23 @@ mod tests {
 
     #[test]
     fn names_open_nothing_in_markdown() {
-        let name = "![x](http://tracker)<img>\u{202e}";
-        assert_eq!(marked(name), "!\\[x](http://tracker)\\<img>\\[U+202E]");
+        let name = "![x](http://tracker)<img>`\u{202e}";
+        let ticket = TextForm { is_ticket: true };
+        let expected = "!\\[x](http://tracker)\\<img>\\`\\[U+202E]";
+        assert_eq!(ticket.name(name), expected);
+        let shell = TextForm { is_ticket: false };
+        assert_eq!(shell.name(name), "![x](http://tracker)<img>`[U+202E]");
+    }
+
+    /// The command is pasted, from a ticket too.
+    #[test]
+    fn a_command_has_the_name_without_marks() {
+        let command = "`epwatch directive make --npu-off --model='face [int8] <b>'`";
+        let page = fallback(&format!("For face [int8]: {command}"));
+        for (is_ticket, sentence) in [(true, "For face \\[int8]: "), (false, "For face [int8]: ")] {
+            let text = incident(&page, None, is_ticket, Timestamp::UNIX_EPOCH);
+            let step = format!("1. {sentence}{command}\n");
+            assert!(text.contains(&step), "{text}");
+        }
     }
 }

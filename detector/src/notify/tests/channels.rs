@@ -39,6 +39,15 @@ async fn pagerduty_gets_one_alert_an_incident() {
     let sent = receiver.payloads();
     check("pagerduty-firing.json", &pretty(&sent[0]));
     check("pagerduty-resolved.json", &pretty(&sent[2]));
+    // PagerDuty shows details in the order in which they come.
+    let (_, body) = &receiver.requests()[0];
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    let (_, details) = body.split_once("\"custom_details\":").unwrap();
+    let names = [
+        "next 1", "next 2", "app", "devices", "why", "how sure", "spread", "document",
+    ];
+    let places = names.map(|name| details.find(&format!("\"{name}\":")).unwrap());
+    assert!(places.is_sorted(), "{places:?}");
     let keys: Vec<&Value> = sent.iter().map(|event| &event["dedup_key"]).collect();
     assert_eq!(keys, [&firing().id, &grown().id, &resolved().id]);
 }
@@ -61,7 +70,7 @@ async fn only_the_expected_answer_counts_as_delivered() {
         assert!(!error.to_string().contains("key"), "{error}");
         retries.push(error.retry());
     }
-    assert_eq!(retries, [Retry::Never, Retry::WithBackoff, Retry::Never]);
+    assert_eq!(retries, [Retry::Slowly, Retry::WithBackoff, Retry::Slowly]);
     assert_eq!(receiver.payloads().len(), 3);
 }
 
@@ -80,28 +89,57 @@ async fn slack_gets_blocks_without_links_and_marks_of_strangers() {
     let mut hostile = firing();
     hostile.key.model.app_id = "*all* _well_ ~now~ `rm -rf ~` :fire:".to_owned();
     hostile.key.model.model_id = format!("<!channel> & {}", "x".repeat(4000));
+    assert_eq!(hostile.cohorts.len(), 1);
     for incident in [firing(), hostile] {
         let news = Notification::news(incident);
         slack.notify(&news, at(30)).await.unwrap();
     }
     let sent = receiver.payloads();
     check("slack-firing.json", &pretty(&sent[0]));
-    let text = sent[1]["blocks"][1]["text"]["text"].as_str().unwrap();
     assert!(!sent[1].to_string().contains("<!channel>"));
-    assert!(text.chars().count() <= 3000);
     let header = sent[1]["blocks"][0]["text"]["text"].as_str().unwrap();
     assert!(header.chars().count() <= 150);
+    // The fault's size is in what a phone shows, however long the name is.
+    assert!(
+        header.contains("2.9 times slower on SM8635, 60 of 60 devices"),
+        "{header}"
+    );
     // The name stays as it is, in texts that Slack takes no mark in.
-    assert!(text.contains("*all* _well_ ~now~ `rm -rf ~` :fire:"));
+    let all = sent[1].to_string();
+    assert!(
+        all.contains("*all* _well_ ~now~ `rm -rf ~` :fire:"),
+        "{all}"
+    );
     assert_eq!(sent[1]["mrkdwn"], false);
+    let mut n_code = 0;
     for block in sent[1]["blocks"].as_array().unwrap() {
-        let elements = block["elements"].as_array().into_iter().flatten();
-        let texts = std::iter::once(block).chain(elements);
-        for text in texts.filter_map(|part| part.get("text")) {
-            assert_eq!(text["type"], "plain_text");
+        let parts = ["elements", "fields"].map(|list| block[list].as_array());
+        let parts = parts.into_iter().flatten().flatten();
+        for part in std::iter::once(block).chain(parts) {
+            let text = if part["text"].is_object() {
+                &part["text"]
+            } else {
+                part
+            };
+            let Some(said) = text["text"].as_str() else {
+                continue;
+            };
+            assert!(said.chars().count() <= 3000, "{said}");
+            if text["type"] == "mrkdwn" {
+                // Only code has marks, and nothing in it ends it.
+                let code = said
+                    .strip_prefix("```")
+                    .and_then(|said| said.strip_suffix("```"));
+                assert!(!code.unwrap().contains('`'), "{said}");
+                assert_eq!(text["verbatim"], true);
+                n_code += 1;
+                continue;
+            }
+            assert_eq!(text["type"], "plain_text", "{part}");
             assert_eq!(text["emoji"], false);
         }
     }
+    assert_eq!(n_code, 3);
 }
 
 #[tokio::test]
@@ -111,6 +149,7 @@ async fn a_webhook_is_signed_over_the_bytes_it_carries() {
     let config = WebhookConfig {
         url: format!("{url}/hook"),
         key_file: secret(&dir, "shared key"),
+        expected_answer: None,
         min_severity: Severity::Ticket,
         apps: Vec::new(),
         environments: Vec::new(),
@@ -132,6 +171,65 @@ async fn a_webhook_is_signed_over_the_bytes_it_carries() {
         assert_eq!(text("epwatch-timestamp"), at(30).as_second().to_string());
         // Tried again, it is the same delivery.
         assert_eq!(text("epwatch-delivery"), format!("{}:1", firing().id));
+    }
+}
+
+/// A proxy's block page and a parked domain answer 200, too.
+#[tokio::test]
+async fn an_answer_of_something_else_is_no_delivery() {
+    let dir = tempfile::tempdir().unwrap();
+    let news = Notification::news(firing());
+    let audience = |url: &str| (secret(&dir, url), Severity::Ticket);
+    for (says, taken) in [
+        ("ok", [true, true, true, false]),
+        ("", [false, true, true, false]),
+        (
+            "<!DOCTYPE html><title>blocked</title>",
+            [false, false, true, false],
+        ),
+        ("{\"queued\": true}", [false, true, true, true]),
+    ] {
+        let (receiver, url) = Receiver::start_saying(Some(says), "/hook", &[OK; 3]).await;
+        let hook = format!("{url}/hook");
+        let (webhook_url_file, min_severity) = audience(&hook);
+        let slack = SlackConfig {
+            webhook_url_file,
+            min_severity,
+            apps: Vec::new(),
+            environments: Vec::new(),
+        };
+        let slack = slack::notifier("slack", &slack, links()).unwrap();
+        let webhook = |expected_answer: Option<&str>| {
+            let config = WebhookConfig {
+                url: hook.clone(),
+                key_file: secret(&dir, "shared key"),
+                expected_answer: expected_answer.map(str::to_owned),
+                min_severity,
+                apps: Vec::new(),
+                environments: Vec::new(),
+            };
+            webhook::notifier("webhook", &config, links()).unwrap()
+        };
+        let alerts = Receiver::start_saying(Some(says), "/api/v2/alerts", &[OK]).await;
+        let channels: [Box<dyn Notifier>; 4] = [
+            Box::new(slack),
+            Box::new(alertmanager(&alerts.1)),
+            Box::new(webhook(None)),
+            Box::new(webhook(Some("queued"))),
+        ];
+        for (channel, is_taken) in channels.iter().zip(taken) {
+            let name = channel.name();
+            match channel.notify(&news, at(30)).await {
+                Ok(()) => assert!(is_taken, "{name}: {says}"),
+                Err(error) => {
+                    assert!(!is_taken, "{name}: {error}");
+                    assert_eq!(error.retry(), Retry::Slowly, "{error}");
+                    let answer = error.answer();
+                    assert!(answer.starts_with("200 with"), "{answer}");
+                }
+            }
+        }
+        assert_eq!(receiver.payloads().len(), 3);
     }
 }
 

@@ -1,4 +1,5 @@
 mod channels;
+mod forty;
 mod orders;
 mod proxies;
 
@@ -141,9 +142,9 @@ fn the_next_step_has_its_owner_and_the_model_file() {
     };
     let file = format!("segmenter 2.0.0, file with SHA-256 {sha256}");
     assert_eq!(line("model"), file, "{text}");
-    let (_, owner) = line("next").split_once("The model's owner: ").unwrap();
+    let (_, owner) = text.split_once("  The model's owner: ").unwrap();
     assert!(owner.contains("With the file of segmenter 2.0.0"), "{text}");
-    assert!(line("next").contains("On call"), "{text}");
+    assert!(text.contains("  next 1      On call: "), "{text}");
 }
 
 /// A reader can redo the arithmetic: text and document have one CV, standard deviation over mean of the devices' means.
@@ -180,6 +181,40 @@ fn what_nobody_sees_in_a_name_is_shown() {
     let text = block(&Notification::news(incident.clone())) + &text::description(&incident);
     assert!(text.contains("2[U+202E]0.1[U+200B]"), "{text}");
     assert!(!text.contains(['\u{202e}', '\u{200b}']), "{text}");
+}
+
+/// Labels are shown by receivers that escape nothing, and are a part of the alert's identity: they stay the same.
+#[tokio::test]
+async fn what_nobody_sees_is_in_no_label_and_no_field() {
+    let mut sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
+    sick.key.model_version = "2\u{202e}0.1".into();
+    sick.key.model.model_id = "a\u{200b}b".into();
+    sick.key.model.app_id = "c\u{feff}".into();
+    let incident = incident_after(&[&[sick]]);
+    let (receiver, url) = Receiver::start(&[OK]).await;
+    let news = Notification::news(incident);
+    alertmanager(&url).notify(&news, at(30)).await.unwrap();
+    let accepted = (StatusCode::ACCEPTED, None);
+    let (events, url) = Receiver::start_at("/v2/enqueue", &[accepted]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pagerduty = channels::pagerduty(&url, channels::secret(&dir, "key"), links());
+    pagerduty.notify(&news, at(30)).await.unwrap();
+    let labels = &receiver.alerts()[0][0]["labels"];
+    assert_eq!(labels["model_version"], "2[U+202E]0.1");
+    let payload = &events.payloads()[0]["payload"];
+    assert_eq!(payload["component"], "a[U+200B]b 2[U+202E]0.1");
+    assert_eq!(payload["group"], "c[U+FEFF]");
+    // A program gets the names as they are, in the document.
+    let document = &payload["custom_details"]["document"];
+    assert_eq!(document["model"], "a\u{200b}b");
+    let mut shown = payload.clone();
+    shown["custom_details"]["document"] = Value::Null;
+    for text in [labels.to_string(), shown.to_string()] {
+        assert!(
+            !text.contains(['\u{202e}', '\u{200b}', '\u{feff}']),
+            "{text}"
+        );
+    }
 }
 
 /// Findings other than placement and latency have sentences too.
@@ -252,6 +287,8 @@ type Answer = (StatusCode, Option<&'static str>);
 #[derive(Clone, Default)]
 struct Receiver {
     path: &'static str,
+    /// The text of each answer, where it is not the one of the channel.
+    says: Option<&'static str>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
     got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     unexpected: Arc<Mutex<Vec<String>>>,
@@ -264,8 +301,17 @@ impl Receiver {
     }
 
     async fn start_at(path: &'static str, answers: &[Answer]) -> (Receiver, String) {
+        Self::start_saying(None, path, answers).await
+    }
+
+    async fn start_saying(
+        says: Option<&'static str>,
+        path: &'static str,
+        answers: &[Answer],
+    ) -> (Receiver, String) {
         let receiver = Receiver {
             path,
+            says,
             ..Receiver::default()
         };
         receiver.answers.lock().extend(answers);
@@ -314,10 +360,15 @@ async fn receive(
     match (is_expected && is_json, answer) {
         (true, Some((status, retry_after))) => {
             receiver.got.lock().push((headers, body));
+            let text = match (receiver.says, status) {
+                (Some(says), _) => says,
+                (None, StatusCode::OK) => "ok",
+                (None, _) => "said the receiver",
+            };
             let headers = retry_after.map(|after| [("retry-after", after)]);
             match headers {
-                Some(headers) => (status, headers, "said the receiver").into_response(),
-                None => (status, "said the receiver").into_response(),
+                Some(headers) => (status, headers, text).into_response(),
+                None => (status, text).into_response(),
             }
         }
         _ => {
@@ -405,7 +456,7 @@ async fn a_heartbeat_takes_any_success() {
     let (receiver, url) = Receiver::start_at("/ping", &answers).await;
     let heartbeat = Heartbeat::new(&format!("{url}/ping")).unwrap();
     heartbeat.beat().await.unwrap();
-    assert_eq!(heartbeat.beat().await.unwrap_err().retry(), Retry::Never);
+    assert_eq!(heartbeat.beat().await.unwrap_err().retry(), Retry::Slowly);
     assert_eq!(receiver.payloads().len(), 2);
 }
 
@@ -462,7 +513,7 @@ async fn each_answer_says_whether_to_come_again() {
     let after = Retry::After(Duration::from_secs(7));
     assert_eq!(
         retries,
-        [Retry::WithBackoff, after, Retry::Never, Retry::Never]
+        [Retry::WithBackoff, after, Retry::Slowly, Retry::Slowly]
     );
     assert!(texts[2].contains("400: said the receiver"), "{texts:?}");
     assert_eq!(receiver.alerts().len(), 4);
@@ -537,19 +588,50 @@ async fn a_notifier_that_was_down_gets_the_news_when_it_is_back() {
     assert_eq!(running.stop().await, [1, 0, 1, 0]);
 }
 
-/// A payload that is refused must not stand in the way of the next incident's.
+/// Neither a payload that is refused nor one that gets a 500 stands in the way of the next incident's.
 #[tokio::test]
-async fn a_refused_notification_is_a_dead_letter_and_the_next_goes_through() {
-    let (receiver, url) = Receiver::start(&[(StatusCode::BAD_REQUEST, None), OK]).await;
+async fn a_notification_that_fails_holds_up_no_other() {
+    for status in [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR] {
+        let (receiver, url) = Receiver::start(&[(status, None), OK]).await;
+        let mut other = firing();
+        other.id = "zzz".into();
+        let mut running = Running::start(alertmanager(&url), vec![firing(), other]);
+        loop {
+            let done = running.delivered.recv().await.unwrap();
+            if done.incident_id == "zzz" {
+                assert_eq!(done.outcome, AttemptOutcome::Taken);
+                break;
+            }
+            let AttemptOutcome::Failed { times, answer, .. } = done.outcome else {
+                panic!("{status}: {:?}", done.outcome);
+            };
+            assert_eq!((times, answer), (1, "400".to_owned()));
+        }
+        assert_eq!(receiver.alerts().len(), 2);
+        running.stop().await;
+    }
+}
+
+/// The alert is taken; the fake Alertmanager has no silences.
+#[tokio::test]
+async fn silences_that_fail_hold_up_no_alert() {
+    // Requests for silences take answers too, and get none of a receiver of alerts.
+    let (receiver, url) = Receiver::start(&[OK; 3]).await;
+    let mut muted = firing();
+    muted.orders.was_muted = true;
     let mut other = firing();
     other.id = "zzz".into();
-    let mut running = Running::start(alertmanager(&url), vec![firing(), other]);
-    for (id, is_refused) in [(firing().id, true), ("zzz".to_owned(), false)] {
+    let mut running = Running::start(alertmanager(&url), vec![muted, other]);
+    for id in [firing().id, "zzz".to_owned()] {
         let done = running.delivered.recv().await.unwrap();
-        assert_eq!((done.incident_id, done.is_refused), (id, is_refused));
+        assert_eq!(
+            (done.incident_id, done.outcome),
+            (id, AttemptOutcome::Taken)
+        );
     }
-    assert_eq!(receiver.alerts().len(), 2);
-    assert_eq!(running.stop().await, [1, 0, 0, 1]);
+    assert!(receiver.unexpected.lock()[0].contains("/silences"));
+    let counted = running.stop().await;
+    assert!(counted[0] == 2 && counted[2] >= 1, "{counted:?}");
 }
 
 #[tokio::test]

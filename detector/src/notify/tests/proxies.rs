@@ -12,6 +12,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::super::expected::Expected;
 use super::super::http::HttpChannel;
 use super::*;
 
@@ -123,8 +124,9 @@ async fn post(url: &str, timeout: Duration) -> Result<(), NotifyError> {
     let mut channel = HttpChannel::new("webhook", url)?;
     channel.timeout = timeout;
     let json = b"{}".to_vec();
-    let is_taken = |status| status == StatusCode::OK;
-    channel.post(HeaderMap::new(), json, is_taken).await
+    channel
+        .post(HeaderMap::new(), json, &Expected::SUCCESS)
+        .await
 }
 
 /// The environment belongs to a process, so a copy of this test posts, with variables of its own.
