@@ -4,8 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use epwatch_engines::Engine;
+use epwatch_server::Problems;
+use jiff::Timestamp;
 use toml::{Table, Value};
 
+use crate::all_in_one;
 use crate::output;
 use crate::server_config::{Runs, ServerArgs};
 
@@ -26,7 +30,8 @@ enum ConfigCommand {
 
 /// Checks a config as a server would at its start, files that it names included. Starts nothing.
 ///
-/// Exit code 2: it cannot be used; each problem is named with its key and source.
+/// Exit code 2: it cannot be used, or no device would accept its certificate; each problem is named with its key and source.
+/// Exit code 1: a channel would not take a page (--online).
 #[derive(Debug, clap::Args)]
 struct ConfigCheckArgs {
     /// Config file (TOML) [default: none].
@@ -35,6 +40,9 @@ struct ConfigCheckArgs {
     /// Server whose sections are checked.
     #[arg(long = "for", value_enum, default_value = "serve")]
     server: Server,
+    /// Also ask each channel whether it would take a page. Nobody is paged: a webhook is not asked.
+    #[arg(long)]
+    online: bool,
 }
 
 /// Prints each key with its value in effect, as TOML. Secrets are hidden.
@@ -62,7 +70,7 @@ fn server_args(config: Option<PathBuf>) -> ServerArgs {
     }
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         ConfigCommand::Check(args) => {
             let runs = match args.server {
@@ -70,8 +78,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Server::Collector => Runs::Collector,
                 Server::Detector => Runs::Detector,
             };
-            server_args(args.file).load(runs)?;
-            output::line("the config can be used")?;
+            return check(&server_args(args.file), runs, args.online).await;
         }
         ConfigCommand::Show(args) => {
             let (config, _) = server_args(args.file).read()?;
@@ -85,6 +92,53 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn check(args: &ServerArgs, runs: Runs, online: bool) -> anyhow::Result<ExitCode> {
+    let (config, sources) = args.read()?;
+    config.check(runs, &sources)?;
+    let mut problems = Problems::default();
+    if matches!(runs, Runs::Both | Runs::Collector)
+        && let Some(tls) = &config.collector.tls
+        && let Some((problem, is_now)) = tls.validity_problem(Timestamp::now())
+    {
+        match is_now {
+            true => problems.push("collector.tls.cert_file", problem),
+            false => output::line(format_args!("collector.tls.cert_file: {problem}"))?,
+        }
+    }
+    sources.refuse(&problems)?;
+    if runs == Runs::Both && config.store.server()?.is_none() {
+        let engines = epwatch_engines::list().into_iter();
+        let mut missing = engines.filter(|status| {
+            status.engine == Engine::Chdb && status.state != epwatch_engines::State::Ready
+        });
+        if let Some(status) = missing.next() {
+            output::line(format_args!(
+                "{status}\nserve fetches it at its start; `epwatch engines fetch libchdb` does so now"
+            ))?;
+        }
+    }
+    output::line("the config can be used")?;
+    if !online || runs == Runs::Collector {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut code = ExitCode::SUCCESS;
+    for notifier in all_in_one::notifiers(&config.detector)? {
+        let name = notifier.name();
+        match notifier.probe(Timestamp::now()).await {
+            None => output::line(format_args!(
+                "{name}: not asked; `epwatch detector test-page --channel {name}` sends a test"
+            ))?,
+            Some(Ok(())) => output::line(format_args!("{name}: would take a page"))?,
+            Some(Err(error)) => {
+                code = ExitCode::from(output::NO);
+                let error = format!("{:#}", anyhow::Error::from(error));
+                output::line(format_args!("{name}: {error}"))?;
+            }
+        }
+    }
+    Ok(code)
 }
 
 /// Replaces hashes of keys, and the user and password in URLs. Other secrets are in files, whose names stay.

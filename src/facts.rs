@@ -463,7 +463,7 @@ epwatch_detector_failing_since_timestamp_seconds{{notifier=\"slack\"}} {:?}",
             1_800_000_000.0_f64
         );
         check(
-            ("refused\"} 3", &refused),
+            ("refused\"} 3", refused.as_str()),
             "Channels",
             "slack has failed 14 times since 2027-01-15 08:00 UTC: 404. Attempts go on",
         );

@@ -153,7 +153,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Some(command) => return command.run(),
             None => Box::pin(collector::run(args)),
         },
-        Command::Config(args) => return config_command::run(args),
+        Command::Config(args) => Box::pin(config_command::run(args)),
         Command::Devices(args) => Box::pin(until_interrupted(look::devices(args))),
         Command::Incident(args) => Box::pin(until_interrupted(look::incident(args))),
         Command::Health(args) => Box::pin(until_interrupted(look::health(args))),

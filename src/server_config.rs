@@ -4,8 +4,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use epwatch_collector::config::CollectorConfig;
-use epwatch_detector::DetectorConfig;
-use epwatch_page::PageConfig;
+use epwatch_detector::{Detector, DetectorConfig};
+use epwatch_page::{PageConfig, PageServer};
 use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,9 @@ impl ServerConfig {
             }
         };
         add("store", self.store.validate());
+        if !matches!(runs, Runs::Neither | Runs::Page) {
+            add("store", self.store.check_secrets(runs == Runs::Both));
+        }
         if matches!(runs, Runs::Both | Runs::Collector) {
             add("collector", self.collector.validate());
         }
@@ -130,12 +133,20 @@ impl ServerConfig {
         }
         if matches!(runs, Runs::Both | Runs::Detector) {
             add("detector", self.detector.validate());
+            add("detector", Detector::check_files(&self.detector));
         }
         if matches!(runs, Runs::Both | Runs::Page) {
             for (key, text) in self.page.problems() {
                 problems.push(format!("page.{key}"), text);
             }
+            if let Some((key, text)) = PageServer::check_files(&self.page) {
+                problems.push(key, text);
+            }
         }
+        let is_file = self.data_dir.exists() && !self.data_dir.is_dir();
+        problems.check("data_dir", !is_file, || {
+            format!("must be a folder, and {} is none", self.data_dir.display())
+        });
         sources.refuse(&problems)
     }
 }

@@ -114,6 +114,20 @@ impl StoreConfig {
         problems.into_result()
     }
 
+    /// Checks the files of passwords, that of readers only where the embedded store runs: other commands may run as users
+    /// who cannot read it.
+    pub(crate) fn check_secrets(&self, with_readers: bool) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        let password = self.password_file.as_deref();
+        if let Some(Err(error)) = password.map(|path| read_password(path, "store.password_file")) {
+            problems.push("password_file", format!("{error:#}"));
+        }
+        if with_readers && let Err(error) = self.reader.access() {
+            problems.push("reader.password_file", format!("{error:#}"));
+        }
+        problems.into_result()
+    }
+
     fn check_days(&self, problems: &mut Problems) {
         let raw_days = self.raw_days.unwrap_or(Retention::default().raw_days);
         problems.check("raw_days", raw_days >= MIN_RAW_DAYS, || {

@@ -82,6 +82,7 @@ pub struct Metrics {
     pub(crate) connections_closed: Family<Label, Counter>,
     pub(crate) reloads: Family<Label, Counter>,
     pub(crate) files_current: Family<Label, Gauge>,
+    pub(crate) tls_not_before: Gauge,
     pub(crate) tls_not_after: Gauge,
     pub(crate) connections_max: Gauge,
     pub(crate) wal_max_bytes: Gauge,
@@ -183,6 +184,10 @@ impl Metrics {
             files_current: table.add(
                 "files_current",
                 "1 while the files on disk are in use: keys_file, or tls for certificate and key",
+            ),
+            tls_not_before: table.add(
+                "tls_not_before_timestamp_seconds",
+                "Begin of the certificate in use, since 1970; 0 without one",
             ),
             tls_not_after: table.add(
                 "tls_not_after_timestamp_seconds",

@@ -1,7 +1,8 @@
 //! What a command says when it starts, and how it refuses to.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
     process::Stdio,
 };
 
@@ -210,6 +211,215 @@ fn a_config_is_checked_and_shown_without_a_start() {
     check_fails(&mut run("show"), 2, "collector.litsen");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// A config of `serve` with one mistake, which `config check` must find as the start does.
+struct Mistake {
+    /// Lines of the config.
+    config: &'static str,
+    /// A file in its folder, with its text.
+    file: Option<(&'static str, &'static str)>,
+    /// The key that is named.
+    key: &'static str,
+    says: &'static str,
+}
+
+const MISTAKES: &[Mistake] = &[
+    Mistake {
+        config: "[store.reader]\nlisten = \"127.0.0.1:0\"\npassword_file = \"secret\"",
+        file: Some(("secret", "12345")),
+        key: "store.reader.password_file",
+        says: "shorter than 12 bytes",
+    },
+    Mistake {
+        config: "[store.reader]\nlisten = \"127.0.0.1:0\"\npassword_file = \"none\"",
+        file: None,
+        key: "store.reader.password_file",
+        says: "No such file",
+    },
+    Mistake {
+        config: "[store]\nclickhouse = \"http://127.0.0.1:9\"\nuser = \"me\"\npassword_file = \"none\"",
+        file: None,
+        key: "store.password_file",
+        says: "No such file",
+    },
+    Mistake {
+        config: "[page]\ntoken_file = \"secret\"",
+        file: Some(("secret", "short")),
+        key: "page.token_file",
+        says: "16 bytes or more",
+    },
+    Mistake {
+        config: "[page]\norders_token_file = \"none\"",
+        file: None,
+        key: "page.orders_token_file",
+        says: "No such file",
+    },
+    Mistake {
+        config: "[[detector.slack]]\nwebhook_url_file = \"none\"",
+        file: None,
+        key: "detector.slack[0]",
+        says: "No such file",
+    },
+    Mistake {
+        config: "[[detector.slack]]\nwebhook_url_file = \"secret\"",
+        file: Some(("secret", "hooks.slack.example/services")),
+        key: "detector.slack[0]",
+        says: "expected http:// or https://",
+    },
+    Mistake {
+        config: "[[detector.pagerduty]]\nrouting_key_file = \"none\"",
+        file: None,
+        key: "detector.pagerduty[0]",
+        says: "No such file",
+    },
+    Mistake {
+        config: "[[detector.webhook]]\nurl = \"http://127.0.0.1:9\"\nkey_file = \"secret\"",
+        file: Some(("secret", "")),
+        key: "detector.webhook[0]",
+        says: "the secret of webhook",
+    },
+    Mistake {
+        config: "[detector]\nrates_file = \"secret\"",
+        file: Some(("secret", "{")),
+        key: "detector.rates_file",
+        says: "secret",
+    },
+    Mistake {
+        config: "[collector]\nkeys_file = \"none\"",
+        file: None,
+        key: "collector.keys_file",
+        says: "No such file",
+    },
+    Mistake {
+        config: "[collector.tls]\ncert_file = \"secret\"\nkey_file = \"secret\"",
+        file: Some(("secret", "no certificate")),
+        key: "collector.tls.cert_file",
+        says: "PEM",
+    },
+    Mistake {
+        config: "data_dir = \"secret\"",
+        file: Some(("secret", "")),
+        key: "data_dir",
+        says: "must be a folder",
+    },
+];
+
+/// A service manager starts a process again for ever that ends with another code than 2.
+#[test]
+fn what_a_start_refuses_without_the_network_a_check_finds_too() {
+    for mistake in MISTAKES {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("epwatch.toml");
+        std::fs::write(&config, mistake.config).unwrap();
+        if let Some((name, text)) = mistake.file {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let check = format!("config check {}", config.display());
+        let serve = format!("serve --config {}", config.display());
+        for words in [check, serve] {
+            let mut command = epwatch(&words);
+            command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+            let (_, stderr) = check_ends(command.current_dir(dir.path()), 2);
+            for part in [mistake.key, mistake.says] {
+                assert!(stderr.contains(part), "{words}: {part}: {stderr}");
+            }
+        }
+    }
+}
+
+/// A start goes on with such a certificate, because its files are read again; a check before it must not.
+#[test]
+fn a_certificate_that_no_device_accepts_is_found_by_a_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |certificate: &std::path::Path| {
+        let mut command = epwatch("config check");
+        command
+            .current_dir(dir.path())
+            .env("EPWATCH_COLLECTOR__TLS__CERT_FILE", certificate)
+            .env("EPWATCH_COLLECTOR__TLS__KEY_FILE", tls("server.key"));
+        command
+    };
+    check_succeeds(&mut check(&tls("server.pem")));
+    let ended = "collector.tls.cert_file: ";
+    check_fails(&mut check(&tls("expired.pem")), 2, ended);
+    check_fails(&mut check(&tls("expired.pem")), 2, "ended 2021-01-01");
+    check_fails(
+        &mut check(&tls("future.pem")),
+        2,
+        "valid only from 2100-01-01",
+    );
+    let soon = dir.path().join("soon.pem");
+    let mut openssl = std::process::Command::new("openssl");
+    openssl.args("req -x509 -new -days 3 -subj /CN=localhost -key".split(' '));
+    openssl.arg(tls("server.key")).arg("-out").arg(&soon);
+    check_succeeds(&mut openssl);
+    let said = check_succeeds(&mut check(&soon));
+    assert!(said.contains("within 7 days"), "{said}");
+}
+
+/// Answers every request in one way; returns the address.
+fn answering(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = BufReader::new(stream.try_clone().unwrap());
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                if request.read_line(&mut line).unwrap() <= 2 {
+                    break;
+                }
+                if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = n.trim().parse().unwrap();
+                }
+            }
+            request.read_exact(&mut vec![0; length]).unwrap();
+            let end = "content-length: 0\r\nconnection: close\r\n\r\n";
+            write!(stream, "HTTP/1.1 {answer}\r\n{end}").unwrap();
+        }
+    });
+    url
+}
+
+/// A wrong key shows before the first page, and nobody is paged for it.
+#[test]
+fn an_online_check_names_the_channels_that_would_take_no_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("pagerduty", "0123456789abcdef0123456789abcdef");
+    let check = |[slack, events, alerts]: [&str; 3]| {
+        write("slack", &format!("{slack}/services/T0/B0/x"));
+        let config = format!(
+            "[[detector.slack]]\nwebhook_url_file = \"slack\"\n\
+             [[detector.pagerduty]]\nrouting_key_file = \"pagerduty\"\nurl = \"{events}/v2/enqueue\"\n\
+             [[detector.alertmanager]]\nurl = \"{alerts}\"\n\
+             [[detector.webhook]]\nurl = \"{alerts}\"\nkey_file = \"pagerduty\"\n"
+        );
+        write("epwatch.toml", &config);
+        let mut command = epwatch("config check --for detector --online epwatch.toml");
+        command.current_dir(dir.path());
+        command
+    };
+    let [ok, accepted, unknown] = ["200 OK", "202 Accepted", "404 Not Found"].map(answering);
+    // Slack refuses a message without a text, where there is a webhook.
+    let no_text = answering("400 Bad Request");
+    let said = check_succeeds(&mut check([&no_text, &accepted, &ok]));
+    for channel in ["slack", "pagerduty", "alertmanager"] {
+        let line = format!("{channel}: would take a page");
+        assert!(said.contains(&line), "{said}");
+    }
+    assert!(said.contains("webhook: not asked"), "{said}");
+    let (said, _) = check_ends(&mut check([&unknown, &unknown, "http://127.0.0.1:1"]), 1);
+    for line in [
+        "slack: failed to notify slack: it refused with 404",
+        "pagerduty: failed to notify pagerduty: it refused with 404",
+        "alertmanager: failed to reach alertmanager",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
 }
 
 /// Its log is sentences, and `replay` reads the server of this folder when no source is named.

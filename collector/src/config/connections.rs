@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::server::tls;
@@ -59,5 +60,14 @@ impl TlsConfig {
         if let Err(error) = tls::load(&self.cert_file, &self.key_file) {
             problems.push(format!("tls.{}", error.key), error.text);
         }
+    }
+
+    /// Returns why devices cannot connect with the certificate, or soon cannot, and whether they cannot now. A server starts
+    /// with such a certificate all the same, because its files are read again once they are renewed.
+    #[must_use]
+    pub fn validity_problem(&self, now: Timestamp) -> Option<(String, bool)> {
+        let certified = tls::load(&self.cert_file, &self.key_file).ok()?;
+        let (problem, is_now) = tls::validity_of(&certified)?.problem(now)?;
+        Some((format!("{}: {problem}", self.cert_file.display()), is_now))
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a certificate's validity, for a metric: RFC 5280, 4.1. `rustls` checks certificates of others and has no
+//! The begin and the end of a certificate's validity, for metrics and `config check`: RFC 5280, 4.1. `rustls` checks certificates of others and has no
 //! function for one's own.
 //!
 //! `Certificate ::= SEQUENCE { tbsCertificate SEQUENCE { [0] version?, serial, algorithm, issuer, validity { notBefore,
@@ -6,13 +6,46 @@
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const VERSION: u8 = 0xa0;
 
-/// Returns the time after which the certificate is not valid, in seconds since 1970; `None` for other bytes.
-pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
+/// When a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
+}
+
+/// How long before its end a certificate is called out, as the alert `EpwatchCertificateEnds` does.
+pub(crate) const ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+impl Validity {
+    /// Returns why devices cannot connect, or soon cannot; whether they cannot now.
+    pub(crate) fn problem(&self, now: Timestamp) -> Option<(String, bool)> {
+        let at = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M UTC");
+        let (begin, end) = (at(self.not_before), at(self.not_after));
+        if self.not_after <= now {
+            return Some((
+                format!("ended {end}: no device can connect; renew it"),
+                true,
+            ));
+        }
+        if self.not_before > now {
+            return Some((
+                format!("is valid only from {begin}: no device can connect until then"),
+                true,
+            ));
+        }
+        let left = self.not_after.duration_since(now);
+        (left < ENDS_SOON).then(|| (format!("ends {end}, within 7 days; renew it"), false))
+    }
+}
+
+/// Returns when a certificate is valid; `None` for other bytes.
+pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut fields, _) = element(certificate)?;
     if fields.first() == Some(&VERSION) {
@@ -22,8 +55,17 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
         (_, _, fields) = element(fields)?;
     }
     let (_, validity, _) = element(fields)?;
-    let (_, _, after_not_before) = element(validity)?;
-    let (tag, time, _) = element(after_not_before)?;
+    let (tag, begin, after_not_before) = element(validity)?;
+    let not_before = time(tag, begin)?;
+    let (tag, end, _) = element(after_not_before)?;
+    let not_after = time(tag, end)?;
+    Some(Validity {
+        not_before,
+        not_after,
+    })
+}
+
+fn time(tag: u8, time: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(time).ok()?;
     let text = match tag {
         // Two digits of the year: from 1950 to 2049.
@@ -33,7 +75,7 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
         _ => return None,
     };
     let time = DateTime::strptime("%Y%m%d%H%M%SZ", text).ok()?;
-    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 /// Splits off the first DER element: its tag, its content, and the bytes after it.
@@ -67,12 +109,36 @@ mod tests {
     fn the_end_of_a_real_certificate_is_found() {
         let pem = include_bytes!("../../tests/tls/one.pem");
         let certificate = CertificateDer::from_pem_slice(pem).unwrap();
-        assert_eq!(not_after(&certificate), Some(4_949_250_424));
+        let end = validity(&certificate).unwrap().not_after;
+        assert_eq!(end.as_second(), 4_949_250_424);
         for end in 0..certificate.len() {
             // Never a panic, and no time from a part that lacks it.
-            let found = not_after(&certificate[..end]);
+            let found = validity(&certificate[..end]);
             assert!(found.is_none(), "{end}");
         }
+    }
+
+    #[test]
+    fn a_certificate_that_no_device_accepts_is_told_apart_from_one_that_ends_soon() {
+        let day = |n: i64| Timestamp::from_second(1_800_000_000 + n * 86_400).unwrap();
+        let of = |from, to| Validity {
+            not_before: day(from),
+            not_after: day(to),
+        };
+        let check = |validity: Validity, expected: Option<(&str, bool)>| {
+            let found = validity.problem(day(0));
+            match (found, expected) {
+                (None, None) => {}
+                (Some((text, is_now)), Some((says, expected))) => {
+                    assert!(text.contains(says) && is_now == expected, "{text}");
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        check(of(-10, 80), None);
+        check(of(-10, 6), Some(("ends 2027-01-21", false)));
+        check(of(-90, -30), Some(("ended 2026-12-16", true)));
+        check(of(1, 90), Some(("valid only from 2027-01-16", true)));
     }
 
     #[test]
@@ -92,7 +158,9 @@ mod tests {
                 wrap(0x30, &[]),
                 wrap(0x30, &times),
             ];
-            not_after(&wrap(0x30, &wrap(0x30, &fields.concat())))
+            let found = validity(&wrap(0x30, &wrap(0x30, &fields.concat())))?;
+            assert_eq!(found.not_before, found.not_after);
+            Some(found.not_after.as_second())
         };
         assert_eq!(of("490101000000Z"), Some(2_493_072_000));
         assert_eq!(of("700101000001Z"), Some(1));

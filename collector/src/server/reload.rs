@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epwatch_server::TaskSet;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,8 @@ use crate::parts::Parts;
 use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// How often the log names a certificate that is not valid, or not for long.
+const WARN_PERIOD: Duration = Duration::from_secs(86_400);
 /// Time for a renewal that writes certificate and key one after the other.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -115,6 +118,22 @@ impl Watched {
     }
 }
 
+/// Logs a certificate that ends soon, or that no device accepts.
+fn warn_of_the_end(tls: &Tls) {
+    let problem = tls.validity().and_then(|of| of.problem(Timestamp::now()));
+    match problem {
+        Some((problem, true)) => {
+            let text = "the certificate of collector.tls.cert_file is not valid";
+            tracing::error!(problem, "{text}");
+        }
+        Some((problem, false)) => {
+            let text = "the certificate of collector.tls.cert_file ends soon";
+            tracing::warn!(problem, "{text}");
+        }
+        None => {}
+    }
+}
+
 /// Watches the files of keys and certificate until `stop` is cancelled. SIGHUP reads them at once.
 pub(crate) fn watch(
     parts: &Parts,
@@ -130,13 +149,22 @@ pub(crate) fn watch(
             keys.reload().map_err(|problems| problems.to_string())
         }));
     }
-    if let (Some(files), Some(tls)) = (&config.tls, tls) {
+    if let (Some(files), Some(tls)) = (&config.tls, tls.clone()) {
         let paths = vec![files.cert_file.clone(), files.key_file.clone()];
-        let gauge = metrics.tls_not_after.clone();
-        gauge.set(tls.not_after());
+        let gauges = (
+            metrics.tls_not_before.clone(),
+            metrics.tls_not_after.clone(),
+        );
+        let show = move |tls: &Tls| {
+            let validity = tls.validity();
+            let second = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_second);
+            gauges.0.set(second(validity.map(|of| of.not_before)));
+            gauges.1.set(second(validity.map(|of| of.not_after)));
+        };
+        show(&tls);
         watched.push(Watched::new("tls", paths, move || {
             tls.reload().map_err(|error| error.to_string())?;
-            gauge.set(tls.not_after());
+            show(&tls);
             Ok(())
         }));
     }
@@ -145,19 +173,30 @@ pub(crate) fn watch(
         gauge.set(1);
     }
     let (watched, stopped) = (Arc::new(Mutex::new(watched)), stop.clone());
-    let poll = move || poll_files(watched.clone(), metrics.clone(), stopped.clone());
+    let poll = move || {
+        let (watched, tls) = (watched.clone(), tls.clone());
+        poll_files(watched, tls, metrics.clone(), stopped.clone())
+    };
     tokio::spawn(tasks.clone().restarted("reload".to_owned(), stop, poll));
 }
 
 async fn poll_files(
     watched: Arc<Mutex<Vec<Watched>>>,
+    tls: Option<Arc<Tls>>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     let mut hangup = signal(SignalKind::hangup())
         .inspect_err(|error| tracing::warn!(%error, "failed to listen for SIGHUP"))
         .ok();
+    let mut warned_at: Option<Instant> = None;
     loop {
+        if let Some(tls) = &tls
+            && warned_at.is_none_or(|at| at.elapsed() >= WARN_PERIOD)
+        {
+            warned_at = Some(Instant::now());
+            warn_of_the_end(tls);
+        }
         let forced = async {
             match &mut hangup {
                 Some(hangup) => hangup.recv().await,

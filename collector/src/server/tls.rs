@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::certificate_expiry::not_after;
+use super::certificate_expiry::{Validity, validity};
 
 /// The config key of the unusable file, and why it is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,11 +61,10 @@ impl Tls {
         })
     }
 
-    /// The end of the certificate's validity, in seconds since 1970; 0 if it cannot be read.
-    pub(crate) fn not_after(&self) -> i64 {
+    /// Returns when the certificate in use is valid; `None` if it cannot be read.
+    pub(crate) fn validity(&self) -> Option<Validity> {
         let current = self.current.0.read();
-        let leaf = current.cert.first();
-        leaf.and_then(|leaf| not_after(leaf)).unwrap_or(0)
+        validity_of(&current)
     }
 
     /// Reloads the files. On an error the certificate stays.
@@ -74,6 +73,11 @@ impl Tls {
         *self.current.0.write() = fresh;
         Ok(())
     }
+}
+
+/// Returns when a loaded certificate is valid.
+pub(crate) fn validity_of(certified: &CertifiedKey) -> Option<Validity> {
+    certified.cert.first().and_then(|leaf| validity(leaf))
 }
 
 /// Reads certificate and key, and checks that they match.
