@@ -64,21 +64,7 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                 .and_then(PlacementChange::backend_code)
                 .map(|(code, _)| code);
             let code = code.or_else(|| known_code(of.commonest_code?));
-            let what = match code {
-                Some(ReasonCode::BackendLibraryMissing | ReasonCode::NativeLibraryNotDeclared) => {
-                    "that the app packages the NPU's back-end library"
-                }
-                Some(ReasonCode::SocModelUnknown) => {
-                    "the soc_model option, which this runtime has no entry for"
-                }
-                Some(ReasonCode::EpTooOldForOrt) => {
-                    "that the QNN plugin is new enough for ONNX Runtime"
-                }
-                Some(ReasonCode::EpcontextIncompatible | ReasonCode::EpcontextWithoutEp) => {
-                    "that the precompiled model was made for this chipset and runtime"
-                }
-                _ => "backend_path and the vendor's libraries on these devices",
-            };
+            let what = what_to_check(code);
             let may_have_none = |reason: &Reason| {
                 matches!(
                     reason,
@@ -298,12 +284,46 @@ fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Opti
     })
 }
 
+/// Returns what the app's owner checks for a code of a failed start, in words that follow `check`.
+fn what_to_check(code: Option<ReasonCode>) -> String {
+    let text = match code {
+        Some(ReasonCode::BackendLibraryMissing | ReasonCode::NativeLibraryNotDeclared) => {
+            "that the app packages the NPU's back-end library"
+        }
+        Some(ReasonCode::SkelLibraryMissing) => {
+            "that the app packages the skel library of this Hexagon version where the DSP looks for it"
+        }
+        Some(ReasonCode::QnnVersionsDiffer) => {
+            "that all QNN libraries of the app are of one QAIRT release"
+        }
+        Some(ReasonCode::SocModelUnknown) => {
+            "the soc_model option, which this runtime has no entry for"
+        }
+        Some(code @ ReasonCode::DeviceCreationFailed) => {
+            let causes: Vec<&str> = code.causes().iter().map(|cause| cause.as_str()).collect();
+            return format!(
+                "the causes of {code} in this order: {} (`epwatch explain {code}`)",
+                causes.join(", ")
+            );
+        }
+        Some(ReasonCode::EpTooOldForOrt) => "that the QNN plugin is new enough for ONNX Runtime",
+        Some(ReasonCode::EpcontextIncompatible | ReasonCode::EpcontextWithoutEp) => {
+            "that the precompiled model was made for this chipset and runtime"
+        }
+        _ => "backend_path and the vendor's libraries on these devices",
+    };
+    text.to_owned()
+}
+
 /// Returns the reason code if it has a step of its own.
 fn known_code((code, _): &(String, u64)) -> Option<ReasonCode> {
     let known = [
         ReasonCode::BackendLibraryMissing,
         ReasonCode::NativeLibraryNotDeclared,
+        ReasonCode::SkelLibraryMissing,
+        ReasonCode::QnnVersionsDiffer,
         ReasonCode::SocModelUnknown,
+        ReasonCode::DeviceCreationFailed,
         ReasonCode::EpTooOldForOrt,
         ReasonCode::EpcontextIncompatible,
         ReasonCode::EpcontextWithoutEp,
@@ -325,6 +345,13 @@ mod tests {
         assert_eq!(verdict.class, class, "{:#?}", verdict.reasons);
         assert!(next.contains(says), "{next}");
         assert!(!next.contains("keep version 1.0.0"), "{next}");
+    }
+
+    #[test]
+    fn a_device_that_was_not_opened_has_its_causes_in_order() {
+        let text = super::what_to_check(super::ReasonCode::from_name("device_creation_failed"));
+        let order = "skel_library_missing, native_library_not_declared, qnn_versions_differ";
+        assert!(text.contains(order), "{text}");
     }
 
     /// Devices on the version before lost the NPU by the same update.

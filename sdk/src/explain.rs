@@ -157,7 +157,7 @@ pub struct ExplainedReason {
     pub code: String,
     /// The code's meaning, in one sentence.
     pub meaning: String,
-    /// The way out, in one sentence.
+    /// The way out; of a code with several causes, each with its own, the likeliest first.
     pub fix: String,
 }
 
@@ -250,7 +250,7 @@ impl From<ReasonCode> for ExplainedReason {
         Self {
             code: reason.as_str().to_owned(),
             meaning: reason.meaning().to_owned(),
-            fix: reason.fix().to_owned(),
+            fix: reason.way_out(&[]),
         }
     }
 }

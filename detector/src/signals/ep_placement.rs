@@ -17,12 +17,16 @@ use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::signal::{Limits, MIN_HITS, Signal, SignalId, is_enough};
 
-/// Codes that mean the NPU's back end could not be set up.
-pub(crate) const BACKEND_CODES: [ReasonCode; 4] = [
-    ReasonCode::BackendLibraryMissing,
+/// Codes that mean the NPU's back end could not be set up. A cause comes after its effect: of codes that equally many
+/// devices have, the last one counts.
+pub(crate) const BACKEND_CODES: [ReasonCode; 7] = [
     ReasonCode::BackendSetupFailed,
+    ReasonCode::DeviceCreationFailed,
+    ReasonCode::BackendLibraryMissing,
     ReasonCode::SocModelUnknown,
     ReasonCode::EpTooOldForOrt,
+    ReasonCode::QnnVersionsDiffer,
+    ReasonCode::SkelLibraryMissing,
 ];
 
 /// Share of devices in healthy fleets that always fell back: the upper end of 0 to 3 % (the project's

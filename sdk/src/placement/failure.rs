@@ -21,8 +21,12 @@ pub(crate) fn start_failure_reason(
     by_log: Option<ReasonCode>,
 ) -> ReasonCode {
     let by_code = (ort_status_code == DEVICE_RESET).then_some(ReasonCode::DspRestarted);
+    let by_message = setup_reason(message);
+    // A session that forbids the CPU says so whatever the cause, which only the log has.
+    let is_consequence = by_message == Some(ReasonCode::CpuFallbackForbidden);
     by_code
-        .or_else(|| setup_reason(message))
+        .or_else(|| by_log.filter(|_| is_consequence))
+        .or(by_message)
         .or(by_log)
         .unwrap_or(ReasonCode::Unknown)
 }
@@ -58,6 +62,13 @@ mod tests {
         );
         check("QNN_COMMON_ERROR_MEM_ALLOC", ReasonCode::PrepareFailed);
         check("something else", ReasonCode::Unknown);
+        let strict = "but fallback to CPU EP has been explicitly disabled by the user.";
+        check(strict, ReasonCode::CpuFallbackForbidden);
+        let skel = Some(ReasonCode::SkelLibraryMissing);
+        assert_eq!(
+            start_failure_reason(1, strict, skel),
+            ReasonCode::SkelLibraryMissing
+        );
         let reset = start_failure_reason(DEVICE_RESET, "something else", None);
         assert_eq!(reset, ReasonCode::DspRestarted);
     }

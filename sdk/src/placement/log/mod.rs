@@ -5,16 +5,23 @@
 //! refusal, in the plugin's form and in the two forms of the EP that was built into older ORT. Together they give
 //! what the assignment API gives: see [`SessionLog::assignment`].
 //!
-//! Lines may be bare, or have ORT's own header, colours or logcat's prefix. Other text is ignored; nothing panics,
-//! and memory is bounded.
+//! Lines may be bare, or have ORT's own header, colours, logcat's prefix with any tag, or a prefix of an app's own. Lines
+//! that people paste from elsewhere are kept apart ([`Pasted`]). Other text is ignored; nothing panics, and memory is bounded.
 
 mod line;
+mod own_prefix;
+mod pasted;
 mod reader;
 mod reason;
+mod run_error;
 mod session;
+mod session_reader;
+mod unsupported;
 
+pub use self::pasted::{Pasted, PastedKind, PastedLine};
 pub use self::reader::{LogReader, read_log};
-pub use self::session::SessionLog;
+pub use self::run_error::RunError;
+pub use self::session::{ListedEp, SessionLog};
 
 pub(crate) use self::reason::setup_reason;
 

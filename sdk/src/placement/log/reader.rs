@@ -1,22 +1,28 @@
-//! Reads a log line by line.
-
-use epwatch_proto::{
-    ReasonCode, clipped,
-    placement::{MAX_EP_NAME_BYTES, MAX_EPS, MAX_NODE_NAME_BYTES, MAX_REASONS},
-};
+//! Reads a log line by line, and gives each line to its session.
 
 use super::{
-    MAX_LOG_NODES, MAX_LOG_SESSIONS,
+    MAX_LOG_SESSIONS,
     line::{Line, split_line},
+    own_prefix::OwnPrefix,
+    pasted,
     reason::setup_reason,
-    session::{Capability, NodeRefusal, PlacedEp, SessionLog, ValidatedNode},
+    session::SessionLog,
+    session_reader::{SessionReader, up_to},
 };
-use crate::placement::AssignedNode;
 
-/// Longest node name. Longer than a placement's, so that clipped names still differ.
-const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
 /// Longest line in bytes. A node's name and reason fit several times.
 const MAX_LINE_BYTES: usize = 16 * 1024;
+
+/// Beginnings of messages that only a session being made writes.
+const FACTS: [&str; 7] = [
+    "Node placements",
+    "Number of partitions supported by QNN EP: ",
+    "Validation PASSED for ",
+    "Validation FAILED for ",
+    "GetCapability pass ",
+    "Node supported: [",
+    "Unsupported nodes in QNN EP: ",
+];
 
 /// Reads a whole log. Returns an entry for each session that it mentions, in order, at most 256.
 ///
@@ -38,44 +44,37 @@ pub fn read_log<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> Vec<Sessio
 }
 
 /// Reads line by line, so that the log need not be in memory.
+///
+/// Sessions are told apart by the process in logcat's prefix, by the session's id in ORT's header, and by the messages
+/// that begin one.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    finished: Vec<SessionLog>,
-    now: SessionLog,
+    /// In the order of their first lines. Beyond the most sessions the last place is used again and is no session.
+    sessions: Vec<Open>,
+    own_prefix: OwnPrefix,
+}
+
+/// A session that may have further lines.
+#[derive(Debug, Default)]
+struct Open {
+    /// Of logcat's prefix; empty without one.
+    process: String,
+    /// The id in ORT's header of the session's own messages; empty while none was seen.
+    id: String,
     is_initialised: bool,
-    /// A pass of the validator has ended, as far as its form shows.
-    pass_ended: bool,
-    n_nodes: usize,
-    unit: Option<Unit>,
-    /// Items of ORT's list that follow.
-    list_left: u32,
-    config: Option<OpConfig>,
-    /// The back end's op check refused a node; the verdict on its unit follows. Whether it has a float input.
-    rejected: Option<bool>,
-    /// The built-in EP's sentence about a node; the verdict on the node follows.
-    sentence: Option<(String, String)>,
-}
-
-/// A group of nodes with one verdict of the validator.
-#[derive(Debug)]
-struct Unit {
-    first: usize,
-    /// Without its sentence, which follows the nodes.
-    refusal: Option<NodeRefusal>,
-}
-
-/// The dump of an op before the back end checks it.
-#[derive(Debug)]
-struct OpConfig {
-    is_inputs: bool,
-    has_float_input: bool,
+    is_ended: bool,
+    reader: SessionReader,
 }
 
 impl LogReader {
     /// Reads one line in any of the forms of [`read_log`].
     pub fn line(&mut self, line: &str) {
         let line = up_to(line, MAX_LINE_BYTES);
-        self.split(split_line(line));
+        let mut line = split_line(line);
+        if line.header.is_empty() {
+            line.text = self.own_prefix.without(line.text);
+        }
+        self.routed(line);
     }
 
     /// Reads one message as a logging function receives it: its code location, and its text of one or more lines.
@@ -83,327 +82,100 @@ impl LogReader {
         for (at, text) in message.lines().enumerate() {
             let header = if at == 0 { location } else { "" };
             let text = up_to(text, MAX_LINE_BYTES).trim_end();
-            self.split(Line { header, text });
+            self.routed(Line {
+                process: "",
+                id: "",
+                header,
+                text,
+            });
         }
     }
 
     /// Returns the sessions read so far.
-    pub fn finish(mut self) -> Vec<SessionLog> {
-        self.end_session();
-        self.finished
+    pub fn finish(self) -> Vec<SessionLog> {
+        let sessions = self.sessions.into_iter().take(MAX_LOG_SESSIONS);
+        let sessions = sessions.map(|open| open.reader.finish());
+        sessions.filter(|session| !session.is_empty()).collect()
     }
 
-    fn split(&mut self, line: Line<'_>) {
+    fn routed(&mut self, line: Line<'_>) {
         let text = line.text.trim_start();
-        if text.is_empty() {
-            return;
+        if let Some(at) = self.session_of(line, text) {
+            self.sessions[at].reader.line(line);
         }
-        let continues = self.unit_line(text) || self.list_item(line) || self.config_line(text);
-        if continues {
-            return;
-        }
-        self.session_line(text);
-        self.validator_line(text);
-        self.placement_line(text);
-        self.setup_line(text);
     }
 
-    // Sessions.
-
-    fn session_line(&mut self, text: &str) {
+    /// The session that a line belongs to; a new one where it begins one.
+    fn session_of(&mut self, line: Line<'_>, text: &str) -> Option<usize> {
+        let latest = self.latest(|open| open.process == line.process);
         if text.starts_with("Session Options {") {
-            self.end_session();
-        } else if text.starts_with("Initializing session.") {
-            if self.is_initialised {
-                self.end_session();
-            }
-            self.is_initialised = true;
-        } else if let Some(soc_model) = text.strip_prefix("User specified soc_model: ") {
-            self.now.soc_model = clipped(soc_model.trim(), MAX_EP_NAME_BYTES);
+            self.end(latest);
+            return Some(self.begin(line));
         }
-    }
-
-    fn end_session(&mut self) {
-        let session = std::mem::take(&mut self.now);
-        let finished = std::mem::take(&mut self.finished);
-        *self = Self {
-            finished,
-            ..Self::default()
-        };
-        if !session.is_empty() && self.finished.len() < MAX_LOG_SESSIONS {
-            self.finished.push(session);
-        }
-    }
-
-    // QNN's validator.
-
-    fn validator_line(&mut self, text: &str) {
-        if text.starts_with("GetCapability pass ") {
-            self.new_pass();
-        } else if let Some(rest) = text.strip_prefix("Validation ") {
-            self.verdict(rest);
-        } else if let Some(rest) = text.strip_prefix("Node supported: [") {
-            self.built_in_verdict(rest);
-        } else if let Some(rest) = text.strip_prefix("Number of partitions supported by QNN EP: ") {
-            self.now.capability = capability(rest);
-            self.pass_ended = true;
-        } else if text.starts_with("Qnn_OpConfig node name: ") {
-            self.config = Some(OpConfig {
-                is_inputs: false,
-                has_float_input: false,
-            });
-        } else if text.starts_with("QNN.backendValidateOpConfig() failed for node `") {
-            let has_float_input = self.config.take().is_some_and(|c| c.has_float_input);
-            self.rejected = Some(has_float_input);
-        } else if let Some((head, sentence)) = text.split_once("` is not supported: ") {
-            let name = head.split_once(" node `").map_or("", |(_, name)| name);
-            self.sentence = Some((name.to_owned(), clipped(sentence, MAX_NODE_NAME_BYTES)));
-        } else if text.starts_with("Operators of type `") || text.starts_with("Non-QDQ ") {
-            let name = text.split_once(" node `").map(|(_, n)| n);
-            let name = name.and_then(|n| n.split('`').next()).unwrap_or_default();
-            let name = name.trim_end_matches(" will not be assigned to QNN EP.");
-            self.sentence = Some((name.to_owned(), clipped(text, MAX_NODE_NAME_BYTES)));
-        }
-    }
-
-    fn new_pass(&mut self) {
-        self.n_nodes -= self.now.validated.len().min(self.n_nodes);
-        self.now.validated.clear();
-        self.now.capability = None;
-        self.pass_ended = false;
-        self.rejected = None;
-        self.sentence = None;
-    }
-
-    /// `FAILED for 1 nodes in OrtNodeUnit (TopK) :`, `PASSED for 5 nodes in NodeUnit (Conv) :`
-    fn verdict(&mut self, rest: &str) {
-        let is_taken = rest.starts_with("PASSED for ");
-        if !is_taken && !rest.starts_with("FAILED for ") {
-            return;
-        }
-        if self.pass_ended {
-            self.new_pass();
-        }
-        let refusal = self.refusal(String::new());
-        self.config = None;
-        self.sentence = None;
-        self.unit = Some(Unit {
-            first: self.now.validated.len(),
-            refusal: (!is_taken).then_some(refusal),
-        });
-    }
-
-    /// `Operator type: TopK Node name: topk Node index: 32`, `REASON : Failed to add node.`
-    fn unit_line(&mut self, text: &str) -> bool {
-        let Some(unit) = &self.unit else {
-            return false;
-        };
-        if let Some(rest) = text.strip_prefix("Operator type: ") {
-            let Some((op_type, rest)) = rest.split_once(" Node name: ") else {
-                return false;
-            };
-            let name = rest
-                .rsplit_once(" Node index: ")
-                .map_or(rest, |(name, _)| name);
-            let refusal = unit.refusal.clone();
-            self.validated(op_type, name, refusal);
-            return true;
-        }
-        if let Some(reason) = text.strip_prefix("REASON :") {
-            let reason = clipped(reason.trim_start(), MAX_NODE_NAME_BYTES);
-            let first = unit.first;
-            for node in self.now.validated.iter_mut().skip(first) {
-                if let Some(refusal) = &mut node.refusal {
-                    refusal.text.clone_from(&reason);
+        if text.starts_with("Initializing session.") {
+            let at = match latest {
+                Some(at) if !self.sessions[at].is_initialised => at,
+                _ => {
+                    self.end(latest);
+                    self.begin(line)
                 }
+            };
+            self.sessions[at].is_initialised = true;
+            return Some(at);
+        }
+        let is_fact = FACTS.iter().any(|fact| text.starts_with(fact));
+        if !line.id.is_empty() {
+            if let Some(at) = self.latest(|open| open.process == line.process && open.id == line.id)
+            {
+                return Some(at);
             }
-            self.unit = None;
-            return true;
-        }
-        false
-    }
-
-    /// `[0] index: [1] name: [n] Operator type: [Conv] as part of the NodeUnit ...`: the form of the
-    /// EP that was built into ORT up to about 1.19.
-    fn built_in_verdict(&mut self, rest: &str) {
-        let Some((taken, rest)) = rest.split_once("] index: [") else {
-            return;
-        };
-        let Some((name, rest)) = rest
-            .split_once("] name: [")
-            .and_then(|(_, rest)| rest.split_once("] Operator type: ["))
-        else {
-            return;
-        };
-        let op_type = rest.split(']').next().unwrap_or_default();
-        if self.pass_ended {
-            self.new_pass();
-        }
-        let text = match self.sentence.take() {
-            Some((of, sentence)) if of == name => sentence,
-            _ => String::new(),
-        };
-        let refusal = self.refusal(text);
-        self.validated(op_type, name, (taken.trim() == "0").then_some(refusal));
-    }
-
-    /// The refusal of the next verdict, if it is one.
-    fn refusal(&mut self, text: String) -> NodeRefusal {
-        let rejected = self.rejected.take();
-        NodeRefusal {
-            text,
-            by_backend: rejected.is_some(),
-            has_float_input: rejected.unwrap_or(false),
-        }
-    }
-
-    fn validated(&mut self, op_type: &str, name: &str, refusal: Option<NodeRefusal>) {
-        if self.has_room() {
-            let node = node(op_type, name);
-            self.now.validated.push(ValidatedNode { node, refusal });
-        }
-    }
-
-    fn config_line(&mut self, text: &str) -> bool {
-        let Some(config) = &mut self.config else {
-            return false;
-        };
-        match text {
-            "node_inputs:" => config.is_inputs = true,
-            "node_outputs:" | "node_params:" => config.is_inputs = false,
-            _ if config.is_inputs && text.starts_with("name=") => {
-                // Weights and constants mean nothing: a quantised op has no float ones either.
-                config.has_float_input |= text.contains(" dataType=QNN_DATATYPE_FLOAT_");
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    // ORT's list.
-
-    fn placement_line(&mut self, text: &str) {
-        if text == "Node placements" {
-            self.now.n_lists = self.now.n_lists.saturating_add(1);
-        }
-        let all = text.strip_prefix("All nodes placed on [");
-        let some = text.strip_prefix("Node(s) placed on [");
-        let Some(rest) = all.or(some) else {
-            return;
-        };
-        let Some((ep, n_nodes)) = rest.split_once("]. Number of nodes: ") else {
-            return;
-        };
-        let Ok(n_nodes) = n_nodes.trim().parse::<u32>() else {
-            return;
-        };
-        self.unit = None;
-        self.config = None;
-        // The following items belong to this EP, so it comes last.
-        match self.now.placed.iter().position(|p| p.ep == ep) {
-            Some(at) => {
-                // The bodies of If and Loop have lists of their own.
-                let mut known = self.now.placed.remove(at);
-                known.n_nodes = known.n_nodes.saturating_add(n_nodes);
-                self.now.placed.push(known);
-            }
-            None if self.now.placed.len() < MAX_EPS => self.now.placed.push(PlacedEp {
-                ep: clipped(ep, MAX_EP_NAME_BYTES),
-                n_nodes,
-                nodes: Vec::new(),
-            }),
-            None => {
-                self.now.is_truncated = true;
-                return;
+            if is_fact {
+                let at = match latest {
+                    Some(at) if self.sessions[at].id.is_empty() => at,
+                    _ => self.begin(line),
+                };
+                line.id.clone_into(&mut self.sessions[at].id);
+                return Some(at);
             }
         }
-        self.list_left = some.map_or(0, |_| n_nodes);
+        match latest {
+            Some(at) => Some(at),
+            None if line.header.is_empty() && !is_fact && !is_of_interest(text) => None,
+            None => Some(self.begin(line)),
+        }
     }
 
-    /// `  TopK (topk)` under `Node(s) placed on [...]`.
-    fn list_item(&mut self, line: Line<'_>) -> bool {
-        let is_ours = line.header.contains("VerifyEachNodeIsAssignedToAnEp");
-        let is_indented = line.text.starts_with("  ");
-        let is_item = is_indented && (is_ours || line.header.is_empty());
-        if self.list_left == 0 || !is_item {
-            // Other threads write between the lines; another head ends the list.
-            return false;
+    fn latest(&self, is_it: impl Fn(&Open) -> bool) -> Option<usize> {
+        self.sessions
+            .iter()
+            .rposition(|open| !open.is_ended && is_it(open))
+    }
+
+    fn end(&mut self, at: Option<usize>) {
+        if let Some(at) = at {
+            self.sessions[at].is_ended = true;
         }
-        self.list_left -= 1;
-        let text = line.text.trim();
-        let (op_type, name) = match text.split_once(" (") {
-            Some((op_type, name)) => (op_type, name.strip_suffix(')').unwrap_or(name)),
-            None => (text, ""),
+    }
+
+    fn begin(&mut self, line: Line<'_>) -> usize {
+        let open = Open {
+            process: line.process.to_owned(),
+            ..Open::default()
         };
-        if self.has_room()
-            && let Some(placed) = self.now.placed.last_mut()
-        {
-            placed.nodes.push(node(op_type, name));
+        if self.sessions.len() > MAX_LOG_SESSIONS {
+            self.sessions
+                .retain(|open| !open.is_ended || !open.reader.is_empty());
+            self.sessions.truncate(MAX_LOG_SESSIONS);
         }
-        true
-    }
-
-    // The back end and the whole graph.
-
-    fn setup_line(&mut self, text: &str) {
-        let Some(reason) = setup_reason(text) else {
-            return;
-        };
-        // Both messages are about one failure, and the first is the cause.
-        let is_consequence = reason == ReasonCode::BackendSetupFailed && self.has_setup_failure();
-        if is_consequence
-            || self.now.reasons.contains(&reason)
-            || self.now.reasons.len() >= MAX_REASONS
-        {
-            return;
-        }
-        if self.now.reason_text.is_empty() {
-            self.now.reason_text = clipped(text, 512);
-        }
-        self.now.reasons.push(reason);
-    }
-
-    fn has_setup_failure(&self) -> bool {
-        self.now.reasons.iter().any(|r| r.is_setup_failure())
-    }
-
-    fn has_room(&mut self) -> bool {
-        let has_room = self.n_nodes < MAX_LOG_NODES;
-        match has_room {
-            true => self.n_nodes += 1,
-            false => self.now.is_truncated = true,
-        }
-        has_room
+        self.sessions.push(open);
+        self.sessions.len() - 1
     }
 }
 
-/// `1, number of nodes in the graph: 3, number of nodes supported by QNN: 1`, or `0`
-fn capability(rest: &str) -> Option<Capability> {
-    let mut numbers = rest.split(", ").map(|part| {
-        let digits = part.rsplit(' ').next().unwrap_or_default();
-        digits.trim().parse::<u32>().ok()
-    });
-    let n_partitions = numbers.next()??;
-    let nodes = match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(all), Some(taken)) => Some((all, taken)),
-        _ => None,
-    };
-    Some(Capability {
-        n_partitions,
-        nodes,
-    })
-}
-
-/// The text up to a number of bytes, cut between characters.
-fn up_to(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
-}
-
-/// A log has no domains.
-fn node(op_type: &str, name: &str) -> AssignedNode {
-    AssignedNode {
-        name: up_to(name, MAX_NAME_BYTES).to_owned(),
-        op_type: clipped(op_type, MAX_EP_NAME_BYTES),
-        domain: String::new(),
-    }
+/// Whether a line without ORT's header may be the first of a session.
+fn is_of_interest(text: &str) -> bool {
+    setup_reason(text).is_some()
+        || text.contains(" placed on [")
+        || text.contains("Operator type: ")
+        || pasted::is_pasted(text)
 }

@@ -12,7 +12,9 @@ use epwatch_proto::{
 
 use super::{
     super::{AssignedNode, Assignment, Subgraph},
+    pasted::Pasted,
     reason::refusal_reason,
+    run_error::RunError,
 };
 
 /// Facts in the lines of one session.
@@ -30,10 +32,27 @@ pub struct SessionLog {
     pub(crate) reasons: Vec<ReasonCode>,
     /// The first message behind `reasons`.
     pub(crate) reason_text: String,
+    /// Nodes in the error of a session that forbids the CPU.
+    pub(crate) unsupported: Vec<AssignedNode>,
+    /// Runs that failed, by node and number.
+    pub(crate) run_errors: Vec<RunError>,
+    /// Lines of unknown origin.
+    pub(crate) pasted: Pasted,
     /// QNN's `soc_model` by the log.
     pub(crate) soc_model: String,
     /// Whether there was more than is kept, so that there is no assignment.
     pub(crate) is_truncated: bool,
+}
+
+/// An EP in ORT's list, where the log is too incomplete for a placement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedEp {
+    /// The EP's name.
+    pub ep: String,
+    /// ORT's count. A partition of the NPU counts as one node.
+    pub n_nodes: u32,
+    /// Nodes with names, as op type and name; none if all nodes are on one EP.
+    pub nodes: Vec<(String, String)>,
 }
 
 /// One EP's part of ORT's list.
@@ -159,8 +178,69 @@ impl SessionLog {
         }
     }
 
+    /// Returns QNN's own counts: nodes on the NPU, nodes of the graph, and partitions. They are in the log at INFO.
+    pub fn qnn_counts(&self) -> Option<(u32, u32, u32)> {
+        let Capability {
+            n_partitions,
+            nodes,
+        } = self.capability?;
+        let (all, taken) = nodes?;
+        (taken <= all).then_some((taken, all, n_partitions))
+    }
+
+    /// Returns ORT's own list by EP, also without a line of the validator.
+    pub fn listed(&self) -> Vec<ListedEp> {
+        let each = self.placed.iter().map(|placed| ListedEp {
+            ep: placed.ep.clone(),
+            n_nodes: placed.n_nodes,
+            nodes: placed
+                .nodes
+                .iter()
+                .map(|n| (n.op_type.clone(), n.name.clone()))
+                .collect(),
+        });
+        each.collect()
+    }
+
+    /// Returns failed runs, by node and QNN's number.
+    pub fn run_errors(&self) -> &[RunError] {
+        &self.run_errors
+    }
+
+    /// Returns the reasons of failures of the back end, the whole graph or a run, a cause before its effect.
+    pub fn reasons(&self) -> &[ReasonCode] {
+        &self.reasons
+    }
+
+    /// Returns what lines of unknown origin say.
+    pub fn pasted(&self) -> &Pasted {
+        &self.pasted
+    }
+
+    pub(super) fn add_run_error(&mut self, error: RunError) {
+        let same = |known: &&mut RunError| known.node == error.node && known.code == error.code;
+        let has_room = self.run_errors.len() < MAX_RUN_ERRORS;
+        match self.run_errors.iter_mut().find(same) {
+            Some(known) => known.count = known.count.saturating_add(1),
+            None if has_room => self.run_errors.push(error),
+            None => {}
+        }
+    }
+
     /// Returns the nodes that the validator refused, also where the log is too incomplete for a placement.
     pub fn refused(&self) -> Vec<CpuNode> {
+        if self.validated.is_empty() {
+            let each = self.unsupported.iter().map(|node| CpuNode {
+                name: clipped(&node.name, MAX_NODE_NAME_BYTES),
+                op_type: node.op_type.clone(),
+                domain: String::new(),
+                reason: ReasonCode::Unknown,
+                reason_text: String::new(),
+                macs_share: None,
+                benign: false,
+            });
+            return each.collect();
+        }
         let refused = self.validated.iter().filter_map(|validated| {
             let (node, refusal) = (&validated.node, validated.refusal.as_ref()?);
             Some(CpuNode {
@@ -250,6 +330,9 @@ impl SessionLog {
         said.is_some_and(|said| said != n_taken)
     }
 }
+
+/// Failed runs with different nodes or numbers that are kept.
+const MAX_RUN_ERRORS: usize = 32;
 
 /// No graph has more partitions. A log's number is untrusted.
 const MAX_PARTITIONS: u32 = 100_000;

@@ -116,7 +116,7 @@ fn errors_of_the_whole_have_their_codes_and_no_placement() {
     let expected = [
         ReasonCode::LayoutNotSelected,
         ReasonCode::PrepareFailed,
-        ReasonCode::SocModelUnknown,
+        ReasonCode::DeviceCreationFailed,
     ];
     assert_eq!(log.reasons, expected);
     assert!(log.reason_text.contains("NHWC"));

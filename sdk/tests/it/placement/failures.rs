@@ -136,7 +136,10 @@ fn each_way_to_lose_the_npu_has_its_reason() {
         "unknown number",
         0,
         &unknown,
-        &[ReasonCode::SocModelUnknown],
+        &[
+            ReasonCode::SocModelUnknown,
+            ReasonCode::DeviceCreationFailed,
+        ],
     );
     // It runs on the default chipset, which only the log shows.
     let edges = ReasonCode::EdgeQuantization;
