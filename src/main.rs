@@ -14,6 +14,7 @@ mod detector;
 mod directive;
 mod engines;
 mod environment;
+mod explain;
 mod facts;
 mod folder_lock;
 mod gate;
@@ -86,6 +87,7 @@ enum Command {
     Directive(directive::Args),
     Engines(engines::Args),
     Gate(gate::Args),
+    Explain(explain::Args),
     Health(look::HealthArgs),
     Incident(look::IncidentArgs),
     Inspect(inspect::Args),
@@ -174,6 +176,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Logs(args) => return logs::run(&args),
         Command::InspectSession(args) => return inspect::session::run(&args),
         Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),
+        Command::Explain(args) => return explain::run(&args),
         Command::Replay(args) => Box::pin(replay::run(args)),
         Command::DemoDevice => return demo::device::run(),
         // The engine runs its own threads and ends the process itself, so there is no runtime around it.

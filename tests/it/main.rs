@@ -32,6 +32,7 @@ mod page_times;
 mod phones;
 mod privacy;
 mod schema;
+mod reasons;
 mod secrets;
 mod signals;
 mod silence;
