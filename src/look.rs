@@ -1,5 +1,5 @@
-//! `epwatch status`, `incident`, `show`, `devices`, `health`, `ledger` and `orders`: the built-in page's read model at a
-//! shell.
+//! `epwatch status`, `incident`, `show`, `devices`, `certificates`, `health`, `ledger` and `orders`: the built-in page's read
+//! model at a shell.
 
 use std::{
     io::{self, IsTerminal},
@@ -125,6 +125,17 @@ pub(crate) struct DevicesArgs {
     app: Option<String>,
 }
 
+/// Lists the placements that models were certified with (`epwatch gate --certify`): version, chipset, runtime, model file
+/// and certifier.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CertificatesArgs {
+    #[command(flatten)]
+    shared: Shared,
+    /// Only certificates of this app.
+    #[arg(long)]
+    app: Option<String>,
+}
+
 /// Time between two looks of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 /// Clears a terminal, and puts the cursor into its first line.
@@ -202,6 +213,13 @@ pub(crate) async fn devices(args: DevicesArgs) -> anyhow::Result<ExitCode> {
         (None, false) => DevicesQuery::List { app: args.app },
     };
     let ask = async || epwatch_page::devices(client.clone(), &query).await;
+    answered(&args.shared, ask).await
+}
+
+pub(crate) async fn certificates(args: CertificatesArgs) -> anyhow::Result<ExitCode> {
+    let client = epwatch_store::client(&args.shared.store.target()?);
+    let app = args.app.as_deref();
+    let ask = async || epwatch_page::certificates(client.clone(), app).await;
     answered(&args.shared, ask).await
 }
 

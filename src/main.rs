@@ -79,6 +79,7 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
+    Certificates(look::CertificatesArgs),
     Collector(collector::Args),
     Config(config_command::Args),
     Detector(detector::Args),
@@ -133,6 +134,7 @@ fn default_logs(command: &Command) -> LevelFilter {
     match command {
         Command::Demo(_)
         | Command::DemoDevice
+        | Command::Certificates(_)
         | Command::Gate(_)
         | Command::Health(_)
         | Command::Incident(_)
@@ -156,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             None => Box::pin(collector::run(args)),
         },
         Command::Config(args) => Box::pin(config_command::run(args)),
+        Command::Certificates(args) => Box::pin(until_interrupted(look::certificates(args))),
         Command::Devices(args) => Box::pin(until_interrupted(look::devices(args))),
         Command::Incident(args) => Box::pin(until_interrupted(look::incident(args))),
         Command::Health(args) => Box::pin(until_interrupted(look::health(args))),

@@ -18,7 +18,7 @@ use tonic::{Code, Request, Status, metadata::AsciiMetadataValue, transport::Chan
 
 use crate::{
     engines,
-    output::{self, WrongUse},
+    output::{self, No, WrongUse},
 };
 
 /// Longest wait for the collector's answer, which comes once the store has the row.
@@ -52,6 +52,9 @@ pub(super) struct CertifyArgs {
     /// The certifier, for example a CI run. The beginning of the SHA-256 of gate.dsse.json is added with --attest.
     #[arg(long, value_name = "TEXT", requires = "certify", default_value = concat!("epwatch gate ", env!("CARGO_PKG_VERSION")))]
     certified_by: String,
+    /// Replace the certificate of another model file under the same id and version; else that is refused.
+    #[arg(long, requires = "certify")]
+    replace: bool,
     /// Certificate (PEM) that signed the collector's, where it is not a public one.
     #[arg(long, value_name = "FILE", requires = "certify")]
     ca: Option<PathBuf>,
@@ -109,6 +112,7 @@ impl CertifyArgs {
                     placement: one.placement.into(),
                     certified_by: certified_by.clone(),
                     latency,
+                    replace: self.replace,
                 })
                 .await?;
         }
@@ -215,6 +219,14 @@ impl<'a> Collector<'a> {
         let hint = match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => {
                 "; EPWATCH_CERTIFY_KEY needs a key of `epwatch collector key --kind pipeline`"
+            }
+            Code::FailedPrecondition if status.message().contains("another model file") => {
+                return No(format!(
+                    "the gate passed, but {} did not store {what}: {}",
+                    self.url,
+                    status.message()
+                ))
+                .into();
             }
             _ => "",
         };

@@ -125,6 +125,14 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
     );
     assert_eq!(count(&by_evidence).await, 2);
 
+    // Another model file under the same version is refused, unless it is to replace the first.
+    let mut other = gate("a_cnn.qu8", &pipeline, "--model-version 3");
+    check_fails(&mut other, 1, "--replace");
+    let replaced = gate("a_cnn.qu8", &pipeline, "--model-version 3 --replace");
+    check_ends(&mut { replaced }, 0);
+    let mut back = gate("e_mixed.qu8", &pipeline, "--model-version 3");
+    check_fails(&mut back, 1, "is certified with another model file");
+
     let long = "x".repeat(129);
     let mut too_long = gate("e_mixed.qu8", &pipeline, "--model-version 5");
     check_fails(too_long.args(["--certified-by", &long]), 3, "certified_by");
@@ -166,6 +174,20 @@ async fn the_field_is_held_against_the_certificate() {
     let id = listed["incidents"][0]["incident"].as_str().unwrap();
     let text = check_succeeds(&mut at_shell(&format!("incident {id}")));
     assert!(text.contains("the certified placement"), "{text}");
+    let text = check_succeeds(&mut at_shell("certificates"));
+    assert!(
+        text.contains("SM8635") && text.contains("epwatch gate"),
+        "{text}"
+    );
+    let listed = json(&mut at_shell("certificates --app nobody"));
+    assert_eq!(listed["certificates"].as_array().unwrap().len(), 0);
+    let listed = json(&mut at_shell("certificates"));
+    let first = &listed["certificates"][0];
+    assert_eq!(
+        (&first["version"], &first["is_replaced"]),
+        (&"1".into(), &false.into())
+    );
+    assert_eq!(first["model_sha256"].as_str().unwrap().len(), 64);
     watched.stop().await;
 }
 

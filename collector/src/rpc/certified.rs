@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use clickhouse::Row;
 use epwatch_proto::placement::stored_share;
 use epwatch_proto::{
-    Chipset, Model, ModelHash, ParseError, Placement, PlacementSource, Runtime, v1,
+    Chipset, Model, ModelHash, ParseError, Placement, PlacementSource, Runtime, hex, v1,
 };
 use epwatch_store::native::encode::{ColumnDef, column};
 use prost::Message;
+use serde::Deserialize;
 
 use super::block::{Fill, required};
 use crate::encode::{TIME, U32S, WORD, WORDS};
@@ -32,6 +34,13 @@ pub(super) struct PlacementCall {
     placement: Placement,
     certified_by: String,
     latency: v1::CertifiedLatency,
+    replace: bool,
+}
+
+/// The model file that was certified last under an id and version.
+#[derive(Debug, Row, Deserialize)]
+pub(super) struct CertifiedModel {
+    pub(super) sha256: String,
 }
 
 fn text(field: &str, value: String, min: usize, max: usize) -> Result<String, ParseError> {
@@ -117,12 +126,45 @@ impl PlacementCall {
                 .map_err(|e| e.inside("runtime"))?,
             placement,
             latency: read_latency(request.latency)?,
+            replace: request.replace,
             certified_by: text(
                 "certified_by",
                 request.certified_by,
                 0,
                 MAX_CERTIFIED_BY_BYTES,
             )?,
+        })
+    }
+}
+
+impl PlacementCall {
+    /// Selects the model file that was certified last under this id and version; `None` if any may be stored.
+    pub(super) fn certified_model_sql(&self) -> Option<String> {
+        self.model.sha256.filter(|_| !self.replace)?;
+        // Names are text of a stranger.
+        let quoted = |text: &str| format!("unhex('{}')", hex(text.as_bytes()));
+        Some(format!(
+            "SELECT model_sha256 AS sha256 FROM certified_placements WHERE app_id = {} AND environment = {} \
+             AND model_id = {} AND model_version = {} AND model_sha256 != '' ORDER BY stored_at DESC LIMIT 1",
+            quoted(self.scope.app()),
+            quoted(self.scope.environment()),
+            quoted(&self.model.id),
+            quoted(&self.model.version)
+        ))
+    }
+
+    /// Why this placement may not be stored beside one of that file.
+    pub(super) fn refusal(&self, certified: &CertifiedModel) -> Option<String> {
+        let own = hash(self.model.sha256);
+        (certified.sha256 != own).then(|| {
+            format!(
+                "{} {} is certified with another model file, SHA-256 {}..., and this one has {}...; give this file a version \
+                 of its own, or replace the certificate (epwatch gate --replace)",
+                self.model.id,
+                self.model.version,
+                certified.sha256.get(..12).unwrap_or_default(),
+                own.get(..12).unwrap_or_default()
+            )
         })
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Code, Request, Response, Status};
 
 use self::block::block_of;
-use self::certified::{CERTIFIED, PlacementCall};
+use self::certified::{CERTIFIED, CertifiedModel, PlacementCall};
 use self::manifest::{MANIFESTS, ManifestCall};
 use crate::deletions::Deletions;
 use crate::encode::EncodedBlock;
@@ -149,11 +149,33 @@ impl Calls {
         let stored_at_unix_ms = self.parts.now_ms();
         let put = PlacementCall::read(request.into_inner(), scope, stored_at_unix_ms);
         let put = put.map_err(|e| refused(&e))?;
+        self.check_certified(&put).await?;
         self.store("certified_placements", block_of(&CERTIFIED, put))
             .await?;
         Ok(Response::new(v1::PutCertifiedPlacementResponse {
             stored_at_unix_ms,
         }))
+    }
+
+    /// Refuses a second model file under one id and version, unless it is to replace the first.
+    async fn check_certified(&self, put: &PlacementCall) -> Result<(), Status> {
+        let Some(sql) = put.certified_model_sql() else {
+            return Ok(());
+        };
+        let away = || retry::later(Code::Unavailable, "the store does not answer", AWAY);
+        let sink = &self.parts.sink;
+        let asking = sink.first::<CertifiedModel>("certified_placements", &sql);
+        match tokio::time::timeout(STORE_TIMEOUT, asking).await {
+            Ok(Ok(certified)) => match certified.and_then(|model| put.refusal(&model)) {
+                Some(why) => Err(Status::failed_precondition(why)),
+                None => Ok(()),
+            },
+            Ok(Err(error)) => {
+                note_failure(&self.parts.metrics, "certified_placements", &error);
+                Err(away())
+            }
+            Err(_elapsed) => Err(away()),
+        }
     }
 
     fn room(&self) -> Result<SemaphorePermit<'_>, Status> {

@@ -268,6 +268,7 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
             p50_us: 8_200,
             p95_us: 9_500,
         }),
+        replace: false,
     };
     let answer = post(
         collector.listen(),
@@ -283,6 +284,32 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
                   AND fingerprint_normalised = 12 AND certified_by = 'ci run 7' AND latency_launches = 6 \
                   AND latency_runs = 162 AND latency_p10_us = 8000 AND latency_p50_us = 8200 AND latency_p95_us = 9500";
     assert_eq!(store.number(stored).await, 3_022);
+
+    // Another file under the same version is refused, unless it is to replace the first; then it is the certified one.
+    let with_file = |byte: u8, replace: bool| {
+        let mut put = put.clone();
+        put.chipset = "SM8635".into();
+        let model = put.model.as_mut().unwrap();
+        (model.version, model.sha256) = ("replaced".into(), vec![byte; 32].into());
+        put.replace = replace;
+        put
+    };
+    for (byte, replace, is_stored) in [
+        (1, false, true),
+        (1, false, true),
+        (2, false, false),
+        (2, true, true),
+        (2, false, true),
+        (1, false, false),
+    ] {
+        let put = with_file(byte, replace);
+        let answer = pipeline.put_certified_placement(put).await;
+        assert_eq!(answer.is_ok(), is_stored, "{byte} {replace}: {answer:?}");
+        if let Err(status) = answer {
+            assert_eq!(status.code(), Code::FailedPrecondition);
+            assert!(status.message().contains("--replace"), "{status}");
+        }
+    }
 
     let mut wrong = put.clone();
     wrong.chipset = "QTI SM8650".into();

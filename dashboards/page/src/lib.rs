@@ -5,6 +5,7 @@
 //! two queries at once, and less than one for ever; it loads nothing from elsewhere, and needs no script. Names of
 //! devices' own making reach HTML, links and SQL only by `text::name` and bound parameters.
 
+mod certificates;
 mod config;
 mod devices;
 mod histogram;
@@ -16,6 +17,7 @@ mod server;
 mod shell;
 mod text;
 
+pub use certificates::certificates;
 pub use config::PageConfig;
 pub use devices::{DevicesQuery, devices};
 pub use orders::{BadField, NewOrder, OrderError, OrderKind, PlacedOrder, order};

@@ -5,6 +5,7 @@
 //! query fails is an error.
 
 mod budget;
+pub(crate) mod certificates;
 pub(crate) mod choices;
 pub(crate) mod cohort;
 pub(crate) mod document;
