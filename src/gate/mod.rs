@@ -17,10 +17,12 @@ use std::{
 use anyhow::Context;
 use certify::{CertifyArgs, Judged};
 use epwatch_gate::{
+    advice::{ModelNode, advise},
+    ops::OpForm,
     placement::{Inspected, InspectedChipset, judge_crossings},
     policy::{LatencyLimits, PlacementLimits, Policy},
     read::{HdrUnit, ReadOptions},
-    verdict::{CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
+    verdict::{Check, CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
 use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
 use epwatch_proto::ModelHash;
@@ -347,6 +349,9 @@ async fn targets(
                 placement.crossings = facts.as_ref().ok().and_then(|facts| crossings(facts, &on));
                 checks.extend(judge_crossings(placement.crossings, &limits));
             }
+            if let Ok(facts) = &facts {
+                advised(&mut checks, &on.chipset, facts);
+            }
             for node in checks.iter_mut().flat_map(|check| &mut check.nodes) {
                 let types = facts
                     .as_ref()
@@ -376,6 +381,22 @@ async fn targets(
     let order = |target: &Target| args.soc.iter().position(|soc| shown(soc) == target.chipset);
     targets.sort_by_key(order);
     Ok(targets)
+}
+
+/// Advises the nodes of checks by their forms in the model.
+fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts) {
+    let nodes: Vec<ModelNode<'_>> = facts
+        .forms()
+        .map(|(name, op_type, form)| ModelNode {
+            name,
+            form: OpForm {
+                op_type,
+                titles: &form.titles,
+                is_quantised: Some(form.is_quantised),
+            },
+        })
+        .collect();
+    advise(checks, chipset, &nodes);
 }
 
 /// Tensors between the CPU's nodes and all others.

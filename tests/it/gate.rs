@@ -196,11 +196,51 @@ fn a_refused_op_has_a_measured_way_out() {
     let instead = |soc: &str| {
         let (text, _) = check_ends(&mut gate("c_cnn_hardmax.fp32", &format!("--soc {soc}")), 0);
         text.contains(&format!(
-            "Taken by {soc} instead of Hardmax: ArgMax, OneHot"
+            "Taken by {soc} instead of Hardmax (float): ArgMax, OneHot"
         ))
     };
     assert!(instead("SM8650"));
     assert!(!instead("SM8475"));
+}
+
+/// Op and node are those of the model; where the error names none, the ops that the chipset refuses alone are suspects.
+#[test]
+fn a_session_that_is_not_made_names_its_node() {
+    let (text, _) = check_ends(&mut gate("forms.fp32", "--soc SM8635,SM8350 --json"), 1);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let session = |at: usize| {
+        let check = document["targets"][at]["checks"][0].clone();
+        assert_eq!(check["id"], "session");
+        check
+    };
+    let named = session(0);
+    assert_eq!(named["why"], "no session: Conv /conv was not taken");
+    let node = &named["nodes"][0];
+    assert_eq!(
+        (&node["name"], &node["op_type"]),
+        (&"/conv".into(), &"Conv".into())
+    );
+    assert_eq!(node["reason"], "layout_not_selected");
+    assert!(node["fix"].as_str().unwrap().contains("Quantise"), "{node}");
+    assert!(
+        node["reason_text"]
+            .as_str()
+            .unwrap()
+            .contains("layout transformer"),
+        "{node}"
+    );
+    let suspected = session(1);
+    assert!(
+        suspected["why"].as_str().unwrap().contains("likely by"),
+        "{suspected}"
+    );
+    let nodes = suspected["nodes"].as_array().unwrap();
+    let norm = nodes.iter().find(|node| node["name"] == "/ln").unwrap();
+    let alternative = norm["alternative"].as_str().unwrap();
+    assert!(
+        alternative.contains("epwatch gate fix MODEL --soc SM8350"),
+        "{norm}"
+    );
 }
 
 #[test]

@@ -2,13 +2,17 @@
 
     cargo build --release
     python3 -m venv VENV && VENV/bin/pip install onnx==1.23.2 onnxruntime==1.31.1 numpy==2.4.6
-    VENV/bin/python detector/gate/ops/measure.py target/release/epwatch
+    VENV/bin/python detector/gate/ops/measure.py target/release/epwatch [answers.json]
 
-Each case is a model of one op, once in float and once with 8-bit QuantizeLinear and DequantizeLinear around it.
-`epwatch inspect` makes a session of each on each chipset. Alternatives are run beside the op on the CPU, and count only
-if their outputs are equal. Writes `ops.json` beside this file, which the gate reads, and `docs/ops.md`, for people.
+`answers.json` keeps the answer to each model, so that a run that was broken off goes on.
+
+Each case is a model of one op in three forms: float; 8-bit, as ONNX Runtime's quantiser makes it with
+`get_qnn_qdq_config`; and 8-bit as plain `quantize_static` makes it. Both quantisers keep a bias in int32.
+`epwatch inspect` makes a session of each on each chipset. Alternatives are run next to the op on the CPU, and count only
+if their outputs are equal. Writes `ops.json` next to this file, which the gate reads, and `docs/ops.md`, for people.
 """
 
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -19,13 +23,17 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize, quantize_static
+from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
 HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[2] / "docs" / "ops.md"
 CHIPSETS = ["SM8350", "SM8450", "SM8550", "SM8635", "SM8650", "SM8750", "SM8850"]
-FORMS = ["float", "8-bit"]
+FORMS = ["float", "8-bit", "8-bit, quantize_static"]
 FLOAT = TensorProto.FLOAT
 IMAGE, ROWS = [1, 8, 16, 16], [1, 16, 32]
+# Answers by the hash of the graph.
+ANSWERS = json.loads(pathlib.Path(sys.argv[2]).read_text()) if len(sys.argv) > 2 and pathlib.Path(sys.argv[2]).exists() else {}
 # Largest difference of an alternative's float outputs.
 EQUAL = 1e-4
 
@@ -120,6 +128,34 @@ def layer_norm_by_reshape(model):
         model.constants[-2 + at].CopyFrom(numpy_helper.from_array(flat, name))
     model.add("LayerNormalization", scale, bias, axis=-1)
     model.add("Reshape", model.constant(np.array(IMAGE, np.int64)))
+
+
+def layer_norm_by_parts(model):
+    scale, bias, x = model.weight(32), model.weight(32), model.last
+    model.add("ReduceMean", axes=[-1], keepdims=1)
+    model.nodes.append(helper.make_node("Sub", [x, model.last], ["centred"], name="sub"))
+    model.last = "centred"
+    model.add("Pow", model.constant(np.float32(2)))
+    model.add("ReduceMean", axes=[-1], keepdims=1)
+    model.add("Add", model.constant(np.float32(1e-5)))
+    model.add("Sqrt")
+    model.nodes.append(helper.make_node("Div", ["centred", model.last], ["normal"], name="div"))
+    model.last = "normal"
+    model.add("Mul", scale)
+    model.add("Add", bias)
+
+
+def instance_norm(model):
+    scale, bias = model.weight(8), model.weight(8)
+    for at, name in ((-2, scale), (-1, bias)):
+        flat = numpy_helper.to_array(model.constants[at]).reshape(1, 8, 1, 1)
+        model.constants[at].CopyFrom(numpy_helper.from_array(flat, name))
+    model.add("Reshape", model.constant(np.array([1, 8, 16 * 16], np.int64)))
+    ones = model.constant(np.ones(16 * 16, np.float32))
+    model.add("LayerNormalization", ones, model.constant(np.zeros(16 * 16, np.float32)), axis=-1)
+    model.add("Reshape", model.constant(np.array(IMAGE, np.int64)))
+    model.add("Mul", scale)
+    model.add("Add", bias)
 
 
 def softmax_by_transpose(model):
@@ -249,7 +285,10 @@ CASES = [
     ("LayerNormalization, last axis", one("LayerNormalization", w(32), w(32), axis=-1, shape=ROWS), []),
     ("LayerNormalization, axis 1", one("LayerNormalization", w(8, 16, 16), w(8, 16, 16), axis=1),
      [("Reshape to one last axis, LayerNormalization over it, Reshape back", chain(layer_norm_by_reshape))]),
-    ("InstanceNormalization", one("InstanceNormalization", w(8), w(8)), []),
+    ("LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add", chain(layer_norm_by_parts, ROWS),
+     [("LayerNormalization, one node", one("LayerNormalization", w(32), w(32), axis=-1, shape=ROWS))]),
+    ("InstanceNormalization", one("InstanceNormalization", w(8), w(8)),
+     [("Reshape to one last axis, LayerNormalization over it, Reshape back, Mul, Add", chain(instance_norm))]),
     ("GroupNormalization", one("GroupNormalization", w(8), w(8), num_groups=2, opset=21),
      [("Reshape to groups, InstanceNormalization, Reshape back, Mul, Add", chain(group_norm))]),
     ("BatchNormalization", one("BatchNormalization", w(8), w(8), w(8), w(8, low=0.1, high=1.0)), []),
@@ -326,51 +365,33 @@ CASES = [
 ]
 
 
-def quantised(model):
-    """Puts 8-bit QuantizeLinear and DequantizeLinear around each float tensor."""
-    graph = model.graph
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    values = [*inferred.value_info, *inferred.input, *inferred.output]
-    floats = {value.name for value in values if value.type.tensor_type.elem_type == FLOAT}
-    nodes, constants, read = [], [], {}
+class Inputs(CalibrationDataReader):
+    """Four normal inputs."""
 
-    def around(name, at):
-        scale, zero = helper.make_tensor("scale", FLOAT, [], [0.02]), helper.make_tensor("zero", TensorProto.UINT8, [], [128])
-        scale.name, zero.name = f"{name}_s", f"{name}_z"
-        constants.extend([scale, zero])
-        at.append(helper.make_node("QuantizeLinear", [name, scale.name, zero.name], [f"{name}_q"], name=f"{name}_quantize"))
-        at.append(helper.make_node("DequantizeLinear", [f"{name}_q", scale.name, zero.name], [f"{name}_dq"], name=f"{name}_dequantize"))
-        return f"{name}_dq"
+    def __init__(self, model):
+        shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+        random = np.random.default_rng(5)
+        self.left = [{"x": random.normal(0, 1, shape).astype(np.float32)} for _ in range(4)]
 
-    whole = {"Resize": {2}, "Pad": {2}, "Clip": {1, 2}, "OneHot": {2}}
-    kept = {node.input[i] for node in graph.node for i in whole.get(node.op_type, set()) if i < len(node.input)}
-    for constant in graph.initializer:
-        array = numpy_helper.to_array(constant)
-        if array.dtype != np.float32 or constant.name in kept:
-            constants.append(constant)
-            continue
-        scale = max(float(np.abs(array).max()) / 127, 1e-6)
-        held = np.clip(np.round(array / scale) + 128, 0, 255).astype(np.uint8)
-        constants.append(numpy_helper.from_array(held, f"{constant.name}_u8"))
-        constants.append(helper.make_tensor(f"{constant.name}_s", FLOAT, [], [scale]))
-        constants.append(helper.make_tensor(f"{constant.name}_z", TensorProto.UINT8, [], [128]))
-        read[constant.name] = f"{constant.name}_dq"
-        nodes.append(helper.make_node("DequantizeLinear", [f"{constant.name}_u8", f"{constant.name}_s", f"{constant.name}_z"],
-                                      [read[constant.name]], name=f"{constant.name}_dequantize"))
-    read["x"] = around("x", nodes)
-    for node in graph.node:
-        inputs = [read.get(name, name) for name in node.input]
-        nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
-        del nodes[-1].input[:]
-        nodes[-1].input.extend(inputs)
-        for name in node.output:
-            if name in floats:
-                read[name] = around(name, nodes)
-    last = graph.output[0].name
-    output = onnx.ValueInfoProto.FromString(graph.output[0].SerializeToString())
-    output.name = read.get(last, last)
-    made = helper.make_graph(nodes, "op", graph.input, [output], constants)
-    return helper.make_model(made, opset_imports=model.opset_import, ir_version=8)
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+
+def in_form(model, form, folder):
+    """The model as its form has it; nothing where the quantiser refuses it."""
+    if form == "float":
+        return model
+    before, after = folder / "before.onnx", folder / "after.onnx"
+    onnx.save(model, before)
+    try:
+        if form == "8-bit":
+            quantize(before, after, get_qnn_qdq_config(before, Inputs(model), activation_type=QuantType.QUInt8, weight_type=QuantType.QUInt8))
+        else:
+            quantize_static(before, after, Inputs(model), QuantFormat.QDQ)
+    except Exception as error:
+        print(f"{form}: {error}", file=sys.stderr)
+        return None
+    return onnx.load(after)
 
 
 def outputs(model):
@@ -380,10 +401,23 @@ def outputs(model):
     return session.run(None, {"x": x})[0]
 
 
-def accepted(epwatch, model, folder):
+def accepted(epwatch, model, form, folder):
     """Returns the reason of the first refusal by chipset; none where the NPU has every node that computes."""
     path = folder / "op.onnx"
-    onnx.save(model, path)
+    model = in_form(model, form, folder)
+    if model is None:
+        return {chipset: "unknown" for chipset in CHIPSETS}
+    # The quantiser's names and times are no part of the graph.
+    key = hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
+    if key not in ANSWERS:
+        onnx.save(model, path)
+        ANSWERS[key] = asked(epwatch, path)
+        if len(sys.argv) > 2:
+            pathlib.Path(sys.argv[2]).write_text(json.dumps(ANSWERS))
+    return ANSWERS[key]
+
+
+def asked(epwatch, path):
     ran = subprocess.run([epwatch, "inspect", path, "--soc", ",".join(CHIPSETS), "--json"], capture_output=True, text=True)
     if ran.returncode != 0:
         sys.exit(ran.stderr)
@@ -411,12 +445,12 @@ def measured(epwatch):
             expected = outputs(model)
             case = {"title": title, "ops": sorted({node.op_type for node in model.graph.node}), "refused": {}, "alternatives": []}
             for form in FORMS:
-                case["refused"][form] = accepted(epwatch, model if form == "float" else quantised(model), folder)
+                case["refused"][form] = accepted(epwatch, model, form, folder)
             for sentence, make_other in alternatives:
                 other = make_other()
                 difference = float(np.abs(outputs(other) - expected).max())
                 assert difference <= EQUAL, (title, sentence, difference)
-                refused = {form: accepted(epwatch, other if form == "float" else quantised(other), folder) for form in FORMS}
+                refused = {form: accepted(epwatch, other, form, folder) for form in FORMS}
                 case["alternatives"].append({"title": sentence, "refused": refused})
             cases.append(case)
             print(f"{at + 1} of {len(CASES)} {title}", file=sys.stderr)
@@ -436,10 +470,26 @@ def written(found):
     lines = [
         "# Ops by chipset",
         "",
-        "Which ops QNN's validator takes for the NPU, before you export a model. Each row is a model of one op, in float or with 8-bit",
-        "QuantizeLinear and DequantizeLinear around it, in a real session on each chipset (`epwatch inspect`). Written by",
-        f"`detector/gate/ops/measure.py` with {version}.",
-        "Shapes and attributes matter too: ask `epwatch inspect` about your model.",
+        "Which ops QNN's validator takes for the NPU, before you export a model. Each row is a model of one op in a real session on",
+        "each chipset (`epwatch inspect`), in one of these forms:",
+        "",
+        "- float;",
+        "- 8-bit: quantised by `get_qnn_qdq_config` of ONNX Runtime, as below, with the bias in int32;",
+        "- 8-bit, quantize_static: quantised by plain `quantize_static`, where that differs. It leaves several ops in float.",
+        "",
+        f"Written by `detector/gate/ops/measure.py` with {version}. Shapes and attributes",
+        "matter too: ask `epwatch inspect` about your model. `epwatch gate fix` rewrites a model into some of these forms.",
+        "",
+        "```python",
+        "from onnxruntime.quantization import QuantType, quantize",
+        "from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model",
+        "",
+        'changed = qnn_preprocess_model("model.onnx", "ready.onnx")',
+        'config = get_qnn_qdq_config("ready.onnx" if changed else "model.onnx", samples, activation_type=QuantType.QUInt8)',
+        'quantize("ready.onnx" if changed else "model.onnx", "model.q8.onnx", config)',
+        "```",
+        "",
+        "`samples` is a `CalibrationDataReader` over real inputs.",
         "",
         "`yes`: all of it on the NPU; `-`: refused or no session. An alternative computes the same, and is named where it is taken.",
         "",
@@ -449,6 +499,8 @@ def written(found):
     for case in found["cases"]:
         for form in FORMS:
             refused = only_refused(case["refused"][form])
+            if form == FORMS[2] and refused == only_refused(case["refused"]["8-bit"]):
+                continue
             cells = ["-" if chipset in refused else "yes" for chipset in CHIPSETS]
             instead = [
                 other["title"] + ("" if taken == set(refused) else " (" + ", ".join(c for c in CHIPSETS if c in taken) + ")")
@@ -459,6 +511,8 @@ def written(found):
                 quantised_takes = [c for c in refused if c not in only_refused(case["refused"]["8-bit"])]
                 if quantised_takes and not instead:
                     instead = ["the 8-bit form" + ("" if len(quantised_takes) == len(refused) else f" ({', '.join(quantised_takes)})")]
+            if form == FORMS[2] and (taken := [c for c in refused if c not in only_refused(case["refused"]["8-bit"])]):
+                instead.insert(0, "get_qnn_qdq_config" + ("" if len(taken) == len(refused) else f" ({', '.join(taken)})"))
             reasons = ", ".join(f"`{reason}`" for reason in sorted(set(refused.values()) - {"unknown"}))
             lines.append(f"| {case['title']} | {form} | " + " | ".join(cells) + f" | {reasons} | {'; or '.join(instead)} |")
     return "\n".join(lines) + "\n"

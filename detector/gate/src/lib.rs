@@ -13,8 +13,10 @@
 //! - [`measured`]: launches without a baseline against the limits of the policy.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
+//! - [`ops`]: other forms of ops, as they were measured by chipset; [`advice`]: what of them fits a node.
 //! - [`layers`]: layer counts of a farm, where MACs are not available.
 
+pub mod advice;
 mod answers;
 mod arms;
 mod bounds;
@@ -35,7 +37,7 @@ pub mod limits;
 pub mod macs;
 pub mod measured;
 pub mod mistakes;
-mod ops;
+pub mod ops;
 pub mod placement;
 mod placements;
 pub mod policy;

@@ -35,47 +35,116 @@ struct Alternative {
     refused: Refused,
 }
 
-/// Returns what the NPU of this chipset takes instead of an op; `None` if nothing was measured that it takes.
-pub(crate) fn alternative(op_type: &str, chipset: &str) -> Option<String> {
-    let measured = &*MEASURED;
-    let cases = || measured.cases.iter();
-    let is_refused = cases().any(|case| {
-        let mut refused = case.refused.values();
-        case.ops == [op_type] && refused.any(|refused| refused.contains_key(chipset))
-    });
-    let mut found: Vec<String> = Vec::new();
-    for case in cases().filter(|case| case.ops.iter().any(|op| op == op_type)) {
-        for alternative in &case.alternatives {
-            // A form counts if the op is refused in it, and the alternative is not.
-            let forms = case.refused.iter().filter(|(form, refused)| {
-                let others = alternative.refused.get(*form);
-                refused.contains_key(chipset)
-                    && others.is_some_and(|others| !others.contains_key(chipset))
-            });
-            let forms: Vec<&str> = forms.map(|(form, _)| form.as_str()).collect();
-            let what = format!("{} ({})", alternative.title, forms.join(" and "));
-            match case.ops.len() {
-                _ if forms.is_empty() => {}
-                1 => found.push(what),
-                // The op is the one that is refused of several.
-                _ if is_refused => found.push(format!("{what}, for {}", case.title)),
-                _ => {}
-            }
+/// Cases that `epwatch gate fix` rewrites.
+const FIXED: [&str; 6] = [
+    "CumSum",
+    "CumSum, reverse",
+    "Einsum",
+    "Gelu as Div, Erf, Add, Mul, Mul",
+    "InstanceNormalization",
+    "LayerNormalization, axis 1",
+];
+
+/// A node as the table knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct OpForm<'a> {
+    /// For example `LayerNormalization`.
+    pub op_type: &'a str,
+    /// Titles of cases that the node is a part of; empty if the model does not show any.
+    pub titles: &'a [&'a str],
+    /// Whether it stands between DequantizeLinear and QuantizeLinear; `None` without the model.
+    pub is_quantised: Option<bool>,
+}
+
+const FLOAT: &str = "float";
+const EIGHT_BIT: &str = "8-bit";
+
+impl OpForm<'_> {
+    /// The cases about this node. An op of several cases, which differ in attributes, has none without the model.
+    fn cases(&self) -> Vec<&'static Case> {
+        let is_it = |case: &&Case| match self.titles {
+            [] => case.ops == [self.op_type],
+            titles => titles.contains(&case.title.as_str()),
+        };
+        let found: Vec<&Case> = MEASURED.cases.iter().filter(is_it).collect();
+        match (self.titles, found.len()) {
+            ([], 2..) => Vec::new(),
+            _ => found,
         }
     }
-    found.dedup();
-    let is_measured = measured.chipsets.contains(chipset) && !found.is_empty();
-    is_measured.then(|| {
-        format!(
-            "Taken by {chipset} instead of {op_type}: {}.",
-            found.join("; or ")
-        )
-    })
+
+    fn forms(&self) -> &'static [&'static str] {
+        match self.is_quantised {
+            Some(true) => &[EIGHT_BIT],
+            Some(false) => &[FLOAT],
+            None => &[FLOAT, EIGHT_BIT],
+        }
+    }
+
+    /// The reason for which a chipset refused this node in its form; `None` if it took it, or nothing was measured.
+    pub fn refusal(&self, chipset: &str) -> Option<&'static str> {
+        let [form] = self.forms() else { return None };
+        let mut cases = self.cases().into_iter();
+        cases.find_map(|case| Some(case.refused.get(*form)?.get(chipset)?.as_str()))
+    }
+
+    /// What the NPU of this chipset takes instead of this node in its form; `None` if nothing was measured that it takes.
+    pub fn alternative(&self, chipset: &str) -> Option<String> {
+        if !MEASURED.chipsets.contains(chipset) {
+            return None;
+        }
+        for case in self.cases() {
+            let takes = |refused: &Refused, form: &str| {
+                refused
+                    .get(form)
+                    .is_some_and(|by| !by.contains_key(chipset))
+            };
+            let forms = self.forms().iter().copied();
+            let forms: Vec<&str> = forms.filter(|form| !takes(&case.refused, form)).collect();
+            if forms.is_empty() {
+                continue;
+            }
+            let others = case.alternatives.iter();
+            let others =
+                others.filter(|other| forms.iter().all(|form| takes(&other.refused, form)));
+            let mut found: Vec<&str> = others.map(|other| other.title.as_str()).collect();
+            let is_float = self.is_quantised == Some(false);
+            if is_float && takes(&case.refused, EIGHT_BIT) {
+                found.push("its 8-bit form, as get_qnn_qdq_config of ONNX Runtime quantises it");
+            }
+            if found.is_empty() {
+                continue;
+            }
+            let forms = match self.is_quantised {
+                Some(_) => forms.join(" and "),
+                None => format!("{}, the model's form is not known", forms.join(" and ")),
+            };
+            let is_fixed = FIXED.contains(&case.title.as_str()) && self.is_quantised.is_some();
+            let fix = match is_fixed {
+                true => format!(" `epwatch gate fix MODEL --soc {chipset}` rewrites it."),
+                false => String::new(),
+            };
+            return Some(format!(
+                "Taken by {chipset} instead of {} ({forms}): {}.{fix}",
+                case.title,
+                found.join("; or ")
+            ));
+        }
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of<'a>(titles: &'a [&'a str], is_quantised: Option<bool>) -> OpForm<'a> {
+        OpForm {
+            op_type: "",
+            titles,
+            is_quantised,
+        }
+    }
 
     /// An advice that the validator refuses costs a day.
     #[test]
@@ -83,26 +152,61 @@ mod tests {
         assert!(MEASURED.cases.len() >= 60 && MEASURED.chipsets.len() >= 7);
         let mut advised = 0;
         for case in &MEASURED.cases {
-            let [op] = &case.ops[..] else { continue };
             for chipset in &MEASURED.chipsets {
-                let Some(text) = alternative(op, chipset) else {
-                    continue;
-                };
-                advised += 1;
-                for other in case.alternatives.iter().filter(|a| text.contains(&a.title)) {
-                    let takes = |refused: &BTreeMap<_, _>| !refused.contains_key(chipset);
-                    assert!(other.refused.values().any(takes), "{text}");
+                for (form, is_quantised) in [(FLOAT, false), (EIGHT_BIT, true)] {
+                    let title = [case.title.as_str()];
+                    let found = of(&title, Some(is_quantised)).alternative(chipset);
+                    let is_refused = case.refused[form].contains_key(chipset);
+                    assert!(found.is_none() || is_refused, "{found:?}");
+                    let Some(text) = found else { continue };
+                    advised += 1;
+                    let list = text.split("): ").nth(1).unwrap();
+                    for other in &case.alternatives {
+                        let is_named = list.contains(&other.title);
+                        let is_taken = !other.refused[form].contains_key(chipset);
+                        assert_eq!(is_named, is_taken, "{text}");
+                    }
                 }
             }
         }
-        assert!(advised > 0);
-        let gelu = alternative("Erf", "SM8650").unwrap();
-        assert!(
-            gelu.contains("Gelu, one node (opset 20) (8-bit), for Gelu as"),
-            "{gelu}"
-        );
-        assert_eq!(alternative("Add", "SM8650"), None);
-        assert_eq!(alternative("Conv", "SM8650"), None);
-        assert_eq!(alternative("Hardmax", "unknown"), None);
+        assert!(advised > 20);
+    }
+
+    #[test]
+    fn advice_is_of_the_nodes_own_pattern_and_precision() {
+        let gelu = ["Gelu as Div, Erf, Add, Mul, Mul"];
+        let text = of(&gelu, Some(true)).alternative("SM8635").unwrap();
+        assert!(text.contains("(8-bit): Gelu, one node"), "{text}");
+        assert!(text.contains("epwatch gate fix"), "{text}");
+        // A Div is no Gelu, and without the model no pattern is known.
+        let div = OpForm {
+            op_type: "Div",
+            titles: &[],
+            is_quantised: Some(true),
+        };
+        assert_eq!(div.alternative("SM8635"), None);
+        let norm = ["LayerNormalization, axis 1"];
+        let text = of(&norm, Some(true)).alternative("SM8635").unwrap();
+        assert!(text.contains("Reshape to one last axis"), "{text}");
+        let grid = OpForm {
+            op_type: "GridSample",
+            titles: &[],
+            is_quantised: Some(false),
+        };
+        let text = grid.alternative("SM8635").unwrap();
+        assert!(text.contains("get_qnn_qdq_config"), "{text}");
+        let conv = OpForm {
+            op_type: "Conv",
+            ..grid
+        };
+        assert_eq!(conv.alternative("SM8635"), None);
+        let hardmax = OpForm {
+            op_type: "Hardmax",
+            is_quantised: None,
+            ..grid
+        };
+        assert_eq!(hardmax.alternative("unknown"), None);
+        let text = hardmax.alternative("SM8650").unwrap();
+        assert!(text.contains("ReduceMax, Equal, Cast"), "{text}");
     }
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::{
-    ops,
+    advice::node_of_error,
+    ops::OpForm,
     policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
     verdict::{Check, Crossings, EpNumbers, FailingNode, Outcome, PartitionSize, PlacementNumbers},
 };
@@ -225,17 +226,40 @@ impl InspectedChipset {
 
     fn session_check(&self) -> Check {
         let error = self.error.as_deref().unwrap_or("no reason is given");
-        let (result, why) = match self.session.as_str() {
-            "ok" => (Outcome::Pass, "the session was made".to_owned()),
-            "failed" => {
-                let fixes = self.reasons.iter().filter(|why| why.code != "unknown");
-                let fixes: Vec<&str> = fixes.map(|why| why.fix.as_str()).collect();
-                let text = format!("no session: {error} {}", fixes.join(" "));
-                (Outcome::Fail, text.trim_end().to_owned())
-            }
-            _ => (Outcome::Undecided, format!("no answer: {error}")),
+        match self.session.as_str() {
+            "ok" => Check::new("session", Outcome::Pass, "the session was made"),
+            "failed" => self.no_session(error),
+            _ => Check::new("session", Outcome::Undecided, format!("no answer: {error}")),
+        }
+    }
+
+    /// The node that the error names comes first, with the way out; ONNX Runtime's paragraph is last.
+    fn no_session(&self, error: &str) -> Check {
+        let mut known = self.reasons.iter().filter(|why| why.code != "unknown");
+        let reason = known.next();
+        let node = node_of_error(error).map(|(op_type, name)| FailingNode {
+            name,
+            op_type,
+            types: Vec::new(),
+            reason: reason.map_or("unknown", |why| &why.code).to_owned(),
+            reason_text: Some(error.to_owned()),
+            macs_share: None,
+            fix: reason.map(|why| why.fix.clone()),
+            alternative: None,
+        });
+        let fixes: Vec<&str> = self
+            .reasons
+            .iter()
+            .filter(|why| why.code != "unknown")
+            .map(|why| why.fix.as_str())
+            .collect();
+        let why = match &node {
+            Some(node) => format!("no session: {} {} was not taken", node.op_type, node.name),
+            None => format!("no session: {error} {}", fixes.join(" ")),
         };
-        Check::new("session", result, why)
+        let mut check = Check::new("session", Outcome::Fail, why.trim_end());
+        check.nodes.extend(node);
+        check
     }
 
     /// Nodes off the NPU that the list of the CPU's nodes lacks: it may be cut, and other EPs have none.
@@ -418,7 +442,12 @@ impl InspectedChipset {
                 reason_text: node.reason_text.clone(),
                 macs_share: node.macs_share,
                 fix: fix_of(&node.reason).map(|why| why.fix.clone()),
-                alternative: ops::alternative(&node.op_type, &self.chipset),
+                alternative: OpForm {
+                    op_type: &node.op_type,
+                    titles: &[],
+                    is_quantised: None,
+                }
+                .alternative(&self.chipset),
             })
             .collect();
         let share = |node: &FailingNode| node.macs_share.unwrap_or(0.0);

@@ -13,6 +13,11 @@ pub enum PolicyError {
     /// No TOML, an unknown key or a value of another type. The message has line and column.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
+    /// A key that only a run on a device can judge.
+    #[error(
+        "{0} is for runs on a device, which this gate does not start; take the key out, and measure launches with your own runner (--runs)"
+    )]
+    OfDevice(&'static str),
     /// A limit that nothing or everything keeps.
     #[error("{key} is {value}; expected a number above {least}")]
     NoLimit {
@@ -117,7 +122,12 @@ impl Policy {
     /// # Errors
     /// Unknown keys, values of another type, and shares outside 0 to 1.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let policy: Self = toml::from_str(text)?;
+        let policy: Self = match toml::from_str(text) {
+            Ok(policy) => policy,
+            Err(error) => {
+                return Err(device_key(text).map_or(error.into(), PolicyError::OfDevice));
+            }
+        };
         policy.check()?;
         Ok(policy)
     }
@@ -251,6 +261,24 @@ fn share(key: &str, value: Option<f64>) -> Result<(), PolicyError> {
     }
 }
 
+/// Keys that belong to a runner on devices, by table and key.
+const DEVICE_KEYS: [(&str, &str, &str); 3] = [
+    ("latency", "runs", "latency.runs"),
+    ("latency", "launches", "latency.launches"),
+    ("outputs", "golden", "outputs.golden"),
+];
+
+/// The key of a refused policy that only a run on a device can judge, if it has one.
+fn device_key(text: &str) -> Option<&'static str> {
+    let policy: toml::Table = text.parse().ok()?;
+    let mut keys = DEVICE_KEYS.iter();
+    let found = keys.find(|(table, key, _)| {
+        let table = policy.get(*table).and_then(toml::Value::as_table);
+        table.is_some_and(|table| table.contains_key(*key))
+    });
+    found.map(|(_, _, path)| *path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +309,7 @@ mod tests {
             ("[latency]\nmin_effect = inf", "above 1.05"),
             ("[load]\ncold_ms = 0", "load.cold_ms is 0"),
             ("[outputs]\nmin_cosine = 99", "outputs.min_cosine is 99"),
-            ("[outputs]\ngolden = 'a'", "min_cosine"),
+            ("[outputs]\ngolden_file = 'a'", "min_cosine"),
             ("[chipset.SM8635]\nmax_partitions = 1", "max_partitions"),
             ("[placement]\nmin_npu_macs = 98", "0.98 for 98 %"),
             (
@@ -294,5 +322,20 @@ mod tests {
             let error = Policy::parse(text).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_key_of_a_device_run_is_told_so() {
+        for (text, key) in [
+            ("[latency]\nruns = 30", "latency.runs"),
+            ("[latency]\nlaunches = 6", "latency.launches"),
+            ("[outputs]\ngolden = \"scene.golden\"", "outputs.golden"),
+        ] {
+            let error = Policy::parse(text).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains("--runs"), "{error}");
+            assert!(!error.contains("unknown"), "{error}");
+        }
+        let error = Policy::parse("[latency]\nrun = 30").unwrap_err();
+        assert!(error.to_string().contains("unknown field"), "{error}");
     }
 }

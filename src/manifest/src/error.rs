@@ -4,6 +4,9 @@ pub enum ManifestError {
     /// The file cannot be read.
     #[error("failed to read the model")]
     Io(#[from] std::io::Error),
+    /// Weights are in a file next to the model, which a copy elsewhere would not find.
+    #[error("the model has external data: write the copy into the folder of the model")]
+    ExternalData,
     /// The bytes are no ONNX model.
     #[error("the file is no whole ONNX model: {expected} expected at byte {at}")]
     NotOnnx {

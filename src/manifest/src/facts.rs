@@ -7,7 +7,13 @@ use std::{
 };
 
 use crate::{
-    ManifestError, count, graph::TensorId, read, shapes, shapes::InputShape, tensor::Tensor,
+    ManifestError, count,
+    forms::{NodeForm, forms},
+    graph::TensorId,
+    read, shapes,
+    shapes::InputShape,
+    tensor::Tensor,
+    view::GraphView,
 };
 
 /// Tensors that go from one side to the other.
@@ -37,6 +43,7 @@ pub struct GraphFacts {
     nodes: Vec<Wiring>,
     bytes: HashMap<TensorId, u64>,
     types: BTreeMap<String, Vec<&'static str>>,
+    forms: BTreeMap<String, (String, NodeForm)>,
 }
 
 /// Reads the edges of a model file.
@@ -52,7 +59,10 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
     constants.insert(0);
     let (mut nodes, mut bytes, mut types) = (Vec::new(), HashMap::new(), BTreeMap::new());
     let tensor = |id: &TensorId| counted.tensors.get(*id);
-    for node in &graph.nodes {
+    let view = GraphView::new(graph);
+    let all_forms = forms(&view, &counted.tensors);
+    let mut named_forms = BTreeMap::new();
+    for (node, form) in graph.nodes.iter().zip(&all_forms) {
         let is_constant = node.inputs.iter().all(|input| constants.contains(input));
         if is_constant {
             constants.extend(&node.outputs);
@@ -64,11 +74,18 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         }
         let mut of_node: Vec<&'static str> = Vec::new();
         for id in node.inputs.iter().chain(&node.outputs) {
+            // A quantised node computes with what is around its DequantizeLinear and QuantizeLinear.
+            let id = &match form.is_quantised {
+                true => beyond_quantisation(&view, *id),
+                false => *id,
+            };
             let name = tensor(id).and_then(|tensor| type_name(tensor.element));
             of_node.extend(name.filter(|name| !of_node.contains(name)));
         }
         if !node.name.is_empty() {
             types.insert(node.name.clone(), of_node);
+            let of = (node.op_type.clone(), form.clone());
+            named_forms.insert(node.name.clone(), of);
         }
         nodes.push(Wiring {
             name: node.name.clone(),
@@ -81,10 +98,34 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         nodes,
         bytes,
         types,
+        forms: named_forms,
     })
 }
 
+/// The integer tensor on the other side of a DequantizeLinear before, or a QuantizeLinear behind.
+fn beyond_quantisation(view: &GraphView<'_>, id: TensorId) -> TensorId {
+    if view.made_by(id) == "DequantizeLinear" {
+        return view.maker(id).map_or(id, |at| view.node(at).input(0));
+    }
+    let quantise = view.readers(id).iter().map(|at| view.node(*at));
+    let quantised = quantise
+        .filter(|node| node.op_type == "QuantizeLinear")
+        .find_map(|node| node.outputs.first().copied());
+    quantised.unwrap_or(id)
+}
+
 impl GraphFacts {
+    /// The form of a node; `None` of a node that the model does not have.
+    pub fn form(&self, node: &str) -> Option<&NodeForm> {
+        self.forms.get(node).map(|(_, form)| form)
+    }
+
+    /// Name, op and form of each node with a name.
+    pub fn forms(&self) -> impl Iterator<Item = (&str, &str, &NodeForm)> {
+        let each = self.forms.iter();
+        each.map(|(name, (op_type, form))| (name.as_str(), op_type.as_str(), form))
+    }
+
     /// Kinds of elements of a node's inputs and outputs, for example `float`; empty if they are not known.
     pub fn types(&self, node: &str) -> &[&'static str] {
         self.types.get(node).map_or(&[], Vec::as_slice)

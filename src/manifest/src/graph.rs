@@ -42,6 +42,10 @@ impl Names {
         &self.texts[id]
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(|text| &**text)
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<TensorId> {
         self.ids.get(name).copied()
     }
@@ -68,6 +72,7 @@ pub(crate) struct Declared {
 pub(crate) struct Attribute {
     pub(crate) name: String,
     pub(crate) int: i64,
+    pub(crate) float: f32,
     pub(crate) ints: Vec<i64>,
     pub(crate) floats: Vec<f32>,
     pub(crate) text: String,

@@ -8,15 +8,18 @@ mod count;
 mod document;
 mod error;
 mod facts;
+mod forms;
 mod fused;
 #[doc(hidden)]
 pub mod fuzz;
 mod graph;
 mod infer;
 mod read;
+mod rewrite;
 mod shapes;
 mod stamp;
 mod tensor;
+mod view;
 mod wire;
 
 use std::{
@@ -30,6 +33,8 @@ use sha2::{Digest, Sha256};
 pub use document::{ManifestDocument, SCHEMA};
 pub use error::ManifestError;
 pub use facts::{Crossing, GraphFacts, graph_facts};
+pub use forms::NodeForm;
+pub use rewrite::{Rewrite, Rewritten, rewrite};
 pub use shapes::InputShape;
 pub use stamp::stamp_names;
 

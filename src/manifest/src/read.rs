@@ -123,6 +123,7 @@ impl<R: Read + Seek> ModelReader<R> {
         while let Some((number, wired)) = self.wire.field(end)? {
             match (number, wired) {
                 (1, Wired::Until(until)) => attribute.name = self.wire.text(until)?,
+                (2, Wired::Fixed32(bits)) => attribute.float = f32::from_bits(bits),
                 (3, Wired::Varint(int)) => attribute.int = int.cast_signed(),
                 // Texts of interest are short: an equation, a layout, a kind of padding.
                 (4, Wired::Until(until)) => attribute.text = self.wire.text(until)?,
@@ -184,14 +185,19 @@ impl<R: Read + Seek> ModelReader<R> {
                 let all = raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b));
                 ints.extend(all.map(i64::from));
             }
+            element::U8 => ints.extend(raw.iter().map(|b| i64::from(*b))),
+            element::I8 => ints.extend(raw.iter().map(|b| i64::from(b.cast_signed()))),
             element::F32 => floats.extend(raw.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
             _ => {}
         }
         let n: Option<u64> = crate::tensor::product(&shape);
         let whole = |len: usize| n == Some(len as u64) && len <= MOST_DIMS;
         let mut tensor = Tensor::of(Some(shape), kind);
-        tensor.ints =
-            (whole(ints.len()) && matches!(kind, element::I32 | element::I64)).then_some(ints);
+        let is_whole = matches!(
+            kind,
+            element::U8 | element::I8 | element::I32 | element::I64
+        );
+        tensor.ints = (whole(ints.len()) && is_whole).then_some(ints);
         tensor.floats = (whole(floats.len()) && kind == element::F32).then_some(floats);
         self.wire.budget.spend(tensor.memory())?;
         Ok((id, tensor))

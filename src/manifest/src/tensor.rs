@@ -10,6 +10,7 @@ pub(crate) const MOST_SIZE: u64 = 1 << 40;
 pub(crate) mod element {
     pub(crate) const F32: u64 = 1;
     pub(crate) const U8: u64 = 2;
+    pub(crate) const I8: u64 = 3;
     pub(crate) const I32: u64 = 6;
     pub(crate) const I64: u64 = 7;
     pub(crate) const BOOL: u64 = 9;

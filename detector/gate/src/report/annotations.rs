@@ -17,11 +17,17 @@ pub fn annotations(verdict: &Verdict) -> String {
     for (command, outcome) in commands {
         for (target, check) in verdict.with(outcome) {
             let worst = check.nodes.first().map(|node| format!("; {}", node.line()));
+            let fixes = check.fixes();
+            let fixes: String = fixes.iter().map(|fix| format!(" Fix: {fix}")).collect();
             lines.push(format!(
                 "::{command} file={},title={}::{}",
                 property(target.file()),
                 property(&format!("{} {}", target.chipset, check.id)),
-                data(&format!("{}{}", check.why, worst.unwrap_or_default()))
+                data(&format!(
+                    "{}{}{fixes}",
+                    check.why,
+                    worst.unwrap_or_default()
+                ))
             ));
         }
     }

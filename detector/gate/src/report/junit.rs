@@ -46,11 +46,10 @@ pub fn junit(verdict: &Verdict) -> String {
 
 fn inner(check: &Check) -> String {
     let why = escaped(&check.why);
-    let lines: Vec<String> = check
-        .nodes
-        .iter()
-        .map(|node| escaped(&node.line()))
-        .collect();
+    let nodes = check.nodes.iter().map(|node| escaped(&node.line()));
+    let fixes = check.fixes();
+    let fixes = fixes.iter().map(|fix| escaped(&format!("fix: {fix}")));
+    let lines: Vec<String> = nodes.chain(fixes).collect();
     let lines = lines.join("\n");
     match check.result {
         Outcome::Pass => String::new(),

@@ -29,6 +29,143 @@ fn not_checked(verdict: &Verdict) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::{Check, FailingNode, GatedFile, Outcome, Target};
+
+    fn node(name: &str, fix: &str, alternative: Option<&str>) -> FailingNode {
+        FailingNode {
+            name: name.to_owned(),
+            op_type: "LayerNormalization".to_owned(),
+            types: vec!["uint8".to_owned()],
+            reason: "op_config_rejected".to_owned(),
+            reason_text: Some("only the last axis".to_owned()),
+            macs_share: None,
+            fix: Some(fix.to_owned()),
+            alternative: alternative.map(ToOwned::to_owned),
+        }
+    }
+
+    /// A check of one id, of which two name the same node.
+    fn verdict() -> Verdict {
+        let target = |chipset: &str, session: bool| {
+            let nodes = || {
+                vec![
+                    node(
+                        "ln 1",
+                        "read the sentence",
+                        Some("Reshape to one last axis"),
+                    ),
+                    node("ln 2", "split the graph", None),
+                ]
+            };
+            let check = |id, result| {
+                let mut check = Check::new(id, result, "3 nodes are on the CPU");
+                check.nodes = nodes();
+                check
+            };
+            let checks = match session {
+                true => vec![
+                    check("partitions", Outcome::Fail),
+                    check("cpu_ops", Outcome::Warn),
+                ],
+                false => vec![check("session", Outcome::Fail)],
+            };
+            Target {
+                chipset: chipset.to_owned(),
+                model: Some(GatedFile {
+                    path: "m.onnx".to_owned(),
+                    sha256: String::new(),
+                }),
+                runs: Vec::new(),
+                source: "emulator",
+                device: None,
+                firmware: None,
+                runtime: None,
+                placement: None,
+                latency: None,
+                against: None,
+                checks,
+                mistakes: Vec::new(),
+            }
+        };
+        let targets = vec![target("SM8650", true), target("SM8635", false)];
+        Verdict::new("1", None, Vec::new(), targets)
+    }
+
+    /// A reader of one report alone must find the way out.
+    #[test]
+    fn each_report_carries_each_fix() {
+        let verdict = verdict();
+        let reports = [
+            ("table", table::table(&verdict)),
+            ("markdown", markdown::markdown(&verdict)),
+            ("junit", junit::junit(&verdict)),
+            ("sarif", sarif::sarif(&verdict).to_string()),
+            ("annotations", annotations::annotations(&verdict)),
+            ("json", serde_json::to_string(&verdict).unwrap()),
+        ];
+        for (name, report) in reports {
+            for words in [
+                "read the sentence",
+                "split the graph",
+                "Reshape to one last axis",
+            ] {
+                // Of both chipsets, one of which has no session.
+                let n = report.matches(words).count();
+                assert!(n >= 2, "{name} has {words:?} {n} times: {report}");
+            }
+            assert!(
+                report.contains("LayerNormalization ln 1") || name == "json",
+                "{report}"
+            );
+        }
+    }
+
+    #[test]
+    fn sarif_names_a_node_once_a_target_and_its_rules_have_texts() {
+        let sarif = sarif::sarif(&verdict());
+        let run = &sarif["runs"][0];
+        let results = run["results"].as_array().unwrap();
+        let places: Vec<&str> = results
+            .iter()
+            .map(|one| {
+                one["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]
+                    .as_str()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(
+            places,
+            ["SM8650/ln 1", "SM8650/ln 2", "SM8635/ln 1", "SM8635/ln 2"]
+        );
+        let prints: std::collections::BTreeSet<&str> = results
+            .iter()
+            .map(|one| {
+                one["partialFingerprints"]["epwatchNode/v1"]
+                    .as_str()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(prints.len(), results.len());
+        assert!(results.iter().all(|one| one["level"] == "error"));
+        assert_eq!(
+            results[0]["locations"][0]["physicalLocation"]["region"]["startLine"],
+            1
+        );
+        let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+        let ids: Vec<&str> = rules
+            .iter()
+            .map(|rule| rule["id"].as_str().unwrap())
+            .collect();
+        assert_eq!(ids, ["cpu_ops", "partitions", "session"]);
+        for rule in rules {
+            for text in ["shortDescription", "fullDescription", "help"] {
+                assert!(
+                    rule[text]["text"].as_str().unwrap().ends_with('.'),
+                    "{rule}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn a_name_of_a_node_hides_nothing_and_stays_on_its_line() {

@@ -1,0 +1,180 @@
+//! Advice for a node on the CPU, by what the model shows of it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use epwatch_proto::ReasonCode;
+
+use crate::{
+    ops::OpForm,
+    verdict::{Check, FailingNode, Outcome},
+};
+
+/// Most nodes that a session without a named node may be blamed on.
+const MOST_SUSPECTS: usize = 10;
+
+/// A node as the model has it.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelNode<'a> {
+    /// Name in the model.
+    pub name: &'a str,
+    /// Its form, as `docs/ops.md` has it.
+    pub form: OpForm<'a>,
+}
+
+/// Advises each node of the checks of one chipset. `nodes` are the model's, and the result only names forms that were
+/// measured to be taken there in the node's precision.
+pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
+    let by_name: HashMap<&str, &ModelNode<'_>> = nodes.iter().map(|n| (n.name, n)).collect();
+    for check in checks.iter_mut() {
+        if check.id == "session" && check.result == Outcome::Fail && check.nodes.is_empty() {
+            suspect(check, chipset, nodes);
+        }
+        for node in &mut check.nodes {
+            if let Some(known) = by_name.get(node.name.as_str()) {
+                node.alternative = known.form.alternative(chipset);
+                fit_fix(node, known.form.is_quantised == Some(true));
+            }
+        }
+    }
+}
+
+/// "Quantise" is no advice for a node that is quantised.
+fn fit_fix(node: &mut FailingNode, is_quantised: bool) {
+    let says_quantise = [
+        ReasonCode::Fp16NotSupported,
+        ReasonCode::LayoutNotSelected,
+        ReasonCode::PrepareFailed,
+    ];
+    if is_quantised
+        && says_quantise
+            .iter()
+            .any(|code| node.reason == code.as_str())
+    {
+        let instead = match node.alternative {
+            Some(_) => "take the form named above",
+            None => "take another form of it (docs/ops.md), or leave it to the CPU on purpose",
+        };
+        node.fix = Some(format!(
+            "It is quantised already, and this chipset refuses it so: {instead}."
+        ));
+    }
+}
+
+/// Names the nodes whose op this chipset refused in a session of its own, where the error names none.
+fn suspect(check: &mut Check, chipset: &str, nodes: &[ModelNode<'_>]) {
+    let refused = nodes
+        .iter()
+        .filter_map(|node| Some((node, node.form.refusal(chipset)?)));
+    let suspects: Vec<FailingNode> = refused
+        .take(MOST_SUSPECTS)
+        .map(|(node, reason)| FailingNode {
+            name: node.name.to_owned(),
+            op_type: node.form.op_type.to_owned(),
+            types: Vec::new(),
+            reason: reason.to_owned(),
+            reason_text: Some(format!(
+                "by docs/ops.md, {chipset} refuses this op in a model of its own"
+            )),
+            macs_share: None,
+            fix: ReasonCode::from_name(reason).map(|code| code.fix().to_owned()),
+            alternative: None,
+        })
+        .collect();
+    let ops: BTreeSet<&str> = suspects.iter().map(|node| node.op_type.as_str()).collect();
+    if !ops.is_empty() {
+        let ops: Vec<&str> = ops.into_iter().collect();
+        check.why = format!("{}; likely by {}", check.why, ops.join(", "));
+    }
+    check.nodes = suspects;
+}
+
+/// Op and name of the node that an error of ONNX Runtime names, as the model has them: the layout transformer appends
+/// `_token_N`.
+pub(crate) fn node_of_error(error: &str) -> Option<(String, String)> {
+    let (_, rest) = error.split_once("Node '")?;
+    let (name, rest) = rest.split_once("' OpType:")?;
+    let op_type = rest.split([' ', ',']).next().filter(|op| !op.is_empty())?;
+    let name = match name.rsplit_once("_token_") {
+        Some((before, number)) if number.bytes().all(|b| b.is_ascii_digit()) => before,
+        _ => name,
+    };
+    Some((op_type.to_owned(), name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errors_node_is_named_as_the_model_has_it() {
+        let error = "Node 'c1_token_2' OpType:Conv with domain:com.ms.internal.nhwc was inserted using the NHWC format";
+        let found = node_of_error(error).unwrap();
+        assert_eq!(found, ("Conv".to_owned(), "c1".to_owned()));
+        let found = node_of_error("Node 'a_token_x' OpType:Conv, x").unwrap();
+        assert_eq!(found.1, "a_token_x");
+        assert_eq!(
+            node_of_error("Failed to finalize QNN graph. Error code: 1002"),
+            None
+        );
+    }
+
+    fn checks(id: &'static str, node: Option<(&str, &str)>) -> Vec<Check> {
+        let mut check = Check::new(id, Outcome::Fail, "no session: 1002");
+        check.nodes.extend(node.map(|(name, reason)| FailingNode {
+            name: name.to_owned(),
+            op_type: "LayerNormalization".to_owned(),
+            types: Vec::new(),
+            reason: reason.to_owned(),
+            reason_text: None,
+            macs_share: None,
+            fix: Some("Quantise the model.".to_owned()),
+            alternative: None,
+        }));
+        vec![check]
+    }
+
+    #[test]
+    fn a_quantised_node_is_not_told_to_be_quantised() {
+        let titles = ["LayerNormalization, axis 1"];
+        let node = ModelNode {
+            name: "ln",
+            form: OpForm {
+                op_type: "LayerNormalization",
+                titles: &titles,
+                is_quantised: Some(true),
+            },
+        };
+        let mut found = checks("cpu_ops", Some(("ln", "fp16_not_supported")));
+        advise(&mut found, "SM8635", &[node]);
+        let ln = &found[0].nodes[0];
+        assert!(
+            ln.fix.as_ref().unwrap().contains("quantised already"),
+            "{ln:?}"
+        );
+        assert!(
+            ln.alternative.as_ref().unwrap().contains("(8-bit)"),
+            "{ln:?}"
+        );
+    }
+
+    #[test]
+    fn a_session_that_names_no_node_has_suspects() {
+        let node = ModelNode {
+            name: "elu_1",
+            form: OpForm {
+                op_type: "Elu",
+                titles: &[],
+                is_quantised: Some(false),
+            },
+        };
+        let mut found = checks("session", None);
+        advise(&mut found, "SM8350", &[node]);
+        assert_eq!(found[0].nodes[0].name, "elu_1");
+        assert!(found[0].why.ends_with("likely by Elu"), "{}", found[0].why);
+        let alternative = found[0].nodes[0].alternative.as_ref().unwrap();
+        assert!(alternative.contains("get_qnn_qdq_config"), "{alternative}");
+        let mut found = checks("session", None);
+        advise(&mut found, "SM8650", &[node]);
+        assert!(found[0].nodes.is_empty());
+    }
+}

@@ -1,0 +1,216 @@
+//! The form of each node as docs/ops.md names it: which op with which attributes, or which pattern of several nodes, and
+//! whether it computes in 8 bits. Advice for a node is looked up by its form.
+
+use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
+
+use crate::{
+    graph::{Node, TensorId},
+    tensor::Tensor,
+    view::GraphView,
+};
+
+/// Titles of patterns in docs/ops.md.
+const GELU: &str = "Gelu as Div, Erf, Add, Mul, Mul";
+const LAYER_NORM: &str = "LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
+
+/// The form of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeForm {
+    /// Titles in docs/ops.md that it is a part of; empty if none is known.
+    pub titles: Vec<&'static str>,
+    /// Whether it stands between DequantizeLinear and QuantizeLinear.
+    pub is_quantised: bool,
+}
+
+/// A Gelu in several nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GeluByErf {
+    /// The first node's input.
+    pub(crate) x: TensorId,
+    /// In the order of the computation; the last makes the result.
+    pub(crate) nodes: Vec<usize>,
+}
+
+/// The forms of all nodes, in the order of the graph. `tensors` has the shapes by number.
+pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
+    let nodes = view.graph.nodes.iter().enumerate();
+    let mut forms: Vec<NodeForm> = nodes
+        .map(|(at, node)| NodeForm {
+            titles: single(node, tensors).into_iter().collect(),
+            is_quantised: view.is_quantised(at),
+        })
+        .collect();
+    for at in 0..forms.len() {
+        let (title, nodes) = match view.node(at).op_type.as_str() {
+            "Erf" => (GELU, gelu(view, at).map(|found| found.nodes)),
+            "Div" => (LAYER_NORM, layer_norm(view, at)),
+            _ => continue,
+        };
+        for part in nodes.into_iter().flatten() {
+            forms[part].titles = vec![title];
+        }
+    }
+    forms
+}
+
+/// The title of a node alone, where the table has more than its op or only some of its attributes.
+fn single(node: &Node, tensors: &[Tensor]) -> Option<&'static str> {
+    let rank = || {
+        let tensor = tensors.get(node.input(0))?;
+        Some(i64::try_from(tensor.shape.as_ref()?.len()).unwrap_or(i64::MAX))
+    };
+    let is_last = |axis: i64| axis == -1 || rank().is_some_and(|rank| axis == rank - 1);
+    Some(match node.op_type.as_str() {
+        "LayerNormalization" if is_last(node.int("axis", -1)) => "LayerNormalization, last axis",
+        "LayerNormalization" => "LayerNormalization, axis 1",
+        "InstanceNormalization" => "InstanceNormalization",
+        "GroupNormalization" => "GroupNormalization",
+        "CumSum" if node.int("exclusive", 0) != 0 => return None,
+        "CumSum" if node.int("reverse", 0) != 0 => "CumSum, reverse",
+        "CumSum" => "CumSum",
+        "Einsum" if einsum_as_matmul(node.text("equation")).is_some() => "Einsum",
+        "Hardmax" if is_last(node.int("axis", -1)) => "Hardmax",
+        "Mish" => "Mish",
+        "Selu" => "Selu",
+        "ReduceL2" => "ReduceL2",
+        "LpNormalization" if node.int("p", 2) == 2 => "LpNormalization",
+        "Gelu" => "Gelu, one node (opset 20)",
+        "GridSample" => "GridSample",
+        _ => return None,
+    })
+}
+
+/// Whether the second operand is transposed, if an equation is a product of matrices with the same leading letters.
+pub(crate) fn einsum_as_matmul(equation: &str) -> Option<bool> {
+    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let (inputs, output) = equation.split_once("->")?;
+    let (left, right) = inputs.split_once(',')?;
+    let letters = |text: &str| -> Option<Vec<char>> {
+        let letters: Vec<char> = text.chars().collect();
+        let mut known = std::collections::HashSet::new();
+        let is_plain = letters
+            .iter()
+            .all(|c| c.is_ascii_alphabetic() && known.insert(*c));
+        (is_plain && letters.len() >= 2).then_some(letters)
+    };
+    let (left, right, output) = (letters(left)?, letters(right)?, letters(output)?);
+    let (summed, rows) = (*left.last()?, left.get(..left.len() - 1)?);
+    let lead = rows.get(..rows.len() - 1)?;
+    let own: Vec<char> = right.get(..right.len() - 2)?.to_vec();
+    if !own.is_empty() && own != lead {
+        return None;
+    }
+    let [a, b] = right.get(right.len() - 2..)? else {
+        return None;
+    };
+    let (column, is_transposed) = match (*a == summed, *b == summed) {
+        (true, false) => (*b, false),
+        (false, true) => (*a, true),
+        _ => return None,
+    };
+    let expected: Vec<char> = rows.iter().copied().chain([column]).collect();
+    (output == expected && !left.contains(&column)).then_some(is_transposed)
+}
+
+/// The Gelu that an Erf is a part of: `x * 0.5 * (1 + erf(x / sqrt(2)))`, its factors in any order.
+pub(crate) fn gelu(view: &GraphView<'_>, erf: usize) -> Option<GeluByErf> {
+    let output = |at: usize| view.node(at).outputs.first().copied();
+    let is_op = |at: &usize, op: &str| view.node(*at).op_type == op;
+    let first = view.source(view.node(erf).input(0))?;
+    let x = match view.node(first).op_type.as_str() {
+        "Div" => {
+            let divisor = view.scalar(view.node(first).input(1))?;
+            ((divisor - SQRT_2).abs() < 0.02).then(|| view.node(first).input(0))?
+        }
+        "Mul" => view.other_than(first, FRAC_1_SQRT_2)?,
+        _ => return None,
+    };
+    let root = view.before(x);
+    let add = view.next(output(erf)?).filter(|at| is_op(at, "Add"))?;
+    view.other_than(add, 1.0)?;
+    let one = view.next(output(add)?).filter(|at| is_op(at, "Mul"))?;
+    let mut nodes = vec![first, erf, add];
+    if view.other_than(one, 0.5).is_some() {
+        let two = view.next(output(one)?).filter(|at| is_op(at, "Mul"))?;
+        let inputs = &view.node(two).inputs;
+        inputs
+            .iter()
+            .any(|id| view.before(*id) == root)
+            .then_some(())?;
+        nodes.extend([one, two]);
+        return Some(GeluByErf { x, nodes });
+    }
+    let sum = view.before(output(add)?);
+    let inputs = view.node(one).inputs.iter();
+    let factor = inputs.copied().find(|id| view.before(*id) != sum)?;
+    if view.before(factor) == root {
+        let two = view.next(output(one)?).filter(|at| is_op(at, "Mul"))?;
+        view.other_than(two, 0.5)?;
+        nodes.extend([one, two]);
+        return Some(GeluByErf { x, nodes });
+    }
+    let half = view.source(factor).filter(|at| is_op(at, "Mul"))?;
+    let of = view.other_than(half, 0.5)?;
+    (view.before(of) == root).then_some(())?;
+    nodes.extend([half, one]);
+    Some(GeluByErf { x, nodes })
+}
+
+/// The nodes of a LayerNormalization that divides by the root of a mean of squares.
+fn layer_norm(view: &GraphView<'_>, div: usize) -> Option<Vec<usize>> {
+    let is_op = |at: &usize, op: &str| view.node(*at).op_type == op;
+    let source = |id: TensorId, op: &str| view.source(id).filter(|at| is_op(at, op));
+    let sub = source(view.node(div).input(0), "Sub")?;
+    let sqrt = source(view.node(div).input(1), "Sqrt")?;
+    let add = source(view.node(sqrt).input(0), "Add")?;
+    let mut inputs = view.node(add).inputs.iter();
+    let variance = inputs.find_map(|id| source(*id, "ReduceMean"))?;
+    let square = view.source(view.node(variance).input(0))?;
+    if !matches!(view.node(square).op_type.as_str(), "Pow" | "Mul") {
+        return None;
+    }
+    (view.source(view.node(square).input(0)) == Some(sub)).then_some(())?;
+    let mean = source(view.node(sub).input(1), "ReduceMean")?;
+    let same = |a: TensorId, b: TensorId| view.before(a) == view.before(b);
+    same(view.node(mean).input(0), view.node(sub).input(0)).then_some(())?;
+    let mut nodes = vec![mean, sub, square, variance, add, sqrt, div];
+    let mut last = div;
+    for op in ["Mul", "Add"] {
+        let next = view
+            .node(last)
+            .outputs
+            .first()
+            .and_then(|id| view.next(*id));
+        let Some(next) = next.filter(|at| is_op(at, op)) else {
+            break;
+        };
+        nodes.push(next);
+        last = next;
+    }
+    Some(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_matrices_are_found_in_equations() {
+        for (equation, expected) in [
+            ("bij,jk->bik", Some(false)),
+            ("ij, jk -> ik", Some(false)),
+            ("bhid,bhjd->bhij", Some(true)),
+            ("bhij,bhjd->bhid", Some(false)),
+            ("bij,kj->bik", Some(true)),
+            ("bij,jk->bki", None),
+            ("bij,cjk->bik", None),
+            ("ii,ij->ij", None),
+            ("i,j->ij", None),
+            ("...ij,jk->...ik", None),
+            ("bij->bji", None),
+            ("", None),
+        ] {
+            assert_eq!(einsum_as_matmul(equation), expected, "{equation}");
+        }
+    }
+}

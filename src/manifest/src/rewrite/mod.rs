@@ -1,0 +1,57 @@
+//! Rewrites nodes that an NPU refuses into forms that compute the same and that it takes. Weights, external data and
+//! everything else are copied byte by byte.
+
+mod edit;
+mod encode;
+mod rewritten;
+mod rules;
+
+pub use self::rewritten::{Rewrite, Rewritten};
+
+use std::{fs::File, path::Path};
+
+use crate::{
+    InputShape, ManifestError, count, forms::forms, read, rewrite::edit::Edit, shapes,
+    view::GraphView,
+};
+
+/// Writes a copy of a model in which the nodes that are wanted, by name, have another form. Without a rewrite there is no copy.
+///
+/// # Errors
+/// The model is no ONNX, an input has no fixed shape, a file cannot be read or written, or external data would be lost
+/// because the copy is in another folder.
+pub fn rewrite(
+    model: &Path,
+    copy: &Path,
+    given: &[InputShape],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Rewritten, ManifestError> {
+    let mut read = read::model(File::open(model)?)?;
+    shapes::fix_inputs(&mut read, given)?;
+    let counted = count::counted(&mut read)?;
+    let view = GraphView::new(&read.graph);
+    let forms = forms(&view, &counted.tensors);
+    let mut planner = rules::Planner {
+        view: &view,
+        names: &read.names,
+        tensors: &counted.tensors,
+        edit: Edit::new(&read.graph, &read.names),
+        rewritten: Rewritten::default(),
+    };
+    for (at, form) in forms.iter().enumerate() {
+        let node = view.node(at);
+        if !node.name.is_empty() && is_wanted(&node.name) {
+            planner.plan(at, form);
+        }
+    }
+    let rules::Planner {
+        edit, rewritten, ..
+    } = planner;
+    if !rewritten.rewrites.is_empty() {
+        edit.write(model, copy)?;
+    }
+    Ok(rewritten)
+}
+
+#[cfg(test)]
+mod tests;

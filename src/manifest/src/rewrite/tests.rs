@@ -1,0 +1,130 @@
+//! Rewrites of small models; their outputs and placements are compared in `tests/it/gate_fix.rs`, with real runtimes.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::{graph_facts, manifest_of};
+
+fn fixture(name: &str) -> PathBuf {
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models");
+    Path::new(models).join(name)
+}
+
+/// The rewritten model, in a folder that ends with it.
+#[track_caller]
+fn rewritten(name: &str) -> (Rewritten, tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.onnx");
+    let found = rewrite(&fixture(name), &copy, &[], |_| true).unwrap();
+    (found, folder, copy)
+}
+
+fn rules(found: &Rewritten) -> Vec<&'static str> {
+    found.rewrites.iter().map(|rewrite| rewrite.from).collect()
+}
+
+const ALL: [&str; 4] = [
+    "LayerNormalization, axis 1",
+    "Gelu as Div, Erf, Add, Mul, Mul",
+    "Einsum",
+    "CumSum, reverse",
+];
+
+#[test]
+fn each_form_is_rewritten_in_float_and_quantised() {
+    for (name, is_quantised) in [("forms.fp32.onnx", false), ("forms.qu8.onnx", true)] {
+        let (found, _folder, copy) = rewritten(name);
+        assert_eq!(rules(&found), ALL, "{name}: {found:?}");
+        assert!(found.kept.is_empty(), "{found:?}");
+        let facts = graph_facts(&copy, &[]).unwrap();
+        let ops: Vec<(&str, &str)> = facts.forms().map(|(name, op, _)| (name, op)).collect();
+        for gone in ["Erf", "Einsum", "CumSum", "Div"] {
+            assert!(ops.iter().all(|(_, op)| *op != gone), "{ops:?}");
+        }
+        for (node, op) in [
+            ("/ln", "LayerNormalization"),
+            ("/gelu/Erf", "Gelu"),
+            ("/einsum", "MatMul"),
+            ("/cumsum", "MatMul"),
+        ] {
+            assert!(ops.contains(&(node, op)), "{ops:?}");
+            let form = facts.form(node).unwrap();
+            assert_eq!(form.is_quantised, is_quantised, "{node}: {form:?}");
+        }
+        assert_eq!(
+            facts.form("/ln").unwrap().titles,
+            ["LayerNormalization, last axis"]
+        );
+        // Nothing is left to rewrite, and the shapes still follow from one another.
+        let again = copy.with_extension("again.onnx");
+        let second = rewrite(&copy, &again, &[], |_| true).unwrap();
+        assert!(second.rewrites.is_empty() && !again.exists(), "{second:?}");
+        let macs = |path: &Path| manifest_of(path, &[]).unwrap().side_car.total_macs;
+        // An Einsum and a CumSum by MatMul count, a CumSum did not.
+        assert!(macs(&copy) >= macs(&fixture(name)), "{name}");
+    }
+}
+
+#[test]
+fn only_wanted_nodes_are_rewritten_and_a_gelu_by_its_erf() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.onnx");
+    let model = fixture("forms.qu8.onnx");
+    let found = rewrite(&model, &copy, &[], |name| name == "/ln").unwrap();
+    assert_eq!(rules(&found), ["LayerNormalization, axis 1"]);
+    let [ln] = &found.rewrites[..] else { panic!() };
+    assert!(ln.is_exact);
+    assert_eq!(ln.removed, ["LayerNormalization /ln"]);
+    let ops: Vec<&str> = ln
+        .added
+        .iter()
+        .map(|node| node.split(' ').next().unwrap())
+        .collect();
+    let pair = ["QuantizeLinear", "DequantizeLinear"];
+    let expected = [
+        &["Reshape"][..],
+        &pair,
+        &["LayerNormalization"],
+        &pair,
+        &["Reshape"],
+    ]
+    .concat();
+    assert_eq!(ops, expected);
+    let found = rewrite(&model, &copy, &[], |name| name == "/gelu/Add").unwrap();
+    assert!(found.rewrites.is_empty());
+}
+
+/// Weights and their data lie in the copy as they are in the model.
+#[test]
+fn weights_are_kept_byte_by_byte() {
+    let (_, _folder, copy) = rewritten("forms.fp32.onnx");
+    let (before, after) = (
+        std::fs::read(fixture("forms.fp32.onnx")).unwrap(),
+        std::fs::read(&copy).unwrap(),
+    );
+    // The LayerNormalization's scale is the longest weight: 8 KiB that stand in both.
+    let chunk = before
+        .windows(8)
+        .position(|w| w == b"ln_w\x4a\x80\x40" || w.starts_with(b"ln_w\x4a\x80\x40"));
+    let at = chunk.expect("the weight's data follows its name") + 7;
+    let data = &before[at..at + 8 * 16 * 16 * 4];
+    assert!(after.windows(data.len()).any(|window| window == data));
+}
+
+#[test]
+fn an_instance_normalization_is_rewritten_in_float() {
+    let (found, _folder, copy) = rewritten("image_norm.fp32.onnx");
+    assert_eq!(rules(&found), ["InstanceNormalization"]);
+    let facts = graph_facts(&copy, &[]).unwrap();
+    assert_eq!(
+        facts.form("/norm").unwrap().titles,
+        ["LayerNormalization, last axis"]
+    );
+}
+
+#[test]
+fn a_healthy_model_is_not_copied() {
+    let (found, _folder, copy) = rewritten("a_cnn.qu8.onnx");
+    assert_eq!(found, Rewritten::default());
+    assert!(!copy.exists());
+}
