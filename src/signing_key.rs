@@ -1,7 +1,13 @@
 //! An Ed25519 key in PEM files: PKCS #8 to sign with, which only its owner can read, and SubjectPublicKeyInfo to verify
 //! with. A line before the PEM block of the first names the key.
 
-use std::path::Path;
+use std::{
+    fmt,
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -10,11 +16,14 @@ use ring::{
     rand::SystemRandom,
     signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
 };
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 const PRIVATE: &str = "PRIVATE KEY";
 const PUBLIC: &str = "PUBLIC KEY";
 const KEY_ID: &str = "key-id:";
+/// Stands before the PEM block of a key that signs evidence alone.
+const EVIDENCE_ONLY: &str = "key-use: evidence";
 const MAX_KEY_ID_BYTES: usize = 64;
 /// What comes before the 32 bytes of an Ed25519 key in DER (RFC 8410, section 4).
 const SPKI: [u8; 12] = [48, 42, 48, 5, 6, 3, 43, 101, 112, 3, 33, 0];
@@ -23,6 +32,69 @@ const SPKI: [u8; 12] = [48, 42, 48, 5, 6, 3, 43, 101, 112, 3, 33, 0];
 pub(crate) struct SigningKey {
     pair: Ed25519KeyPair,
     key_id: String,
+    key_use: KeyUse,
+}
+
+/// What a key may sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyUse {
+    /// Directives, and evidence too.
+    Directives,
+    Evidence,
+}
+
+/// A new key pair, without its private half.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyPairDocument {
+    /// The first 16 digits of the public key's SHA-256.
+    key_id: String,
+    /// The id in evidence, which `epwatch verify` prints: 64 digits, as securesystemslib makes it.
+    evidence_id: String,
+    /// 32 bytes, lower-case hex.
+    public_key: String,
+    private_key_file: String,
+    public_key_file: String,
+}
+
+impl fmt::Display for KeyPairDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "private key  {}", self.private_key_file)?;
+        writeln!(f, "key id       {}", self.key_id)?;
+        writeln!(f, "evidence id  {}", self.evidence_id)?;
+        writeln!(f, "public key   {}", self.public_key)?;
+        write!(f, "as PEM       {}", self.public_key_file)
+    }
+}
+
+/// Makes a key pair in two files; existing ones are never overwritten.
+pub(crate) fn create_pair(out: &Path, key_use: KeyUse) -> anyhow::Result<KeyPairDocument> {
+    let (mut text, key) = made()?;
+    if key_use == KeyUse::Evidence {
+        text = format!("{EVIDENCE_ONLY}\n{text}");
+    }
+    let public_key_file = PathBuf::from(format!("{}.pub", out.display()));
+    create(out, 0o600, &text)?;
+    create(&public_key_file, 0o644, &key.public().pem())?;
+    Ok(KeyPairDocument {
+        key_id: key.key_id().to_owned(),
+        evidence_id: key.public().evidence_id(),
+        public_key: hex(&key.public().0),
+        private_key_file: out.display().to_string(),
+        public_key_file: public_key_file.display().to_string(),
+    })
+}
+
+/// Writes a new file; one that exists is never overwritten.
+fn create(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .with_context(|| format!("failed to make {}", path.display()))?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .with_context(|| format!("failed to write {}", path.display()))
 }
 
 /// The public half.
@@ -36,7 +108,15 @@ pub(crate) fn made() -> anyhow::Result<(String, SigningKey)> {
     let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).context("failed to make a key")?;
     let key_id = derived_id(&pair);
     let text = format!("{KEY_ID} {key_id}\n{}", pem(PRIVATE, pkcs8.as_ref()));
-    Ok((text, SigningKey { pair, key_id }))
+    let key_use = KeyUse::Directives;
+    Ok((
+        text,
+        SigningKey {
+            pair,
+            key_id,
+            key_use,
+        },
+    ))
 }
 
 impl SigningKey {
@@ -47,6 +127,18 @@ impl SigningKey {
             format!("failed to read key file {path}; `epwatch directive keygen` makes one")
         })?;
         Self::parse(&text).with_context(|| format!("failed to use key file {}", path.display()))
+    }
+
+    /// As [`Self::read`], of a key that may sign directives.
+    pub(crate) fn read_for_directives(path: &Path) -> anyhow::Result<Self> {
+        let key = Self::read(path)?;
+        if key.key_use == KeyUse::Evidence {
+            let path = path.display();
+            bail!(
+                "failed to use key file {path}: `epwatch gate keygen` made it for evidence alone; `epwatch directive keygen` makes one for directives"
+            );
+        }
+        Ok(key)
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
@@ -61,7 +153,16 @@ impl SigningKey {
             Some(id) => checked_id(id.trim())?.to_owned(),
             None => derived_id(&pair),
         };
-        Ok(Self { pair, key_id })
+        let is_evidence = before.lines().any(|line| line.trim() == EVIDENCE_ONLY);
+        let key_use = match is_evidence {
+            true => KeyUse::Evidence,
+            false => KeyUse::Directives,
+        };
+        Ok(Self {
+            pair,
+            key_id,
+            key_use,
+        })
     }
 
     /// Name of the key, for the receivers of directives.
@@ -90,6 +191,20 @@ impl SigningKey {
 }
 
 impl PublicKey {
+    /// The id that securesystemslib gives a key, and evidence names: the SHA-256 of its canonical JSON.
+    pub(crate) fn evidence_id(&self) -> String {
+        let public = hex(&self.0);
+        let json = format!(
+            r#"{{"keytype":"ed25519","keyval":{{"public":"{public}"}},"scheme":"ed25519"}}"#
+        );
+        hex(&Sha256::digest(json))
+    }
+
+    /// The first digits of its SHA-256, by which `keygen` and directives name it.
+    pub(crate) fn short_id(&self) -> String {
+        id_of(&self.0)
+    }
+
     /// Reads a PEM file, as `keygen` and `openssl pkey -pubout` write it.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
@@ -135,7 +250,12 @@ fn der<'a>(label: &str, text: &'a str) -> Option<(&'a str, Option<Vec<u8>>)> {
 }
 
 fn derived_id(pair: &Ed25519KeyPair) -> String {
-    hex(&Sha256::digest(pair.public_key().as_ref())[..8])
+    id_of(pair.public_key().as_ref())
+}
+
+/// The first 16 digits of a public key's SHA-256.
+fn id_of(public: &[u8]) -> String {
+    hex(&Sha256::digest(public)[..8])
 }
 
 fn checked_id(id: &str) -> anyhow::Result<&str> {

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    gate::dsse::{key_id, opened},
+    gate::dsse::opened,
     output::{self, No, WrongUse},
     signing_key::PublicKey,
 };
@@ -37,7 +37,7 @@ const MOST_AHEAD: Duration = Duration::from_secs(300);
 pub(crate) struct Args {
     /// gate.dsse.json or test-result.dsse.json.
     evidence: PathBuf,
-    /// The public key (PEM), which `epwatch directive keygen` writes into its file .pub.
+    /// The public key (PEM), which `epwatch gate keygen` writes into its file .pub.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
     /// A model at hand, which must be one that was judged.
@@ -57,6 +57,9 @@ pub(crate) struct Args {
 /// Evidence with a valid signature.
 #[derive(Debug, Serialize)]
 struct Verified {
+    /// As evidence and `keygen` have it.
+    evidence_id: String,
+    /// As `keygen` and directives have it.
     key_id: String,
     predicate_type: String,
     /// `pass` or `fail`.
@@ -114,7 +117,8 @@ fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
         .made_at
         .map(|text| text.parse().map_err(|_| "its time is none"));
     Ok(Verified {
-        key_id: key_id(key),
+        evidence_id: key.evidence_id(),
+        key_id: key.short_id(),
         result: if claims.is_pass { "pass" } else { "fail" },
         made_at: made_at.transpose()?,
         policy: claims.policy,
@@ -169,7 +173,10 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
 }
 
 fn text_of(verified: &Verified, args: &Args) -> String {
-    let mut text = format!("signed by  {}\n", verified.key_id);
+    let mut text = format!(
+        "signed by  {} (key id {})\n",
+        verified.evidence_id, verified.key_id
+    );
     if let Some(made_at) = verified.made_at {
         _ = writeln!(text, "made at    {made_at}");
     }

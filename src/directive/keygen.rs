@@ -1,18 +1,11 @@
 //! `epwatch directive keygen`: makes the operator's key pair, in two files.
 
-use std::{
-    fs::OpenOptions,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    process::ExitCode,
+use std::{path::PathBuf, process::ExitCode};
+
+use crate::{
+    output,
+    signing_key::{self, KeyUse},
 };
-
-use anyhow::Context;
-use epwatch_proto::hex;
-use serde::Serialize;
-
-use crate::{output, signing_key};
 
 /// Makes an Ed25519 key pair for signing directives.
 ///
@@ -29,52 +22,18 @@ pub(super) struct KeygenArgs {
     json: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct KeygenDocument {
-    /// The first 16 digits of the public key's SHA-256.
-    key_id: String,
-    /// 32 bytes, lower-case hex.
-    public_key: String,
-    private_key_file: String,
-    public_key_file: String,
-}
-
 pub(super) fn keygen(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
-    let (text, key) = signing_key::made()?;
-    let public_key_file = PathBuf::from(format!("{}.pub", args.out.display()));
-    create(&args.out, 0o600, &text)?;
-    create(&public_key_file, 0o644, &key.public().pem())?;
-    let document = KeygenDocument {
-        key_id: key.key_id().to_owned(),
-        public_key: hex(&key.public().0),
-        private_key_file: args.out.display().to_string(),
-        public_key_file: public_key_file.display().to_string(),
-    };
+    let document = signing_key::create_pair(&args.out, KeyUse::Directives)?;
     if args.json {
         output::json(&document)?;
     } else {
-        output::line(format_args!("private key  {}", document.private_key_file))?;
-        output::line(format_args!("key id       {}", document.key_id))?;
-        output::line(format_args!("public key   {}", document.public_key))?;
-        output::line(format_args!("as PEM       {}", document.public_key_file))?;
+        output::line(&document)?;
         output::line(
-            "Apps obey directives signed with it once their SDK is given key id and public key.",
+            "Apps obey directives signed with it once their SDK is given key id and public key. For evidence of a pipeline: \
+             `epwatch gate keygen`.",
         )?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes a new file; one that exists is never overwritten.
-fn create(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)
-        .with_context(|| format!("failed to make {}", path.display()))?;
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .with_context(|| format!("failed to write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -104,5 +63,18 @@ mod tests {
         let public = PublicKey::read(&dir.path().join("key.pem.pub")).unwrap();
         assert!(public.verifies(b"directive", &signature));
         assert!(!public.verifies(b"directivE", &signature));
+
+        let evidence = dir.path().join("gate.pem");
+        signing_key::create_pair(&evidence, KeyUse::Evidence).unwrap();
+        let key = SigningKey::read(&evidence).unwrap();
+        let public = PublicKey::read(&dir.path().join("gate.pem.pub")).unwrap();
+        assert!(public.verifies(b"evidence", &key.sign(b"evidence")));
+        assert_eq!(public.short_id(), key.key_id());
+        let refused = SigningKey::read_for_directives(&evidence).err().unwrap();
+        assert!(
+            refused.to_string().contains("directive keygen"),
+            "{refused}"
+        );
+        SigningKey::read_for_directives(&out).unwrap();
     }
 }

@@ -307,7 +307,10 @@ pub(super) fn make(args: &MakeArgs) -> anyhow::Result<ExitCode> {
     };
     let bytes = directive.to_bytes();
     let signed = match &args.key {
-        Some(key) => Some(file::signed(&SigningKey::read(key)?, bytes.clone())),
+        Some(key) => Some(file::signed(
+            &SigningKey::read_for_directives(key)?,
+            bytes.clone(),
+        )),
         None => None,
     };
     let bytes = signed.as_ref().map_or(bytes, file::encode);
@@ -324,7 +327,7 @@ pub(super) fn sign(args: &SignArgs) -> anyhow::Result<ExitCode> {
         bail!("{} is signed already", args.file.display());
     };
     let directive = Directive::parse(&bytes)?;
-    let signed = file::signed(&SigningKey::read(&args.key)?, bytes);
+    let signed = file::signed(&SigningKey::read_for_directives(&args.key)?, bytes);
     let document = DirectiveDocument::of(&directive, Some(&signed));
     write_and_say(&args.out, &file::encode(&signed), &document, args.json)
 }

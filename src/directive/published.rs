@@ -246,7 +246,7 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
-    let key = SigningKey::read(&args.key)?;
+    let key = SigningKey::read_for_directives(&args.key)?;
     let client = client(&args.store)?;
     let all = store::list(&client).await?;
     let known = all.iter().find(|known| known.directive.id == args.id);

@@ -1,26 +1,18 @@
 //! Signs and verifies evidence with Ed25519 keys.
 
 use epwatch_gate::dsse::Envelope;
-use epwatch_proto::hex;
-use sha2::{Digest, Sha256};
 
 use crate::signing_key::{PublicKey, SigningKey};
 
 pub(super) fn signed(statement: &[u8], key: &SigningKey) -> Envelope {
-    Envelope::signed(statement, key_id(&key.public()), |bytes| key.sign(bytes))
+    Envelope::signed(statement, key.public().evidence_id(), |bytes| {
+        key.sign(bytes)
+    })
 }
 
 /// Returns the statement if the key has signed it.
 pub(crate) fn opened(envelope: &Envelope, key: &PublicKey) -> Option<Vec<u8>> {
     envelope.opened(|bytes, signature| key.verifies(bytes, signature))
-}
-
-/// The id that securesystemslib gives a key: the SHA-256 of its canonical JSON.
-pub(crate) fn key_id(key: &PublicKey) -> String {
-    let public = hex(&key.0);
-    let json =
-        format!(r#"{{"keytype":"ed25519","keyval":{{"public":"{public}"}},"scheme":"ed25519"}}"#);
-    hex(&Sha256::digest(json))
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
 
 mod certify;
+mod distance;
 pub(crate) mod dsse;
+mod fix;
+mod keygen;
+mod percent;
 mod reports;
 mod runs;
 
@@ -11,7 +15,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    str::FromStr,
 };
 
 use anyhow::Context;
@@ -27,6 +30,7 @@ use epwatch_gate::{
 use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
+use percent::Percent;
 use reports::ReportArgs;
 use runs::RunFiles;
 
@@ -59,7 +63,10 @@ const NOT_CHECKED: [NotChecked; 2] = [
 /// Exit codes: 0 passed, with warnings too; 1 failed; 2 wrong use, no ONNX model, or a policy that
 /// cannot be used; 3 could not find out.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<GateCommand>,
     /// The ONNX model. May be left out if the policy's `[variants]` name a file for each chipset.
     model: Option<PathBuf>,
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
@@ -121,20 +128,18 @@ pub(crate) struct Args {
     certify: CertifyArgs,
 }
 
-/// A share of the command line.
-#[derive(Debug, Clone, Copy)]
-struct Percent(f64);
-
-impl FromStr for Percent {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let share = inspect::share_of_percent(text).map(Self);
-        share.ok_or_else(|| "expected a percentage, for example 2%".to_owned())
-    }
+#[derive(Debug, clap::Subcommand)]
+enum GateCommand {
+    Fix(fix::FixArgs),
+    Keygen(keygen::GateKeygenArgs),
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
+    match args.command.take() {
+        Some(GateCommand::Fix(args)) => return Box::pin(fix::fix(args)).await,
+        Some(GateCommand::Keygen(args)) => return keygen::keygen(&args),
+        None => {}
+    }
     let (policy, policy_file) = policy(&args)?;
     let key = args
         .report

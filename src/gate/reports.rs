@@ -25,7 +25,7 @@ pub(super) struct ReportArgs {
     /// Write all reports into a folder: gate.json, gate.md, gate.xml (JUnit), gate.sarif.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch directive keygen` makes it), into
+    /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch gate keygen` makes it), into
     /// gate.dsse.json and test-result.dsse.json of --out. `epwatch verify` checks them.
     #[arg(long, value_name = "KEY", requires = "out")]
     pub(super) attest: Option<PathBuf>,

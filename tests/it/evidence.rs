@@ -21,7 +21,7 @@ fn epwatch(dir: &Path, words: &str) -> Command {
 fn attested() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    check_succeeds(&mut epwatch(dir, "directive keygen --out ops.pem"));
+    check_succeeds(&mut epwatch(dir, "gate keygen --out ops.pem"));
     for (model, name) in [
         ("e_mixed.qu8", "good.onnx"),
         ("e_mixed.q8head32", "bad.onnx"),
@@ -55,6 +55,23 @@ fn evidence_is_of_one_model_policy_and_key() {
         );
     }
     check_succeeds(&mut verify("out/gate.dsse.json --max-age 1h"));
+
+    // Both ids are printed alike by the command that makes the key and by the one that verifies.
+    let made = check_succeeds(&mut epwatch(dir, "gate keygen --out release.pem --json"));
+    let made: Value = serde_json::from_str(&made).unwrap();
+    check_succeeds(&mut epwatch(
+        dir,
+        "gate good.onnx --soc SM8650 --attest release.pem --out release",
+    ));
+    let released = "verify release/gate.dsse.json --key release.pem.pub";
+    let text = check_succeeds(&mut epwatch(dir, released));
+    let [evidence_id, key_id] = ["evidence_id", "key_id"].map(|id| made[id].as_str().unwrap());
+    let signed = format!("signed by  {evidence_id} (key id {key_id})");
+    assert!(text.contains(&signed), "{text}");
+    // Such a key switches no NPU off.
+    let directive = "directive make --npu-off --app a --model m --chipset SM8650 --for 7d --key release.pem --out off";
+    let (_, said) = check_ends(&mut epwatch(dir, directive), 3);
+    assert!(said.contains("for evidence alone"), "{said}");
     check_fails(
         &mut verify("out/test-result.dsse.json --max-age 1h"),
         1,
@@ -156,7 +173,7 @@ sys.exit("a changed payload was accepted")
         public.starts_with("-----BEGIN PUBLIC KEY-----\n"),
         "{public}"
     );
-    let made = check_succeeds(&mut epwatch(dir, "directive keygen --out json.pem --json"));
+    let made = check_succeeds(&mut epwatch(dir, "gate keygen --out json.pem --json"));
     let made: Value = serde_json::from_str(&made).unwrap();
     check_succeeds(&mut epwatch(
         dir,

@@ -1,0 +1,202 @@
+//! How far the outputs of two models are apart on the CPU, on random inputs.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ort::{
+    environment::Environment,
+    session::{Session, SessionInputValue, builder::GraphOptimizationLevel},
+    value::{DynValue, Tensor, TensorElementType, ValueType},
+};
+use serde::Serialize;
+
+/// Inputs that both models get.
+const INPUTS: u64 = 3;
+/// Most elements of an input.
+const MOST_ELEMENTS: i64 = 1 << 26;
+
+/// The largest difference over all outputs and inputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Distance {
+    /// Inputs that were run.
+    pub(super) inputs: u64,
+    /// Largest difference of an element.
+    pub(super) max_abs: f64,
+    /// That difference by the largest element of its output, 0 to 1 and beyond.
+    pub(super) share: f64,
+}
+
+/// Runs both models on the CPU EP, without optimisations of the graph: these would compute another graph than the file's.
+pub(super) fn distance(ort_library: &Path, models: [&Path; 2]) -> anyhow::Result<Distance> {
+    let environment = ort::init_from(ort_library)?.build()?;
+    let mut sessions = Vec::new();
+    for model in models {
+        let session = session(&environment, model);
+        sessions.push(session.with_context(|| format!("failed to run {}", model.display()))?);
+    }
+    let mut found = Distance::default();
+    for seed in 0..INPUTS {
+        let mut outputs = Vec::new();
+        for session in &mut sessions {
+            outputs.push(run(session, seed)?);
+        }
+        let [before, after] = outputs.as_slice() else {
+            bail!("two models are compared");
+        };
+        if before.len() != after.len() {
+            bail!("the models have different outputs");
+        }
+        for (before, after) in before.iter().zip(after) {
+            if before.len() != after.len() {
+                bail!("an output has another size");
+            }
+            let largest = before.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+            let apart = before.iter().zip(after);
+            let apart = apart.fold(0.0_f64, |most, (a, b)| match (a - b).abs() {
+                gap if gap.is_nan() && !(a.is_nan() && b.is_nan()) => f64::INFINITY,
+                gap => most.max(gap),
+            });
+            found.max_abs = found.max_abs.max(apart);
+            if apart > 0.0 {
+                found.share = found.share.max(apart / largest.max(f64::MIN_POSITIVE));
+            }
+        }
+        found.inputs += 1;
+    }
+    Ok(found)
+}
+
+fn session(environment: &Environment, model: &Path) -> anyhow::Result<Session> {
+    let builder = Session::builder(environment)?;
+    let builder = builder.with_optimization_level(GraphOptimizationLevel::Disable);
+    let mut builder = builder.map_err(|error| -> ort::Error { error.into() })?;
+    Ok(builder.commit_from_file(model)?)
+}
+
+/// Every output, as numbers.
+fn run(session: &mut Session, seed: u64) -> anyhow::Result<Vec<Vec<f64>>> {
+    let mut inputs: Vec<(String, SessionInputValue<'_>)> = Vec::new();
+    let mut random = Random::new(seed);
+    for input in session.inputs() {
+        let ValueType::Tensor { ty, shape, .. } = input.dtype() else {
+            bail!("input {} is no tensor", input.name());
+        };
+        // A dimension that is not fixed is 1, as for the MACs.
+        let dims: Vec<i64> = shape.iter().map(|dim| (*dim).max(1)).collect();
+        let value = value(*ty, &dims, &mut random, seed)
+            .with_context(|| format!("failed to make the input {}", input.name()))?;
+        inputs.push((input.name().to_owned(), value.into()));
+    }
+    let outputs = session.run(inputs)?;
+    let mut found = Vec::new();
+    for (name, value) in &outputs {
+        found.push(numbers(&value).with_context(|| format!("failed to read the output {name}"))?);
+    }
+    Ok(found)
+}
+
+fn value(
+    ty: TensorElementType,
+    dims: &[i64],
+    random: &mut Random,
+    seed: u64,
+) -> anyhow::Result<DynValue> {
+    let n = dims.iter().try_fold(1_i64, |n, dim| n.checked_mul(*dim));
+    let n = n
+        .filter(|n| *n <= MOST_ELEMENTS)
+        .context("it is too large")?;
+    let dims = dims.to_vec();
+    // Of integers small ones, which are also places.
+    Ok(match ty {
+        TensorElementType::Float32 => {
+            // Pixels as they are in [0, 1] too.
+            let floats = (0..n).map(|_| {
+                if seed == 1 {
+                    random.share()
+                } else {
+                    random.normal()
+                }
+            });
+            Tensor::from_array((dims, floats.collect::<Vec<f32>>()))?.into_dyn()
+        }
+        TensorElementType::Int64 => {
+            let ints = (0..n).map(|_| i64::from(random.bit()));
+            Tensor::from_array((dims, ints.collect::<Vec<i64>>()))?.into_dyn()
+        }
+        TensorElementType::Int32 => {
+            let ints = (0..n).map(|_| i32::from(random.bit()));
+            Tensor::from_array((dims, ints.collect::<Vec<i32>>()))?.into_dyn()
+        }
+        TensorElementType::Uint8 => {
+            let bytes = (0..n).map(|_| random.byte());
+            Tensor::from_array((dims, bytes.collect::<Vec<u8>>()))?.into_dyn()
+        }
+        TensorElementType::Int8 => {
+            let bytes = (0..n).map(|_| random.byte().cast_signed());
+            Tensor::from_array((dims, bytes.collect::<Vec<i8>>()))?.into_dyn()
+        }
+        TensorElementType::Bool => {
+            let bits = (0..n).map(|_| random.bit() == 1);
+            Tensor::from_array((dims, bits.collect::<Vec<bool>>()))?.into_dyn()
+        }
+        other => bail!("no input of the kind {other:?} is made"),
+    })
+}
+
+fn numbers(value: &DynValue) -> anyhow::Result<Vec<f64>> {
+    let ValueType::Tensor { ty, .. } = value.dtype() else {
+        bail!("it is no tensor");
+    };
+    Ok(match ty {
+        TensorElementType::Float32 => each(value.try_extract_tensor::<f32>()?.1, f64::from),
+        TensorElementType::Float64 => value.try_extract_tensor::<f64>()?.1.to_vec(),
+        TensorElementType::Int64 => each(value.try_extract_tensor::<i64>()?.1, |x| x as f64),
+        TensorElementType::Int32 => each(value.try_extract_tensor::<i32>()?.1, f64::from),
+        TensorElementType::Uint8 => each(value.try_extract_tensor::<u8>()?.1, f64::from),
+        TensorElementType::Int8 => each(value.try_extract_tensor::<i8>()?.1, f64::from),
+        TensorElementType::Bool => each(value.try_extract_tensor::<bool>()?.1, |x| {
+            f64::from(u8::from(x))
+        }),
+        other => bail!("no output of the kind {other:?} is compared"),
+    })
+}
+
+fn each<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Vec<f64> {
+    values.iter().map(|value| number(*value)).collect()
+}
+
+/// The same numbers for both models.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// splitmix64.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
+    fn bit(&mut self) -> u8 {
+        self.byte() & 1
+    }
+
+    fn share(&mut self) -> f32 {
+        let [a, b, ..] = self.next().to_le_bytes();
+        f32::from(u16::from_le_bytes([a, b])) / f32::from(u16::MAX)
+    }
+
+    /// A sum of twelve is near enough to a normal distribution.
+    fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.share()).sum::<f32>() - 6.0
+    }
+}

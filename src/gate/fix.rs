@@ -1,0 +1,374 @@
+//! `epwatch gate fix`: rewrites nodes that the NPU refuses into forms that compute the same and that it takes.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use epwatch_engines::Engine;
+use epwatch_gate::placement::{Inspected, InspectedChipset};
+use epwatch_manifest::{InputShape, ManifestError, Rewrite, Rewritten, rewrite};
+use epwatch_server::Period;
+use serde::Serialize;
+
+use super::{
+    distance::{self, Distance},
+    percent::Percent,
+};
+use crate::{
+    engines,
+    inspect::{self, EpOption, SocModel},
+    output::{self, No, WrongUse},
+};
+
+/// Name and version of the document.
+const SCHEMA: &str = "epwatch.fix/1";
+
+/// Rewrites nodes that the NPU refuses into forms that compute the same and that it takes, into a new file.
+///
+/// Rules: Gelu by Erf to one Gelu; LayerNormalization over another axis by Reshape; Einsum to MatMul; CumSum to MatMul
+/// with a triangle of ones; InstanceNormalization by Reshape and LayerNormalization. In float and between
+/// QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
+/// run on the CPU with the same random inputs, and the new one is placed on each chipset. The file is written only if
+/// the outputs are as near as --max-distance, and no chipset has more nodes on the CPU than before.
+///
+/// Exit codes: 0 written; 1 nothing to rewrite, or the new model is too far away or no better; 2 wrong use, or no ONNX
+/// model; 3 could not find out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FixArgs {
+    /// The ONNX model.
+    model: PathBuf,
+    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true)]
+    soc: Vec<SocModel>,
+    /// The file to write [default: MODEL with the ending .npu.onnx].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Largest difference of an output, of the largest element of that output. A quantised Gelu loses the steps between
+    /// its nodes, so that its numbers change by a few steps.
+    #[arg(long, value_name = "PERCENT", default_value = "5%")]
+    max_distance: Percent,
+    /// Shape of an input that the model leaves open: input=1,3,224,224. Once for each.
+    #[arg(long, value_name = "INPUT=DIMS")]
+    shape: Vec<InputShape>,
+    /// Option of the QNN EP, as the app gives it. Once for each.
+    #[arg(long, value_name = "KEY=VALUE")]
+    ep_option: Vec<EpOption>,
+    /// How long one chipset may take.
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    timeout: Period,
+    /// Print one JSON document, epwatch.fix/1.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct FixDocument {
+    schema: &'static str,
+    model: String,
+    out: String,
+    rewrites: Vec<ShownRewrite>,
+    /// Nodes that a rule is about and that stay, each with the reason.
+    kept: Vec<Kept>,
+    distance: Distance,
+    chipsets: Vec<BeforeAfter>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownRewrite {
+    from: &'static str,
+    to: &'static str,
+    /// Whether the same numbers are computed; else steps of 8 bits between the nodes are left out.
+    exact: bool,
+    removed: Vec<String>,
+    added: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kept {
+    node: String,
+    why: String,
+}
+
+/// A chipset with both models.
+#[derive(Debug, Serialize)]
+struct BeforeAfter {
+    chipset: String,
+    before: Side,
+    after: Side,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Side {
+    session: String,
+    /// Nodes that compute on the CPU; `null` without a session.
+    cpu_nodes: Option<usize>,
+    /// Partitions on the NPU; `null` without a session.
+    partitions: Option<u32>,
+}
+
+pub(crate) async fn fix(args: FixArgs) -> anyhow::Result<ExitCode> {
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| args.model.with_extension("npu.onnx"));
+    let is_model = |path: &Path| path.canonicalize().ok() == args.model.canonicalize().ok();
+    if out.exists() && is_model(&out) {
+        let text = "--out writes a new file: give it another path than MODEL";
+        return Err(WrongUse(text.to_owned()).into());
+    }
+    let before = placed(&args, &args.model).await?;
+    let wanted = Wanted::of(&before);
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let copy = tempfile::Builder::new()
+        .prefix(".epwatch-fix-")
+        .suffix(".onnx")
+        .tempfile_in(folder)
+        .map_err(|error| {
+            WrongUse(format!(
+                "failed to write into {}: {error}",
+                folder.display()
+            ))
+        })?;
+    let found = rewrite(&args.model, copy.path(), &args.shape, |name| {
+        wanted.has(name)
+    });
+    let rewritten = found.map_err(|error| refused(&args.model, error))?;
+    if rewritten.rewrites.is_empty() {
+        return Err(No(nothing(&before, &rewritten)).into());
+    }
+    let ort = engines::ensure(Engine::OnnxRuntime).await?;
+    let apart = distance::distance(&ort.ort_library(), [&args.model, copy.path()])
+        .context("failed to compare the outputs of both models on the CPU")?;
+    let after = placed(&args, copy.path()).await?;
+    let chipsets: Vec<BeforeAfter> = before.iter().zip(&after).map(BeforeAfter::of).collect();
+    let document = FixDocument {
+        schema: SCHEMA,
+        model: args.model.display().to_string(),
+        out: out.display().to_string(),
+        rewrites: rewritten
+            .rewrites
+            .into_iter()
+            .map(ShownRewrite::of)
+            .collect(),
+        kept: rewritten
+            .kept
+            .into_iter()
+            .map(|(node, why)| Kept { node, why })
+            .collect(),
+        distance: apart,
+        chipsets,
+    };
+    let problem = document.problem(args.max_distance.0);
+    if problem.is_none() {
+        let kept = copy.persist(&out);
+        kept.with_context(|| format!("failed to write {}", out.display()))?;
+        // A temporary file is its owner's alone.
+        #[cfg(unix)]
+        readable(&args.model, &out)?;
+    }
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::line(document.text(problem.is_none()))?;
+    }
+    match problem {
+        None => Ok(ExitCode::SUCCESS),
+        Some(problem) => Err(No(problem).into()),
+    }
+}
+
+#[cfg(unix)]
+fn readable(model: &Path, out: &Path) -> anyhow::Result<()> {
+    let permissions = std::fs::metadata(model)?.permissions();
+    std::fs::set_permissions(out, permissions)
+        .with_context(|| format!("failed to make {} readable", out.display()))
+}
+
+async fn placed(args: &FixArgs, model: &Path) -> anyhow::Result<Vec<InspectedChipset>> {
+    let document = inspect::inspected(&inspect::Args {
+        model: model.to_owned(),
+        soc: args.soc.clone(),
+        manifest: None,
+        shape: args.shape.clone(),
+        ep_option: args.ep_option.clone(),
+        timeout: args.timeout,
+        fail_on: Vec::new(),
+        json: false,
+    })
+    .await?;
+    let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
+    let late = found.chipsets.iter().find(|on| on.session == "timed_out");
+    if let Some(late) = late {
+        anyhow::bail!(
+            "{}: {}",
+            late.shown(),
+            late.error.as_deref().unwrap_or_default()
+        );
+    }
+    Ok(found.chipsets)
+}
+
+fn refused(model: &Path, error: ManifestError) -> anyhow::Error {
+    let shown = model.display();
+    WrongUse(match error {
+        ManifestError::Io(cause) => format!("failed to read or write for MODEL {shown}: {cause}"),
+        error => format!("MODEL {shown}: {error}"),
+    })
+    .into()
+}
+
+/// Nodes that are to be rewritten if a rule is about them.
+struct Wanted {
+    names: BTreeSet<String>,
+    /// Without a session nobody says which nodes the NPU would take.
+    all: bool,
+}
+
+impl Wanted {
+    fn of(before: &[InspectedChipset]) -> Self {
+        let nodes = before.iter().flat_map(|on| &on.cpu_nodes);
+        let computing = nodes.filter(|node| !node.benign);
+        Self {
+            names: computing.map(|node| node.name.clone()).collect(),
+            all: before.iter().any(|on| on.session != "ok"),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.all || self.names.contains(name)
+    }
+}
+
+/// Why nothing is rewritten.
+fn nothing(before: &[InspectedChipset], rewritten: &Rewritten) -> String {
+    let on_cpu = |on: &InspectedChipset| on.cpu_nodes.iter().any(|node| !node.benign);
+    if before.iter().all(|on| on.session == "ok" && !on_cpu(on)) {
+        return "nothing to rewrite: no node computes on the CPU".to_owned();
+    }
+    let mut text =
+        "nothing to rewrite: no rule is about the nodes on the CPU; docs/ops.md has other forms"
+            .to_owned();
+    for (node, why) in &rewritten.kept {
+        _ = write!(text, "\n{node}: {why}");
+    }
+    text
+}
+
+impl ShownRewrite {
+    fn of(rewrite: Rewrite) -> Self {
+        Self {
+            from: rewrite.from,
+            to: rewrite.to,
+            exact: rewrite.is_exact,
+            removed: rewrite.removed,
+            added: rewrite.added,
+        }
+    }
+}
+
+impl BeforeAfter {
+    fn of((before, after): (&InspectedChipset, &InspectedChipset)) -> Self {
+        Self {
+            chipset: before.shown(),
+            before: Side::of(before),
+            after: Side::of(after),
+        }
+    }
+}
+
+impl Side {
+    fn of(on: &InspectedChipset) -> Self {
+        let numbers = on.numbers();
+        Self {
+            session: on.session.clone(),
+            cpu_nodes: numbers.as_ref().map(|numbers| numbers.cpu_nodes),
+            partitions: numbers.map(|numbers| numbers.partitions),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match (self.cpu_nodes, self.partitions) {
+            (Some(nodes), Some(partitions)) => {
+                format!("{nodes} on the CPU, {partitions} partitions")
+            }
+            _ => "no session".to_owned(),
+        }
+    }
+
+    /// Nodes on the CPU; no session is worse than any number.
+    fn badness(&self) -> usize {
+        self.cpu_nodes.unwrap_or(usize::MAX)
+    }
+}
+
+impl FixDocument {
+    /// Why the file is not worth writing.
+    fn problem(&self, most: f64) -> Option<String> {
+        if self.distance.share > most {
+            return Some(format!(
+                "nothing is written: the outputs differ by {:.2} % of their largest element, and --max-distance is {:.2} %",
+                100.0 * self.distance.share,
+                100.0 * most
+            ));
+        }
+        let worse = |of: &&BeforeAfter| of.after.badness() > of.before.badness();
+        if let Some(worse) = self.chipsets.iter().find(worse) {
+            return Some(format!(
+                "nothing is written: {} has {} instead of {}",
+                worse.chipset,
+                worse.after.shown(),
+                worse.before.shown()
+            ));
+        }
+        let is_better = |of: &BeforeAfter| of.after.badness() < of.before.badness();
+        let helps = self.chipsets.iter().any(is_better);
+        (!helps).then(|| "nothing is written: no chipset has fewer nodes on the CPU".to_owned())
+    }
+
+    fn text(&self, is_written: bool) -> String {
+        let mut text = String::new();
+        for rewrite in &self.rewrites {
+            _ = writeln!(text, "{} -> {}", rewrite.from, rewrite.to);
+            for node in &rewrite.removed {
+                _ = writeln!(text, "  - {}", node.escape_debug());
+            }
+            for node in &rewrite.added {
+                _ = writeln!(text, "  + {}", node.escape_debug());
+            }
+        }
+        for Kept { node, why } in &self.kept {
+            _ = writeln!(text, "stays: {}: {why}", node.escape_debug());
+        }
+        let Distance {
+            inputs,
+            max_abs,
+            share,
+        } = self.distance;
+        _ = writeln!(
+            text,
+            "distance: {max_abs:.3e} at most, {:.4} % of the output's largest element, over {inputs} random inputs on the CPU",
+            100.0 * share
+        );
+        if self.rewrites.iter().any(|rewrite| !rewrite.exact) {
+            text.push_str("          steps of 8 bits between rewritten nodes are left out, so that numbers change a little\n");
+        }
+        for on in &self.chipsets {
+            _ = writeln!(
+                text,
+                "{:<8}  {}  ->  {}",
+                on.chipset,
+                on.before.shown(),
+                on.after.shown()
+            );
+        }
+        if is_written {
+            _ = write!(text, "written: {}", self.out);
+        }
+        text.trim_end().to_owned()
+    }
+}

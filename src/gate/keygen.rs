@@ -1,0 +1,33 @@
+//! `epwatch gate keygen`: makes the key pair of a release pipeline, for evidence alone.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use crate::{
+    output,
+    signing_key::{self, KeyUse},
+};
+
+/// Makes an Ed25519 key pair for signing evidence (`epwatch gate --attest`).
+///
+/// The private key goes into a file that only you can read. `epwatch directive` refuses it: a pipeline that attests
+/// should not be able to switch NPUs off. The public key goes into OUT.pub, for `epwatch verify` and other tools.
+#[derive(Debug, clap::Args)]
+pub(super) struct GateKeygenArgs {
+    /// Where the private key goes; an existing file is never overwritten.
+    #[arg(long, value_name = "FILE", default_value = "gate-key.pem")]
+    out: PathBuf,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn keygen(args: &GateKeygenArgs) -> anyhow::Result<ExitCode> {
+    let document = signing_key::create_pair(&args.out, KeyUse::Evidence)?;
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::line(&document)?;
+        output::line("`epwatch gate --attest` signs with it; `epwatch directive` refuses it.")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
