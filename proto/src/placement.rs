@@ -60,8 +60,12 @@ pub const MAX_REASONS: usize = 16;
 
 /// Returns whether an EP of this name puts nodes on the NPU. With a GPU or CPU back end, which is in the
 /// runtime's `backend`, it does not.
+///
+/// A plugin's EP has the name that the app registers it with, for example `QNN`, `qnn` or `npu0`.
 pub fn is_npu_ep(name: &str) -> bool {
-    name == QNN_EP
+    let name = name.to_ascii_lowercase();
+    let numbered = name.strip_prefix("npu");
+    name.starts_with("qnn") || numbered.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Returns a share of MACs as the store holds it, with about six digits.
@@ -429,5 +433,35 @@ message! {
         5 reason: Enum<ReasonCode>,
         6 reason_text: Text<MAX_NODE_NAME_BYTES>,
         7 macs_share: Maybe<Share>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_npu_ep;
+
+    #[test]
+    fn an_app_registers_a_plugin_under_a_name_of_its_own() {
+        for name in [
+            super::QNN_EP,
+            "QNN",
+            "qnn",
+            "QnnHtp",
+            "npu",
+            "npu0",
+            "NPU12",
+        ] {
+            assert!(is_npu_ep(name), "{name}");
+        }
+        for name in [
+            "",
+            "CPUExecutionProvider",
+            "CPU",
+            "XnnpackExecutionProvider",
+            "npux",
+            "MyEp",
+        ] {
+            assert!(!is_npu_ep(name), "{name}");
+        }
     }
 }
