@@ -18,7 +18,8 @@ const SHOWN_NODES: usize = 20;
 ///
 /// Writes the side-car MODEL.macs.json, which an app passes to the SDK, so that placements have shares
 /// of the work. Weights are not read, so external data need not be there. Exit codes: 0 counted, 2
-/// wrong use, no ONNX model, or a shape is missing.
+/// wrong use, no ONNX model, or an input without a shape, 3 some of the work has no rule or no shape, and no side-car is
+/// written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
@@ -46,7 +47,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(out) => out.clone(),
         None => side_car_of(model),
     };
-    write(&manifest, &out)?;
+    // A sum that is too small would make shares of a placement too large.
+    if manifest.uncounted.is_empty() {
+        write(&manifest, &out)?;
+    }
     if args.json {
         output::json(&manifest)?;
     } else {
@@ -58,7 +62,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         output::line(described(&manifest, &out))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(match manifest.uncounted.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(3),
+    })
 }
 
 /// Writes the copy with names, and returns its path with the number of nodes that got one.
@@ -108,7 +115,10 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
     let mut nodes: Vec<_> = manifest.side_car.nodes.iter().collect();
     nodes.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let share = |macs: u64| 100.0 * macs as f64 / total.max(1) as f64;
-    let mut text = format!("{total} MACs in {} nodes: {}", nodes.len(), out.display());
+    let mut text = format!("{total} MACs in {} nodes", nodes.len());
+    if manifest.uncounted.is_empty() {
+        text.push_str(&format!(": {}", out.display()));
+    }
     for (name, macs) in nodes.iter().take(SHOWN_NODES) {
         text.push_str(&format!("\n  {:>5.1} %  {name}", share(**macs)));
     }
@@ -125,9 +135,10 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
             "\n{share:.1} % of the MACs are in nodes without a name, which no placement can attribute; --stamp-names COPY names them"
         ));
     }
-    if !manifest.per_iteration.is_empty() {
-        let loops = manifest.per_iteration.join(", ");
-        text.push_str(&format!("\ncounted for one iteration: {loops}"));
+    if let Some(why) = manifest.not_counted() {
+        text.push_str(&format!(
+            "\n{why}\nno side-car is written: the SDK would take its sum for the whole; --json has all of them"
+        ));
     }
     text
 }

@@ -11,7 +11,7 @@ mod runs;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -22,10 +22,10 @@ use certify::{CertifyArgs, Judged};
 use epwatch_gate::{
     advice::{ModelNode, advise},
     ops::OpForm,
-    placement::{Inspected, InspectedChipset, judge_crossings},
-    policy::{LatencyLimits, PlacementLimits, Policy},
+    placement::Inspected,
+    policy::{LatencyLimits, PlacementLimits, Policy, Preset},
     read::{HdrUnit, ReadOptions},
-    verdict::{Check, CrossingWay, Crossings, GatedFile, NotChecked, Outcome, Target, Verdict},
+    verdict::{Check, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
 use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
 use epwatch_proto::ModelHash;
@@ -87,13 +87,16 @@ pub(crate) struct Args {
     /// Unit of the values of an HDR log: ns, us or ms.
     #[arg(long, value_name = "UNIT", requires = "runs")]
     hdr_unit: Option<HdrUnit>,
-    /// The policy (TOML) [default: at least 98 % of the MACs on the NPU].
+    /// The policy (TOML) [default: 98 % of the MACs on the NPU in one partition, and no op on the CPU between its nodes].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Most of the MACs on the CPU, for example 2%. Short for a policy.
+    /// Limits that the policy does not set: strict, default or macs-only. Short for a policy, as the next two.
+    #[arg(long, value_name = "NAME", conflicts_with = "policy")]
+    preset: Option<Preset>,
+    /// Most of the MACs on the CPU, for example 2%.
     #[arg(long, value_name = "PERCENT", conflicts_with = "policy")]
     max_cpu_macs: Option<Percent>,
-    /// Most partitions on the NPU. Short for a policy.
+    /// Most partitions on the NPU.
     #[arg(long, value_name = "N", conflicts_with = "policy")]
     max_partitions: Option<u32>,
     /// Longest median of the runs. Short for a policy, as the next three.
@@ -234,6 +237,7 @@ fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
             ..LatencyLimits::default()
         };
         let policy = Policy {
+            preset: args.preset.unwrap_or_default(),
             placement,
             latency,
             ..Policy::default()
@@ -346,14 +350,11 @@ async fn targets(
                 .with_context(|| format!("failed to read MODEL {}", model.display()))?,
         };
         let facts = graph_facts(&model, &args.shape);
-        for on in found.chipsets {
+        for mut on in found.chipsets {
+            on.counted = found.counted.clone();
             let limits = policy.placement_on(&on.chipset);
             let mut checks = on.judge(&limits, found.macs_error.as_deref());
-            let mut placement = on.numbers();
-            if let Some(placement) = &mut placement {
-                placement.crossings = facts.as_ref().ok().and_then(|facts| crossings(facts, &on));
-                checks.extend(judge_crossings(placement.crossings, &limits));
-            }
+            let placement = on.numbers();
             if let Ok(facts) = &facts {
                 advised(&mut checks, &on.chipset, facts);
             }
@@ -402,18 +403,6 @@ fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts) {
         })
         .collect();
     advise(checks, chipset, &nodes);
-}
-
-/// Tensors between the CPU's nodes and all others.
-fn crossings(facts: &GraphFacts, on: &InspectedChipset) -> Option<Crossings> {
-    let on_cpu: HashSet<&str> = on.cpu_nodes.iter().map(|node| node.name.as_str()).collect();
-    let [to_npu, to_cpu] = facts
-        .crossings(|name| on_cpu.contains(name))?
-        .map(|way| CrossingWay {
-            count: way.tensors,
-            bytes: (way.unsized_tensors == 0).then_some(way.bytes),
-        });
-    Some(Crossings { to_npu, to_cpu })
 }
 
 fn shown(soc: &SocModel) -> String {

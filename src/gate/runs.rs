@@ -106,7 +106,7 @@ fn macs(document: ManifestDocument) -> ModelMacs {
         unnamed: document.unnamed_macs,
         aliases: aliases.collect(),
         by_name: document.side_car.nodes,
-        without: None,
+        without: document.uncounted.first().map(|work| work.name.clone()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The answer about one chipset, as its process passes it to `inspect`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Deref};
 
-use epwatch_proto::{Placement, ReasonCode};
+use epwatch_manifest::{CrossingTensors, GraphFacts, Place, SidesOfNodes};
+use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(super) enum Answer {
     Placed {
         placed: Placed,
+        /// Names of the nodes on the NPU.
+        npu_nodes: Vec<String>,
         /// The message `Placement`, in base64.
         encoded: String,
     },
@@ -42,7 +45,7 @@ pub(crate) struct Placed {
     pub(crate) graph_kind: Option<String>,
     pub(crate) eps: BTreeMap<String, ExplainedEp>,
     /// All nodes on the CPU, in ONNX Runtime's order.
-    pub(crate) cpu_nodes: Vec<ExplainedNode>,
+    pub(crate) cpu_nodes: Vec<InspectedNode>,
     /// Of the NPU, in ONNX Runtime's order; empty without its assignment API.
     pub(crate) npu_partitions: Vec<PartitionSize>,
     /// Fingerprint of the pairs of node and EP; `null` without nodes.
@@ -51,6 +54,34 @@ pub(crate) struct Placed {
     pub(crate) fingerprint_normalised: Option<String>,
     /// Reasons why nodes are not on the NPU.
     pub(crate) reasons: Vec<ExplainedReason>,
+    /// Tensors between NPU and CPU; left out if they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) crossings: Option<CrossingTensors>,
+}
+
+/// A node on the CPU, with its place in the graph.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct InspectedNode {
+    #[serde(flatten)]
+    pub(crate) node: ExplainedNode,
+    /// Left out if the model has no node of this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) place: Option<Place>,
+}
+
+/// Nodes whose places are not known.
+pub(crate) fn each(nodes: Vec<ExplainedNode>) -> Vec<InspectedNode> {
+    let each = nodes.into_iter();
+    each.map(|node| InspectedNode { node, place: None })
+        .collect()
+}
+
+impl Deref for InspectedNode {
+    type Target = ExplainedNode;
+
+    fn deref(&self) -> &ExplainedNode {
+        &self.node
+    }
 }
 
 impl Placed {
@@ -59,11 +90,42 @@ impl Placed {
             source: placement.source.as_str().to_owned(),
             graph_kind: Some(placement.graph_kind.as_str().to_owned()),
             eps: ExplainedEp::all_of(placement),
-            cpu_nodes: ExplainedNode::all_of(placement),
+            cpu_nodes: each(ExplainedNode::all_of(placement)),
             npu_partitions,
             fingerprint: placement.exact.map(|f| f.to_string()),
             fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
             reasons: placement.reasons.iter().copied().map(Into::into).collect(),
+            crossings: None,
+        }
+    }
+
+    /// Adds the places of the CPU's nodes and the tensors that cross, by the model's graph.
+    pub(super) fn locate(&mut self, facts: &GraphFacts, npu_nodes: &[String]) {
+        let cpu: Vec<(&str, &str)> = self
+            .cpu_nodes
+            .iter()
+            .map(|n| (&*n.name, &*n.op_type))
+            .collect();
+        let partitions = self.eps.get(QNN_EP).and_then(|npu| npu.partitions);
+        let found = facts.placed(SidesOfNodes {
+            cpu: &cpu,
+            npu: (!npu_nodes.is_empty()).then_some(npu_nodes),
+            partitions: partitions.unwrap_or(0) as usize,
+        });
+        self.crossings = found.crossings;
+        let has_npu = partitions.is_some_and(|n| n > 0);
+        for (node, place) in self.cpu_nodes.iter_mut().zip(found.places) {
+            node.place = place.filter(|_| has_npu);
+            // Without the graph, each QuantizeLinear next to the NPU counts as an edge.
+            if let Some(place) = node.place.filter(|_| node.benign) {
+                node.node.benign = place.is_benign();
+                let edge = ReasonCode::EdgeQuantization.as_str();
+                if !place.is_benign() && node.reason == edge {
+                    ReasonCode::Unknown
+                        .as_str()
+                        .clone_into(&mut node.node.reason);
+                }
+            }
         }
     }
 }

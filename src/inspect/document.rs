@@ -3,15 +3,16 @@
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use epwatch_manifest::{GraphFacts, Place, Uncounted};
 use epwatch_proto::{
     ReasonCode,
     placement::{CPU_EP, QNN_EP},
 };
-use epwatch_sdk::{ExplainedNode, ExplainedReason};
+use epwatch_sdk::ExplainedReason;
 use serde::Serialize;
 
 use super::{
-    answer::{Answer, Placed},
+    answer::{Answer, InspectedNode, Placed},
     chipset::SocModel,
     fail_on::FailOn,
 };
@@ -28,6 +29,13 @@ pub(crate) struct InspectDocument {
     pub(super) model: String,
     /// Why there are no shares of the MACs; `null` if they were counted.
     pub(super) macs_error: Option<String>,
+    /// MACs that were counted; `null` with `macs_error`, or if they were given.
+    pub(super) total_macs: Option<u64>,
+    /// Nodes whose MACs are not known, or not all of them.
+    pub(super) uncounted: Vec<Uncounted>,
+    /// All of them in a sentence.
+    #[serde(skip)]
+    pub(super) not_counted: Option<String>,
     /// In the order of `--soc`.
     pub(super) chipsets: Vec<OnChipset>,
 }
@@ -68,7 +76,7 @@ fn why(code: &str) -> ExplainedReason {
 }
 
 impl OnChipset {
-    pub(super) fn new(soc: &SocModel, answer: Answer) -> Self {
+    pub(super) fn new(soc: &SocModel, answer: Answer, facts: Option<&GraphFacts>) -> Self {
         let known = soc.soc();
         let without = |code: &str| Placed {
             source: "unavailable".to_owned(),
@@ -77,8 +85,15 @@ impl OnChipset {
         };
         let mut message = String::new();
         let (session, error, placed) = match answer {
-            Answer::Placed { placed, encoded } => {
+            Answer::Placed {
+                mut placed,
+                npu_nodes,
+                encoded,
+            } => {
                 message = encoded;
+                if let Some(facts) = facts {
+                    placed.locate(facts, &npu_nodes);
+                }
                 ("ok", None, placed)
             }
             Answer::Failed { error, reason } => ("failed", Some(error), without(&reason)),
@@ -128,8 +143,16 @@ impl OnChipset {
         Some(format!("{}: {how}", self.chipset))
     }
 
+    /// The sentence for a rule that cannot be judged, because a part of the MACs is not counted.
+    pub(super) fn undecided(&self, rule: FailOn, not_counted: Option<&str>) -> Option<String> {
+        let why = not_counted.filter(|_| matches!(rule, FailOn::Macs(_)))?;
+        let has_cpu = self.placed.cpu_nodes.iter().any(|node| !node.benign);
+        (has_cpu && self.error.is_none())
+            .then(|| format!("{}: the share of the CPU is not known: {why}", self.chipset))
+    }
+
     /// Nodes, partitions and share of the MACs on the NPU, nodes on the CPU.
-    fn cells(&self) -> [String; 4] {
+    fn cells(&self, has_shares: bool) -> [String; 4] {
         if self.error.is_some() {
             return [self.session, "", "", ""].map(str::to_owned);
         }
@@ -138,16 +161,15 @@ impl OnChipset {
         let npu = self.placed.eps.get(QNN_EP);
         let cpu = self.placed.eps.get(CPU_EP);
         let on_cpu = self.placed.cpu_nodes.len();
-        let edges = self
-            .placed
-            .cpu_nodes
-            .iter()
-            .filter(|node| node.benign)
-            .count();
+        let is_edge = |node: &&InspectedNode| {
+            node.benign && node.place.is_none_or(|place| place == Place::Edge)
+        };
+        let edges = self.placed.cpu_nodes.iter().filter(is_edge).count();
         [
             npu.map_or(0, |npu| npu.nodes).to_string(),
             npu.and_then(|npu| npu.partitions).unwrap_or(0).to_string(),
             match npu {
+                _ if !has_shares => share(None),
                 Some(npu) => share(npu.macs_share),
                 // An EP without a node has no entry.
                 None => share(cpu.and_then(|cpu| cpu.macs_share).map(|_| 0.0)),
@@ -175,7 +197,7 @@ impl Placed {
     pub(crate) fn story(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let computing = self.cpu_nodes.iter().filter(|node| !node.benign);
-        let shown: Vec<&ExplainedNode> = computing.clone().take(SHOWN_NODES).collect();
+        let shown: Vec<&InspectedNode> = computing.clone().take(SHOWN_NODES).collect();
         for node in &shown {
             let macs = node.macs_share.filter(|share| *share > 0.0);
             let macs = macs.map_or(String::new(), |s| {
@@ -226,7 +248,10 @@ impl fmt::Display for InspectDocument {
                 "unknown" => format!("QNN {}", on.soc_model),
                 chipset => chipset.to_owned(),
             };
-            let [nodes, partitions, macs, cpu] = on.cells();
+            let is_whole =
+                self.uncounted.is_empty() || on.placed.cpu_nodes.iter().all(|n| n.benign);
+            let has_shares = is_whole && self.total_macs != Some(0);
+            let [nodes, partitions, macs, cpu] = on.cells(has_shares);
             rows.push([name, htp, nodes, partitions, macs, cpu]);
         }
         write!(f, "{}", self.model)?;
@@ -239,8 +264,8 @@ impl fmt::Display for InspectDocument {
             }
             write!(f, "{}", line.trim_end())?;
         }
-        if let Some(error) = &self.macs_error {
-            write!(f, "\n\n  NPU MACs: {error}")?;
+        for why in self.macs_error.iter().chain(&self.not_counted) {
+            write!(f, "\n\n  NPU MACs: {why}")?;
         }
         let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (on, row) in self.chipsets.iter().zip(rows.iter().skip(1)) {

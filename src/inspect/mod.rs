@@ -18,7 +18,9 @@ use std::{
 
 use anyhow::Context;
 use epwatch_engines::Engine;
-use epwatch_manifest::{InputShape, ManifestError, manifest_of};
+use epwatch_manifest::{
+    GraphFacts, InputShape, ManifestDocument, ManifestError, graph_facts, manifest_of,
+};
 use epwatch_server::Period;
 use tempfile::NamedTempFile;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -28,7 +30,7 @@ use crate::{
     output::{self, No, WrongUse},
 };
 use answer::Answer;
-pub(crate) use answer::Placed;
+pub(crate) use answer::{Placed, each};
 pub(crate) use chipset::SocModel;
 pub(crate) use document::InspectDocument;
 use document::OnChipset;
@@ -48,7 +50,7 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 ///
 /// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0
 /// there is an answer for each chipset, 1 it breaks a rule of --fail-on, 2 wrong use or MODEL is no
-/// ONNX model, 3 the runtimes are not to be had or a chipset took too long.
+/// ONNX model, 3 the runtimes are not to be had, a chipset took too long, or a rule depends on MACs that are not counted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
@@ -90,6 +92,18 @@ pub(crate) async fn inspected(args: &Args) -> anyhow::Result<InspectDocument> {
     Ok(InspectDocument {
         model: args.model.display().to_string(),
         macs_error: inputs.macs_error,
+        not_counted: inputs
+            .counted
+            .as_ref()
+            .and_then(ManifestDocument::not_counted),
+        total_macs: inputs
+            .counted
+            .as_ref()
+            .map(|found| found.side_car.total_macs),
+        uncounted: inputs
+            .counted
+            .map(|found| found.uncounted)
+            .unwrap_or_default(),
         chipsets,
     })
 }
@@ -101,18 +115,29 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         output::line(&document)?;
     }
-    let each = document.chipsets.iter();
-    let late: Vec<_> = each.clone().filter_map(OnChipset::timed_out).collect();
+    let each_chipset = || document.chipsets.iter();
+    let late: Vec<_> = each_chipset().filter_map(OnChipset::timed_out).collect();
     if !late.is_empty() {
         anyhow::bail!("{}", late.join("\n"));
     }
-    let broken: Vec<_> = each
+    let broken: Vec<_> = each_chipset()
         .flat_map(|on| args.fail_on.iter().filter_map(|rule| on.broken(*rule)))
         .collect();
-    match broken.is_empty() {
-        true => Ok(ExitCode::SUCCESS),
-        false => Err(No(broken.join("\n")).into()),
+    if !broken.is_empty() {
+        return Err(No(broken.join("\n")).into());
     }
+    let not_counted = document.not_counted.as_deref();
+    let undecided: Vec<_> = each_chipset()
+        .flat_map(|on| {
+            args.fail_on
+                .iter()
+                .filter_map(|rule| on.undecided(*rule, not_counted))
+        })
+        .collect();
+    if !undecided.is_empty() {
+        anyhow::bail!("{}", undecided.join("\n"));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Inputs of each process, checked once.
@@ -123,8 +148,12 @@ struct Inputs {
     manifest: Option<PathBuf>,
     /// Why the MACs could not be counted.
     macs_error: Option<String>,
-    /// Keeps the file of MACs that were counted here.
-    _counted: Option<NamedTempFile>,
+    /// The graph's edges; `None` if it is too large.
+    facts: Option<GraphFacts>,
+    /// MACs that were counted here.
+    counted: Option<ManifestDocument>,
+    /// Keeps their file.
+    _file: Option<NamedTempFile>,
 }
 
 impl Inputs {
@@ -148,10 +177,12 @@ impl Inputs {
             })?;
         }
         let mut inputs = Self {
+            facts: graph_facts(&model, &args.shape).ok(),
             model,
             manifest,
             macs_error: None,
-            _counted: None,
+            counted: None,
+            _file: None,
         };
         if inputs.manifest.is_none() {
             inputs.count(args)?;
@@ -165,13 +196,21 @@ impl Inputs {
         let needs_macs = args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_)));
         let shown = args.model.display();
         match manifest_of(&self.model, &args.shape) {
+            Ok(found)
+                if needs_macs && found.side_car.total_macs == 0 && found.uncounted.is_empty() =>
+            {
+                return Err(format!(
+                    "--fail-on macs needs MACs, and no node of MODEL {shown} has any; use --fail-on cpu"
+                ));
+            }
             Ok(found) => {
                 let file = manifest::temporary(&found);
                 let file = file.map_err(|error| {
                     format!("failed to keep the MACs of MODEL {shown}: {error:#}")
                 })?;
                 self.manifest = Some(file.path().to_owned());
-                self._counted = Some(file);
+                self._file = Some(file);
+                self.counted = Some(found);
             }
             Err(error @ ManifestError::NotOnnx { .. }) => {
                 return Err(format!("MODEL {shown} is no ONNX model: {error}"));
@@ -225,7 +264,7 @@ async fn on_each(
             let path = args.model.display();
             return Err(WrongUse(format!("MODEL {path} is no ONNX model: {error}")).into());
         }
-        answers.push((index, OnChipset::new(&soc, answer)));
+        answers.push((index, OnChipset::new(&soc, answer, inputs.facts.as_ref())));
         progress(answers.len(), args.soc.len());
     }
     answers.sort_by_key(|(index, _)| *index);

@@ -229,8 +229,10 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         Inspection::Placed {
             placement,
             npu_partitions,
+            npu_nodes,
         } => Answer::Placed {
             placed: Placed::of(&placement, npu_partitions),
+            npu_nodes,
             encoded: STANDARD.encode(v1::Placement::from(&*placement).encode_to_vec()),
         },
         Inspection::Failed {

@@ -25,7 +25,7 @@ use epwatch_sdk::{
 use serde::Serialize;
 
 use crate::{
-    inspect::Placed,
+    inspect::{Placed, each},
     output::{self, WrongUse},
 };
 
@@ -363,7 +363,7 @@ impl fmt::Display for LogsDocument {
                 codes.extend(code.filter(|code| !codes.contains(code)));
             }
             let refused = Placed {
-                cpu_nodes: session.refused.clone(),
+                cpu_nodes: each(session.refused.clone()),
                 reasons: codes.into_iter().map(Into::into).collect(),
                 ..Placed::default()
             };

@@ -15,6 +15,7 @@ mod examples;
 mod faults;
 mod fleet;
 mod gate;
+mod gate_cases;
 mod gate_fix;
 mod gate_reports;
 mod inspect;

@@ -11,6 +11,7 @@ use crate::{
     groups::{Group, is_paired},
     layers::Layers,
     limits::{cost, floor},
+    macs::of_layers,
     measured::{self, judge_eps},
     mistakes::Mistake,
     placement::judge_change,
@@ -135,6 +136,7 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
         checks.push(Check::new("throttled", Outcome::Undecided, why));
     }
     checks.extend(without_npu(&now, &before).filter(|_| needs_latency));
+    skip_times_of_the_cpu(checks);
     add_asked(&mut found.target, by, &chipset_of(&candidate, by));
     found.target.mistakes = mistakes(notes, candidate.iter().chain(&baseline));
     Ok(found)
@@ -178,6 +180,7 @@ fn placement(
     }
     let found = placements(candidate, by.macs, &chipset)?;
     let Some(placed) = found.worst(by.policy, by.macs, notes) else {
+        target.checks.extend(ops_of_layers(candidate, by, &chipset));
         return Ok(false);
     };
     let checks = &mut target.checks;
@@ -206,6 +209,14 @@ fn placement(
         .checks
         .extend(both.map(|(now, before)| judge_change(now, before)));
     Ok(true)
+}
+
+/// Judges the ops of layers that are not on the NPU, of the launch with most of them. Without MACs there is no share.
+fn ops_of_layers(candidate: &[MeasuredFile], by: JudgedBy<'_>, chipset: &str) -> Option<Check> {
+    let each = candidate.iter();
+    let each = each.filter_map(|one| of_layers(&one.run, chipset));
+    let worst = each.max_by_key(|placed| placed.cpu_nodes.len())?;
+    Some(worst.ops_check(&by.policy.placement_on(chipset)))
 }
 
 /// Judges the launch with most layers off the NPU by the one of the baseline with the fewest. The ratio of times is one of
@@ -249,6 +260,31 @@ fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check>
     let path = &found.file.path;
     let why = format!("{path} was not measured on an NPU; its run times say nothing of one");
     Some(Check::new("latency", Outcome::Undecided, why))
+}
+
+/// Run times of a model that left the NPU keep no limit, and break none that matters.
+fn skip_times_of_the_cpu(checks: &mut [Check]) {
+    let is_off = |check: &Check| check.id == "npu_used" && check.result == Outcome::Fail;
+    if !checks.iter().any(is_off) {
+        return;
+    }
+    const OF_TIMES: [&str; 7] = [
+        "regression",
+        "slow_phases",
+        "median",
+        "p95",
+        "late",
+        "cv",
+        "load",
+    ];
+    for check in checks
+        .iter_mut()
+        .filter(|check| OF_TIMES.contains(&check.id))
+    {
+        check.result = Outcome::Skip;
+        check.why =
+            "a launch has no node on the NPU, so that its times say nothing of it".to_owned();
+    }
 }
 
 /// Leaves sessions out that have too few clean runs, of so many of each side; returns whether both sides have some left.

@@ -22,7 +22,8 @@ pub struct Intermittent {
     pub launches_of_baseline: usize,
     /// Launches whose median lies beyond 1.7 x the median of the baseline's, or of all without a baseline.
     pub whole: usize,
-    /// The two latencies, where the candidate has two. An explanation, which decides nothing.
+    /// The two latencies, where the candidate has two and a launch is slow in part or as a whole. An explanation, which
+    /// decides nothing.
     pub modes: Option<Modes>,
     /// The result: slow runs in three launches and in a third of all, or two slow launches.
     pub judged: Judged,
@@ -68,9 +69,19 @@ impl Intermittent {
             launches,
             launches_of_baseline,
             whole,
-            modes: (judged == Judged::Fail).then(|| modes(candidate)).flatten(),
+            modes: (judged == Judged::Fail || launches > 0)
+                .then(|| modes(candidate))
+                .flatten(),
             judged,
         }
+    }
+}
+
+impl Modes {
+    /// For example `; two latencies, 8.51 ms and 24.93 ms`.
+    pub(crate) fn in_words(self) -> String {
+        let [fast, slow] = [self.fast_us, self.slow_us].map(|us| us / 1_000.0);
+        format!("; two latencies, {fast:.2} ms and {slow:.2} ms")
     }
 }
 

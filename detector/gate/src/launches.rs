@@ -134,7 +134,8 @@ fn of_inspect(group: &Group, by: JudgedBy<'_>, not_checked: &mut Vec<NotChecked>
     for one in &group.candidate {
         let inspected = one.run.inspected.as_ref();
         let macs_error = inspected.and_then(|inspected| inspected.macs_error.as_deref());
-        for on in chipsets(one) {
+        for mut on in chipsets(one) {
+            on.counted = inspected.map(|of| of.counted.clone()).unwrap_or_default();
             let mut checks = on.judge(&by.policy.placement_on(&on.chipset), macs_error);
             let placement = on.numbers();
             if !group.baseline.is_empty() {
@@ -239,6 +240,13 @@ fn not_checked(
         not(
             "latency",
             "there is no baseline, and the policy has no limit",
+        );
+    }
+    let is_timed = !baseline.is_empty() || by.policy.limits_launches();
+    if is_timed && candidate.iter().any(|one| one.run.source == "ort_profile") {
+        not(
+            "emulator",
+            "a profile of ONNX Runtime does not say if a phone or QNN's emulator ran it; times of an emulator mean nothing",
         );
     }
     if by.policy.load.cold_ms.is_none() {

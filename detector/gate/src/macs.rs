@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     mistakes::Mistake,
-    placement::{InspectedChipset, InspectedNode, NPU},
+    placement::{Counted, InspectedChipset, InspectedNode, NPU},
     run::{Run, RunNode, Unit},
     verdict::EpNumbers,
 };
@@ -127,7 +127,12 @@ impl ModelMacs {
                 unknown = unknown.or_else(|| Some(node.name.clone()));
             }
             off = off.saturating_add(macs.unwrap_or(0));
+            let macs = macs.filter(|macs| *macs <= self.total);
             cpu_nodes.push(inspected(node, macs.map(|macs| macs as f64 / total)));
+        }
+        // On the CPU, work that is not counted may be any share.
+        if cpu_nodes.iter().any(|node| !node.benign) {
+            unknown = unknown.or_else(|| self.without.clone());
         }
         let computing = run
             .nodes
@@ -191,6 +196,16 @@ impl ModelMacs {
     }
 }
 
+/// The placement of a launch whose file lists layers by unit, without shares; `None` if it has no layers by name.
+pub(crate) fn of_layers(run: &Run, chipset: &str) -> Option<InspectedChipset> {
+    run.layers.filter(|_| !run.nodes.is_empty())?;
+    let (npu, others): (Vec<&RunNode>, Vec<&RunNode>) =
+        run.nodes.iter().partition(|node| node.unit == Unit::Npu);
+    let npu = (!npu.is_empty()).then(|| ep(npu.len(), run.partitions, None));
+    let others = others.into_iter().map(|node| inspected(node, None));
+    Some(placed(chipset, npu, others.collect(), None))
+}
+
 fn ep(nodes: usize, partitions: Option<u32>, macs_share: Option<f64>) -> EpNumbers {
     EpNumbers {
         nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
@@ -218,6 +233,8 @@ fn placed(
         fingerprint_normalised: None,
         reasons: Vec::new(),
         npu_partitions: Vec::new(),
+        crossings: None,
+        counted: Counted::default(),
     }
 }
 
@@ -233,6 +250,7 @@ fn inspected(node: &RunNode, macs_share: Option<f64>) -> InspectedNode {
             &*node.op_type,
             "QuantizeLinear" | "DequantizeLinear" | "ReorderInput" | "ReorderOutput"
         ),
+        place: None,
     }
 }
 

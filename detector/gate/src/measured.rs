@@ -7,7 +7,7 @@ use epwatch_stats::{SLOW_RUN, order_stat::median};
 use crate::{
     Judged, Launch, bounds,
     comparison::{Comparison, DEFAULT_MIN_EFFECT, Pair},
-    intermittent::{Intermittent, LEAST_WHOLE},
+    intermittent::{Intermittent, LEAST_WHOLE, Modes},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
     verdict::{Against, Check, LatencyNumbers, Outcome},
@@ -69,12 +69,26 @@ pub fn judge_eps<'a>(
     is_npu_ep: fn(&str) -> bool,
 ) -> Option<Check> {
     let (mut launches, mut without_eps, mut off_npu) = (0, 0, 0);
+    let mut strange = None;
     for eps in of_launches {
         launches += 1;
         without_eps += usize::from(eps.is_empty());
-        off_npu += usize::from(!eps.is_empty() && !eps.iter().any(|ep| is_npu_ep(ep)));
+        let is_off = !eps.is_empty() && !eps.iter().any(|ep| is_npu_ep(ep));
+        // Names of ONNX Runtime's own EPs have this ending. Any other one is the app's choice.
+        let unknown = eps.iter().find(|ep| !ep.ends_with("ExecutionProvider"));
+        match unknown.filter(|_| is_off) {
+            Some(ep) => strange = Some(ep),
+            None => off_npu += usize::from(is_off),
+        }
     }
     let (result, why) = match (off_npu, without_eps) {
+        (0, _) if strange.is_some() => (
+            Outcome::Undecided,
+            format!(
+                "the EP {} is not known; register QNN's plugin under a name that begins with QNN",
+                strange.map_or("", String::as_str)
+            ),
+        ),
         (0, 0) => (
             Outcome::Pass,
             format!("the NPU ran nodes (launches: {launches})"),
@@ -189,21 +203,27 @@ pub(crate) fn min_effect(limits: &LatencyLimits) -> f64 {
     limits.min_effect.unwrap_or(DEFAULT_MIN_EFFECT)
 }
 
-/// Slow phases of launches without a baseline, which would say whether they are the model's; `None` below six launches.
+/// Slow phases of launches without a baseline, which would say whether they are the model's. Fewer than six launches are
+/// only warned of; `None` if these have none.
 pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
     let found = Intermittent::of(&[], &launches.iter().collect::<Vec<_>>());
     let (n, slow, whole) = (launches.len(), found.launches, found.whole);
+    let modes = found.modes.map_or(String::new(), Modes::in_words);
     let (result, why) = match found.judged {
-        Judged::Undecided(_) => return None,
+        Judged::Undecided(_) if slow == 0 => return None,
+        Judged::Undecided(_) => (
+            Outcome::Warn,
+            format!("slow phases in {slow} of {n} launches{modes}; six or more would judge them"),
+        ),
         Judged::Fail if whole < LEAST_WHOLE => (
             Outcome::Undecided,
             format!(
-                "slow phases in {slow} of {n} launches; a baseline would say if the phone has them"
+                "slow phases in {slow} of {n} launches{modes}; a baseline would say if the phone has them"
             ),
         ),
         Judged::Pass if whole == 0 => (
             Outcome::Pass,
-            format!("slow phases in {slow} of {n} launches"),
+            format!("slow phases in {slow} of {n} launches{modes}"),
         ),
         judged => {
             let result = match judged {
@@ -236,13 +256,7 @@ pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
             slow.launches, slow.launches_of_baseline, slow.whole
         ));
     }
-    if let Some(modes) = slow.modes {
-        why.push_str(&format!(
-            "; two latencies, {:.2} ms and {:.2} ms",
-            modes.fast_us / 1_000.0,
-            modes.slow_us / 1_000.0
-        ));
-    }
+    why.push_str(&slow.modes.map_or(String::new(), Modes::in_words));
     why.push_str(&found.judged.hint("pairs"));
     let result = match found.judged.outcome() {
         Outcome::Pass if slow.whole > 0 => Outcome::Warn,

@@ -1,15 +1,21 @@
 //! Judges a placement as `epwatch inspect --json` reports it. Needs no statistics: a placement has one answer for a
 //! model, a chipset and a runtime.
 
-use std::collections::BTreeMap;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+};
 
 use serde::Deserialize;
 
 use crate::{
     advice::node_of_error,
     ops::OpForm,
-    policy::{DEFAULT_MIN_NPU_MACS, PlacementLimits},
-    verdict::{Check, Crossings, EpNumbers, FailingNode, Outcome, PartitionSize, PlacementNumbers},
+    policy::PlacementLimits,
+    verdict::{
+        Check, CrossingWay, Crossings, EpNumbers, FailingNode, Outcome, PartitionSize,
+        PlacementNumbers,
+    },
 };
 
 pub(crate) const NPU: &str = "QNNExecutionProvider";
@@ -19,13 +25,37 @@ const MOST_LOST: f64 = 0.02;
 const ROUNDING: f64 = 1e-6;
 /// Partitions in a sentence.
 const SHOWN_PARTITIONS: usize = 4;
+/// Tensors of each way in a sentence.
+const SHOWN_TENSORS: usize = 4;
 
 /// The document of `inspect --json`, as far as it is judged.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct Inspected {
     pub macs_error: Option<String>,
+    #[serde(flatten)]
+    pub counted: Counted,
     pub chipsets: Vec<InspectedChipset>,
+}
+
+/// What was counted of a model's MACs, and what was not.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct Counted {
+    #[serde(default)]
+    pub total_macs: Option<u64>,
+    #[serde(default)]
+    pub uncounted: Vec<Uncounted>,
+}
+
+/// A node of `inspect --json` whose MACs are not known, or not all of them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct Uncounted {
+    pub name: String,
+    pub op_type: String,
+    pub why: String,
+    pub at_least_macs: u64,
 }
 
 /// A chipset of `inspect --json`.
@@ -42,6 +72,11 @@ pub struct InspectedChipset {
     pub reasons: Vec<InspectedReason>,
     #[serde(default)]
     pub npu_partitions: Vec<PartitionSize>,
+    #[serde(default)]
+    pub crossings: Option<CrossingTensors>,
+    /// Of the model.
+    #[serde(skip)]
+    pub counted: Counted,
 }
 
 /// A CPU node of `inspect --json`.
@@ -54,6 +89,37 @@ pub struct InspectedNode {
     pub reason_text: Option<String>,
     pub macs_share: Option<f64>,
     pub benign: bool,
+    #[serde(default)]
+    pub place: Option<Place>,
+}
+
+/// Where a node of the CPU stands in the graph, as `inspect --json` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "docs/gate.md has them")]
+pub enum Place {
+    Edge,
+    Companion,
+    Input,
+    Output,
+    Middle,
+    Weight,
+}
+
+/// Tensors between NPU and CPU of `inspect --json`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct CrossingTensors {
+    pub to_npu: Vec<CrossingTensor>,
+    pub to_cpu: Vec<CrossingTensor>,
+}
+
+/// A tensor of `inspect --json`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct CrossingTensor {
+    pub tensor: String,
+    pub bytes: Option<u64>,
 }
 
 /// A reason of `inspect --json`.
@@ -62,33 +128,6 @@ pub struct InspectedNode {
 pub struct InspectedReason {
     pub code: String,
     pub fix: String,
-}
-
-/// Judges the bytes between NPU and CPU; `None` if there is no limit.
-pub fn judge_crossings(crossings: Option<Crossings>, limits: &PlacementLimits) -> Option<Check> {
-    let most = limits.max_crossing_bytes?;
-    let ways = crossings.map(|found| [found.to_npu, found.to_cpu]);
-    let bytes = ways.and_then(|[a, b]| Some(a.bytes?.saturating_add(b.bytes?)));
-    let (result, why) = match (bytes, ways) {
-        (Some(bytes), Some([to_npu, to_cpu])) => (
-            match bytes <= most {
-                true => Outcome::Pass,
-                false => Outcome::Fail,
-            },
-            format!(
-                "{bytes} bytes a run: {} tensors to the NPU, {} to the CPU; at most {most}",
-                to_npu.count, to_cpu.count
-            ),
-        ),
-        _ => (
-            Outcome::Undecided,
-            "a tensor between NPU and CPU has no fixed size, or a node has no name; give --shape, or name the nodes \
-             (epwatch manifest --stamp-names)"
-                .to_owned(),
-        ),
-    };
-    let bytes = bytes.map(|bytes| bytes as f64);
-    Some(Check::new("crossings", result, why).with(bytes, Some(most as f64)))
 }
 
 impl Inspected {
@@ -201,7 +240,7 @@ impl InspectedChipset {
             partitions: npu.and_then(|npu| npu.partitions).unwrap_or(0),
             partition_sizes: self.npu_partitions.clone(),
             cpu_nodes: self.computing().count(),
-            crossings: None,
+            crossings: self.crossings.as_ref().map(CrossingTensors::numbers),
             fingerprint_normalised: self.fingerprint_normalised.clone(),
         })
     }
@@ -212,12 +251,15 @@ impl InspectedChipset {
         if session.result != Outcome::Pass {
             return vec![session];
         }
-        vec![
+        let mut checks = vec![
             session,
             self.macs_check(limits, macs_error),
             self.partitions_check(limits),
             self.ops_check(limits),
-        ]
+        ];
+        checks.extend(self.crossings_check(limits));
+        list_once(&mut checks);
+        checks
     }
 
     fn computing(&self) -> impl Iterator<Item = &InspectedNode> {
@@ -284,19 +326,31 @@ impl InspectedChipset {
     }
 
     fn macs_check(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Check {
-        let limit = limits.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS);
+        let limit = limits.least_npu_macs();
         let share = self.npu_macs();
         let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
         let off: f64 = off.filter_map(|(_, ep)| ep.macs_share).sum();
         let has_npu = self.eps.get(NPU).is_some_and(|npu| npu.nodes > 0);
         let (result, why) = match share {
+            Some(_) if !has_npu => (
+                if limit > 0.0 {
+                    Outcome::Fail
+                } else {
+                    Outcome::Pass
+                },
+                "the whole graph is on the CPU, and the session reports success".to_owned(),
+            ),
+            Some(_)
+                if self.computing().next().is_none()
+                    && self.unlisted() == 0
+                    && self.error.is_none() =>
+            {
+                (Outcome::Pass, self.all_on_npu())
+            }
+            Some(npu) if !self.counted.uncounted.is_empty() => self.bounded(npu, limit),
             Some(npu) if npu >= limit => (
                 Outcome::Pass,
                 format!("{} of the MACs on the NPU", percent(npu)),
-            ),
-            Some(_) if !has_npu => (
-                Outcome::Fail,
-                "the whole graph is on the CPU, and the session reports success".to_owned(),
             ),
             Some(npu) if 1.0 - off < limit => (
                 Outcome::Fail,
@@ -319,12 +373,74 @@ impl InspectedChipset {
                 (Outcome::Undecided, "no EP has a node".to_owned())
             }
             None => {
-                let why = macs_error.unwrap_or("the model has none, or its nodes have no names");
+                let why = self.counted.sentence();
+                let why = macs_error.map(str::to_owned).or(why);
+                let why =
+                    why.unwrap_or("the model has none, or its nodes have no names".to_owned());
                 (Outcome::Undecided, format!("the MACs are not known: {why}"))
             }
         };
         let check = Check::new("npu_macs", result, why).with(share, Some(limit));
         self.with_nodes(check)
+    }
+
+    /// The sentence of a placement in which no node computes on the CPU, with or without MACs.
+    fn all_on_npu(&self) -> String {
+        let has_macs = self
+            .eps
+            .values()
+            .any(|ep| ep.macs_share.is_some_and(|share| share > 0.0));
+        let all = "every node that computes is on the NPU";
+        match (self.counted.sentence(), self.counted.total_macs) {
+            (Some(why), _) => format!("{all}; {why}"),
+            (None, Some(0)) => format!("{all}; none of them has MACs"),
+            _ if has_macs => format!("{} of the MACs on the NPU", percent(1.0)),
+            _ => all.to_owned(),
+        }
+    }
+
+    /// Judges a share of the counted MACs where others are not counted: on the NPU they can only raise it, on the CPU only
+    /// lower it.
+    fn bounded(&self, share: f64, limit: f64) -> (Outcome, String) {
+        let on_cpu: HashSet<&str> = self
+            .cpu_nodes
+            .iter()
+            .map(|node| node.name.as_str())
+            .collect();
+        let is_named = |work: &&Uncounted| !work.name.starts_with("(unnamed");
+        let (off, on): (Vec<&Uncounted>, Vec<&Uncounted>) = self
+            .counted
+            .uncounted
+            .iter()
+            .partition(|work| on_cpu.contains(work.name.as_str()));
+        let all_named = self.counted.uncounted.iter().all(|work| is_named(&work));
+        let missing = off.iter().map(|work| work.at_least_macs);
+        let missing = missing.fold(0, u64::saturating_add) as f64;
+        let total = self.counted.total_macs.unwrap_or(0) as f64;
+        let most = share * total / (total + missing).max(1.0);
+        let why = self.counted.sentence().unwrap_or_default();
+        match (on.is_empty(), off.is_empty()) {
+            _ if !all_named => (
+                Outcome::Undecided,
+                format!("{} of the counted MACs on the NPU; {why}", percent(share)),
+            ),
+            (_, true) if share >= limit => (
+                Outcome::Pass,
+                format!("at least {} of the MACs on the NPU; {why}", percent(share)),
+            ),
+            (true, _) if most < limit => (
+                Outcome::Fail,
+                format!(
+                    "at most {} of the MACs on the NPU; at least {}; {why}",
+                    percent(most),
+                    percent(limit)
+                ),
+            ),
+            _ => (
+                Outcome::Undecided,
+                format!("{} of the counted MACs on the NPU; {why}", percent(share)),
+            ),
+        }
     }
 
     /// Adds the nodes that compute on the CPU to a check that did not pass.
@@ -335,18 +451,33 @@ impl InspectedChipset {
         check
     }
 
+    /// More partitions than one, each of which a policy allows by its ops, are by choice.
+    fn is_split_by_choice(&self, limits: &PlacementLimits) -> bool {
+        let mut computing = self.computing();
+        limits.max_partitions.is_none()
+            && self.unlisted() == 0
+            && self.computing().next().is_some()
+            && computing.all(|node| limits.allows(&node.op_type))
+    }
+
     fn partitions_check(&self, limits: &PlacementLimits) -> Check {
         let npu = self.eps.get(NPU);
         let known = npu.map_or(Some(0), |npu| npu.partitions);
         let found = known.unwrap_or(0);
         let sizes = self.sizes();
-        let (result, why) = match limits.max_partitions {
-            limit if known.is_none() => (
-                match limit {
+        let most = limits.most_partitions();
+        let (result, why) = match most {
+            _ if known.is_none() => (
+                match limits.max_partitions {
                     Some(_) => Outcome::Undecided,
                     None => Outcome::Skip,
                 },
                 "the number of partitions is not known".to_owned(),
+            ),
+            _ if found == 0 => (Outcome::Skip, "nothing is on the NPU".to_owned()),
+            Some(most) if found > most && self.is_split_by_choice(limits) => (
+                Outcome::Warn,
+                format!("{found} partitions on the NPU{sizes}, split by ops of allowed_cpu_ops"),
             ),
             Some(most) if found > most => (
                 Outcome::Fail,
@@ -358,7 +489,7 @@ impl InspectedChipset {
             ),
             _ => (Outcome::Pass, format!("{found} on the NPU")),
         };
-        let limit = limits.max_partitions.map(f64::from);
+        let limit = most.map(f64::from);
         self.with_nodes(Check::new("partitions", result, why).with(known.map(f64::from), limit))
     }
 
@@ -366,7 +497,7 @@ impl InspectedChipset {
     /// not known.
     fn sizes(&self) -> String {
         let mut largest: Vec<&PartitionSize> = self.npu_partitions.iter().collect();
-        largest.sort_by_key(|size| std::cmp::Reverse(size.nodes));
+        largest.sort_by_key(|size| Reverse(size.nodes));
         let words = |size: &&PartitionSize| {
             let nodes = if size.nodes == 1 { "node" } else { "nodes" };
             let macs = size.macs_share.filter(|share| *share > 0.0);
@@ -381,49 +512,102 @@ impl InspectedChipset {
         }
     }
 
-    fn ops_check(&self, limits: &PlacementLimits) -> Check {
-        let has = |ops: &Option<Vec<String>>, op: &String| {
-            ops.as_ref().is_some_and(|ops| ops.contains(op))
+    pub(crate) fn ops_check(&self, limits: &PlacementLimits) -> Check {
+        let forbidden = |node: &InspectedNode| {
+            let mut ops = limits.forbidden_cpu_ops.iter().flatten();
+            ops.any(|op| *op == node.op_type)
         };
-        let forbidden = |node: &&InspectedNode| has(&limits.forbidden_cpu_ops, &node.op_type);
-        let strange = |node: &&InspectedNode| {
-            limits.allowed_cpu_ops.is_some()
-                && !node.benign
-                && !has(&limits.allowed_cpu_ops, &node.op_type)
+        let is_middle = |node: &InspectedNode| !node.benign && node.place == Some(Place::Middle);
+        let refuses_middle = limits.refuses_middle();
+        let broken = |node: &InspectedNode| {
+            let is_strange = limits.lists_ops() && !node.benign;
+            let is_refused = is_strange || (refuses_middle && is_middle(node));
+            forbidden(node) || (is_refused && !limits.allows(&node.op_type))
         };
-        let broken = |node: &&InspectedNode| forbidden(node) || strange(node);
-        let is_limited = limits.allowed_cpu_ops.is_some() || limits.forbidden_cpu_ops.is_some();
-        let (n, all) = (
-            self.cpu_nodes.iter().filter(broken).count(),
-            self.computing().count(),
-        );
+        let is_limited = limits.lists_ops() || limits.forbidden_cpu_ops.is_some();
+        let count = |keep: &dyn Fn(&InspectedNode) -> bool| {
+            self.cpu_nodes.iter().filter(|node| keep(node)).count()
+        };
+        let (n, all) = (count(&broken), self.computing().count());
         let (result, why) = match (n, all) {
+            (1.., _) if count(&|node| broken(node) && !is_middle(node)) == 0 => (
+                Outcome::Fail,
+                format!(
+                    "{} on the CPU between parts of the graph on the NPU",
+                    compute(n)
+                ),
+            ),
             (1.., _) => (
                 Outcome::Fail,
-                format!("{n} nodes on the CPU that the policy does not allow there"),
+                format!(
+                    "{} on the CPU that the policy does not allow there",
+                    nodes_in_words(n)
+                ),
             ),
             (0, _) if self.unlisted() > 0 && is_limited => (
                 Outcome::Undecided,
                 format!(
-                    "{} nodes off the NPU are not listed with their ops",
-                    self.unlisted()
+                    "{} off the NPU are not listed with their ops",
+                    nodes_in_words(usize::try_from(self.unlisted()).unwrap_or(usize::MAX))
                 ),
             ),
-            (0, 1..) if limits.allowed_cpu_ops.is_none() => (
+            (0, 1..) if !limits.lists_ops() => (
                 Outcome::Warn,
-                format!("{all} nodes compute on the CPU; allowed_cpu_ops makes this a limit"),
+                format!(
+                    "{} on the CPU{}; allowed_cpu_ops makes this a limit",
+                    compute(all),
+                    self.places()
+                ),
             ),
+            (0, 0) => (Outcome::Pass, "no node computes on the CPU".to_owned()),
             _ => (
                 Outcome::Pass,
-                format!("{all} nodes compute on the CPU, all of them allowed"),
+                format!("{} on the CPU, all of them allowed", compute(all)),
             ),
         };
         let value = if n > 0 { n } else { all } as f64;
         let mut check = self.with_nodes(Check::new("cpu_ops", result, why).with(Some(value), None));
         if n > 0 {
-            check.nodes = self.nodes(|node| broken(&node));
+            check.nodes = self.nodes(broken);
         }
         check
+    }
+
+    /// Where the nodes that compute on the CPU stand, if all are at one end of the graph.
+    fn places(&self) -> &'static str {
+        let all = |place| self.computing().all(|node| node.place == Some(place));
+        match () {
+            () if all(Place::Output) => ", after the last on the NPU",
+            () if all(Place::Input) => ", before the first on the NPU",
+            () if all(Place::Weight) => ", on weights in each run",
+            () => "",
+        }
+    }
+
+    /// Judges the bytes between NPU and CPU; `None` if they are not known and have no limit.
+    fn crossings_check(&self, limits: &PlacementLimits) -> Option<Check> {
+        let most = limits.max_crossing_bytes;
+        let limit = most.map(|most| most as f64);
+        let bytes = self.crossings.as_ref().and_then(CrossingTensors::bytes);
+        let Some((found, bytes)) = self.crossings.as_ref().zip(bytes) else {
+            let why = "a tensor between NPU and CPU has no fixed size, or a node has no name; give --shape, or name \
+                       the nodes (epwatch manifest --stamp-names)";
+            let check = Check::new("crossings", Outcome::Undecided, why);
+            return limit.map(|limit| check.with(None, Some(limit)));
+        };
+        let is_inner = |node: &InspectedNode| {
+            !node.benign && matches!(node.place, Some(Place::Middle | Place::Weight))
+        };
+        let result = match most {
+            Some(most) if bytes > most => Outcome::Fail,
+            None if bytes > 0 && self.cpu_nodes.iter().any(is_inner) => Outcome::Warn,
+            _ => Outcome::Pass,
+        };
+        let mut why = found.in_words(bytes);
+        if let Some(most) = most {
+            why.push_str(&format!("; at most {most}"));
+        }
+        Some(Check::new("crossings", result, why).with(Some(bytes as f64), limit))
     }
 
     /// These CPU nodes, the largest share of the MACs first.
@@ -453,5 +637,112 @@ impl InspectedChipset {
         let share = |node: &FailingNode| node.macs_share.unwrap_or(0.0);
         nodes.sort_by(|a, b| share(b).total_cmp(&share(a)));
         nodes
+    }
+}
+
+impl Counted {
+    /// What is not counted; `None` if all is.
+    fn sentence(&self) -> Option<String> {
+        let first = self.uncounted.first()?;
+        let missing = self.uncounted.iter().map(|work| work.at_least_macs);
+        let missing = missing.fold(0, u64::saturating_add) as f64;
+        let total = self.total_macs.unwrap_or(0) as f64;
+        let more = match self.uncounted.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        Some(format!(
+            "at least {} are not counted: {} {}{more}: {}",
+            percent(missing / (total + missing).max(1.0)),
+            first.op_type,
+            first.name,
+            first.why
+        ))
+    }
+}
+
+impl CrossingTensors {
+    /// Bytes of both ways; `None` if a tensor has no fixed size.
+    fn bytes(&self) -> Option<u64> {
+        let mut all = self.to_npu.iter().chain(&self.to_cpu);
+        all.try_fold(0_u64, |sum, tensor| Some(sum.saturating_add(tensor.bytes?)))
+    }
+
+    fn numbers(&self) -> Crossings {
+        let way = |tensors: &[CrossingTensor]| CrossingWay {
+            count: tensors.len() as u64,
+            bytes: tensors
+                .iter()
+                .try_fold(0_u64, |sum, tensor| Some(sum.saturating_add(tensor.bytes?))),
+        };
+        Crossings {
+            to_npu: way(&self.to_npu),
+            to_cpu: way(&self.to_cpu),
+        }
+    }
+
+    /// For example `4096 bytes a run: 1 tensor to the CPU (h 4096), 0 to the NPU`.
+    fn in_words(&self, bytes: u64) -> String {
+        if self.to_npu.is_empty() && self.to_cpu.is_empty() {
+            return "no tensor within the graph crosses between NPU and CPU".to_owned();
+        }
+        let way = |tensors: &[CrossingTensor]| {
+            let mut largest: Vec<&CrossingTensor> = tensors.iter().collect();
+            largest.sort_by_key(|tensor| Reverse(tensor.bytes));
+            let shown = largest.iter().take(SHOWN_TENSORS);
+            let shown = shown.map(|t| format!("{} {}", t.tensor, t.bytes.unwrap_or(0)));
+            let shown: Vec<String> = shown.collect();
+            let more = if largest.len() > shown.len() {
+                ", .."
+            } else {
+                ""
+            };
+            match shown.as_slice() {
+                [] => String::new(),
+                shown => format!(" ({}{more})", shown.join(", ")),
+            }
+        };
+        let n = self.to_cpu.len();
+        format!(
+            "{bytes} bytes a run: {n} {} to the CPU{}, {} to the NPU{}",
+            if n == 1 { "tensor" } else { "tensors" },
+            way(&self.to_cpu),
+            self.to_npu.len(),
+            way(&self.to_npu)
+        )
+    }
+}
+
+fn nodes_in_words(n: usize) -> String {
+    format!("{n} {}", if n == 1 { "node" } else { "nodes" })
+}
+
+fn compute(n: usize) -> String {
+    let verb = if n == 1 { "computes" } else { "compute" };
+    format!("{} {verb}", nodes_in_words(n))
+}
+
+/// Leaves each node in one check: the one with the worst result, then the one that says most of it.
+fn list_once(checks: &mut [Check]) {
+    const ORDER: [&str; 3] = ["npu_macs", "cpu_ops", "partitions"];
+    let mut listed: HashSet<(String, String)> = HashSet::new();
+    for result in [
+        Outcome::Fail,
+        Outcome::Undecided,
+        Outcome::Warn,
+        Outcome::Skip,
+    ] {
+        for id in ORDER {
+            let is_it = |check: &&mut Check| check.id == id && check.result == result;
+            for check in checks.iter_mut().filter(is_it) {
+                // Nodes without a name are told apart by nothing.
+                let is_new = |node: &FailingNode| (node.name.clone(), node.op_type.clone());
+                let before = listed.clone();
+                check
+                    .nodes
+                    .retain(|node| node.name.is_empty() || !before.contains(&is_new(node)));
+                listed.extend(check.nodes.iter().map(is_new));
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The policy file: limits, by chipset where they differ, and the model file of each chipset.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 use serde::Deserialize;
 
@@ -38,10 +38,38 @@ pub enum PolicyError {
     },
 }
 
+/// Limits of a placement where a policy sets no other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// As `default`, and no op may compute on the CPU, at the graph's edges neither.
+    Strict,
+    /// 98 % of the MACs on the NPU in one partition, and no op on the CPU between nodes of the NPU.
+    #[default]
+    Default,
+    /// 98 % of the MACs on the NPU; all else is a warning.
+    MacsOnly,
+}
+
+impl FromStr for Preset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "strict" => Ok(Self::Strict),
+            "default" => Ok(Self::Default),
+            "macs-only" => Ok(Self::MacsOnly),
+            _ => Err("expected strict, default or macs-only".to_owned()),
+        }
+    }
+}
+
 /// Limits of a gate. Without a file all are the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
+    /// Limits of the placement that the file does not set.
+    pub preset: Preset,
     /// Limits of the placement.
     pub placement: PlacementLimits,
     /// Limits of measured launches.
@@ -100,17 +128,20 @@ pub struct ChipsetLimits {
     pub placement: PlacementLimits,
 }
 
-/// Limits of a placement. A limit that is not set is not checked, except for the share of the MACs.
+/// Limits of a placement. Those that are not set are the preset's.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlacementLimits {
+    /// The policy's.
+    #[serde(skip)]
+    pub preset: Preset,
     /// Least share of the MACs on the NPU, 0 to 1.
     pub min_npu_macs: Option<f64>,
-    /// Most partitions on the NPU. More than one is a warning without it.
+    /// Most partitions on the NPU.
     pub max_partitions: Option<u32>,
     /// Ops that may compute on the CPU; any other one there fails.
     pub allowed_cpu_ops: Option<Vec<String>>,
-    /// Most bytes of tensors that go between NPU and CPU, both ways together.
+    /// Most bytes of tensors that go between NPU and CPU, both ways together, without the graph's own edges.
     pub max_crossing_bytes: Option<u64>,
     /// Ops that may not be on the CPU.
     pub forbidden_cpu_ops: Option<Vec<String>>,
@@ -187,18 +218,19 @@ impl Policy {
         chipset: &str,
     ) -> impl Iterator<Item = (&'static str, &'static str)> {
         let limits = self.placement_on(chipset);
+        let is_strict = self.preset == Preset::Strict;
         let least = limits.min_npu_macs.filter(|least| *least > 0.0);
         let asked = [
             ("npu_macs", "placement.min_npu_macs", least.is_some()),
             (
                 "partitions",
                 "placement.max_partitions",
-                limits.max_partitions.is_some(),
+                limits.max_partitions.is_some() || is_strict,
             ),
             (
                 "cpu_ops",
                 "placement.allowed_cpu_ops",
-                limits.allowed_cpu_ops.is_some(),
+                limits.allowed_cpu_ops.is_some() || is_strict,
             ),
             (
                 "cpu_ops",
@@ -226,6 +258,7 @@ impl Policy {
         let (all, own) = (&self.placement, self.chipset.get(chipset));
         let own = own.map(|own| own.placement.clone()).unwrap_or_default();
         PlacementLimits {
+            preset: self.preset,
             min_npu_macs: own.min_npu_macs.or(all.min_npu_macs),
             max_partitions: own.max_partitions.or(all.max_partitions),
             max_crossing_bytes: own.max_crossing_bytes.or(all.max_crossing_bytes),
@@ -246,6 +279,33 @@ impl LatencyLimits {
 }
 
 impl PlacementLimits {
+    /// Least share of the MACs on the NPU.
+    pub(crate) fn least_npu_macs(&self) -> f64 {
+        self.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS)
+    }
+
+    /// Most partitions on the NPU; `None` if any number may be.
+    pub(crate) fn most_partitions(&self) -> Option<u32> {
+        let by_preset = (self.preset != Preset::MacsOnly).then_some(1);
+        self.max_partitions.or(by_preset)
+    }
+
+    /// Whether an op may be on the CPU wherever it stands.
+    pub(crate) fn allows(&self, op_type: &String) -> bool {
+        let mut ops = self.allowed_cpu_ops.iter().flatten();
+        ops.any(|op| op == op_type)
+    }
+
+    /// Whether each op on the CPU must be allowed.
+    pub(crate) fn lists_ops(&self) -> bool {
+        self.allowed_cpu_ops.is_some() || self.preset == Preset::Strict
+    }
+
+    /// Whether nodes between partitions fail. A policy that allows several partitions has its own limit for them.
+    pub(crate) fn refuses_middle(&self) -> bool {
+        self.most_partitions().is_some_and(|most| most <= 1)
+    }
+
     fn check(&self, path: &str) -> Result<(), PolicyError> {
         share(&format!("{path}.min_npu_macs"), self.min_npu_macs)
     }
@@ -295,6 +355,7 @@ mod tests {
         assert_eq!((own.min_npu_macs, own.max_partitions), (Some(0.7), Some(1)));
         assert_eq!(own.allowed_cpu_ops, Some(vec!["TopK".to_owned()]));
         assert_eq!(policy.placement_on("SM8650"), policy.placement);
+        assert_eq!(policy.preset, Preset::Default);
         assert_eq!(policy.chipsets().collect::<Vec<_>>(), ["SM8635", "SM8650"]);
     }
 
@@ -317,6 +378,8 @@ mod tests {
                 "chipset.A.placement.min_npu_macs",
             ),
             ("[placement]\nmax_partitions = -1", "max_partitions"),
+            ("preset = 'lax'", "macs-only"),
+            ("[placement]\npreset = 'strict'", "preset"),
             ("\u{0}", "line 1"),
         ] {
             let error = Policy::parse(text).unwrap_err().to_string();

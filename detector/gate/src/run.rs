@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use epwatch_proto::placement::is_npu_ep;
 use serde::Deserialize;
 
 use crate::{
@@ -141,7 +142,7 @@ impl Unit {
     /// The unit of an EP, by ONNX Runtime's name of it.
     pub fn of_ep(ep: &str) -> Self {
         match ep {
-            "QNNExecutionProvider" => Self::Npu,
+            ep if is_npu_ep(ep) => Self::Npu,
             "CPUExecutionProvider" | "XnnpackExecutionProvider" => Self::Cpu,
             _ => Self::Unknown,
         }

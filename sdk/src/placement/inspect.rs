@@ -12,7 +12,7 @@ use super::{
     log::SessionLog,
     ort::{read, record_assignment},
     start_failure_reason, status_code, summarise,
-    summary::{PartitionSize, all_cpu_nodes, npu_partitions},
+    summary::{PartitionSize, all_cpu_nodes, npu_nodes, npu_partitions},
 };
 
 /// Longest error text, in bytes. Some name each node of a graph.
@@ -28,6 +28,8 @@ pub enum Inspection {
         placement: Box<Placement>,
         /// Of the NPU, in ORT's order; empty if ORT is older than its assignment API.
         npu_partitions: Vec<PartitionSize>,
+        /// Names of all nodes on the NPU, in ORT's order; empty as `npu_partitions`.
+        npu_nodes: Vec<String>,
     },
     /// The session could not be made.
     Failed {
@@ -51,10 +53,11 @@ pub fn inspect_file(
     let captured = capture_log(&builder, make);
     match make(&mut builder) {
         Ok(session) => {
-            let (placement, npu_partitions) = placed(&session, &captured, input);
+            let (placement, npu_partitions, npu_nodes) = placed(&session, &captured, input);
             Inspection::Placed {
                 placement: Box::new(placement),
                 npu_partitions,
+                npu_nodes,
             }
         }
         Err(error) => {
@@ -72,9 +75,9 @@ fn placed(
     session: &Session,
     captured: &SessionLog,
     input: PlacementInput<'_>,
-) -> (Placement, Vec<PartitionSize>) {
+) -> (Placement, Vec<PartitionSize>, Vec<String>) {
     let Ok(assignment) = read(session) else {
-        return (captured.placement(input), Vec::new());
+        return (captured.placement(input), Vec::new(), Vec::new());
     };
     let mut placement = summarise(&assignment, input);
     let (nodes, names): (Vec<CpuNode>, Vec<&str>) = all_cpu_nodes(&assignment, input.manifest)
@@ -88,5 +91,6 @@ fn placed(
     for (node, name) in placement.cpu_nodes.iter_mut().zip(names) {
         name.clone_into(&mut node.name);
     }
-    (placement, npu_partitions(&assignment, input.manifest))
+    let partitions = npu_partitions(&assignment, input.manifest);
+    (placement, partitions, npu_nodes(&assignment))
 }

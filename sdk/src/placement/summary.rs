@@ -123,6 +123,13 @@ pub(super) fn npu_partitions(
     sizes
 }
 
+/// Names of the nodes on the NPU, in ORT's order.
+pub(super) fn npu_nodes(assignment: &Assignment) -> Vec<String> {
+    let on_npu = assignment.subgraphs.iter().filter(|s| is_npu_ep(&s.ep));
+    let nodes = on_npu.flat_map(|subgraph| &subgraph.nodes);
+    nodes.map(|node| node.name.clone()).collect()
+}
+
 fn attribution_of(nodes: &[Node<'_>], manifest: Option<&ModelManifest>) -> Option<Attribution> {
     Some(manifest?.attribute(nodes.iter().map(|n| (n.name, n.ep))))
 }

@@ -8,14 +8,29 @@ use crate::{
     infer::{self, Inputs},
     shapes::fixed,
     tensor::{Tensor, product},
+    turns::{self, Turns},
 };
 
 /// Counts of a graph.
 pub(crate) struct CountedGraph {
-    /// MACs of each node, in the order of the graph.
+    /// MACs of each node, in the order of the graph: at least, for those of `uncounted`.
     pub(crate) macs: Vec<u64>,
     /// Tensors by number, as far as their shapes are known.
     pub(crate) tensors: Vec<Tensor>,
+    /// Work that no rule counts, in the order of the graph.
+    pub(crate) uncounted: Vec<UncountedWork>,
+}
+
+/// A node, or one in its bodies, whose MACs are not known.
+#[derive(Debug)]
+pub(crate) struct UncountedWork {
+    /// Place of the outer node in the graph.
+    pub(crate) node: usize,
+    pub(crate) op_type: String,
+    /// Reason and way out.
+    pub(crate) why: String,
+    /// One for each element of its largest tensor.
+    pub(crate) at_least: u64,
 }
 
 /// A count that fails: the place of the input without a shape (`None` for the output), or a reason.
@@ -29,26 +44,40 @@ const TOO_MANY: Missing = Missing::Rule("they exceed 64 bits");
 
 pub(crate) fn counted(model: &mut OnnxModel) -> Result<CountedGraph, ManifestError> {
     let graph = std::mem::take(&mut model.graph);
-    let mut tensors = Vec::new();
-    let macs = count_graph(model, &graph, &mut tensors);
+    let mut found = Found::default();
+    let macs = count_graph(model, &graph, &mut found, None);
     model.graph = graph;
     Ok(CountedGraph {
         macs: macs?,
-        tensors,
+        tensors: found.tensors,
+        uncounted: found.uncounted,
     })
 }
 
+/// Results while a graph is followed.
+#[derive(Default)]
+struct Found {
+    tensors: Vec<Tensor>,
+    uncounted: Vec<UncountedWork>,
+}
+
+/// Counts the nodes of a graph; `outer` is the node of the model that it is a body of.
 fn count_graph(
     model: &mut OnnxModel,
     graph: &Graph,
-    tensors: &mut Vec<Tensor>,
+    found: &mut Found,
+    outer: Option<usize>,
 ) -> Result<Vec<u64>, ManifestError> {
     for input in &graph.inputs {
-        let tensor = Tensor::of(fixed(input, model), input.element);
-        put(model, tensors, input.id, tensor)?;
+        let declared = fixed(input, model);
+        // A body's input may have its shape from the node.
+        let known = found.tensors.get(input.id).filter(|_| outer.is_some());
+        let shape = declared.or_else(|| known?.shape.clone());
+        let tensor = Tensor::of(shape, input.element);
+        put(model, &mut found.tensors, input.id, tensor)?;
     }
     for (id, weight) in &graph.initializers {
-        put(model, tensors, *id, weight.clone())?;
+        put(model, &mut found.tensors, *id, weight.clone())?;
     }
     let declared: HashMap<TensorId, &Declared> = graph
         .declared
@@ -56,20 +85,11 @@ fn count_graph(
         .map(|declared| (declared.id, declared))
         .collect();
     let mut all = Vec::with_capacity(graph.nodes.len());
-    for node in &graph.nodes {
-        let mut macs = 0_u64;
-        for body in node
-            .attributes
-            .iter()
-            .flat_map(|attribute| &attribute.graphs)
-        {
-            // Of an If one body runs; of a Loop or a Scan this is one iteration.
-            let of_body = count_graph(model, body, tensors)?;
-            let sum = of_body.into_iter().fold(0, u64::saturating_add);
-            macs = macs.max(sum);
-        }
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let outer = outer.unwrap_or(at);
+        let in_bodies = count_bodies(model, node, found, outer)?;
         let empty = Tensor::default();
-        let get = |id: &TensorId| tensors.get(*id).unwrap_or(&empty);
+        let get = |id: &TensorId| found.tensors.get(*id).unwrap_or(&empty);
         let inputs = Inputs(node.inputs.iter().map(get).collect());
         let mut made = infer::outputs(node, &inputs);
         made.resize_with(node.outputs.len(), Tensor::default);
@@ -80,26 +100,76 @@ fn count_graph(
                 tensor.element = declared.element;
             }
         }
-        let own = macs_of(
-            node,
-            &inputs,
-            made.first().and_then(|out| out.shape.as_deref()),
-        );
+        let shape_of = |at: usize| made.get(at).and_then(|out: &Tensor| out.shape.as_deref());
+        let own = macs_of(node, &inputs, [shape_of(0), shape_of(1)]);
         // An output without a shape has an input without one, which is nearer to the cause.
         let open = node
             .inputs
             .iter()
             .position(|id| *id > 0 && get(id).shape.is_none());
-        let own = own.map_err(|missing| match (missing, open) {
-            (Missing::Output, Some(at)) => failure(model, node, &Missing::Input(at)),
-            (missing, _) => failure(model, node, &missing),
-        })?;
+        let own = own.unwrap_or_else(|missing| {
+            let missing = match (missing, open) {
+                (Missing::Output, Some(at)) => Missing::Input(at),
+                (missing, _) => missing,
+            };
+            let tensors = inputs.0.iter().copied().chain(&made);
+            let sizes = tensors.filter_map(|tensor| product(tensor.shape.as_ref()?));
+            found.uncounted.push(UncountedWork {
+                node: outer,
+                op_type: node.op_type.clone(),
+                why: reason(model, node, &missing),
+                at_least: sizes.max().unwrap_or(0),
+            });
+            0
+        });
         for (id, tensor) in node.outputs.iter().zip(made) {
-            put(model, tensors, *id, tensor)?;
+            put(model, &mut found.tensors, *id, tensor)?;
         }
-        all.push(macs.saturating_add(own));
+        all.push(in_bodies.saturating_add(own));
     }
     Ok(all)
+}
+
+/// MACs of a node's bodies: of an If the larger one, of a Loop or a Scan as many as it has turns. With turns that are not
+/// known it is one.
+fn count_bodies(
+    model: &mut OnnxModel,
+    node: &Node,
+    found: &mut Found,
+    outer: usize,
+) -> Result<u64, ManifestError> {
+    let (mut macs, first) = (0_u64, found.uncounted.len());
+    let turns = turns::of(node, &found.tensors);
+    for body in node
+        .attributes
+        .iter()
+        .flat_map(|attribute| &attribute.graphs)
+    {
+        for (id, tensor) in turns::inputs_of(node, body, &found.tensors) {
+            put(model, &mut found.tensors, id, tensor)?;
+        }
+        let of_body = count_graph(model, body, found, Some(outer))?;
+        let sum = of_body.into_iter().fold(0, u64::saturating_add);
+        macs = macs.max(sum);
+    }
+    let has_work = macs > 0 || found.uncounted.len() > first;
+    match turns {
+        Turns::One => {}
+        Turns::Fixed(turns) => {
+            macs = macs.saturating_mul(turns);
+            for work in &mut found.uncounted[first..] {
+                work.at_least = work.at_least.saturating_mul(turns);
+            }
+        }
+        Turns::Unknown(why) if has_work => found.uncounted.push(UncountedWork {
+            node: outer,
+            op_type: node.op_type.clone(),
+            why: why.to_owned(),
+            at_least: 0,
+        }),
+        Turns::Unknown(_) => {}
+    }
+    Ok(macs)
 }
 
 fn put(
@@ -119,29 +189,21 @@ fn put(
     Ok(())
 }
 
-fn failure(model: &OnnxModel, node: &Node, missing: &Missing) -> ManifestError {
-    let (name, op_type) = (node.shown(&model.names), node.op_type.clone());
+fn reason(model: &OnnxModel, node: &Node, missing: &Missing) -> String {
     let tensor = match missing {
-        Missing::Rule(why) => {
-            return ManifestError::Uncountable {
-                node: name,
-                op_type,
-                why,
-            };
-        }
+        Missing::Rule(why) => return (*why).to_owned(),
         Missing::Input(at) => node.input(*at),
         Missing::Output => node.outputs.first().copied().unwrap_or(0),
     };
-    ManifestError::NoShape {
-        node: name,
-        op_type,
-        tensor: model.names.text(tensor).to_owned(),
-    }
+    let tensor = model.names.text(tensor);
+    format!(
+        "tensor {tensor} has no fixed shape; write shapes into the model with onnx.shape_inference or onnxsim"
+    )
 }
 
 /// MACs of a node by itself, without its bodies; 0 for ops that do not multiply and add.
-fn macs_of(node: &Node, inputs: &Inputs<'_>, output: Option<&[u64]>) -> Result<u64, Missing> {
-    let out = || product(output.ok_or(Missing::Output)?).ok_or(TOO_MANY);
+fn macs_of(node: &Node, inputs: &Inputs<'_>, outputs: [Option<&[u64]>; 2]) -> Result<u64, Missing> {
+    let out = || product(outputs[0].ok_or(Missing::Output)?).ok_or(TOO_MANY);
     let shape = |at: usize| inputs.shape(at).ok_or(Missing::Input(at));
     let all = |at: usize| product(shape(at)?).ok_or(TOO_MANY);
     match node.op_type.as_str() {
@@ -187,8 +249,14 @@ fn macs_of(node: &Node, inputs: &Inputs<'_>, output: Option<&[u64]>) -> Result<u
         }
         "Einsum" => einsum(node, inputs),
         "Attention" | "QAttention" | "MultiHeadAttention" => attention(node, inputs),
+        "GroupQueryAttention" => grouped_attention(node, inputs, outputs[1]),
+        "EPContext" => Err(Missing::Rule(
+            "it is a precompiled graph; judge the model that it was compiled from",
+        )),
         "DeformConv"
-        | "GroupQueryAttention"
+        | "DFT"
+        | "STFT"
+        | "LinearAttention"
         | "PackedAttention"
         | "PackedMultiHeadAttention"
         | "DecoderAttention"
@@ -204,7 +272,50 @@ fn macs_of(node: &Node, inputs: &Inputs<'_>, output: Option<&[u64]>) -> Result<u
         | "QOrderedAttention"
         | "NhwcConv"
         | "NhwcFusedConv" => Err(Missing::Rule("there is no rule for this op")),
+        _ if !has_known_ops(node) => Err(Missing::Rule("there is no rule for this op")),
         _ => Ok(0),
+    }
+}
+
+/// Whether all ops of the node's domain that multiply and add have a rule, or are refused by name.
+fn has_known_ops(node: &Node) -> bool {
+    const WITHOUT_MACS: [&str; 31] = [
+        "BiasAdd",
+        "BiasDropout",
+        "BiasGelu",
+        "BiasSoftmax",
+        "BiasSplitGelu",
+        "DequantizeLinear",
+        "EmbedLayerNormalization",
+        "FastGelu",
+        "Gelu",
+        "GroupNorm",
+        "Inverse",
+        "NGramRepeatBlock",
+        "Pad",
+        "QLinearAdd",
+        "QLinearAveragePool",
+        "QLinearConcat",
+        "QLinearGlobalAveragePool",
+        "QLinearLeakyRelu",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearSoftmax",
+        "QLinearWhere",
+        "QuantizeLinear",
+        "QuickGelu",
+        "RelativePositionBias",
+        "RotaryEmbedding",
+        "SimplifiedLayerNormalization",
+        "SkipGroupNorm",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "Trilu",
+    ];
+    match node.domain.as_str() {
+        "" | "ai.onnx" => true,
+        "com.microsoft" => WITHOUT_MACS.contains(&node.op_type.as_str()),
+        _ => false,
     }
 }
 
@@ -252,22 +363,72 @@ fn attention(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
         let scores = times(times(batch, steps)?, times(steps, sum(query, value)?)?)?;
         return sum(times(input, projected)?, scores);
     }
+    // Keys and values of earlier steps: [batch, heads, steps, size].
+    let past = if node.op_type == "MultiHeadAttention" {
+        6
+    } else {
+        4
+    };
+    let cached = match node.inputs.get(past).is_some_and(|id| *id > 0) {
+        true => *shape(past)?.get(2).ok_or(Missing::Input(past))?,
+        false => 0,
+    };
+    let and_cached = |keys: u64| sum(keys, cached);
     match (shape(0)?, shape(1)?, shape(2)?) {
         (&[batch, steps, query], &[_, keys, _], &[_, _, value]) => {
             // With fewer heads of key and value, each is used by several heads of the query.
             let heads = |name| u64::try_from(node.int(name, 1)).unwrap_or(1).max(1);
             let value = times(value, heads("q_num_heads"))? / heads("kv_num_heads");
-            times(times(batch, steps)?, times(keys, sum(query, value)?)?)
+            times(
+                times(batch, steps)?,
+                times(and_cached(keys)?, sum(query, value)?)?,
+            )
         }
         (&[batch, heads, steps, query], &[_, _, keys, _], &[_, _, _, value]) => {
-            let pairs = times(times(batch, heads)?, times(steps, keys)?)?;
+            let pairs = times(times(batch, heads)?, times(steps, and_cached(keys)?)?)?;
             times(pairs, sum(query, value)?)
         }
         // Microsoft's, with key and value by head.
         (&[batch, steps, query], &[_, heads, keys, _], &[_, _, _, value]) => {
             let value = times(heads, value)?;
-            times(times(batch, steps)?, times(keys, sum(query, value)?)?)
+            times(
+                times(batch, steps)?,
+                times(and_cached(keys)?, sum(query, value)?)?,
+            )
         }
         _ => Err(Missing::Rule("query, key and value are packed")),
     }
+}
+
+/// Attention whose heads share keys and values. The present keys are an output; without its shape, those of before and of this
+/// step.
+fn grouped_attention(
+    node: &Node,
+    inputs: &Inputs<'_>,
+    present: Option<&[u64]>,
+) -> Result<u64, Missing> {
+    let shape = |at: usize| inputs.shape(at).ok_or(Missing::Input(at));
+    let heads = |name| u64::try_from(node.int(name, 0)).ok().filter(|n| *n > 0);
+    let (Some(query_heads), Some(key_heads)) = (heads("num_heads"), heads("kv_num_heads")) else {
+        return Err(Missing::Rule("it has no num_heads or kv_num_heads"));
+    };
+    let &[batch, steps, width] = shape(0)? else {
+        return Err(Missing::Input(0));
+    };
+    let is_packed = node.inputs.get(1).is_none_or(|id| *id == 0);
+    let all_heads = match is_packed {
+        true => query_heads
+            .checked_add(key_heads.checked_mul(2).ok_or(TOO_MANY)?)
+            .ok_or(TOO_MANY)?,
+        false => query_heads,
+    };
+    let size = width / all_heads;
+    let keys = match (present, inputs.shape(3)) {
+        (Some(&[_, _, keys, _]), _) => keys,
+        (_, Some(&[_, _, past, _])) => past.checked_add(steps).ok_or(TOO_MANY)?,
+        _ if node.inputs.get(3).is_none_or(|id| *id == 0) => steps,
+        _ => return Err(Missing::Input(3)),
+    };
+    let pairs = times(times(batch, query_heads)?, times(steps, keys)?)?;
+    times(pairs, times(2, size)?)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use epwatch_proto::{SideCar, manifest::MANIFEST_ALGORITHM};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     count::CountedGraph,
@@ -32,8 +32,43 @@ pub struct ManifestDocument {
     pub aliases: BTreeMap<String, Vec<String>>,
     /// Size of each tensor between nodes, where its shape is known.
     pub tensor_bytes: BTreeMap<String, u64>,
-    /// Loops and scans with MACs, which are those of one iteration.
-    pub per_iteration: Vec<String>,
+    /// Nodes whose MACs are not known, or not all of them.
+    pub uncounted: Vec<Uncounted>,
+}
+
+/// A node whose MACs are not known, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uncounted {
+    /// Name; of a node without one, its output.
+    pub name: String,
+    /// Op of the node, or of the one in its bodies.
+    pub op_type: String,
+    /// Reason and way out.
+    pub why: String,
+    /// It has as many or more, next to those that are counted.
+    pub at_least_macs: u64,
+}
+
+impl ManifestDocument {
+    /// Says what is not counted; `None` if all is.
+    pub fn not_counted(&self) -> Option<String> {
+        let first = self.uncounted.first()?;
+        let missing = self.uncounted.iter().map(|work| work.at_least_macs);
+        let missing = missing.fold(0, u64::saturating_add);
+        let share = missing as f64 / self.side_car.total_macs.saturating_add(missing).max(1) as f64;
+        let n = self.uncounted.len();
+        let more = match n {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        Some(format!(
+            "at least {:.1} % of the MACs are not counted: {} {}{more}: {}",
+            100.0 * share,
+            first.op_type,
+            first.name,
+            first.why
+        ))
+    }
 }
 
 pub(crate) fn document(
@@ -48,7 +83,6 @@ pub(crate) fn document(
     let mut ops: BTreeMap<String, u64> = BTreeMap::new();
     let mut aliases: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut tensor_bytes = BTreeMap::new();
-    let mut per_iteration = Vec::new();
     let found = fused::aliases(graph, &counted.macs, names);
     for ((node, macs), found) in graph.nodes.iter().zip(&counted.macs).zip(found) {
         *ops.entry(node.op_type.clone()).or_default() += 1;
@@ -61,9 +95,6 @@ pub(crate) fn document(
                 *sum = sum.saturating_add(*macs);
                 aliases.entry(node.name.clone()).or_default().extend(found);
             }
-            if matches!(node.op_type.as_str(), "Loop" | "Scan") {
-                per_iteration.push(node.shown(names));
-            }
         }
         for output in node.outputs.iter().filter(|output| **output > 0) {
             let tensor = counted.tensors.get(*output);
@@ -72,6 +103,12 @@ pub(crate) fn document(
             }
         }
     }
+    let uncounted = counted.uncounted.into_iter().map(|work| Uncounted {
+        name: graph.nodes[work.node].shown(names),
+        op_type: work.op_type,
+        why: work.why,
+        at_least_macs: work.at_least,
+    });
     let inputs = graph.inputs.iter().filter_map(|input| {
         let dims = input.dims.as_ref()?.iter().map(|dim| match dim {
             Dim::Fixed(size) => Some(*size),
@@ -95,6 +132,6 @@ pub(crate) fn document(
         ops,
         aliases,
         tensor_bytes,
-        per_iteration,
+        uncounted: uncounted.collect(),
     }
 }

@@ -43,20 +43,7 @@ pub enum ManifestError {
         /// The inputs or shape in the model.
         expected: String,
     },
-    /// A node that computes has an input or output without a shape.
-    #[error(
-        "the MACs of {op_type} {node} are not to be had: tensor {tensor} has no fixed shape; write shapes into the \
-         model with onnx.shape_inference or onnxsim"
-    )]
-    NoShape {
-        /// Name of the node, or of its first output.
-        node: String,
-        /// For example `Conv`.
-        op_type: String,
-        /// Name of the tensor.
-        tensor: String,
-    },
-    /// A node without a counting rule.
+    /// A model without a counting rule.
     #[error("the MACs of {op_type} {node} are not to be had: {why}")]
     Uncountable {
         /// Name of the node, or of its first output.

@@ -1,4 +1,4 @@
-//! What a report says of a placed graph: kinds of elements at each node, and tensors that cross between NPU and CPU.
+//! A graph's edges: the kinds of elements at each node, and the size of each tensor.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -9,58 +9,49 @@ use std::{
 use crate::{
     ManifestError, count,
     forms::{NodeForm, forms},
-    graph::TensorId,
+    graph::{Names, TensorId},
     read, shapes,
     shapes::InputShape,
     tensor::Tensor,
     view::GraphView,
 };
 
-/// Tensors that go from one side to the other.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Crossing {
-    /// Tensors; one that several nodes read counts once.
-    pub tensors: u64,
-    /// Their size, where it is known.
-    pub bytes: u64,
-    /// Tensors without a size.
-    pub unsized_tensors: u64,
-}
-
 /// A node's names and tensors.
 #[derive(Debug)]
-struct Wiring {
-    name: String,
-    inputs: Vec<TensorId>,
-    outputs: Vec<TensorId>,
-    /// It has no input that changes from run to run, so that a runtime computes it once.
-    is_constant: bool,
+pub(crate) struct Wiring {
+    pub(crate) name: String,
+    pub(crate) op_type: String,
+    pub(crate) inputs: Vec<TensorId>,
+    pub(crate) outputs: Vec<TensorId>,
+    /// It has no input that changes from run to run, so that a runtime may compute it once.
+    pub(crate) is_constant: bool,
 }
 
 /// A graph's edges with their sizes.
 #[derive(Debug)]
 pub struct GraphFacts {
-    nodes: Vec<Wiring>,
+    pub(crate) nodes: Vec<Wiring>,
+    names: Names,
     bytes: HashMap<TensorId, u64>,
     types: BTreeMap<String, Vec<&'static str>>,
     forms: BTreeMap<String, (String, NodeForm)>,
 }
 
-/// Reads the edges of a model file.
+/// Reads the edges of a model file. Sizes that its shapes do not give are left out.
 ///
 /// # Errors
-/// As [`crate::manifest_of`].
+/// The file cannot be read, is no ONNX model or is too large.
 pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, ManifestError> {
     let mut model = read::model(File::open(model)?)?;
-    shapes::fix_inputs(&mut model, given)?;
-    let counted = count::counted(&mut model)?;
+    let counted = shapes::fix_inputs(&mut model, given).and_then(|()| count::counted(&mut model));
+    let tensors = counted.map(|counted| counted.tensors).unwrap_or_default();
     let graph = &model.graph;
     let mut constants: HashSet<TensorId> = graph.initializers.iter().map(|(id, _)| *id).collect();
     constants.insert(0);
     let (mut nodes, mut bytes, mut types) = (Vec::new(), HashMap::new(), BTreeMap::new());
-    let tensor = |id: &TensorId| counted.tensors.get(*id);
+    let tensor = |id: &TensorId| tensors.get(*id);
     let view = GraphView::new(graph);
-    let all_forms = forms(&view, &counted.tensors);
+    let all_forms = forms(&view, &tensors);
     let mut named_forms = BTreeMap::new();
     for (node, form) in graph.nodes.iter().zip(&all_forms) {
         let is_constant = node.inputs.iter().all(|input| constants.contains(input));
@@ -89,6 +80,7 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         }
         nodes.push(Wiring {
             name: node.name.clone(),
+            op_type: node.op_type.clone(),
             inputs: node.inputs.clone(),
             outputs: node.outputs.clone(),
             is_constant,
@@ -96,6 +88,7 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
     }
     Ok(GraphFacts {
         nodes,
+        names: model.names,
         bytes,
         types,
         forms: named_forms,
@@ -131,36 +124,12 @@ impl GraphFacts {
         self.types.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Tensors from the CPU to the NPU, and from the NPU to the CPU. `None` if a node has no name, so that its side is not
-    /// known. The graph's own inputs and outputs are not counted: the app holds them in any case.
-    pub fn crossings(&self, is_on_cpu: impl Fn(&str) -> bool) -> Option<[Crossing; 2]> {
-        let moving = || self.nodes.iter().filter(|node| !node.is_constant);
-        if moving().any(|node| node.name.is_empty()) {
-            return None;
-        }
-        let mut makers: HashMap<TensorId, bool> = HashMap::new();
-        for node in moving() {
-            let side = is_on_cpu(&node.name);
-            makers.extend(node.outputs.iter().map(|output| (*output, side)));
-        }
-        let mut crossed: HashSet<(TensorId, bool)> = HashSet::new();
-        let mut found = [Crossing::default(); 2];
-        for node in moving() {
-            let side = is_on_cpu(&node.name);
-            for input in &node.inputs {
-                let from = makers.get(input).filter(|from| **from != side);
-                if from.is_none() || !crossed.insert((*input, side)) {
-                    continue;
-                }
-                let crossing = &mut found[usize::from(side)];
-                crossing.tensors += 1;
-                match self.bytes.get(input) {
-                    Some(bytes) => crossing.bytes = crossing.bytes.saturating_add(*bytes),
-                    None => crossing.unsized_tensors += 1,
-                }
-            }
-        }
-        Some(found)
+    pub(crate) fn name_of(&self, tensor: TensorId) -> &str {
+        self.names.text(tensor)
+    }
+
+    pub(crate) fn bytes_of(&self, tensor: TensorId) -> Option<u64> {
+        self.bytes.get(&tensor).copied()
     }
 }
 
@@ -191,28 +160,12 @@ fn type_name(element: u64) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn model(name: &str) -> GraphFacts {
-        let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models");
-        graph_facts(&Path::new(models).join(name), &[]).unwrap()
-    }
-
-    /// The head of `e_mixed.q8head32` on the CPU, as SM8635 has it: its input comes from the NPU as 1,024 floats; the
-    /// image goes there as 3 x 32 x 32 bytes.
     #[test]
-    fn tensors_between_the_sides_are_counted_once_with_their_bytes() {
-        let facts = model("e_mixed.q8head32.onnx");
-        let on_cpu = |name: &str| name.starts_with("head_") || name == "x_QuantizeLinear";
-        let [to_npu, to_cpu] = facts.crossings(on_cpu).unwrap();
-        assert_eq!((to_npu.tensors, to_npu.bytes), (1, 3 * 32 * 32));
-        assert_eq!((to_cpu.tensors, to_cpu.bytes), (1, 4 * 1_024));
-        assert_eq!(to_npu.unsized_tensors + to_cpu.unsized_tensors, 0);
-        assert_eq!(facts.crossings(|_| true), Some([Crossing::default(); 2]));
+    fn nodes_have_the_kinds_of_their_elements() {
+        let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models");
+        let model = Path::new(models).join("e_mixed.q8head32.onnx");
+        let facts = graph_facts(&model, &[]).unwrap();
         assert_eq!(facts.types("head_fc1"), ["float"]);
         assert_eq!(facts.types("x_QuantizeLinear"), ["float", "uint8"]);
-    }
-
-    #[test]
-    fn a_node_without_a_name_has_no_side() {
-        assert_eq!(model("odd_names.fp32.onnx").crossings(|_| true), None);
     }
 }

@@ -174,6 +174,7 @@ pub(crate) fn outputs(node: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
         "LSTM" | "GRU" | "RNN" | "DynamicQuantizeLSTM" => recurrent(node, inputs),
         "Einsum" => of(einsum(node, inputs)),
         "Attention" | "QAttention" | "MultiHeadAttention" => of(attention(node, inputs)),
+        "GroupQueryAttention" => of(grouped_attention(node, first, inputs.shape(1))),
         "Flatten" => of(flatten(node, first)),
         "Reshape" => {
             let mut out = Tensor::of(reshape(node, first, inputs.ints(1)), like_first);
@@ -600,6 +601,20 @@ fn attention(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
 /// Whether the attention multiplies with the weights of query, key and value itself.
 pub(crate) fn is_projecting(node: &Node) -> bool {
     node.op_type == "QAttention" || node.op_type == "Attention" && node.domain == "com.microsoft"
+}
+
+/// As the query, without the keys and values that may be packed into it.
+fn grouped_attention(node: &Node, query: Option<&[u64]>, key: Option<&[u64]>) -> Option<Dims> {
+    let &[batch, steps, width] = query? else {
+        return None;
+    };
+    if key.is_some() {
+        return Some(vec![batch, steps, width]);
+    }
+    let heads = |name| size(node.int(name, 0)).filter(|n| *n > 0);
+    let (query_heads, key_heads) = (heads("num_heads")?, heads("kv_num_heads")?);
+    let all = query_heads.checked_add(key_heads.checked_mul(2)?)?;
+    Some(vec![batch, steps, (width / all).checked_mul(query_heads)?])
 }
 
 fn flatten(node: &Node, dims: Option<&[u64]>) -> Option<Dims> {

@@ -17,8 +17,10 @@ mod infer;
 mod read;
 mod rewrite;
 mod shapes;
+mod sides;
 mod stamp;
 mod tensor;
+mod turns;
 mod view;
 mod wire;
 
@@ -30,18 +32,19 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-pub use document::{ManifestDocument, SCHEMA};
+pub use document::{ManifestDocument, SCHEMA, Uncounted};
 pub use error::ManifestError;
-pub use facts::{Crossing, GraphFacts, graph_facts};
+pub use facts::{GraphFacts, graph_facts};
 pub use forms::NodeForm;
 pub use rewrite::{Rewrite, Rewritten, rewrite};
 pub use shapes::InputShape;
+pub use sides::{CrossingTensor, CrossingTensors, Place, PlacedGraph, SidesOfNodes};
 pub use stamp::stamp_names;
 
 /// Counts the MACs of a model file.
 ///
 /// # Errors
-/// The file cannot be read or is no ONNX model, an input has no fixed shape, or a node that computes cannot be counted.
+/// The file cannot be read or is no ONNX model, or an input has no fixed shape.
 pub fn manifest_of(model: &Path, shapes: &[InputShape]) -> Result<ManifestDocument, ManifestError> {
     let sha256 = sha256_of_file(model)?;
     counted(File::open(model)?, sha256, shapes)

@@ -14,6 +14,7 @@ use epwatch_proto::{
     GraphKind, InstallationId, LatencySeries, Model, Phase, Placement, PlacementSource, ReasonCode,
     Report, ReportKey, SelfTest, Session, SessionUid, SparseHistogram, StartFailure,
     histogram::{bucket_high_us, bucket_low_us},
+    placement::is_npu_ep,
     recorded::{MAX_RECORDED_BYTES, RecordedReader},
 };
 use flate2::bufread::MultiGzDecoder;
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     launch::LEAST_RUNS,
     mistakes::Mistake,
-    placement::{InspectedChipset, InspectedNode, InspectedReason},
+    placement::{Counted, InspectedChipset, InspectedNode, InspectedReason, NPU},
     run::{Run, RunOutputs, RunTarget},
     verdict::EpNumbers,
 };
@@ -198,6 +199,8 @@ impl Sessions {
             fingerprint_normalised: None,
             reasons: vec![reason(failure.reason)],
             npu_partitions: Vec::new(),
+            crossings: None,
+            counted: Counted::default(),
         };
         let placed = Some(self.shared(placed)?);
         Ok(Launched::new(report.interval_end_unix_ms, target, placed))
@@ -376,7 +379,11 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
             partitions: share.n_partitions,
             macs_share: share.macs_share,
         };
-        (share.ep.clone(), ep)
+        let name = match is_npu_ep(&share.ep) {
+            true => NPU,
+            false => &share.ep,
+        };
+        (name.to_owned(), ep)
     });
     let cpu_nodes = placement.cpu_nodes.iter().map(|node| InspectedNode {
         name: node.name.clone(),
@@ -385,6 +392,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         reason_text: Some(node.reason_text.clone()).filter(|text| !text.is_empty()),
         macs_share: node.macs_share,
         benign: node.benign,
+        place: None,
     });
     let reasons = placement.reasons.iter().copied().map(reason);
     InspectedChipset {
@@ -397,6 +405,8 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         fingerprint_normalised: placement.normalised.map(|print| print.to_string()),
         reasons: reasons.collect(),
         npu_partitions: Vec::new(),
+        crossings: None,
+        counted: Counted::default(),
     }
 }
 

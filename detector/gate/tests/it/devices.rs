@@ -344,3 +344,35 @@ fn limits_of_single_runs_are_undecided_without_them() {
     check(&found, "median", Outcome::Pass);
     check(&found, "p95", Outcome::Undecided);
 }
+
+/// A farm's result names the op on the CPU, without MACs too.
+#[test]
+fn layers_on_the_cpu_are_ops_with_names() {
+    let runs: Vec<u64> = (0..100).map(|run| 8_000 + run % 13).collect();
+    let job = files(&format!(
+        r#"{{"execution_summary": {{"estimated_inference_time": 8000, "all_inference_times": {runs:?}}}, "execution_detail":
+            [{{"name": "conv0", "type": "Conv", "compute_unit": "NPU"}},
+             {{"name": "norm", "type": "LayerNormalization", "compute_unit": "CPU"}}]}}"#
+    ));
+    let latency = "[latency]\nmedian_ms = 10\n";
+    for (limit, expected) in [
+        ("", Outcome::Warn),
+        ("[placement]\nallowed_cpu_ops = []", Outcome::Fail),
+        (
+            "[placement]\nforbidden_cpu_ops = ['LayerNormalization']",
+            Outcome::Fail,
+        ),
+        ("[placement]\nforbidden_cpu_ops = ['TopK']", Outcome::Warn),
+        (
+            "[placement]\nallowed_cpu_ops = ['LayerNormalization']",
+            Outcome::Pass,
+        ),
+    ] {
+        let found = judge(job.clone(), Vec::new(), &format!("{latency}{limit}")).unwrap();
+        let ops = check(&found, "cpu_ops", expected);
+        assert!(
+            expected == Outcome::Pass || ops.nodes[0].name == "norm",
+            "{ops:#?}"
+        );
+    }
+}

@@ -493,3 +493,40 @@ fn reports_say_what_was_not_found_out() {
         "{lines}"
     );
 }
+
+/// A document `epwatch.run/1` with these run times, whose one node ran on this EP.
+fn on_ep(ep: &str) -> Vec<MeasuredFile> {
+    let node = format!(r#"[{{"name": "a", "op_type": "Gemm", "ep": "{ep}", "us": 5, "macs": 9}}]"#);
+    run(&around(8_000), &format!(r#", "per_op": {node}"#))
+}
+
+/// The CPU may well be fast enough: that says nothing of the NPU.
+#[test]
+fn times_of_a_model_that_left_the_npu_keep_no_limit() {
+    let all = "[latency]\nmedian_ms = 10\np95_ms = 20\ncv_max = 0.5";
+    let found = alone(on_ep(CPU), all);
+    check(&found, "npu_used", Outcome::Fail);
+    for id in ["median", "p95", "cv"] {
+        check(&found, id, Outcome::Skip);
+    }
+    assert_eq!(result(found), Outcome::Fail);
+    check(&alone(on_ep(NPU), all), "median", Outcome::Pass);
+}
+
+/// The median of a launch lands on the fast of two latencies.
+#[test]
+fn one_launch_with_two_latencies_is_warned_of() {
+    let two: Vec<u64> = (0..40)
+        .map(|at| if at % 10 < 3 { 25_000 } else { 8_500 } + at)
+        .collect();
+    let found = alone(run(&two, ""), MEDIAN);
+    let why = check(&found, "slow_phases", Outcome::Warn).why;
+    assert!(why.contains("two latencies, 8."), "{why}");
+    check(&found, "median", Outcome::Pass);
+    let calm = alone(run(&around(8_500), ""), MEDIAN);
+    let has_check = calm.targets[0]
+        .checks
+        .iter()
+        .any(|check| check.id == "slow_phases");
+    assert!(!has_check);
+}

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod checks;
+mod defaults;
 mod device;
 mod devices;
 mod farm;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use epwatch_gate::{
     launches::{JudgedLaunches, LaunchesError, MeasuredFile},
     macs::ModelMacs,
-    placement::{InspectedChipset, InspectedNode},
+    placement::{Counted, InspectedChipset, InspectedNode},
     run::{Run, RunTarget},
     verdict::{EpNumbers, GatedFile, Outcome},
 };
@@ -30,6 +30,7 @@ fn placed(on_cpu: &[&str]) -> InspectedChipset {
         reason_text: None,
         macs_share: None,
         benign: false,
+        place: None,
     });
     InspectedChipset {
         chipset: "SM8650".to_owned(),
@@ -41,6 +42,8 @@ fn placed(on_cpu: &[&str]) -> InspectedChipset {
         fingerprint_normalised: None,
         reasons: Vec::new(),
         npu_partitions: Vec::new(),
+        crossings: None,
+        counted: Counted::default(),
     }
 }
 
