@@ -14,7 +14,7 @@ use crate::{
     error::ParseError,
     fingerprint::{normalised_node_name, without_token},
     ids::ModelHash,
-    message::{Kind, List, Positive32, Text, U64, at_most, message},
+    message::{AtMost64, Kind, List, Positive32, Text, U64, at_most, message},
     v1,
 };
 
@@ -23,6 +23,8 @@ pub use crate::manifest_wire::MAX_MANIFEST_NODES;
 /// Counting rules of this version. 1: Conv, ConvTranspose, Gemm and MatMul. 2: also their quantised and fused forms,
 /// MatMulNBits, attention, recurrent ops and Einsum.
 pub const MANIFEST_ALGORITHM: u32 = 2;
+/// Most MACs of a model: any model of today by a factor of ten, and exact in JSON and in `Float64`, also in sums.
+pub const MAX_TOTAL_MACS: u64 = 1 << 53;
 /// Longest node name in a manifest, in bytes.
 pub const MAX_MANIFEST_NAME_BYTES: usize = 512;
 
@@ -153,7 +155,7 @@ impl TryFrom<SideCar> for ModelManifest {
         }
         let manifest = Self {
             algorithm: Algorithm::parse("algorithm", side_car.algorithm)?,
-            total_macs: side_car.total_macs,
+            total_macs: AtMost64::<MAX_TOTAL_MACS>::parse("total_macs", side_car.total_macs)?,
             nodes,
         };
         manifest.with_possible_sum()
@@ -182,7 +184,7 @@ impl Kind for Algorithm {
 message! {
     ModelManifest = v1::ModelManifest {
         algorithm: Algorithm,
-        total_macs: U64,
+        total_macs: AtMost64<MAX_TOTAL_MACS>,
         nodes: List<NodeMacs, MAX_MANIFEST_NODES>,
     }
     rule ModelManifest::with_possible_sum;

@@ -406,6 +406,21 @@ fn manifest_and_recording() {
     }
 }
 
+/// Sums over all manifests of an app must fit into 64 bits, and a share of MACs is a `Float64`.
+#[test]
+fn total_macs_end_at_2_to_the_53rd() {
+    let manifest = |total_macs| v1::ModelManifest {
+        algorithm: 1,
+        total_macs,
+        nodes: Vec::new(),
+    };
+    ModelManifest::try_from(manifest(1 << 53)).unwrap();
+    for beyond in [(1 << 53) + 1, u64::MAX] {
+        let error = ModelManifest::try_from(manifest(beyond)).unwrap_err();
+        assert!(error.detail().contains("total_macs"), "{}", error.detail());
+    }
+}
+
 #[test]
 fn a_series_with_impossible_numbers_is_left_out_of_its_report() {
     type Change = fn(&mut LatencySeries);
