@@ -29,7 +29,8 @@ impl AddressFile {
             IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
         };
         let address = SocketAddr::new(local, http.port());
-        if let Err(error) = fs::write(&path, format!("{address} {window} {step}\n")) {
+        let text = format!("{address} {window} {step}\n");
+        if let Err(error) = epwatch_server::replace_file(&path, text.as_bytes()) {
             tracing::warn!(%error, path = %path.display(), "failed to write the address of /metrics");
         }
         Self(path)
@@ -72,6 +73,8 @@ mod tests {
 
     #[test]
     fn it_has_the_steps_of_its_process_and_goes_with_it() {
+        use std::os::unix::fs::PermissionsExt;
+
         let dir = tempfile::tempdir().unwrap();
         assert!(
             read(dir.path())
@@ -86,6 +89,11 @@ mod tests {
         let local = "127.0.0.1:4719".parse().unwrap();
         assert_eq!(read(dir.path()), Ok((local, steps)));
         assert!(exists(dir.path()));
+        let mode = fs::metadata(dir.path().join(NAME))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
         drop(file);
         assert!(!exists(dir.path()));
         for wrong in ["", "127.0.0.1:4719", "x 1h 1h", "127.0.0.1:4719 1h x"] {
