@@ -12,28 +12,39 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, timeout};
 use tonic::{Code, Status};
 
 use super::decompress::{Encoding, InflateError, inflate};
 use super::reject_reason::RejectReason;
 use super::retry;
+use crate::joined::joined;
 
 /// Retry delay while bodies use the whole budget; calls last milliseconds.
 const BUSY: Duration = Duration::from_secs(1);
+
+/// Compressed bodies up to this size are inflated where they are: with the limit of the ratio that takes less than a
+/// millisecond, and a change of threads would cost more than most of them.
+const INLINE_BYTES: usize = 4 << 10;
 
 /// Bytes of bodies, over all connections.
 #[derive(Debug)]
 pub(crate) struct BodyBudget {
     used: AtomicU64,
     max: u64,
+    /// Permits of larger bodies that are inflated at the same time, on threads for them: half of the processors, so
+    /// that the async workers have the others.
+    inflating: Arc<Semaphore>,
 }
 
 impl BodyBudget {
     pub(crate) fn new(max: u64) -> Arc<Self> {
+        let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             used: AtomicU64::new(0),
             max,
+            inflating: Arc::new(Semaphore::new((n_cpus / 2).max(1))),
         })
     }
 }
@@ -87,26 +98,41 @@ impl Charge {
     }
 
     /// Inflates a body and takes the difference in size from the budget. Reports are slices of the inflated body, so it
-    /// is held until the call ends.
+    /// is held until the call ends. A body that takes long leaves the async workers.
     ///
     /// # Errors
     /// As [`Self::take`], and `INVALID_ARGUMENT` for an invalid stream or a bomb.
-    pub(crate) fn inflate(
-        &self,
+    pub(crate) async fn inflate(
+        self: Arc<Self>,
         encoding: Encoding,
-        compressed: &[u8],
+        compressed: Bytes,
         max_bytes: usize,
     ) -> Result<Bytes, Status> {
-        let inflated = inflate(encoding, compressed, max_bytes);
+        let n_compressed = compressed.len();
+        let inflated = match n_compressed <= INLINE_BYTES {
+            true => inflate(encoding, &compressed, max_bytes),
+            false => {
+                let inflating = self.budget.inflating.clone().acquire_owned().await;
+                let inflating = inflating.expect("nobody closes it");
+                // The body stays charged and the permit taken until the thread is done, whether the call goes on or not.
+                let charge = self.clone();
+                let mut running = tokio::task::spawn_blocking(move || {
+                    let inflated = inflate(encoding, &compressed, max_bytes);
+                    drop((compressed, charge, inflating));
+                    inflated
+                });
+                joined(&mut running).await
+            }
+        };
         let inflated = inflated.map_err(|error| {
             let refusal = match error {
                 InflateError::Size { .. } => RejectReason::TooLarge,
-                InflateError::Ratio { .. } => RejectReason::Bomb,
+                InflateError::Ratio { .. } | InflateError::Members(_) => RejectReason::Bomb,
                 InflateError::Corrupt(_) => RejectReason::Malformed,
             };
             refusal.mark(Status::invalid_argument(error.to_string()))
         })?;
-        self.take(inflated.len().saturating_sub(compressed.len()))?;
+        self.take(inflated.len().saturating_sub(n_compressed))?;
         Ok(inflated)
     }
 }

@@ -104,7 +104,8 @@ pub(crate) async fn read<M: Message + Default>(
     let body = match encoding {
         None => body,
         Some(encoding) => charge
-            .inflate(encoding, &body, max_bytes)
+            .inflate(encoding, body, max_bytes)
+            .await
             .map_err(|status| Box::new(error(&status)))?,
     };
     let message = M::decode(body).map_err(|e| {

@@ -176,7 +176,8 @@ impl<S: CollectorService> Dispatch<S> {
             CollectError::Failed(status) => status,
         })?;
         head.headers.remove(GRPC_ENCODING);
-        let body = reframed(encoding, &body, &charge, max_bytes)?.unwrap_or(body);
+        let reframed = reframed(encoding, &body, charge, max_bytes).await?;
+        let body = reframed.unwrap_or(body);
         let body = RequestBody::Right(Full::new(body));
         Ok(Request::from_parts(head, body))
     }
@@ -300,10 +301,10 @@ async fn within<T>(
 }
 
 /// Inflates the message of a unary call; `None` if its flag is 0, uncompressed. tonic refuses an invalid frame.
-fn reframed(
+async fn reframed(
     encoding: Encoding,
-    body: &[u8],
-    charge: &Charge,
+    body: &Bytes,
+    charge: Arc<Charge>,
     max_bytes: usize,
 ) -> Result<Option<Bytes>, Status> {
     let Some((frame, message)) = body.split_first_chunk::<FRAME_BYTES>() else {
@@ -316,7 +317,8 @@ fn reframed(
             _ => Err(Status::invalid_argument("expected one gRPC message frame")),
         };
     }
-    let message = charge.inflate(encoding, message, max_bytes)?;
+    let message = body.slice_ref(message);
+    let message = charge.inflate(encoding, message, max_bytes).await?;
     let mut out = BytesMut::with_capacity(FRAME_BYTES + message.len());
     out.put_u8(0);
     out.put_u32(u32::try_from(message.len()).expect("bounded by max_bytes"));

@@ -12,7 +12,7 @@ use tonic::codec::CompressionEncoding;
 
 use crate::http::{SERVICE, post, send as send_http};
 use crate::support::{
-    COUNTED, Store, config, connect, report, request, start, start_alone, store_all,
+    COUNTED, Store, check_metrics, config, connect, report, request, start, start_alone, store_all,
 };
 
 pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
@@ -161,6 +161,38 @@ async fn decompression_bombs_are_refused_for_good() {
         assert!(status.message().contains("inflated"), "{status}");
         assert!(status.details().is_empty(), "final");
     }
+    collector.stop().await;
+}
+
+/// Each member costs 20 bytes and its own set-up; a body of 3 MB can hold 150,000.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_members_are_refused_for_good_and_a_few_are_one_body() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start_alone(&dir, config(&dir.path().join("wal"))).await;
+    let address = collector.listen();
+    let zstd = |plain: &[u8]| zstd::encode_all(plain, 3).unwrap();
+    let body = |sequence| request(&[report(1, 1, sequence)]).encode_to_vec();
+    for (encoding, compress, sequence) in
+        [("gzip", gzip as fn(&[u8]) -> Vec<u8>, 1), ("zstd", zstd, 2)]
+    {
+        let headers = [("Content-Encoding", encoding)];
+        let empty = compress(b"").repeat(150_000);
+        let answer = post(address, "Upload", &headers, &empty);
+        assert_eq!(answer.status, 400, "{answer:?}");
+        let document = answer.json();
+        assert!(
+            document["message"].as_str().unwrap().contains("members"),
+            "{document}"
+        );
+        let (one, other) = (body(sequence), body(sequence + 10));
+        let joined = [compress(&one), compress(&other)].concat();
+        let answer = post(address, "Upload", &headers, &joined);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    check_metrics(
+        &collector,
+        &["epwatch_collector_requests_refused_total{reason=\"bomb\"} 2"],
+    );
     collector.stop().await;
 }
 
