@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clickhouse::Row;
+use epwatch_proto::hex;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -139,7 +140,10 @@ impl Worker {
                 let sql = "SELECT toUnixTimestamp64Milli(now64(3)) AS now";
                 let now_ms = self.parts.sink.first::<i64>("the time", sql).await?;
                 for which in [NOT_ERASED, CAME_LATE] {
-                    while self.erase(which).await? {}
+                    let mut after = None;
+                    while let Some(last) = self.erase(which, after).await? {
+                        after = Some(last);
+                    }
                 }
                 self.end_hiding(now_ms.unwrap_or(0) - HIDDEN_FOR_MS).await?;
             }
@@ -249,13 +253,18 @@ impl Worker {
         }
     }
 
-    /// Erases the rows of some installations that `which` selects. Returns whether there may be more.
-    async fn erase(&self, which: &'static str) -> Result<bool, SinkError> {
+    /// Erases the rows of some installations that `which` selects, those `after` another one. Returns the last of them
+    /// if there may be more.
+    async fn erase(
+        &self,
+        which: &'static str,
+        after: Option<[u8; 16]>,
+    ) -> Result<Option<[u8; 16]>, SinkError> {
         let sink = &self.parts.sink;
-        let sql = format!("{which} LIMIT {AT_ONCE}");
+        let sql = next_ids(which, after, AT_ONCE);
         let found = sink.fetch::<IdRow>("tombstones", &sql).await?;
         if found.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let list = id_list(found.iter().map(|row| &row.installation));
         // Plus the count of earlier erasures, because this row replaces theirs.
@@ -287,7 +296,7 @@ impl Worker {
         let rows: Vec<LogRow> = rows.collect();
         sink.insert::<LogRow>("deletion_log", &rows, None).await?;
         tracing::info!(installations = rows.len(), "deleted installations erased");
-        Ok(found.len() == AT_ONCE)
+        Ok(last_of(&found, AT_ONCE))
     }
 
     /// Ends the hiding of installations whose rows were erased, so that views stay quick whatever is deleted. The writer
@@ -295,12 +304,14 @@ impl Worker {
     async fn end_hiding(&self, before_ms: i64) -> Result<(), SinkError> {
         let sink = &self.parts.sink;
         let before = format!("hidden_at < fromUnixTimestamp64Milli(toInt64({before_ms}), 'UTC')");
-        let sql = format!(
+        let which = format!(
             "SELECT DISTINCT installation FROM hidden_installations WHERE {before} \
              AND installation IN (SELECT installation FROM deletion_log WHERE step = 'erased' \
-             AND installation IN (SELECT installation FROM hidden_installations)) LIMIT {IDS_AT_ONCE}"
+             AND installation IN (SELECT installation FROM hidden_installations))"
         );
+        let mut after = None;
         loop {
+            let sql = next_ids(&which, after, IDS_AT_ONCE);
             let found = sink.fetch::<IdRow>("hidden_installations", &sql).await?;
             if found.is_empty() {
                 return Ok(());
@@ -308,6 +319,25 @@ impl Worker {
             let list = id_list(found.iter().map(|row| &row.installation));
             let condition = format!("installation IN ({list}) AND {before}");
             sink.delete("hidden_installations", &condition).await?;
+            after = last_of(&found, IDS_AT_ONCE);
+            if after.is_none() {
+                return Ok(());
+            }
         }
     }
+}
+
+/// Returns the query of the next installations that `which` selects. Each call of one pass goes on after the last one, so
+/// that a pass ends although a deletion of rows is not seen yet, or had no effect: the next pass is hours later.
+fn next_ids(which: &str, after: Option<[u8; 16]>, at_most: usize) -> String {
+    let after = after.map_or_else(String::new, |last| {
+        format!("WHERE installation > unhex('{}') ", hex(&last))
+    });
+    format!("SELECT installation FROM ({which}) {after}ORDER BY installation LIMIT {at_most}")
+}
+
+/// Returns the last of a full page.
+fn last_of(found: &[IdRow], at_most: usize) -> Option<[u8; 16]> {
+    let last = found.last().filter(|_| found.len() == at_most);
+    last.map(|row| row.installation)
 }

@@ -8,9 +8,10 @@ use epwatch_proto::{InstallationId, v1};
 use epwatch_server::Period;
 
 use crate::calls::{SECRET, check_views_show, deletion, doomed};
+use crate::gate::{Change, Gate};
 use crate::support::{
-    OPEN, ROWS, Store, config, connect, eventually, metric, report, start_alone, start_with,
-    store_all,
+    OPEN, PATIENCE, ROWS, Store, config, connect, eventually, metric, report, start_alone,
+    start_at, start_with, store_all,
 };
 
 /// Waits until so many deletions are `pending` or `waiting`.
@@ -110,6 +111,47 @@ async fn a_backlog_of_an_installation_that_was_deleted_long_ago_is_in_no_view() 
     assert_eq!(store.number(&hidden).await, 1);
     store.eventually(OPEN, 0).await;
     check_views_show(&store, 1).await;
+    store.end(collector).await;
+}
+
+/// A replica that lags shows hidden rows after their removal. The pass over them ends, and the worker goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_do_not_go_hold_up_no_deletion() {
+    let store = Store::start().await;
+    let gate = Gate::before(store.socket()).await;
+    gate.change(Change {
+        when: "ALTER TABLE hidden_installations DELETE",
+        from: "hidden_at <",
+        to: "hidden_at >",
+    })
+    .await;
+    gate.open();
+    for erased in [
+        "INSERT INTO hidden_installations (installation, tombstoned_at, hidden_at) \
+         SELECT unhex(repeat('ee', 16)), now64(3) - INTERVAL 1 DAY, now64(3) - INTERVAL 1 DAY",
+        "INSERT INTO deletion_log (installation, step, collector_id, at, buckets, reports) \
+         SELECT unhex(repeat('ee', 16)), arrayJoin(['hidden', 'erased']), 9, now64(3) - INTERVAL 1 DAY, 0, 0",
+    ] {
+        store.run(erased).await;
+    }
+    let mut config = config(&store.dir.path().join("wal"));
+    config.refresh = Period(Duration::from_millis(50));
+    let removing = gate
+        .hold_back(|text| text.contains("ALTER TABLE hidden_installations DELETE"))
+        .await;
+    let collector = start_at(config, gate.client()).await;
+    drop(tokio::time::timeout(PATIENCE, removing).await.unwrap());
+    let mut device = connect(&collector).await;
+    store_all(&mut device, &[doomed(1)]).await;
+    store.eventually(ROWS, 1).await;
+    device.delete_installation(deletion()).await.unwrap();
+    let id = InstallationId::from_secret(&SECRET).to_hex();
+    let hidden = format!(
+        "SELECT count() AS n FROM deletions_v1 WHERE toYear(hidden_at) > 1970 AND installation = unhex('{id}')"
+    );
+    store.eventually(&hidden, 1).await;
+    let stays = "SELECT count() AS n FROM hidden_installations WHERE installation = unhex(repeat('ee', 16))";
+    assert_eq!(store.number(stays).await, 1);
     store.end(collector).await;
 }
 

@@ -1,5 +1,5 @@
 //! A proxy before the store that tests open and close. Closed, the store is away. Open, it forwards bytes, and can hold
-//! one statement until the test releases it.
+//! one statement until the test releases it, or change statements of one kind.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,11 +25,35 @@ struct Hold {
     tell: oneshot::Sender<Held>,
 }
 
+/// Statements with `when` in them have `from` replaced by `to`, which is as long.
+#[derive(Clone, Copy)]
+pub(crate) struct Change {
+    pub(crate) when: &'static str,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+}
+
+impl Change {
+    /// Changes a piece of a request.
+    fn apply(&self, bytes: &mut [u8]) {
+        let is_at = |bytes: &[u8], text: &str| {
+            let mut windows = bytes.windows(text.len());
+            windows.position(|window| window == text.as_bytes())
+        };
+        if is_at(bytes, self.when).is_some()
+            && let Some(at) = is_at(bytes, self.from)
+        {
+            bytes[at..at + self.to.len()].copy_from_slice(self.to.as_bytes());
+        }
+    }
+}
+
 /// A way to the store's socket. Stops with the test.
 pub(crate) struct Gate {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
     hold: Arc<Mutex<Option<Hold>>>,
+    change: Arc<Mutex<Option<Change>>>,
     accepting: JoinHandle<()>,
 }
 
@@ -45,12 +69,14 @@ impl Gate {
         let address = listener.local_addr().unwrap();
         let is_open = watch::Sender::new(false);
         let hold = Arc::<Mutex<Option<Hold>>>::default();
-        let (opened, held) = (is_open.subscribe(), hold.clone());
+        let change = Arc::<Mutex<Option<Change>>>::default();
+        let (opened, held, changed) = (is_open.subscribe(), hold.clone(), change.clone());
         let accepting = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 if *opened.borrow() {
-                    tokio::spawn(pass(stream, socket.clone(), held.clone()));
+                    let held = (held.clone(), changed.clone());
+                    tokio::spawn(pass(stream, socket.clone(), held));
                 }
             }
         });
@@ -58,6 +84,7 @@ impl Gate {
             address,
             is_open,
             hold,
+            change,
             accepting,
         }
     }
@@ -69,6 +96,12 @@ impl Gate {
 
     pub(crate) fn open(&self) {
         self.is_open.send_replace(true);
+    }
+
+    /// Changes statements from now on.
+    pub(crate) async fn change(&self, change: Change) {
+        assert_eq!(change.from.len(), change.to.len());
+        *self.change.lock().await = Some(change);
     }
 
     /// Holds back the first request whose bytes match `is_it`; resolves when it is there.
@@ -86,7 +119,11 @@ impl Gate {
 }
 
 /// One connection, both ways.
-async fn pass(client: TcpStream, socket: PathBuf, hold: Arc<Mutex<Option<Hold>>>) {
+async fn pass(
+    client: TcpStream,
+    socket: PathBuf,
+    (hold, change): (Arc<Mutex<Option<Hold>>>, Arc<Mutex<Option<Change>>>),
+) {
     let Ok(store) = UnixStream::connect(socket).await else {
         return;
     };
@@ -111,6 +148,9 @@ async fn pass(client: TcpStream, socket: PathBuf, hold: Arc<Mutex<Option<Hold>>>
         }
         let keep = seen.len().saturating_sub(4 << 10);
         seen = seen.split_off(seen.ceil_char_boundary(keep));
+        if let Some(change) = *change.lock().await {
+            change.apply(&mut buffer[..n]);
+        }
         if to_store.write_all(&buffer[..n]).await.is_err() {
             break;
         }
