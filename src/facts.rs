@@ -32,6 +32,9 @@ const NEARLY_FULL: f64 = 0.8;
 /// Time before a certificate's end from which it is called out, as by the alert `EpwatchCertificateEnds`.
 const CERTIFICATE_ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
+/// Age from which the alert `EpwatchSummariesBehind` holds.
+const SUMMARIES_LATE: Duration = Duration::from_secs(1_800);
+
 /// The notifier of the heartbeat, which notifies nobody.
 const HEARTBEAT: &str = "heartbeat";
 
@@ -60,6 +63,7 @@ pub(crate) fn of_this_process(stack: &AllInOne, store: String, detector: &Detect
         facts.extend(certificate(&page, Timestamp::now()));
         facts.extend(wal(&page));
         facts.extend(taken(&page, &store));
+        facts.extend(summaries(&page));
         facts.extend(judging(&page, steps, Timestamp::now()));
         facts.extend(channels(&page));
         facts
@@ -94,6 +98,7 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<Fact> {
     let mut facts = vec![wal];
     facts.extend(certificate(&page, Timestamp::now()));
     facts.extend(taken(&page, store));
+    facts.extend(summaries(&page));
     facts.extend(judging(&page, steps, Timestamp::now()));
     facts.extend(channels(&page));
     facts
@@ -201,6 +206,23 @@ fn taken(page: &str, store: &str) -> Option<Fact> {
             true => format!("It has all of {lag:.0} s ago and before."),
             false => String::new(),
         },
+        is_fine,
+    })
+}
+
+/// Says how long a closed bucket's summary waits to be built again; `None` if none does.
+fn summaries(page: &str) -> Option<Fact> {
+    let oldest =
+        value(page, "epwatch_collector_rebuild_oldest_seconds").filter(|age| *age > 0.0)?;
+    let is_fine = oldest < SUMMARIES_LATE.as_secs_f64();
+    let then = match is_fine {
+        true => "Charts of it lack a backlog until then.",
+        false => "Charts of it lack a backlog; the log says why, open_rebuilds_v1 which.",
+    };
+    Some(Fact {
+        part: "Summaries",
+        text: format!("A closed bucket has to be built again. {then}"),
+        running: format!("The oldest one waits for {oldest:.0} s."),
         is_fine,
     })
 }
@@ -349,6 +371,7 @@ epwatch_collector_wal_min_free_bytes 536870912
 epwatch_collector_wal_writable 1
 epwatch_collector_wal_lag_seconds 1.2
 epwatch_collector_store_up 1
+epwatch_collector_rebuild_oldest_seconds 0.0
 epwatch_detector_last_evaluation_timestamp_seconds 1800000000.0
 epwatch_detector_notifications_total{notifier=\"heartbeat\",result=\"delivered\"} 40
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"delivered\"} 3
@@ -363,6 +386,7 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
         [
             wal(page),
             taken(page, "The store"),
+            summaries(page),
             judging(page, (hour, hour), now),
             channels(page),
         ]
@@ -480,6 +504,8 @@ epwatch_detector_failing_since_timestamp_seconds{{notifier=\"slack\"}} {:?}",
             let fact = certificate(&page, now).unwrap();
             assert!(fact.text.contains(says) && !fact.is_fine, "{fact:?}");
         }
+        let behind = ("oldest_seconds 0.0", "oldest_seconds 1800.5");
+        check(behind, "Summaries", "lack a backlog");
         let stuck = ("1800000000.0", "1799992600.0");
         check(stuck, "Detector", "It is stuck");
     }

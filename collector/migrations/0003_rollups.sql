@@ -20,6 +20,26 @@ CREATE TABLE IF NOT EXISTS rollup_checks ${on_cluster} (
 ) ENGINE = ${replicated}MergeTree
 ORDER BY checked_until;
 
+-- Closed buckets whose summary has to be built again, because reports came into them later. The collector that stored
+-- the reports adds a row; whoever built the summary adds the row again with `is_done`.
+CREATE TABLE IF NOT EXISTS rebuild_requests ${on_cluster} (
+    bucket DateTime('UTC'),
+    collector_id UInt64,
+    asked_at DateTime64(3, 'UTC'),
+    is_done Bool,
+    written_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}MergeTree
+ORDER BY (bucket, collector_id, asked_at)
+TTL toDateTime(asked_at) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Requests to build the summary of a closed bucket again that are not carried out yet. Until then it lacks reports that raw has.
+CREATE OR REPLACE VIEW open_rebuilds_v1 ${on_cluster} AS
+SELECT bucket, collector_id, asked_at
+FROM rebuild_requests
+GROUP BY bucket, collector_id, asked_at
+HAVING NOT max(is_done);
+
 CREATE TABLE IF NOT EXISTS bucket_revisions ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),

@@ -11,10 +11,15 @@
 -- good; it closes the sum. The collectors' answers by outcome are not part of the sum: a report that may come
 -- again is answered each time, and a made-up report belongs to no stream.
 --
+-- A key of kind `app` is public, so counters can be made up. Streams without a proven report are beside the sum, as
+-- `unproven`. Counters of the others count as far as a stream can have sent: what is stored of it, 2,000 reports, and one
+-- for each minute since it was first seen; a phone seals one in 15 minutes. Runs count by the largest report of the
+-- stream. Streams that claim more are counted as `implausible`. Devices of `own` keys are trusted as they are.
+--
 -- All of it is read from raw, so it reaches back as far as raw does. Older streams are counted from there on;
 -- their first two days here may include an earlier loss.
 
--- One stream on one day: its highest known sequence, and its drops so far.
+-- One stream on one day, as its reports say: its highest known sequence, and its drops so far.
 CREATE OR REPLACE VIEW stream_days_v1 ${on_cluster} AS
 SELECT
     app_id, environment, installation, stream_id, toDate(at) AS day,
@@ -22,12 +27,18 @@ SELECT
     minIf(known_sequence, is_stored) AS first_stored,
     countIf(is_stored) AS stored,
     sum(runs) AS stored_runs,
+    max(runs) AS most_runs,
     max(runs_recorded) AS recorded_runs,
     max(unsealed) AS unsealed_runs,
     maxMap(reports_given_up) AS dropped_reports,
-    maxMap(runs_given_up) AS dropped_runs
+    maxMap(runs_given_up) AS dropped_runs,
+    min(at) AS first_at,
+    max(at) AS last_at,
+    min(unproven) AS is_unproven,
+    min(own) AS is_own
 FROM (
     SELECT app_id, environment, installation, stream_id, received_at AS at, sequence AS known_sequence, true AS is_stored,
+        is_unproven AS unproven, is_own AS own,
         arraySum(series_n) AS runs, health_runs_recorded AS runs_recorded, toUInt64(0) AS unsealed,
         CAST(health_dropped_reports, 'Map(String, UInt64)') AS reports_given_up,
         CAST(health_dropped_runs, 'Map(String, UInt64)') AS runs_given_up
@@ -35,6 +46,7 @@ FROM (
     UNION ALL
     -- A later stream names it. The content of its reports that never came is unknown.
     SELECT app_id, environment, installation, id AS stream_id, received_at AS at, ifNull(last, 0) AS known_sequence, false AS is_stored,
+        is_unproven AS unproven, is_own AS own,
         toUInt64(0) AS runs, toUInt64(0) AS runs_recorded, ifNull(left_over, 0) AS unsealed,
         CAST(map(), 'Map(String, UInt64)') AS reports_given_up,
         CAST(map(), 'Map(String, UInt64)') AS runs_given_up
@@ -42,17 +54,14 @@ FROM (
 )
 GROUP BY app_id, environment, installation, stream_id, day;
 
--- The entries of the ledger. `kind` is recorded, stored, dropped, refused, duplicate, conflict or answered;
--- `reason` is the device's reason of a drop, or the outcome of an answer.
-CREATE OR REPLACE VIEW loss_ledger_entries_v1 ${on_cluster} AS
-SELECT app_id, environment, day, entry.1 AS kind, entry.2 AS reason, sum(entry.3) AS reports, sum(entry.4) AS runs
+-- The entries of each stream on each day, as (kind, reason, reports, runs), from counters within their bounds.
+CREATE OR REPLACE VIEW stream_ledger_v1 ${on_cluster} AS
+SELECT app_id, environment, installation, stream_id, day, entries
 FROM (
     SELECT
-        app_id, environment, day,
-        -- The first day here of a stream that may have rows beyond the horizon.
-        place = 1 AND day <= toDate(now('UTC')) - ${raw_ttl_days} + 1 AS is_cut,
-        if(is_cut, if(stored = 0, last_sequence, toUInt64(first_stored - 1)), sequence_before) AS sequence_from,
-        if(is_cut, toUInt64(recorded_runs - least(recorded_runs, stored_runs)), runs_before) AS runs_from,
+        app_id, environment, installation, stream_id, day,
+        if(is_cut, base_sequence, sequence_before) AS sequence_from,
+        if(is_cut, base_runs, runs_before) AS runs_from,
         if(is_cut, unsealed_runs, unsealed_before) AS unsealed_from,
         if(is_cut, dropped_reports, dropped_reports_before) AS dropped_reports_from,
         if(is_cut, dropped_runs, dropped_runs_before) AS dropped_runs_from,
@@ -67,25 +76,99 @@ FROM (
             toInt64(greatest(dropped_runs[r], dropped_runs_from[r]) - dropped_runs_from[r])), reasons) AS given_up,
         -- These runs never were in a sealed report, so the device's own count of recorded runs lacks them.
         arraySum(arrayMap(d -> d.4, arrayFilter(d -> d.2 IN ('contended', 'consent'), given_up))) AS new_lost,
-        arrayConcat(
-            [('recorded', '', new_reports, new_runs + new_unsealed + toInt64(new_lost)),
-             ('stored', '', toInt64(stored), toInt64(stored_runs)),
-             ('dropped', 'unsealed', toInt64(0), new_unsealed)],
-            given_up) AS entries
+        if(is_never_proven,
+            [('unproven', '', toInt64(stored), toInt64(stored_runs))],
+            arrayConcat(
+                [('recorded', '', new_reports, new_runs + new_unsealed + toInt64(new_lost)),
+                 ('stored', '', toInt64(stored), toInt64(stored_runs)),
+                 ('dropped', 'unsealed', toInt64(0), new_unsealed),
+                 ('implausible', '', toInt64(is_beyond), toInt64(0))],
+                given_up)) AS entries
     FROM (
         SELECT
             *,
-            row_number() OVER (PARTITION BY app_id, environment, installation, stream_id ORDER BY day) AS place,
             max(last_sequence) OVER earlier AS sequence_before,
             max(recorded_runs) OVER earlier AS runs_before,
             max(unsealed_runs) OVER earlier AS unsealed_before,
             maxMap(dropped_reports) OVER earlier AS dropped_reports_before,
             maxMap(dropped_runs) OVER earlier AS dropped_runs_before
-        FROM stream_days_v1
+        FROM (
+            SELECT
+                app_id, environment, installation, stream_id, day, stored, stored_runs, is_never_proven, base_sequence, base_runs,
+                is_old AND place = 1 AS is_cut,
+                if(is_trusted, toUInt64(pow(2, 60)),
+                    stored_so_far + 2000 + intDiv(toUInt64(greatest(dateDiff('second', seen_since, last_at), 0)), 60)) AS reports_possible,
+                if(is_trusted, toUInt64(pow(2, 60)),
+                    stored_runs_so_far + toUInt64(reports_possible - stored_so_far) * greatest(most_runs_so_far, 1000)) AS runs_possible,
+                least(claims.last_sequence, base_sequence + reports_possible) AS last_sequence,
+                least(claims.recorded_runs, base_runs + runs_possible) AS recorded_runs,
+                least(claims.unsealed_runs, base_unsealed + runs_possible) AS unsealed_runs,
+                mapApply((r, n) -> (r, least(n, base_dropped_reports[r] + reports_possible)), claims.dropped_reports) AS dropped_reports,
+                mapApply((r, n) -> (r, least(n, base_dropped_runs[r] + runs_possible)), claims.dropped_runs) AS dropped_runs,
+                last_sequence < claims.last_sequence OR recorded_runs < claims.recorded_runs OR unsealed_runs < claims.unsealed_runs
+                    OR dropped_reports != claims.dropped_reports OR dropped_runs != claims.dropped_runs AS is_beyond
+            FROM (
+                SELECT
+                    *,
+                    row_number() OVER so_far AS place,
+                    min(is_unproven) OVER whole AS is_never_proven,
+                    min(is_own) OVER whole AS is_trusted,
+                    min(first_at) OVER so_far AS seen_since,
+                    sum(stored) OVER so_far AS stored_so_far,
+                    sum(stored_runs) OVER so_far AS stored_runs_so_far,
+                    max(most_runs) OVER so_far AS most_runs_so_far,
+                    -- A stream that may have rows beyond the horizon counts from its first day here.
+                    min(day) OVER so_far <= toDate(now('UTC')) - ${raw_ttl_days} + 1 AS is_old,
+                    if(is_old, first_value(if(stored = 0, last_sequence, toUInt64(first_stored - 1))) OVER so_far, 0) AS base_sequence,
+                    if(is_old, first_value(toUInt64(recorded_runs - least(recorded_runs, stored_runs))) OVER so_far, 0) AS base_runs,
+                    if(is_old, first_value(unsealed_runs) OVER so_far, 0) AS base_unsealed,
+                    if(is_old, first_value(dropped_reports) OVER so_far, CAST(map(), 'Map(String, UInt64)')) AS base_dropped_reports,
+                    if(is_old, first_value(dropped_runs) OVER so_far, CAST(map(), 'Map(String, UInt64)')) AS base_dropped_runs
+                FROM stream_days_v1
+                WINDOW so_far AS (PARTITION BY app_id, environment, installation, stream_id ORDER BY day
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+                whole AS (PARTITION BY app_id, environment, installation, stream_id ORDER BY day
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+            ) AS claims
+        )
         WINDOW earlier AS (PARTITION BY app_id, environment, installation, stream_id ORDER BY day
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     )
-)
+);
+
+-- The ledger of each installation by day, in reports.
+CREATE OR REPLACE VIEW installation_ledger_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, day, installation,
+    sumIf(entry.3, entry.1 = 'recorded') AS recorded,
+    sumIf(entry.3, entry.1 = 'stored') AS stored,
+    sumIf(entry.3, entry.1 = 'dropped') AS dropped,
+    sumIf(entry.3, entry.1 = 'refused') AS refused,
+    recorded - stored - dropped - refused AS missing,
+    sumIf(entry.3, entry.1 = 'implausible') AS implausible,
+    sumIf(entry.3, entry.1 = 'unproven') AS unproven
+FROM stream_ledger_v1 ARRAY JOIN entries AS entry
+GROUP BY app_id, environment, day, installation;
+
+-- The installation that brings most of a figure of the day, and the figure over all installations that have some.
+CREATE OR REPLACE VIEW largest_in_ledger_v1 ${on_cluster} AS
+SELECT
+    app_id, environment, day, figure.1 AS entry,
+    argMax(installation, (figure.2, installation)) AS largest_installation,
+    max(figure.2) AS largest_reports,
+    sum(figure.2) AS reports
+FROM installation_ledger_v1
+-- More was dropped than recorded where `missing` is negative: that hides a loss of others.
+ARRAY JOIN [('missing', abs(missing)), ('dropped', toUInt64(dropped)), ('refused', toUInt64(refused))] AS figure
+WHERE figure.2 > 0
+GROUP BY app_id, environment, day, entry;
+
+-- The entries of the ledger. `kind` is recorded, stored, dropped, refused, unproven, implausible, duplicate, conflict or
+-- answered; `reason` is the device's reason of a drop, or the outcome of an answer. `unproven` counts stored reports of
+-- streams without a proven one, `implausible` streams whose counters are beyond their bounds.
+CREATE OR REPLACE VIEW loss_ledger_entries_v1 ${on_cluster} AS
+SELECT app_id, environment, day, entry.1 AS kind, entry.2 AS reason, sum(entry.3) AS reports, sum(entry.4) AS runs
+FROM stream_ledger_v1
 ARRAY JOIN entries AS entry
 WHERE entry.3 != 0 OR entry.4 != 0 OR entry.1 IN ('recorded', 'stored')
 GROUP BY app_id, environment, day, kind, reason
@@ -123,6 +206,9 @@ SELECT
     sumIf(reports, kind = 'duplicate') AS duplicate,
     -- Other reports with the key of a stored one: the first that was received counts.
     sumIf(reports, kind = 'conflict') AS conflict,
+    -- Beside the sum: stored reports of streams without a proven one, and streams that claim too much.
+    sumIf(reports, kind = 'unproven') AS unproven,
+    sumIf(reports, kind = 'implausible') AS implausible,
     sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
     -- Answers of collectors by outcome; not part of the sum.
     sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome
@@ -141,6 +227,7 @@ SELECT
     -- Of surplus copies in the store; copies that were answered at once were not read.
     sumIf(runs, kind = 'duplicate') AS duplicate,
     sumIf(runs, kind = 'conflict') AS conflict,
+    sumIf(runs, kind = 'unproven') AS unproven,
     sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
 FROM loss_ledger_entries_v1
 WHERE kind != 'answered'
@@ -154,9 +241,11 @@ SELECT
     toUInt64(sumIf(reports, kind = 'stored')) AS stored,
     toUInt64(sumIf(reports, kind = 'dropped')) AS dropped,
     toUInt64(sumIf(reports, kind = 'refused')) AS refused,
-    toInt64(recorded) - toInt64(stored) - toInt64(dropped) - toInt64(refused) AS missing
+    toInt64(recorded) - toInt64(stored) - toInt64(dropped) - toInt64(refused) AS missing,
+    toUInt64(sumIf(reports, kind = 'unproven')) AS unproven,
+    toUInt64(sumIf(reports, kind = 'implausible')) AS implausible
 FROM loss_ledger_entries_v1
-WHERE kind IN ('recorded', 'stored', 'dropped', 'refused')
+WHERE kind IN ('recorded', 'stored', 'dropped', 'refused', 'unproven', 'implausible')
 GROUP BY app_id, environment;
 
 -- Reports with a name that the cardinality limit replaced by `__other__`, by dimension.
@@ -232,6 +321,9 @@ SELECT
     sumIf(reports, kind = 'duplicate') AS duplicate,
     -- Other reports with the key of a stored one: the first that was received counts.
     sumIf(reports, kind = 'conflict') AS conflict,
+    -- Beside the sum: stored reports of streams without a proven one, and streams that claim too much.
+    sumIf(reports, kind = 'unproven') AS unproven,
+    sumIf(reports, kind = 'implausible') AS implausible,
     sumMapIf(map(reason, reports), kind = 'dropped' AND reports != 0) AS dropped_by_reason,
     -- Answers of collectors by outcome; not part of the sum.
     sumMapIf(map(reason, reports), kind = 'answered') AS answered_by_outcome,
@@ -250,6 +342,7 @@ SELECT
     recorded - stored - dropped - refused AS missing,
     sumIf(runs, kind = 'duplicate') AS duplicate,
     sumIf(runs, kind = 'conflict') AS conflict,
+    sumIf(runs, kind = 'unproven') AS unproven,
     sumMapIf(map(reason, runs), kind = 'dropped' AND runs != 0) AS dropped_by_reason
 FROM loss_ledger_read_v1
 WHERE kind != 'answered'

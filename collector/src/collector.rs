@@ -32,6 +32,8 @@ use crate::ingest::shares::AppShares;
 use crate::loss_ledger_gauges;
 use crate::metrics::{KeyMetrics, Metrics};
 use crate::parts::Parts;
+use crate::proxy_watch::{self, ProxyWatch};
+use crate::rebuilds::{RebuildBell, RebuildWorker};
 use crate::refusal_counts::RefusalCounts;
 use crate::rollup::RollUp;
 use crate::rpc::Calls;
@@ -134,6 +136,8 @@ impl Collector {
             let (listener, listen) = bind(config.listen, "collector.listen").await?;
             let (http_listener, http_listen) =
                 bind(config.http_listen, "collector.http_listen").await?;
+            let refusal = proxy_watch::refusal(&config, listen, access.keys.has_public());
+            refusal.map_err(StartError::Config)?;
             let sink = Sink::new(store);
             let Opened {
                 wal,
@@ -165,7 +169,8 @@ impl Collector {
             let deletions = services.deletions.clone();
             let writer = start_writer(&parts, deletions, checkpoint, stop_writer.clone()).await?;
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
-            let server = device_server(&parts, &access, &services, listener, stop.clone());
+            let server =
+                device_server(&parts, &access, &services, (listener, listen), stop.clone());
             reload::watch(&parts, access.keys, access.tls, stop.clone(), &tasks);
             let pages = admin_pages(&metrics, &wal);
             let admin = AdminServer::start(http_listener, pages, stop_writer.clone(), &tasks);
@@ -379,8 +384,8 @@ async fn open_current_wal(
     }
 }
 
-/// Starts the writer and the roll-up on a thread of their own: encoding takes tens of milliseconds at a time, and acks
-/// must not wait for it.
+/// Starts the writer, the roll-up and the worker of rebuilds on a thread of their own: encoding takes tens of
+/// milliseconds at a time, and acks must not wait for it.
 async fn start_writer(
     parts: &Arc<Parts>,
     deletions: Arc<Deletions>,
@@ -388,10 +393,13 @@ async fn start_writer(
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
     let config = &parts.config;
-    let names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
+    let mut names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
         .map_err(StartError::Names)?;
+    let decided_until = checkpoint.batch_end.unwrap_or(checkpoint.offset);
+    names.begin_wal(decided_until.0, parts.wal.stats().end);
     let encoder = Encoder::new(parts.collector_id(), parts.bucket(), names);
-    let mut writer = Writer::new(parts.clone(), deletions, encoder, checkpoint);
+    let bell = Arc::<RebuildBell>::default();
+    let mut writer = Writer::new(parts.clone(), deletions, encoder, checkpoint, bell.clone());
     let rollup = roll_up(parts);
     let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -401,13 +409,28 @@ async fn start_writer(
     let (began_sender, has_begun) = oneshot::channel();
     let closing = close_buckets(rollup, period, stop.clone());
     let closing = parts.tasks.essential("roll-up", &stop, closing);
+    // Ends the worker of rebuilds, after the last request of the drain.
+    let drained = CancellationToken::new();
+    let rebuilding = {
+        let (rollup, stop, drained) = (roll_up(parts), stop.clone(), drained.clone());
+        move || {
+            let worker = RebuildWorker::new(rollup.clone(), bell.clone());
+            worker.run(stop.clone(), drained.clone())
+        }
+    };
+    let tasks = parts.tasks.clone();
+    let rebuilding = tasks.restarted("rebuilds".to_owned(), stop.clone(), rebuilding);
     let stopped = stop.clone();
     let writing = parts.tasks.essential("writer", &stop, async move {
+        let drained = drained.drop_guard();
         writer.begin().await;
         let _ = began_sender.send(());
         let closing = tokio::spawn(closing);
+        let rebuilding = tokio::spawn(rebuilding);
         writer.run(stopped).await;
+        drop(drained);
         let _ = closing.await;
+        let _ = rebuilding.await;
     });
     let thread = thread::Builder::new()
         .name("collector-writer".to_owned())
@@ -443,7 +466,7 @@ fn device_server(
     parts: &Arc<Parts>,
     access: &AccessControl,
     services: &BackgroundServices,
-    listener: TcpListener,
+    (listener, listen): (TcpListener, SocketAddr),
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
     let config = &parts.config;
@@ -454,9 +477,10 @@ fn device_server(
         calls: Calls::new(parts.clone(), services.deletions.clone()),
         seen: Arc::new(SeenKeys::new(config.seen_keys)),
         warnings: Arc::default(),
-        limits: ReportLimits::new(&config.limits),
+        limits: Arc::new(ReportLimits::new(&config.limits)),
         admission: services.admission.clone(),
         says_unweighed: AtomicBool::new(true),
+        proxy_watch: ProxyWatch::new(config, listen),
     };
     let (keys, tls) = (access.keys.clone(), access.tls.clone());
     let front = DeviceServer::new(config, ingest, keys, tls, parts.metrics.clone());

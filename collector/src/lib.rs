@@ -7,7 +7,8 @@
 //! - `wal` is the write-ahead log: group commit, replay after a crash, refusal when it is full.
 //! - `writer` encodes the WAL's reports (`encode`) and inserts them in batches that a crash does not change. The
 //!   checkpoint moves after the insert.
-//! - `rollup` closes buckets of time that every collector has passed.
+//! - `rollup` closes buckets of time that every collector has passed; `rebuilds` builds the summaries of closed ones
+//!   again that a backlog changed.
 //!
 //! The collector never drops an acknowledged report, never waits for the store before it acknowledges, and never
 //! decides which copy of a report counts: the store's key table does.
@@ -30,6 +31,8 @@ mod ledger_readings;
 mod loss_ledger_gauges;
 mod metrics;
 mod parts;
+mod proxy_watch;
+mod rebuilds;
 mod refusal_counts;
 mod rollup;
 mod rpc;

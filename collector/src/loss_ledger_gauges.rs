@@ -37,6 +37,8 @@ struct Line {
     missing: i64,
     duplicate: i64,
     conflict: i64,
+    unproven: i64,
+    implausible: i64,
     dropped_by_reason: Vec<(String, i64)>,
     answered_by_outcome: Vec<(String, i64)>,
 }
@@ -83,21 +85,21 @@ type Shown = BTreeMap<&'static str, HashSet<LedgerLabels>>;
 
 async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
     let (sink, metrics) = (&parts.sink, &parts.metrics);
-    // Outcomes exist for reports, not for runs.
-    let none = "CAST(map(), 'Map(String, Int64)')";
+    // Outcomes and streams exist for reports, not for runs.
+    let none = "toInt64(0) AS implausible, dropped_by_reason, CAST(map(), 'Map(String, Int64)') AS answered_by_outcome";
     let both = [
         (
             "loss_ledger_read_daily_v1",
-            "answered_by_outcome",
+            "implausible, dropped_by_reason, answered_by_outcome",
             &metrics.ledger_reports,
         ),
         ("loss_ledger_runs_read_daily_v1", none, &metrics.ledger_runs),
     ];
-    for (view, answered, gauges) in both {
+    for (view, rest, gauges) in both {
         let sql = format!(
             "SELECT toString(app_id) AS app_id, toString(environment) AS environment, \
              day = toDate(now('UTC')) AS is_today, recorded, stored, dropped, refused, missing, duplicate, conflict, \
-             dropped_by_reason, {answered} AS answered_by_outcome FROM {view} WHERE day >= toDate(now('UTC')) - 1 AND app_id != '' \
+             unproven, {rest} FROM {view} WHERE day >= toDate(now('UTC')) - 1 AND app_id != '' \
              ORDER BY max(recorded) OVER (PARTITION BY app_id, environment) DESC, app_id, environment LIMIT {}",
             2 * MAX_APPS
         );
@@ -163,6 +165,8 @@ fn show(gauges: &LossLedgerGauges, lines: Vec<Line>) -> HashSet<LedgerLabels> {
             ("missing", line.missing),
             ("duplicate", line.duplicate),
             ("conflict", line.conflict),
+            ("unproven", line.unproven),
+            ("implausible", line.implausible),
         ] {
             set(&gauges.entries, labels(entry), n);
         }

@@ -30,13 +30,14 @@ const UNPROVEN: [&str; 2] = ["app", "network"];
 const WAL_FINDINGS: [&str; 3] = ["checkpoint_lost", "older_than_store", "stray_file"];
 
 /// Periodic calls to the store.
-const STORE_CALLS: [&str; 11] = [
+const STORE_CALLS: [&str; 12] = [
     "batch",
     "collector_checkpoints",
     "directives",
     "known_installations",
     "loss_ledger",
     "names",
+    "rebuild",
     "report_outcomes",
     "rollup",
     "rollup_check",
@@ -125,6 +126,8 @@ pub(crate) struct Progress {
     pub(crate) checkpoint: AtomicU64,
     /// Reports received before this time are in the store; microseconds since 1970.
     pub(crate) complete_until_us: AtomicU64,
+    /// Since when the oldest closed bucket waits for its summary to be built again; 0 if none does.
+    pub(crate) rebuild_since_us: AtomicU64,
 }
 
 impl Metrics {
@@ -319,8 +322,7 @@ impl Metrics {
         let (wal, progress) = (wal.downgrade(), self.progress.clone());
         let read = move || {
             let stats = wal.stats();
-            stats
-                .map(|(stats, refusal)| wal_readings(&stats, refusal.is_none(), &progress, &*clock))
+            stats.map(|(stats, refusal)| readings(&stats, refusal.is_none(), &progress, &*clock))
         };
         let read = move || read().into_iter().flatten();
         self.registry.register_collector(Box::new(Scraped(read)));
@@ -406,17 +408,18 @@ impl Default for Metrics {
     }
 }
 
-fn wal_readings(
+fn readings(
     stats: &WalStats,
     is_writable: bool,
     progress: &Progress,
     clock: &dyn Clock,
-) -> [Reading; 10] {
+) -> [Reading; 11] {
     let stored = progress.checkpoint.load(Relaxed);
-    let lag_us = match progress.complete_until_us.load(Relaxed) {
+    let age_us = |time: &AtomicU64| match time.load(Relaxed) {
         0 => 0,
-        until_us => clock.now_us().saturating_sub(until_us),
+        at_us => clock.now_us().saturating_sub(at_us),
     };
+    let lag_us = age_us(&progress.complete_until_us);
     [
         (
             "wal_held_bytes",
@@ -467,6 +470,11 @@ fn wal_readings(
             "wal_sync_seconds",
             "Time spent writing and syncing groups",
             ReadValue::CounterF64(seconds(stats.sync_us)),
+        ),
+        (
+            "rebuild_oldest_seconds",
+            "Age of the oldest closed bucket whose summary has to be built again; 0 if none has",
+            ReadValue::GaugeF64(seconds(age_us(&progress.rebuild_since_us))),
         ),
     ]
 }

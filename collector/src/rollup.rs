@@ -1,14 +1,14 @@
 //! Closes buckets: once every collector's checkpoint has passed a bucket's end, no further report falls into it, and its
-//! summary is built from rows counted once. `collector.rs` calls it on a timer, the writer and the deletion worker for
-//! rebuilds.
+//! summary is built from rows counted once. `collector.rs` calls it on a timer, the workers of requests and of
+//! deletions for rebuilds.
 //!
 //! The order of steps makes an interrupted build and two builders at once harmless. The bucket's surplus copies are
 //! named, the summary is written under a new revision, the revision is published, then the watermark moves. Readers use
 //! the latest published revision. Finally the builder checks for rows that arrived during the build, and records the
 //! check. If that record is missing, the next builder rebuilds those buckets, one at a time.
 //!
-//! A collector that comes back with a backlog writes into closed buckets. Its writer has them rebuilt before its
-//! checkpoint moves ([`RollUp::rebuild`]).
+//! A collector that comes back with a backlog writes into closed buckets. Its writer requests their rebuild before its
+//! checkpoint moves, and [`crate::rebuilds`] carries it out.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::parts::Parts;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
-const MAX_BUCKETS: usize = 48;
+pub(crate) const MAX_BUCKETS: usize = 48;
 
 /// Inputs of the decision how far buckets can be closed; times in seconds since 1970.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ fn revision_after(last_ms: u64, now_ms: u64, latest: u64, collector_id: u64) -> 
     (ms << 16) | (collector_id & 0xffff)
 }
 
-/// Time of this process's latest revision. The writer and the roll-up may build the same bucket in the same millisecond,
+/// Time of this process's latest revision. The workers may build the same bucket in the same millisecond,
 /// and rows of two builds under one revision would count twice.
 static LAST_MS: AtomicU64 = AtomicU64::new(0);
 
@@ -97,7 +97,7 @@ pub(crate) struct RollUp {
 }
 
 /// A condition in SQL: one of these buckets, by start time in seconds.
-fn among(buckets: impl IntoIterator<Item = u32>) -> String {
+pub(crate) fn among(buckets: impl IntoIterator<Item = u32>) -> String {
     let times = buckets
         .into_iter()
         .map(|bucket| format!("toDateTime({bucket}, 'UTC')"));
@@ -235,10 +235,11 @@ impl RollUp {
         Ok(self.first("reports", &sql).await?.unwrap_or(0))
     }
 
-    /// Rebuilds the closed buckets that change with reports just stored in `buckets` (start times in seconds). A bucket
+    /// Rebuilds the closed buckets that change with a backlog's reports in `buckets` (start times in seconds). A bucket
     /// whose reports may have expired stays, and is counted and logged.
     pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
         let raw_since = self.raw_since().await?;
+        self.build_again(buckets, raw_since, "backlog").await?;
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
         let too_old = buckets.iter().filter(is_too_old).count();
         if too_old > 0 {
@@ -249,7 +250,7 @@ impl RollUp {
                 "a backlog came too late for the summaries of its buckets: some of their reports have expired"
             );
         }
-        self.build_again(buckets, raw_since, "backlog").await
+        Ok(())
     }
 
     /// Rebuilds the closed ones of `buckets`, and buckets that counted a later copy of their reports so far. Buckets before
@@ -330,7 +331,8 @@ impl RollUp {
         })
     }
 
-    async fn closed_until(&self) -> Result<u64, SinkError> {
+    /// Buckets that start before this time (seconds since 1970) are closed.
+    pub(crate) async fn closed_until(&self) -> Result<u64, SinkError> {
         let sql = "SELECT toUInt32(max(closed_until)) AS seconds FROM rollup_watermark";
         let until = self.first::<u32>("rollup_watermark", sql).await?;
         Ok(until.map_or(0, u64::from))
@@ -338,7 +340,7 @@ impl RollUp {
 
     /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`; then
     /// the rows `within` that are no copies of their own.
-    async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
+    pub(crate) async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
         let sql = format!(
             "INSERT INTO surplus_copies (bucket, collector_id, wal_offset) \
              WITH keys AS (SELECT app_id, installation, stream_id, sequence FROM report_copies \

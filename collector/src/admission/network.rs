@@ -107,18 +107,34 @@ pub(crate) struct Origins {
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// The address has no network.
+    /// Nothing is known: a stream without a socket.
+    #[cfg_attr(
+        not(any(test, feature = "fuzzing")),
+        expect(dead_code, reason = "of tests")
+    )]
     Unknown,
+    /// The address has no network.
+    Private(IpAddr),
     /// A device, or a proxy that is not trusted.
     Device(Network),
     /// A trusted proxy: the request's headers name the device's address.
     Proxy,
 }
 
+impl Peer {
+    /// The address of a peer without a network.
+    pub(crate) fn private(self) -> Option<IpAddr> {
+        match self {
+            Peer::Private(address) => Some(address),
+            _ => None,
+        }
+    }
+}
+
 impl Origins {
     pub(crate) fn new(config: &NewInstallationsConfig) -> Self {
         Self {
-            trusted_proxies: config.trusted_proxies.clone(),
+            trusted_proxies: config.trusted_proxies.clone().unwrap_or_default(),
         }
     }
 
@@ -126,12 +142,12 @@ impl Origins {
         if is_trusted(address, &self.trusted_proxies) {
             return Peer::Proxy;
         }
-        Network::of(address).map_or(Peer::Unknown, Peer::Device)
+        Network::of(address).map_or(Peer::Private(address), Peer::Device)
     }
 
     pub(crate) fn of_request(&self, peer: Peer, headers: &HeaderMap) -> Option<Network> {
         match peer {
-            Peer::Unknown => None,
+            Peer::Unknown | Peer::Private(_) => None,
             Peer::Device(network) => Some(network),
             Peer::Proxy => Network::of(forwarded_for(headers, &self.trusted_proxies)?),
         }

@@ -79,6 +79,7 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
                 WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
+                  AND bucket NOT IN (SELECT bucket FROM open_rebuilds_v1)
                 GROUP BY app_id, installation, stream_id, sequence
                 HAVING count() > 1 AND countIf((collector_id, wal_offset) NOT IN (
                     SELECT collector_id, wal_offset FROM surplus_copies)) > 1)

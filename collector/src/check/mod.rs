@@ -137,8 +137,10 @@ impl StoreToCheck<'_> {
             until,
             ..
         } = &self.limits;
-        let final_buckets =
-            format!("bucket >= fromUnixTimestamp({from}) AND bucket < fromUnixTimestamp({until})");
+        let final_buckets = format!(
+            "bucket >= fromUnixTimestamp({from}) AND bucket < fromUnixTimestamp({until}) \
+                 AND bucket NOT IN (SELECT bucket FROM open_rebuilds_v1)"
+        );
         let sql = invariant
             .sql
             .replace("{horizon}", horizon)

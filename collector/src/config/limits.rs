@@ -21,6 +21,12 @@ pub struct LimitsConfig {
     /// Deletions from one network (IPv4 /24, IPv6 /48), where it is known.
     #[serde(skip)]
     pub deletions_per_network: u32,
+    /// Manifests by all holders of one key of kind `pipeline`; each has up to 4 MiB.
+    #[serde(skip)]
+    pub manifests_per_key: u32,
+    /// Certified placements by all holders of one key of kind `pipeline`.
+    #[serde(skip)]
+    pub placements_per_key: u32,
     /// Reports or deletions at once after a pause.
     #[serde(skip)]
     pub bursts: BurstsConfig,
@@ -34,6 +40,8 @@ pub struct BurstsConfig {
     pub reports_per_key: u32,
     pub deletions_per_key: u32,
     pub deletions_per_network: u32,
+    pub manifests_per_key: u32,
+    pub placements_per_key: u32,
 }
 
 /// Distinct names an app may have in 14 days; names beyond become `__other__` in rows.
@@ -60,8 +68,9 @@ pub struct NewInstallationsConfig {
     pub at_least: u64,
     /// The part of one network (IPv4 /24, IPv6 /48), which grows with the app's limit above `at_least`; 0 is no limit.
     pub per_network: u64,
-    /// Proxies whose `X-Forwarded-For` counts. Without any, the peer's address counts.
-    pub trusted_proxies: Vec<AddressBlock>,
+    /// Proxies whose `X-Forwarded-For` counts; of other peers the address counts. `None` says nothing: a collector whose
+    /// uploads turn out to come from one private address only does not start again then.
+    pub trusted_proxies: Option<Vec<AddressBlock>>,
     /// Known installations in memory; each takes 16 bytes.
     #[serde(skip)]
     pub known: usize,
@@ -94,7 +103,7 @@ impl Default for NewInstallationsConfig {
         Self {
             at_least,
             per_network,
-            trusted_proxies: Vec::new(),
+            trusted_proxies: None,
             known: 1 << 20,
             refresh: Period(Duration::from_secs(600)),
         }
@@ -112,12 +121,17 @@ impl Default for LimitsConfig {
             deletions_per_key: 300,
             // Thousands of phones share a carrier's address.
             deletions_per_network: 30,
+            manifests_per_key: 6,
+            placements_per_key: 60,
             bursts: BurstsConfig {
                 // More than any spool holds.
                 reports_per_installation: 50_000,
                 reports_per_key: 10_000,
                 deletions_per_key: 300,
                 deletions_per_network: 100,
+                // Of all models of a large release, for all chipsets.
+                manifests_per_key: 500,
+                placements_per_key: 5_000,
             },
         }
     }

@@ -8,9 +8,10 @@
 //!
 //! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
 //! the file `names` in the WAL's directory before its batch is inserted, with the network that brought it and the
-//! offset of the first record that it counts for: a name that several devices bring counts from the next batch on. At a
-//! repetition an admitted name is known, and for any other name the room is as full as it was. Each collector has
-//! limits of its own, so two admit at most twice as many.
+//! offset of the first record that it counts for. That is the start of its batch, or the next batch if several devices
+//! bring the name together, or if a record of its batch was refused the name before. Records of a batch that was decided
+//! before admit nothing: counts of a day's votes are in memory only, and would admit other names. The WAL's checkpoint
+//! says which records these are. Each collector has limits of its own, so two admit at most twice as many.
 //!
 //! Each line of the file is a CRC-32C in hex, a blank, and a JSON array: day, app, environment, dimension, name, network,
 //! offset. A torn line is skipped; its batch was not inserted. So is a damaged one: its name is new again. Old days are
@@ -18,6 +19,7 @@
 //! in a new folder goes on with the names of the one before, and of other collectors.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::BuildHasher;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -75,6 +77,7 @@ impl Dimension {
 pub(crate) type Limited = [u64; 4];
 
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+type HashSet<K> = std::collections::HashSet<K, RandomState>;
 type Names = [HashMap<String, Name>; 4];
 
 /// An admitted name.
@@ -148,6 +151,15 @@ pub(crate) struct CardinalityLimiter {
     waiting: HashMap<(NamePlace, String), Support>,
     /// Names with support, which count from the next batch on.
     supported: Vec<(NamePlace, String)>,
+    /// Names that a record of the batch was refused before another one brought them, each with its network.
+    from_next: Vec<(NamePlace, String, u32)>,
+    /// Names of records below are decided: those that are not known from there on stay [`OTHER`].
+    decided_until: u64,
+    /// The first record of the batch.
+    batch_start: u64,
+    /// Hashes of the names that were refused in the batch.
+    refused: HashSet<u64>,
+    hasher: RandomState,
     /// `None` saves nothing.
     file: Option<File>,
     unwritten: Vec<u8>,
@@ -290,7 +302,40 @@ impl CardinalityLimiter {
             }
             return known.from <= sender.offset;
         }
-        self.brings(sender, at, of, name)
+        if sender.offset < self.decided_until {
+            return false;
+        }
+        let is_in = self.brings(sender, at, of, name);
+        if !is_in {
+            self.refused.insert(self.hash(at, of, name));
+        }
+        is_in
+    }
+
+    fn hash(&self, at: (&str, &str), of: Dimension, name: &str) -> u64 {
+        self.hasher.hash_one((at, of as u8, name))
+    }
+
+    /// Admits a name that `network` brings alone, if that is not 0. Returns whether it counts for the record at hand.
+    fn admit(
+        &mut self,
+        sender: &Sender,
+        at: (&str, &str),
+        of: Dimension,
+        name: &str,
+        network: u32,
+    ) -> bool {
+        if self.refused.contains(&self.hash(at, of, name)) {
+            // An earlier record of the batch has `__other__`.
+            self.insert(sender.day, at, of, name, (network, u64::MAX));
+            let name = name.to_owned();
+            self.from_next.push((place(at, of), name, network));
+            return false;
+        }
+        let from = self.batch_start;
+        self.insert(sender.day, at, of, name, (network, from));
+        self.note(sender.day, at, of, name, (network, from));
+        true
     }
 
     /// Whether a sender brings a new name.
@@ -305,9 +350,7 @@ impl CardinalityLimiter {
         }
         let [narrow, wide] = sender.mark.network;
         if sender.mark.is_own || narrow == 0 || most == 0 {
-            self.insert(sender.day, at, of, name, (0, 0));
-            self.note(sender.day, at, of, name, (0, 0));
-            return true;
+            return self.admit(sender, at, of, name, 0);
         }
         let n_of_one = names.map_or(0, |names| names.values().filter(|n| n.is_of_one).count());
         // A model has some input shapes.
@@ -317,9 +360,7 @@ impl CardinalityLimiter {
             return false;
         }
         if 2 * n_of_one < most && take(&mut self.brought, share_of(narrow), OF_NETWORK * times) {
-            self.insert(sender.day, at, of, name, (narrow, 0));
-            self.note(sender.day, at, of, name, (narrow, 0));
-            return true;
+            return self.admit(sender, at, of, name, narrow);
         }
         let needed = match 4 * (n_names - n_of_one) < most {
             true => SUPPORT,
@@ -349,9 +390,35 @@ impl CardinalityLimiter {
         }
     }
 
+    /// Sets where the WAL stands at the start: the names of records below `decided_until` were decided before, and
+    /// offsets beyond `end` are those of another WAL, which was in this folder.
+    pub(crate) fn begin_wal(&mut self, decided_until: u64, end: u64) {
+        self.decided_until = decided_until;
+        let environments = self.apps.values_mut().flat_map(|app| app.values_mut());
+        for name in environments.flatten().flat_map(|names| names.values_mut()) {
+            if name.from > end {
+                name.from = 0;
+            }
+        }
+    }
+
+    /// Begins a batch, whose records are at `start` and above.
+    pub(super) fn begin_batch(&mut self, start: u64) {
+        self.batch_start = start;
+        self.refused.clear();
+    }
+
     /// Admits the names that found support in a batch, for the records after its last one.
     pub(super) fn end_batch(&mut self, next_offset: u64) {
         let day = self.day;
+        self.decided_until = self.decided_until.max(next_offset);
+        for ((app, environment, of), name, network) in std::mem::take(&mut self.from_next) {
+            let (at, of) = ((&*app, &*environment), Dimension::ALL[of as usize]);
+            if let Some(name) = self.known_mut(at, of, &name) {
+                name.from = next_offset;
+            }
+            self.note(day, at, of, &name, (network, next_offset));
+        }
         for ((app, environment, of), name) in std::mem::take(&mut self.supported) {
             let (at, of) = (
                 (app.as_str(), environment.as_str()),
@@ -369,6 +436,10 @@ impl CardinalityLimiter {
 
     fn known(&self, at: (&str, &str), of: Dimension, name: &str) -> Option<&Name> {
         self.apps.get(at.0)?.get(at.1)?[of as usize].get(name)
+    }
+
+    fn known_mut(&mut self, at: (&str, &str), of: Dimension, name: &str) -> Option<&mut Name> {
+        self.apps.get_mut(at.0)?.get_mut(at.1)?[of as usize].get_mut(name)
     }
 
     fn insert(
@@ -557,6 +628,8 @@ mod tests {
             "a new day is no new room"
         );
         assert!(keeps(10, AT, Dimension::Model, "b"));
+        guard.begin_batch(7);
+        let mut keeps = |day, at, of, name: &str| guard.keeps(&on(day), at, of, name);
         assert!(
             keeps(16, AT, Dimension::Model, "c"),
             "`a` was not heard of in 14 days"
@@ -590,6 +663,94 @@ mod tests {
         assert_eq!(decide(&mut again), first);
         let mut once_more = CardinalityLimiter::open(dir.path(), LIMITS).unwrap();
         assert_eq!(decide(&mut once_more), first);
+    }
+
+    /// Votes of a day are in memory only: the process after a crash has them all again, and may not spend them on the batch
+    /// that its predecessor decided and may have inserted.
+    #[test]
+    fn a_batch_that_is_inserted_again_after_a_crash_admits_no_further_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [1_000; 4]).unwrap();
+        let of = Dimension::Version;
+        let sender = |offset, narrow| Sender {
+            offset,
+            mark: SenderMark {
+                network: [narrow, 1],
+                ..SenderMark::default()
+            },
+            ..on(7)
+        };
+        // One wide network spends its votes of the day in a batch of before.
+        guard.begin_batch(10);
+        for n in 0..u32::from(VOTES_OF_NETWORK) {
+            let name = format!("spent {n}");
+            assert!(guard.keeps(&sender(10 + u64::from(n), 100 + n), AT, of, &name));
+        }
+        guard.end_batch(30);
+        guard.save().unwrap();
+        let batch = |guard: &mut CardinalityLimiter| {
+            guard.begin_batch(30);
+            let named = (30..33).map(|offset| guard.keeps(&sender(offset, 7), AT, of, "late"));
+            let named: Vec<bool> = named.collect();
+            guard.end_batch(33);
+            guard.save().unwrap();
+            named
+        };
+        let first = batch(&mut guard);
+        assert_eq!(first, [false; 3]);
+        drop(guard);
+
+        let mut again = CardinalityLimiter::open(dir.path(), [1_000; 4]).unwrap();
+        again.begin_wal(33, 33);
+        assert_eq!(batch(&mut again), first);
+        again.begin_batch(33);
+        assert!(again.keeps(&sender(33, 7), AT, of, "late"));
+    }
+
+    /// The writer reads a batch ahead while the one before is inserted, and may have to insert that one again.
+    #[test]
+    fn a_name_counts_for_no_record_that_was_decided_without_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut guard = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        let of = Dimension::Version;
+        let sender = |offset, is_own| Sender {
+            offset,
+            mark: SenderMark {
+                is_own,
+                is_unproven: !is_own,
+                network: [1, 1],
+            },
+            ..on(7)
+        };
+        // In the order of the rows, which is not that of the WAL.
+        let batches: [&[(u64, bool)]; 3] = [
+            &[(3, false)],
+            &[(12, false), (11, true), (10, true)],
+            &[(20, true), (21, false)],
+        ];
+        let decide = |guard: &mut CardinalityLimiter| {
+            let mut named = Vec::new();
+            for (n, batch) in (0..).zip(batches) {
+                guard.begin_batch(n * 10);
+                let keeps = |(offset, is_own): &(u64, bool)| {
+                    guard.keeps(&sender(*offset, *is_own), AT, of, "new")
+                };
+                named.extend(batch.iter().map(keeps).collect::<Vec<bool>>());
+                guard.end_batch(n * 10 + 10);
+                guard.save().unwrap();
+            }
+            named
+        };
+        let first = decide(&mut guard);
+        assert_eq!(first, [false, false, false, false, true, true]);
+        assert_eq!(decide(&mut guard), first, "in the same process");
+        let mut again = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        again.begin_wal(30, 30);
+        assert_eq!(decide(&mut again), first, "after a crash");
+        // The folder has another WAL now, whose offsets begin anew.
+        let mut other = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
+        other.begin_wal(0, 0);
+        assert!(other.keeps(&sender(0, false), AT, of, "new"));
     }
 
     fn admit(guard: &mut CardinalityLimiter, name: &str) -> io::Result<()> {

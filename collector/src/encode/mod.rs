@@ -109,6 +109,8 @@ impl Encoder {
         &mut self,
         records: &[Record],
     ) -> io::Result<EncodedBatch> {
+        let first = records.iter().map(|record| record.offset.0).min();
+        self.names.begin_batch(first.unwrap_or(0));
         let mut rows = self.encode(records);
         let last = records.iter().map(|record| record.offset.0).max();
         self.names.end_batch(last.map_or(0, |last| last + 1));

@@ -5,6 +5,7 @@
 //! no use against 256 random bits. The table is replaced during operation, so a revoked key ends with the next call.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -105,6 +106,12 @@ impl Scope {
         self.app.as_deref().unwrap_or(ANY)
     }
 
+    /// True for a key of kind `app`.
+    #[must_use]
+    pub(crate) fn is_public(&self) -> bool {
+        self.kind == Some(KeyKind::App)
+    }
+
     /// The key's environment, or `*`.
     #[must_use]
     pub(crate) fn environment(&self) -> &str {
@@ -149,6 +156,8 @@ pub(crate) struct Caller {
     pub(crate) scope: Arc<Scope>,
     /// `None`: unknown, or no network has a limit.
     pub(crate) network: Option<Network>,
+    /// The address of a peer without a network: of a proxy that the config does not name, or of a device nearby.
+    pub(crate) private_peer: Option<IpAddr>,
 }
 
 impl Caller {
@@ -217,6 +226,13 @@ impl AppKeys {
         let n_valid = i64::try_from(table.n_valid).unwrap_or(i64::MAX);
         self.metrics.n_keys.set(n_valid);
         Ok(())
+    }
+
+    /// True if a key of kind `app` is in force, which anyone may have.
+    pub(crate) fn has_public(&self) -> bool {
+        let table = self.table.read().clone();
+        let is_public = |entry: &Entry| !entry.is_revoked && entry.scope.is_public();
+        table.by_prefix.values().flatten().any(is_public)
     }
 
     /// Returns the scope of the call's key. Without configured keys, which only a loopback address allows, any call has

@@ -64,6 +64,22 @@ impl ReportLimits {
         let n_reports = n_reports.max(1) as u64;
         self.keys.open().take(key(), n_reports, now_us)
     }
+
+    /// Gives back what [`Self::take_call`] took, for a call that nothing was kept of.
+    pub(crate) fn give_back_call(&self, key: impl FnOnce() -> String, n_reports: usize) {
+        if !self.keys.is_unlimited() {
+            let n_reports = n_reports.max(1) as u64;
+            self.keys.open().give_back(&key(), n_reports);
+        }
+    }
+
+    /// Gives back a report to the quota of each of these installations.
+    pub(crate) fn give_back_reports(&self, installations: &[InstallationId]) {
+        let mut quota = self.of_installations();
+        for installation in installations {
+            quota.give_back(installation, 1);
+        }
+    }
 }
 
 /// The limits of one collector's deletions, so that one public key, or one machine, does not block deletions
@@ -93,6 +109,25 @@ impl DeletionLimits {
         }
         let key = caller.scope.describe();
         self.keys.open().take(key, 1, now_us)
+    }
+}
+
+/// The limits of what one key of kind `pipeline` stores, so that a stolen one does not fill the store.
+#[derive(Debug)]
+pub(crate) struct PipelineLimits {
+    pub(crate) manifests: Buckets<String>,
+    pub(crate) placements: Buckets<String>,
+}
+
+impl PipelineLimits {
+    pub(crate) fn new(config: &LimitsConfig) -> Self {
+        let (limits, bursts) = (config, &config.bursts);
+        let manifests = (limits.manifests_per_key, bursts.manifests_per_key);
+        let placements = (limits.placements_per_key, bursts.placements_per_key);
+        Self {
+            manifests: Buckets::new(manifests, MAX_BUCKETS),
+            placements: Buckets::new(placements, MAX_BUCKETS),
+        }
     }
 }
 
@@ -188,6 +223,21 @@ impl<K: Eq + Hash> OpenBuckets<'_, K> {
             Entry::Vacant(_) => buckets.take_from(&mut table.others_full_at_us, n, now_us),
         }
     }
+
+    /// Gives back `n` to the bucket of `key`. A bucket that was swept meanwhile is full.
+    pub(crate) fn give_back(&mut self, key: &K, n: u64) {
+        let buckets = self.buckets;
+        let Some(table) = self.table.as_deref_mut() else {
+            return;
+        };
+        let is_table_full = table.full_at_us.len() >= buckets.most;
+        let full_at_us = match table.full_at_us.get_mut(key) {
+            Some(of_key) => of_key,
+            None if is_table_full => &mut table.others_full_at_us,
+            None => return,
+        };
+        *full_at_us = full_at_us.saturating_sub(buckets.refill_us.saturating_mul(n));
+    }
 }
 
 impl<K: Eq + Hash> BucketTable<K> {
@@ -239,6 +289,25 @@ mod tests {
         assert!(buckets.open().take("a", 1, now + SECOND).is_err());
         assert_eq!(buckets.open().take("a", 3, now + 100 * SECOND), Ok(()));
         assert!(buckets.open().take("a", 1, now + 100 * SECOND).is_err());
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_no_more() {
+        let buckets = Buckets::new((60, 3), 2);
+        let now = 1_000 * SECOND;
+        let takes = |key, n| buckets.open().take(key, n, now).is_ok();
+        assert!(takes("a", 3) && !takes("a", 1));
+        buckets.open().give_back(&"a", 2);
+        assert!(takes("a", 2) && !takes("a", 1));
+        // More than a bucket holds.
+        buckets.open().give_back(&"a", 100);
+        assert!(takes("a", 3) && !takes("a", 1));
+        // Senders without a bucket share one.
+        assert!(takes("b", 3) && takes("c", 3) && !takes("d", 1));
+        buckets.open().give_back(&"c", 3);
+        assert!(takes("d", 3) && !takes("c", 1));
+        let open = Buckets::new((0, 3), 2);
+        open.open().give_back(&"a", 1);
     }
 
     #[test]
@@ -332,6 +401,7 @@ mod tests {
         let caller = |address: Option<[u8; 4]>| Caller {
             scope: Arc::default(),
             network: address.and_then(|address| Network::of(address.into())),
+            private_peer: None,
         };
         let flood = caller(Some([8, 8, 8, 8]));
         let passed = (0..10).filter(|_| limits.take(&flood, now).is_ok());

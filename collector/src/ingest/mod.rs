@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use epwatch_proto::v1::{self, collector_service_server::CollectorService};
-use epwatch_proto::{FastValidator, Outcome, SendClock, UploadRequest};
+use epwatch_proto::{FastValidator, InstallationId, Outcome, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
@@ -31,6 +31,7 @@ use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
 use crate::ingest::limits::ReportLimits;
 use crate::ingest::shares::ShareError;
 use crate::parts::Parts;
+use crate::proxy_watch::ProxyWatch;
 use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
@@ -58,22 +59,50 @@ pub(crate) struct Ingest {
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) directives: Arc<DirectiveBook>,
     pub(crate) calls: Calls,
-    pub(crate) limits: ReportLimits,
+    pub(crate) limits: Arc<ReportLimits>,
     pub(crate) admission: Arc<Admission>,
     /// True until the warning about unknown networks was written.
     pub(crate) says_unweighed: AtomicBool,
+    pub(crate) proxy_watch: ProxyWatch,
 }
 
 /// A valid report, or a refused one.
 type Validated<'a> = Result<(Mark, ValidReport<'a>), RefusedReport>;
 
+/// The reports of one call that go into the WAL.
+struct AcceptedReports {
+    marks: Vec<Mark>,
+    /// Of each of them, whose quota it took.
+    installations: Vec<InstallationId>,
+    /// Latency series that the writer leaves out.
+    n_dropped_series: u64,
+}
+
 /// The reports of one call, sorted into those for the WAL and those refused.
 struct SortedReports {
     batch: Batch,
-    /// Marks of the reports that go into the WAL.
-    accepted: Vec<Mark>,
+    accepted: AcceptedReports,
     /// With their index in the call. Not counted yet: if the append fails, the device sends all of them again.
     refused: Vec<(usize, RefusedReport)>,
+}
+
+/// What the reports of a call took from quotas. Gives it back on drop, unless they were stored.
+struct TakenQuota {
+    limits: Arc<ReportLimits>,
+    scope: Arc<Scope>,
+    n_reports: usize,
+    installations: Vec<InstallationId>,
+    is_used: bool,
+}
+
+impl Drop for TakenQuota {
+    fn drop(&mut self) {
+        if !self.is_used {
+            let key = || self.scope.describe();
+            self.limits.give_back_call(key, self.n_reports);
+            self.limits.give_back_reports(&self.installations);
+        }
+    }
 }
 
 /// Counts a call that is refused as a whole: all of its reports, under the scope of its key, because the reports' own
@@ -113,13 +142,19 @@ impl Ingest {
     ) -> SortedReports {
         let now_us = self.parts.clock.now_us();
         let decided = self.admit_all(scope, self.validate_all(reports), now_us);
-        let mut accepted = Vec::with_capacity(reports.len());
+        let mut accepted = AcceptedReports {
+            marks: Vec::with_capacity(reports.len()),
+            installations: Vec::with_capacity(reports.len()),
+            n_dropped_series: 0,
+        };
         let mut kept = Vec::with_capacity(reports.len());
         let mut refused = Vec::new();
         for (index, (decided, bytes)) in decided.into_iter().zip(reports).enumerate() {
             match decided {
                 Ok((mark, report)) => {
-                    accepted.push(mark);
+                    accepted.marks.push(mark);
+                    accepted.installations.push(report.key.installation);
+                    accepted.n_dropped_series += report.n_dropped_series as u64;
                     kept.push((report, bytes));
                 }
                 Err(refusal) => refused.push((index, refusal)),
@@ -183,10 +218,6 @@ impl Ingest {
         let mut validator = FastValidator::default();
         let check = |bytes: &'a Bytes| {
             let report = validate_report(bytes, &mut validator)?;
-            if report.n_dropped_series > 0 {
-                let n_dropped = report.n_dropped_series as u64;
-                self.parts.metrics.series_dropped.inc_by(n_dropped);
-            }
             Ok((self.seen.mark(&report.app_id, report.key, bytes), report))
         };
         reports.iter().map(check).collect()
@@ -323,32 +354,52 @@ impl Ingest {
         }
     }
 
-    /// Makes the accepted reports of a call durable. If the append fails, all reports of the call are refused.
+    /// Makes the accepted reports of a call durable. If the append fails, all reports of the call are refused, and what
+    /// they took from quotas is given back: the device sends them again.
     async fn keep(
         &self,
         batch: Batch,
-        accepted: Vec<Mark>,
+        accepted: AcceptedReports,
         scope: &Arc<Scope>,
         n_reports: usize,
     ) -> Result<(), WalError> {
         let (answer, answered) = oneshot::channel();
         let (seen, call_counts) = (self.seen.clone(), self.call_counts(scope, n_reports));
         let n_bytes = batch.n_bytes() as u64;
+        let AcceptedReports {
+            marks,
+            installations,
+            n_dropped_series,
+        } = accepted;
+        // Dropped with `done` by a WAL that takes nothing.
+        let mut taken = TakenQuota {
+            limits: self.limits.clone(),
+            scope: scope.clone(),
+            n_reports,
+            installations,
+            is_used: false,
+        };
         let done = move |end: Result<WalOffset, WalError>| {
             match &end {
                 Ok(end) => {
+                    taken.is_used = true;
                     let (parts, scope) = (&call_counts.parts, &call_counts.scope);
                     if scope.is_one_of_several() {
                         let max_bytes = parts.config.wal.max_bytes.0;
                         parts.shares.add(scope.app(), n_bytes, end.0, max_bytes);
                     }
-                    let n_stored = accepted.len() as u64;
-                    seen.remember(accepted);
+                    let n_stored = marks.len() as u64;
+                    seen.remember(marks);
                     let metrics = &call_counts.parts.metrics;
                     metrics.count_many(Outcome::Stored, n_stored);
+                    if n_dropped_series > 0 {
+                        metrics.series_dropped.inc_by(n_dropped_series);
+                    }
                 }
                 Err(error) => call_counts.count(outcome_of(error)),
             }
+            // Before the answer, after which the device may come again.
+            drop(taken);
             // A device that disconnected sends again and gets `duplicate`.
             let _ = answer.send(end.map(|_| ()));
         };
@@ -427,7 +478,11 @@ impl CollectorService for Ingest {
         mut request: Request<v1::UploadRequest>,
     ) -> Result<Response<v1::UploadResponse>, Status> {
         let started = Instant::now();
-        let Caller { scope, network } = Caller::of(&mut request);
+        let Caller {
+            scope,
+            network,
+            private_peer,
+        } = Caller::of(&mut request);
         let call = UploadRequest::try_from(request.into_inner())
             .map_err(|error| Status::invalid_argument(error.detail()))?;
         let (n_reports, metrics) = (call.reports.len(), &self.parts.metrics);
@@ -447,6 +502,7 @@ impl CollectorService for Ingest {
             refused.inc_by(n_reports as u64);
             let call_counts = self.call_counts(&scope, n_reports);
             call_counts.count(Outcome::RefusedOverloaded);
+            self.limits.give_back_call(|| scope.describe(), n_reports);
             let text = format!("refused_overloaded: {error}");
             let status = retry::later(Code::ResourceExhausted, text, SHARE_RETRY);
             return Err(RejectReason::Overloaded.mark(status));
@@ -456,6 +512,9 @@ impl CollectorService for Ingest {
             accepted,
             refused,
         } = self.sort_reports(&scope, network, &call.clock, &call.reports);
+        if scope.is_public() {
+            self.proxy_watch.note(private_peer, accepted.marks.len());
+        }
         if !batch.is_empty()
             && let Err(error) = self.keep(batch, accepted, &scope, n_reports).await
         {

@@ -20,8 +20,8 @@ use self::certified::{CERTIFIED, CertifiedModel, PlacementCall};
 use self::manifest::{MANIFESTS, ManifestCall};
 use crate::deletions::Deletions;
 use crate::encode::EncodedBlock;
-use crate::ingest::auth::Caller;
-use crate::ingest::limits::DeletionLimits;
+use crate::ingest::auth::{Caller, Scope};
+use crate::ingest::limits::{Buckets, DeletionLimits, PipelineLimits};
 use crate::parts::Parts;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
@@ -42,6 +42,7 @@ pub(crate) struct Calls {
     parts: Arc<Parts>,
     deletions: Arc<Deletions>,
     limits: DeletionLimits,
+    of_pipelines: PipelineLimits,
     room: Semaphore,
 }
 
@@ -50,6 +51,7 @@ impl Calls {
         Self {
             deletions,
             limits: DeletionLimits::new(&parts.config.limits),
+            of_pipelines: PipelineLimits::new(&parts.config.limits),
             room: Semaphore::new(AT_ONCE),
             parts,
         }
@@ -130,6 +132,7 @@ impl Calls {
     ) -> Result<Response<v1::PutModelManifestResponse>, Status> {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
+        self.take(&self.of_pipelines.manifests, &scope)?;
         let put = ManifestCall::read(request.into_inner(), scope, self.parts.now_ms());
         let put = put.map_err(|e| refused(&e))?;
         let manifest_sha256 = put.sha256.as_bytes().to_vec().into();
@@ -146,6 +149,7 @@ impl Calls {
     ) -> Result<Response<v1::PutCertifiedPlacementResponse>, Status> {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
+        self.take(&self.of_pipelines.placements, &scope)?;
         let stored_at_unix_ms = self.parts.now_ms();
         let put = PlacementCall::read(request.into_inner(), scope, stored_at_unix_ms);
         let put = put.map_err(|e| refused(&e))?;
@@ -176,6 +180,16 @@ impl Calls {
             }
             Err(_elapsed) => Err(away()),
         }
+    }
+
+    /// Takes one call from the limit of its key.
+    fn take(&self, limit: &Buckets<String>, scope: &Scope) -> Result<(), Status> {
+        let now_us = self.parts.clock.now_us();
+        let taken = limit.open().take(scope.describe(), 1, now_us);
+        taken.map_err(|wait| {
+            let text = "too many calls of this kind with this app key";
+            RejectReason::Quota.mark(retry::later(Code::ResourceExhausted, text, wait))
+        })
     }
 
     fn room(&self) -> Result<SemaphorePermit<'_>, Status> {

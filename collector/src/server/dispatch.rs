@@ -2,6 +2,7 @@
 //! same four functions. No byte of a body is kept, inflated or decoded before the call's key is proved.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,12 +80,12 @@ impl<S: CollectorService> Dispatch<S> {
     pub(crate) fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        network: Option<Network>,
+        origin: (Option<Network>, Option<IpAddr>),
     ) -> impl Future<Output = Response<AnswerBody>> {
         self.metrics.requests.inc();
         let charge = Charge::new(self.budget.clone());
         let (mut head, body) = request.into_parts();
-        let admitted = self.admit(&mut head, network);
+        let admitted = self.admit(&mut head, origin);
         // Held until the answer is made, as long as the decoded message lives.
         let body = Arriving::new(body, charge.clone(), self.body_timeout);
         let body = match head.version < Version::HTTP_2 {
@@ -116,11 +117,19 @@ impl<S: CollectorService> Dispatch<S> {
     }
 
     /// Proves the call's key and adds its scope to the request.
-    fn admit(&self, head: &mut Parts, network: Option<Network>) -> Result<(), Status> {
+    fn admit(
+        &self,
+        head: &mut Parts,
+        (network, private_peer): (Option<Network>, Option<IpAddr>),
+    ) -> Result<(), Status> {
         let scope = self.keys.prove(&head.headers)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
         scope.may_call(call)?;
-        head.extensions.insert(Caller { scope, network });
+        head.extensions.insert(Caller {
+            scope,
+            network,
+            private_peer,
+        });
         Ok(())
     }
 

@@ -215,10 +215,11 @@ impl<S: CollectorService> DeviceServer<S> {
     ) {
         let service = service_fn(|request: Request<Incoming>| {
             let network = self.origins.of_request(peer, request.headers());
+            let private_peer = peer.private();
             let call = connection.begin_call();
             let dispatch = self.dispatch.clone();
             async move {
-                let answer = dispatch.answer(request, network).await;
+                let answer = dispatch.answer(request, (network, private_peer)).await;
                 drop(call);
                 Ok::<_, Infallible>(answer)
             }

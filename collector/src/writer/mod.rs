@@ -26,6 +26,7 @@ use crate::deletions::Deletions;
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder, StoredName, stored_names_sql};
 use crate::joined::joined;
 use crate::parts::Parts;
+use crate::rebuilds::{self, RebuildBell};
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{Checkpoint, WalError, WalOffset};
@@ -36,6 +37,7 @@ use epwatch_server::Backoff;
 pub(crate) struct Writer {
     parts: Arc<Parts>,
     rollup: RollUp,
+    rebuild_bell: Arc<RebuildBell>,
     deletions: Arc<Deletions>,
     encoder: Arc<Mutex<Encoder>>,
     checkpoint: Checkpoint,
@@ -63,9 +65,11 @@ impl Writer {
         deletions: Arc<Deletions>,
         encoder: Encoder,
         checkpoint: Checkpoint,
+        rebuild_bell: Arc<RebuildBell>,
     ) -> Self {
         Self {
             deletions,
+            rebuild_bell,
             rollup: RollUp {
                 parts: parts.clone(),
             },
@@ -375,7 +379,8 @@ impl Writer {
             .await?;
         self.insert_once("reports", |rows| &rows.reports, batch, may_be_stored)
             .await?;
-        self.rollup.rebuild(&rows.buckets).await
+        // A row, not the summary itself: one that cannot be built must not hold up the reports behind it.
+        rebuilds::ask(&self.rollup, &self.rebuild_bell, &rows.buckets).await
     }
 
     /// Inserts one table's rows of a batch, under a token by which the store drops a repetition. The store forgets tokens

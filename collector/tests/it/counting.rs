@@ -227,6 +227,10 @@ async fn with_backlog(
     let back = start_with(&store, gone).await;
     store.eventually(ROWS, 3).await;
     store.eventually(COUNTED, 2).await;
+    // The checkpoint does not wait for summaries.
+    store
+        .eventually("SELECT count() AS n FROM open_rebuilds_v1", 0)
+        .await;
     back.stop().await;
     (store, other)
 }

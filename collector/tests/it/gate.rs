@@ -48,12 +48,18 @@ impl Change {
     }
 }
 
+/// What the connections of a gate do to statements.
+#[derive(Default)]
+struct Control {
+    hold: Mutex<Option<Hold>>,
+    change: Mutex<Option<Change>>,
+}
+
 /// A way to the store's socket. Stops with the test.
 pub(crate) struct Gate {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
-    hold: Arc<Mutex<Option<Hold>>>,
-    change: Arc<Mutex<Option<Change>>>,
+    control: Arc<Control>,
     accepting: JoinHandle<()>,
 }
 
@@ -68,23 +74,20 @@ impl Gate {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let is_open = watch::Sender::new(false);
-        let hold = Arc::<Mutex<Option<Hold>>>::default();
-        let change = Arc::<Mutex<Option<Change>>>::default();
-        let (opened, held, changed) = (is_open.subscribe(), hold.clone(), change.clone());
+        let control = Arc::<Control>::default();
+        let (opened, of_connections) = (is_open.subscribe(), control.clone());
         let accepting = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 if *opened.borrow() {
-                    let held = (held.clone(), changed.clone());
-                    tokio::spawn(pass(stream, socket.clone(), held));
+                    tokio::spawn(pass(stream, socket.clone(), of_connections.clone()));
                 }
             }
         });
         Self {
             address,
             is_open,
-            hold,
-            change,
+            control,
             accepting,
         }
     }
@@ -101,7 +104,7 @@ impl Gate {
     /// Changes statements from now on.
     pub(crate) async fn change(&self, change: Change) {
         assert_eq!(change.from.len(), change.to.len());
-        *self.change.lock().await = Some(change);
+        *self.control.change.lock().await = Some(change);
     }
 
     /// Holds back the first request whose bytes match `is_it`; resolves when it is there.
@@ -110,7 +113,7 @@ impl Gate {
         is_it: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> oneshot::Receiver<Held> {
         let (tell, told) = oneshot::channel();
-        *self.hold.lock().await = Some(Hold {
+        *self.control.hold.lock().await = Some(Hold {
             is_it: Box::new(is_it),
             tell,
         });
@@ -119,11 +122,7 @@ impl Gate {
 }
 
 /// One connection, both ways.
-async fn pass(
-    client: TcpStream,
-    socket: PathBuf,
-    (hold, change): (Arc<Mutex<Option<Hold>>>, Arc<Mutex<Option<Change>>>),
-) {
+async fn pass(client: TcpStream, socket: PathBuf, control: Arc<Control>) {
     let Ok(store) = UnixStream::connect(socket).await else {
         return;
     };
@@ -138,7 +137,7 @@ async fn pass(
     while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
         seen.push_str(&String::from_utf8_lossy(&buffer[..n]));
         let hit = {
-            let mut hold = hold.lock().await;
+            let mut hold = control.hold.lock().await;
             hold.take_if(|hold| (hold.is_it)(&seen))
         };
         if let Some(hold) = hit {
@@ -148,7 +147,7 @@ async fn pass(
         }
         let keep = seen.len().saturating_sub(4 << 10);
         seen = seen.split_off(seen.ceil_char_boundary(keep));
-        if let Some(change) = *change.lock().await {
+        if let Some(change) = *control.change.lock().await {
             change.apply(&mut buffer[..n]);
         }
         if to_store.write_all(&buffer[..n]).await.is_err() {

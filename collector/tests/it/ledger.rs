@@ -409,6 +409,97 @@ async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() 
     store.engine.stop().await;
 }
 
+/// Counters that a public key's holder made up: they stay within their bounds, a real loss stays visible beside them, and
+/// the installation that brings most is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn made_up_counters_do_not_blind_the_ledger() {
+    const DROPPED: u64 = 1_000_000_000_000;
+    let store = Store::start().await;
+    let now_ms = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let now_ms = signed(u64::try_from(now_ms.as_millis()).unwrap());
+    let mut rows = Vec::new();
+    let mut add = |row: ReportRow| {
+        rows.push(ReportRow {
+            received_at: now_ms,
+            bucket: u32::try_from(now_ms / 1000).unwrap(),
+            wal_offset: rows.len() as u64,
+            app_id: "app-0".into(),
+            environment: "production".into(),
+            stream_id: 1,
+            series_n: vec![7],
+            ..row
+        });
+    };
+    // 9 of 10 came.
+    for sequence in [1, 2, 3, 4, 5, 6, 7, 8, 10] {
+        add(ReportRow {
+            installation: [1; 16],
+            sequence,
+            health_runs_recorded: 7 * sequence,
+            ..ReportRow::default()
+        });
+    }
+    let dropped = vec![("spool_full".to_owned(), DROPPED)];
+    add(ReportRow {
+        installation: [2; 16],
+        sequence: 1 << 48,
+        health_runs_recorded: 1 << 48,
+        ..ReportRow::default()
+    });
+    let claims = |installation: u8| ReportRow {
+        installation: [installation; 16],
+        sequence: 1,
+        health_runs_recorded: 7,
+        health_dropped_reports: dropped.clone(),
+        health_dropped_runs: dropped.clone(),
+        ..ReportRow::default()
+    };
+    add(claims(3));
+    add(claims(4));
+    insert_reports(&store, &rows).await;
+    // The last one is beyond the room of its app.
+    store
+        .run("ALTER TABLE reports UPDATE is_unproven = 1 WHERE installation = unhex(repeat('04', 16)) SETTINGS mutations_sync = 2")
+        .await;
+    let of = |what: &str, view: &str| format!("SELECT toUInt64({what}) AS n FROM {view}");
+    for (what, view, expected) in [
+        // A stream that is seen for the first time may have sent 2,000 reports that are not here.
+        ("recorded", "loss_ledger_v1", 10 + 2_001 + 1),
+        ("stored", "loss_ledger_v1", 9 + 1 + 1),
+        ("dropped", "loss_ledger_v1", 2_001),
+        ("implausible", "loss_ledger_v1", 2),
+        ("unproven", "loss_ledger_v1", 1),
+        (
+            "sum(missing)",
+            "installation_ledger_v1 WHERE installation = unhex(repeat('01', 16))",
+            1,
+        ),
+        (
+            "sum(dropped)",
+            "loss_ledger_runs_daily_v1",
+            7 + 2_000 * 1_000,
+        ),
+        ("sum(unproven)", "loss_ledger_runs_daily_v1", 7),
+        (
+            "sum(largest_reports)",
+            "largest_in_ledger_v1 WHERE entry = 'dropped' AND largest_installation = unhex(repeat('03', 16))",
+            2_001,
+        ),
+    ] {
+        let sql = of(what, view);
+        assert_eq!(store.number(&sql).await, expected, "{sql}");
+    }
+    // Machines of one's own are trusted as they are: what they say of a long time without a network counts.
+    store
+        .run("ALTER TABLE reports UPDATE is_own = 1 WHERE installation = unhex(repeat('02', 16)) SETTINGS mutations_sync = 2")
+        .await;
+    let recorded = of("recorded", "loss_ledger_v1");
+    assert_eq!(store.number(&recorded).await, 10 + (1 << 48) + 1);
+    store.engine.stop().await;
+}
+
 #[derive(Debug, Row, Serialize)]
 struct OutcomeRow {
     bucket: u32,

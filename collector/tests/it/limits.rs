@@ -1,10 +1,12 @@
 //! A sender above its limit is refused with a delay; other senders are not affected.
 
-use epwatch_collector::config::NewKey;
+use epwatch_collector::config::{AppKeyConfig, KeyKind, NewKey};
+use epwatch_proto::samples;
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::ByteSize;
 use tonic::Code;
 
+use crate::calls::manifest;
 use crate::support::{
     COUNTED, ROWS, Store, check_metrics, config, connect, eventually, key_for, metric, report,
     request, send, start_alone, start_with, store_all, with_key,
@@ -64,6 +66,91 @@ async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
                     FROM loss_ledger_daily_v1 WHERE app_id = '' AND environment = ''";
     assert_eq!(store.number(answered).await, 1);
     store.engine.stop().await;
+}
+
+/// The device sends a call again that the WAL refused: quotas are for what was kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_wal_refused_takes_nothing_from_quotas() {
+    const BURST: u32 = 3_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(&dir.path().join("wal"));
+    config.wal.max_bytes = ByteSize(256 << 10);
+    config.batch.drain_timeout = epwatch_server::Period(std::time::Duration::ZERO);
+    config.limits.reports_per_key = 1;
+    config.limits.bursts.reports_per_key = BURST;
+    config.limits.reports_per_installation = 1;
+    config.limits.bursts.reports_per_installation = BURST;
+    let collector = start_alone(&dir, config).await;
+    let mut device = connect(&collector).await;
+    let mut send = async |call: u64| {
+        let reports: Vec<_> = (1..=50).map(|n| report(1, 1, 50 * call + n)).collect();
+        device.upload(request(&reports)).await
+    };
+    let mut n_calls = 0;
+    while send(n_calls).await.is_ok() {
+        n_calls += 1;
+        assert!(n_calls * 50 < u64::from(BURST), "the WAL fills before");
+    }
+    for _ in 0..2 * u64::from(BURST) / 50 {
+        let status = send(n_calls).await.unwrap_err();
+        assert!(
+            status.message().starts_with("refused_overloaded"),
+            "{status}"
+        );
+    }
+    collector.stop().await;
+}
+
+/// Sent twice because its ack was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_impossible_series_is_counted_once_however_often_it_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = start_alone(&dir, config(&dir.path().join("wal"))).await;
+    let mut device = connect(&collector).await;
+    let key = samples::key([1; 16], 1, 1);
+    let mut impossible = samples::report(key, samples::session_uid(1));
+    impossible.series[0].max_us = 1.7e308;
+    let impossible = v1::Report::from(&impossible);
+    store_all(&mut device, std::slice::from_ref(&impossible)).await;
+    for _ in 0..3 {
+        let again = send(&mut device, std::slice::from_ref(&impossible)).await;
+        assert_eq!(again[0].outcome(), Outcome::Duplicate);
+    }
+    check_metrics(&collector, &["epwatch_collector_series_dropped_total 1"]);
+    collector.stop().await;
+}
+
+/// A stolen key of a release pipeline fills the store no faster than this; other keys go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_s_key_stores_so_many_manifests_a_minute() {
+    let store = Store::start().await;
+    let keys = [NewKey::random().unwrap(), NewKey::random().unwrap()];
+    let mut config = config(&store.dir.path().join("wal"));
+    config.keys = keys
+        .iter()
+        .zip(["com.example.camera", "com.example.other"])
+        .map(|(key, app)| AppKeyConfig {
+            kind: KeyKind::Pipeline,
+            ..key_for(key, app)
+        })
+        .collect();
+    config.limits.manifests_per_key = 1;
+    config.limits.bursts.manifests_per_key = 2;
+    let collector = start_with(&store, config).await;
+    let mut pipeline = connect(&collector).await;
+    let mut put = async |key: &NewKey, model: &str| {
+        let call = with_key(manifest(model), &key.secret);
+        pipeline.put_model_manifest(call).await
+    };
+    put(&keys[0], "a").await.unwrap();
+    put(&keys[0], "b").await.unwrap();
+    let status = put(&keys[0], "c").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.metadata().contains_key("grpc-retry-pushback-ms"));
+    put(&keys[1], "c").await.unwrap();
+    let stored = "SELECT count() AS n FROM model_manifests_v1";
+    assert_eq!(store.number(stored).await, 3);
+    store.end(collector).await;
 }
 
 /// A key is public, so its holders can make up secrets. They take no deletion from another app.

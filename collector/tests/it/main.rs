@@ -25,6 +25,7 @@ mod model;
 mod names;
 mod patience;
 mod protocols;
+mod rebuilds;
 mod refusals;
 mod repeated;
 mod schema;

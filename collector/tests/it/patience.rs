@@ -93,7 +93,7 @@ async fn check(networks: u32, environments_each: u32) {
         keys: vec![key_for(&NewKey::of(SHIPPED.to_owned()), "*")],
         ..crate::support::config(&store.dir.path().join("wal"))
     };
-    config.new_installations.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    config.new_installations.trusted_proxies = Some(vec!["127.0.0.0/8".parse().unwrap()]);
     config.rollup.enabled = false;
     let mut sent = 0;
     for day in 0..=DAYS {

@@ -24,11 +24,12 @@ const ESSENTIAL: [&str; 7] = [
 ];
 
 /// Tasks that are started again.
-const RESTARTED: [&str; 5] = [
+const RESTARTED: [&str; 6] = [
     "admin-port",
     "directives",
     "known-installations",
     "loss-ledger",
+    "rebuilds",
     "reload",
 ];
 

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
 use crate::support::{
-    Device, PATIENCE, ROWS, Store, check_metrics, connect, hears_its_store, key_for, report,
-    request, with_key,
+    Device, PATIENCE, ROWS, Store, check_metrics, connect, eventually, hears_its_store, key_for,
+    report, request, with_key,
 };
 
 /// The first report of a stream of installation `n`.
@@ -133,7 +133,7 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     let known = "SELECT count() AS n FROM reports WHERE is_unproven \
                  AND reinterpretAsUInt32(reverse(substring(installation, 1, 4))) < 1000";
     assert_eq!(store.number(known).await, 0);
-    let ledger = "SELECT toUInt64(sum(stored)) AS n FROM loss_ledger_v1";
+    let ledger = "SELECT toUInt64(sum(stored + unproven)) AS n FROM loss_ledger_v1";
     assert_eq!(
         store.number(ledger).await,
         1_330,
@@ -222,7 +222,7 @@ async fn one_network_has_its_part_of_the_room() {
     let store = Store::start().await;
     let mut config = config(&store.dir.path().join("wal"));
     config.new_installations.per_network = 3;
-    config.new_installations.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    config.new_installations.trusted_proxies = Some(vec!["127.0.0.0/8".parse().unwrap()]);
     let collector = start_at_noon(&store, config).await;
     let mut device = connect(&collector).await;
     for n in 0..4 {
@@ -308,4 +308,50 @@ async fn environments_share_the_room_of_their_app() {
     store.eventually(ROWS, 50).await;
     assert_eq!(store.number(UNPROVEN).await, 40);
     store.end(collector).await;
+}
+
+/// Behind a proxy that the config does not name no network weighs a device. The uploads show it, and the next start asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_behind_a_proxy_that_is_not_named_does_not_start_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = NewKey::random().unwrap();
+    let mut config = config(&dir.path().join("wal"));
+    config.batch.drain_timeout = Period(Duration::from_millis(1));
+    config.listen = ([0, 0, 0, 0], 0).into();
+    config.keys = vec![key_for(&key, "com.example.camera")];
+    let store = epwatch_store::client(&Store::target_in(&dir));
+    let start = async |config: &CollectorConfig| {
+        let starting = Collector::start(config.clone(), store.clone(), CancellationToken::new());
+        starting.await
+    };
+    let upload = async |collector: &Collector, sequence: u64| {
+        let address = format!("http://127.0.0.1:{}", collector.listen().port());
+        let mut device = Device::connect(address).await.unwrap();
+        let reports: Vec<_> = (0..50).map(|n| report(1, 10, sequence + n)).collect();
+        let call = with_key(request(&reports), &key.secret);
+        device.upload(call).await.unwrap();
+    };
+    let collector = start(&config).await.unwrap();
+    upload(&collector, 1).await;
+    collector.stop().await;
+    let collector = start(&config).await.expect("that was a trial");
+    upload(&collector, 51).await;
+    upload(&collector, 101).await;
+    let file = dir.path().join("wal/unnamed-proxy");
+    eventually("it is written down", || file.exists()).await;
+    upload(&collector, 151).await;
+    collector.stop().await;
+
+    let refused = start(&config).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("new_installations.trusted_proxies") && refused.contains("127.0.0.1"),
+        "{refused}"
+    );
+    let mut on_loopback = config.clone();
+    on_loopback.listen = ([127, 0, 0, 1], 0).into();
+    start(&on_loopback).await.unwrap().stop().await;
+    let mut answered = config.clone();
+    answered.new_installations.trusted_proxies = Some(Vec::new());
+    start(&answered).await.unwrap().stop().await;
+    start(&config).await.unwrap().stop().await;
 }

@@ -1,0 +1,278 @@
+//! Summaries of closed buckets that have to be built again, because a collector stored a backlog in them. The writer
+//! records them in `rebuild_requests` before its checkpoint moves, and goes on. The worker here builds them, with a pause
+//! after a failure that grows for that bucket alone, so that one bucket that cannot be built holds up neither ingest nor
+//! another bucket.
+//!
+//! A collector builds its own requests at once. Those of others it builds once they are old, because their collector
+//! may be gone. Two builders of one bucket are harmless.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use clickhouse::Row;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::Parts;
+use crate::rollup::{MAX_BUCKETS, RollUp, among};
+use crate::store::{SinkError, note_failure};
+use epwatch_server::Backoff;
+
+/// Pauses after a failure of a bucket.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Pause between looks at the requests of all collectors, and the longest one while they cannot be read.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Requests read at once, the oldest first; the next round reads the rest.
+const AT_ONCE: usize = 10_000;
+/// Time for the requests that the drain of a stop leaves; the rest follows after the next start.
+const LAST_TRY: Duration = Duration::from_secs(5);
+
+/// A row of `rebuild_requests`. Times in milliseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Row, Serialize)]
+struct RequestRow {
+    bucket: u32,
+    collector_id: u64,
+    asked_at: i64,
+    is_done: bool,
+    written_at: i64,
+}
+
+/// A row of `open_rebuilds_v1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
+struct OpenRequest {
+    bucket: u32,
+    collector_id: u64,
+    asked_at: i64,
+}
+
+/// Wakes the worker after a request.
+#[derive(Debug, Default)]
+pub(crate) struct RebuildBell(Notify);
+
+/// Records that the closed ones of `buckets` (start times in seconds) have to be built again, because reports were just
+/// stored in them.
+///
+/// # Errors
+/// The store did not answer; nothing may be recorded.
+pub(crate) async fn ask(
+    rollup: &RollUp,
+    bell: &RebuildBell,
+    buckets: &BTreeSet<u32>,
+) -> Result<(), SinkError> {
+    // Read after the reports were stored: a bucket that closes from now on is built with them.
+    let closed_until = rollup.closed_until().await?;
+    let parts = &rollup.parts;
+    let now_ms = parts.now_ms();
+    let is_closed = |bucket: &&u32| u64::from(**bucket) < closed_until;
+    let row = |bucket: &u32| RequestRow {
+        bucket: *bucket,
+        collector_id: parts.collector_id(),
+        asked_at: now_ms,
+        is_done: false,
+        written_at: now_ms,
+    };
+    let rows: Vec<RequestRow> = buckets.iter().filter(is_closed).map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    // At once, because views of raw count a surplus copy of a closed bucket until it is named. Where that fails, the
+    // worker does it too.
+    let closed = rows.iter().map(|row| row.bucket);
+    if let Err(error) = rollup.name_surplus(&among(closed), closed_until).await {
+        note_failure(&parts.metrics, "rebuild", &error);
+    }
+    insert(parts, &rows).await?;
+    show_oldest(parts, Some(now_ms), true);
+    bell.0.notify_one();
+    Ok(())
+}
+
+async fn insert(parts: &Parts, rows: &[RequestRow]) -> Result<(), SinkError> {
+    let sink = &parts.sink;
+    sink.insert::<RequestRow>("rebuild_requests", rows, None)
+        .await
+}
+
+/// Shows when the oldest open request was made. `is_one_more`: others may be older.
+fn show_oldest(parts: &Parts, asked_at_ms: Option<i64>, is_one_more: bool) {
+    let since_us = asked_at_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0).max(1) * 1_000);
+    let shown = &parts.metrics.progress.rebuild_since_us;
+    if !is_one_more || shown.load(Relaxed) == 0 {
+        shown.store(since_us, Relaxed);
+    }
+}
+
+/// Builds the requested summaries.
+#[derive(Debug)]
+pub(crate) struct RebuildWorker {
+    rollup: RollUp,
+    bell: Arc<RebuildBell>,
+    /// Buckets that could not be built: the pause after the next failure, and the time of the next try.
+    failed: BTreeMap<u32, (Backoff, Instant)>,
+}
+
+impl RebuildWorker {
+    pub(crate) fn new(rollup: RollUp, bell: Arc<RebuildBell>) -> Self {
+        Self {
+            rollup,
+            bell,
+            failed: BTreeMap::new(),
+        }
+    }
+
+    /// Builds what is requested until `stop` is cancelled, and for a short time what the writer requested until `drained`.
+    pub(crate) async fn run(mut self, stop: CancellationToken, drained: CancellationToken) {
+        self.work_until(&stop).await;
+        drained.cancelled().await;
+        match timeout(LAST_TRY, self.work()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => note_failure(&self.rollup.parts.metrics, "rebuild", &error),
+            Err(_elapsed) => {
+                tracing::warn!("summaries are left to be rebuilt after the next start");
+            }
+        }
+    }
+
+    async fn work_until(&mut self, stop: &CancellationToken) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LOOK_EVERY);
+        let bell = self.bell.clone();
+        loop {
+            let pause = tokio::select! {
+                worked = self.work() => match worked {
+                    Ok(()) => {
+                        backoff.reset();
+                        self.pause()
+                    }
+                    Err(error) => {
+                        note_failure(&self.rollup.parts.metrics, "rebuild", &error);
+                        backoff.pause()
+                    }
+                },
+                () = stop.cancelled() => return,
+            };
+            tokio::select! {
+                () = bell.0.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// The time until the next look, or until a failed bucket is tried again.
+    fn pause(&self) -> Duration {
+        let now = Instant::now();
+        let next = self.failed.values().map(|(_, next)| *next).min();
+        let next = next.map_or(LOOK_EVERY, |next| next.saturating_duration_since(now));
+        next.min(LOOK_EVERY)
+    }
+
+    /// Builds each open request once, unless its bucket's pause lasts.
+    async fn work(&mut self) -> Result<(), SinkError> {
+        let parts = self.rollup.parts.clone();
+        let open = self.open().await?;
+        let buckets: BTreeSet<u32> = open.iter().map(|request| request.bucket).collect();
+        self.failed.retain(|bucket, _| buckets.contains(bucket));
+        show_oldest(
+            &parts,
+            open.iter().map(|request| request.asked_at).min(),
+            false,
+        );
+        let now_ms = parts.now_ms();
+        // Those of a collector that the roll-up no longer waits for.
+        let others_after = parts.config.rollup.collector_timeout();
+        let others_ms = i64::try_from(others_after.as_millis()).unwrap_or(i64::MAX);
+        let is_due = |request: &&OpenRequest| {
+            request.collector_id == parts.collector_id()
+                || request.asked_at.saturating_add(others_ms) <= now_ms
+        };
+        let is_rested = |bucket: &u32| match self.failed.get(bucket) {
+            Some((_, next)) => *next <= Instant::now(),
+            None => true,
+        };
+        let due = open.iter().filter(is_due).map(|request| request.bucket);
+        let due: BTreeSet<u32> = due.filter(is_rested).collect();
+        let due: Vec<u32> = due.into_iter().collect();
+        for some in due.chunks(MAX_BUCKETS) {
+            self.build(some, &open).await?;
+        }
+        if !due.is_empty() {
+            let left = self.open().await?;
+            show_oldest(
+                &parts,
+                left.iter().map(|request| request.asked_at).min(),
+                false,
+            );
+        }
+        Ok(())
+    }
+
+    /// The open requests, the oldest first.
+    async fn open(&self) -> Result<Vec<OpenRequest>, SinkError> {
+        let sql = format!(
+            "SELECT toUInt32(bucket) AS bucket, collector_id, toUnixTimestamp64Milli(open_rebuilds_v1.asked_at) AS asked_at \
+             FROM open_rebuilds_v1 ORDER BY asked_at, bucket LIMIT {AT_ONCE}"
+        );
+        let sink = &self.rollup.parts.sink;
+        sink.fetch::<OpenRequest>("open_rebuilds_v1", &sql).await
+    }
+
+    /// Builds some buckets together; if that fails, each by itself.
+    async fn build(&mut self, buckets: &[u32], open: &[OpenRequest]) -> Result<(), SinkError> {
+        let all = BTreeSet::from_iter(buckets.iter().copied());
+        let Err(error) = self.rollup.rebuild(&all).await else {
+            return self.note_done(&all, open).await;
+        };
+        if let [bucket] = buckets {
+            self.note_failed(*bucket, &error);
+            return Ok(());
+        }
+        for bucket in all {
+            let alone = BTreeSet::from([bucket]);
+            match self.rollup.rebuild(&alone).await {
+                Ok(()) => self.note_done(&alone, open).await?,
+                Err(error) => self.note_failed(bucket, &error),
+            }
+        }
+        Ok(())
+    }
+
+    fn note_failed(&mut self, bucket: u32, error: &SinkError) {
+        let metrics = &self.rollup.parts.metrics;
+        note_failure(metrics, "rebuild", error);
+        let first = || (Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), Instant::now());
+        let (backoff, next) = self.failed.entry(bucket).or_insert_with(first);
+        *next = Instant::now() + backoff.pause();
+        tracing::error!(
+            bucket,
+            "the summary of a closed bucket cannot be rebuilt and lacks reports of a backlog; it is tried again"
+        );
+    }
+
+    /// Closes the requests that were open before the build. One that came meanwhile stays open.
+    async fn note_done(
+        &mut self,
+        built: &BTreeSet<u32>,
+        open: &[OpenRequest],
+    ) -> Result<(), SinkError> {
+        let parts = &self.rollup.parts;
+        let written_at = parts.now_ms();
+        let done = open
+            .iter()
+            .filter(|request| built.contains(&request.bucket));
+        let done = done.map(|request| RequestRow {
+            bucket: request.bucket,
+            collector_id: request.collector_id,
+            asked_at: request.asked_at,
+            is_done: true,
+            written_at,
+        });
+        insert(parts, &done.collect::<Vec<_>>()).await?;
+        self.failed.retain(|bucket, _| !built.contains(bucket));
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! A backlog in closed buckets: what of it waits for summaries, and what does not.
+
+use crate::gate::Gate;
+use crate::support::{
+    OPEN, ROWS, Store, config, connect, eventually, metric, report, start, start_at, start_with,
+    store_all,
+};
+
+const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
+const OPEN_REBUILDS: &str = "SELECT count() AS n FROM open_rebuilds_v1";
+const OLDEST: &str = "epwatch_collector_rebuild_oldest_seconds";
+
+/// The summaries cannot be written: reports are stored all the same, the request outlives the process, and the summary is
+/// right once it can be written again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
+    let store = Store::start().await;
+    let gate = Gate::before(store.socket()).await;
+    let mut late = config(&store.dir.path().join("late"));
+    late.rollup.enabled = false;
+    let collector = start_at(late.clone(), gate.client()).await;
+    let mut device = connect(&collector).await;
+    store_all(&mut device, &[report(2, 20, 1)]).await;
+    let closer = start(&store, "wal").await;
+    store_all(&mut connect(&closer).await, &[report(1, 10, 1)]).await;
+    store.eventually(ROWS, 1).await;
+    store.eventually(OPEN, 0).await;
+    closer.stop().await;
+    assert_eq!(store.number(SESSIONS).await, 1);
+
+    store.run("RENAME TABLE cohort_sessions TO away").await;
+    gate.open();
+    store.eventually(ROWS, 2).await;
+    eventually("the checkpoint moves", || collector.is_drained()).await;
+    store_all(&mut device, &[report(2, 20, 2)]).await;
+    store.eventually(ROWS, 3).await;
+    eventually("the checkpoint moves again", || collector.is_drained()).await;
+    let failed = || {
+        let of = "epwatch_collector_store_errors_total{call=\"rebuild\"}";
+        metric(&collector, of) > 0.0
+    };
+    eventually("the rebuild fails", failed).await;
+    assert!(metric(&collector, OLDEST) > 0.0);
+    assert_eq!(metric(&collector, "epwatch_collector_store_up"), 1.0);
+    assert_eq!(store.number(OPEN_REBUILDS).await, 1);
+    collector.stop().await;
+    assert_eq!(store.number(OPEN_REBUILDS).await, 1);
+
+    store.run("RENAME TABLE away TO cohort_sessions").await;
+    let collector = start_with(&store, late).await;
+    store.eventually(OPEN_REBUILDS, 0).await;
+    let is_shown = || metric(&collector, OLDEST) == 0.0;
+    eventually("nothing waits", is_shown).await;
+    store.eventually(SESSIONS, 3).await;
+    store.end(collector).await;
+}
