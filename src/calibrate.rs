@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (source, options, is_whole) = args.over.prepared(false)?;
+    let (source, options, is_whole) = args.over.prepared(false).await?;
     let replayed = replay::replay(source, &options, &mut |_| Ok(())).await?;
     let Some(rates) = replayed.rates else {
         let why = "fewer than seven windows: the built-in rates stay; give a longer period";

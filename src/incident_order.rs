@@ -69,7 +69,7 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
         seen: None,
         source: "command",
     };
-    let client = epwatch_store::client(&args.store.target()?);
+    let client = epwatch_store::client(&args.store.target().await?);
     let placed = match epwatch_page::order(client, new).await {
         Ok(placed) => placed,
         Err(error @ OrderError::Field(_)) => return Err(WrongUse(format!("--{error}")).into()),

@@ -206,7 +206,7 @@ pub(crate) async fn show(args: ModelArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) async fn devices(args: DevicesArgs) -> anyhow::Result<ExitCode> {
-    let client = epwatch_store::client(&args.shared.store.target()?);
+    let client = epwatch_store::client(&args.shared.store.target().await?);
     let query = match (args.id, args.latest) {
         (Some(id), _) => DevicesQuery::One { id },
         (None, true) => DevicesQuery::Latest { app: args.app },
@@ -280,7 +280,7 @@ async fn answer_with(
     question: ShellPage,
     facts: impl AsyncFn() -> Vec<Fact>,
 ) -> anyhow::Result<ExitCode> {
-    let client = epwatch_store::client(&shared.store.target()?);
+    let client = epwatch_store::client(&shared.store.target().await?);
     let ask = async || epwatch_page::ask(client.clone(), question.clone(), facts().await).await;
     answered(shared, ask).await
 }

@@ -39,7 +39,7 @@ struct PageAddress {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let target = args.store.target()?;
+    let target = args.store.target().await?;
     let (config, sources) = args.store.read_page(args.listen)?;
     config.check(Runs::Page, &sources)?;
     let mut shutdown = Shutdown::listen(Hangup::Ends)?;

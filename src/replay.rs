@@ -75,7 +75,7 @@ pub(crate) struct Over {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (mut source, options, is_whole) = args.over.prepared(args.all)?;
+    let (mut source, options, is_whole) = args.over.prepared(args.all).await?;
     if let Some(path) = &args.rates {
         source = source.with_rates(BaseRates::read(path)?);
     }
@@ -102,7 +102,10 @@ pub(crate) fn exit_code(is_whole: bool) -> ExitCode {
 
 impl Over {
     /// Opens the source, and returns it with whether all of it could be read.
-    pub(crate) fn prepared(&self, all: bool) -> anyhow::Result<(Source, ReplayOptions, bool)> {
+    pub(crate) async fn prepared(
+        &self,
+        all: bool,
+    ) -> anyhow::Result<(Source, ReplayOptions, bool)> {
         let config = self.config();
         let mut problems = config.validate().err().unwrap_or_default();
         let is_empty = self.from.zip(self.to).is_some_and(|(from, to)| from >= to);
@@ -113,7 +116,7 @@ impl Over {
             let options = problems.0.iter().map(|problem| format!("--{problem}"));
             bail!(WrongUse(options.collect::<Vec<_>>().join("\n")));
         }
-        let (mut source, is_whole) = self.source(&config)?;
+        let (mut source, is_whole) = self.source(&config).await?;
         for path in &self.certified {
             source = source.with_certified(Certified::from_file(path)?);
         }
@@ -138,9 +141,9 @@ impl Over {
     }
 
     /// Returns the source, and whether all reports of it could be read.
-    fn source(&self, config: &DetectorConfig) -> anyhow::Result<(Source, bool)> {
+    async fn source(&self, config: &DetectorConfig) -> anyhow::Result<(Source, bool)> {
         if self.reports.is_empty() {
-            let target = self.store.target_or_local()?;
+            let target = self.store.target_or_local().await?;
             let client = epwatch_store::client(&target);
             return Ok((Source::new(client, config.max_votes), true));
         }

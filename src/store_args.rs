@@ -1,9 +1,9 @@
 //! Options that name a store: that of a config file, or one by its address.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::bail;
-use epwatch_store::{StoreTarget, embedded::default_socket};
+use epwatch_store::{MigrateError, StoreTarget, embedded::default_socket};
 
 use crate::{
     config::{ConfigError, Sources},
@@ -11,6 +11,9 @@ use crate::{
     server_config::{Runs, ServerArgs, ServerConfig},
     store_config::StoreConfig,
 };
+
+/// Longest wait for the version of a server. A command has its own error for a store that does not answer.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of a command that only works on the store; they override the config file.
 #[derive(Debug, Default, clap::Args)]
@@ -68,11 +71,11 @@ impl StoreArgs {
         self.clickhouse.as_deref()
     }
 
-    /// Returns the store that the options name.
-    pub(crate) fn target(&self) -> anyhow::Result<StoreTarget> {
+    /// Returns the store that the options name. Refuses a server that is too old.
+    pub(crate) async fn target(&self) -> anyhow::Result<StoreTarget> {
         let config = self.load()?;
         if let Some(target) = config.store.server()? {
-            return Ok(target);
+            return new_enough(target).await;
         }
         let socket = default_socket(&config.data_dir)?;
         if !socket.exists() {
@@ -83,6 +86,17 @@ impl StoreArgs {
             );
         }
         Ok(StoreTarget::unix(&socket, &config.store.database))
+    }
+}
+
+/// Returns the server, unless it says that it is too old. Any other failure is left to the command's own statements.
+async fn new_enough(target: StoreTarget) -> anyhow::Result<StoreTarget> {
+    let checked = tokio::time::timeout(VERSION_TIMEOUT, epwatch_store::check_version(&target));
+    match checked.await {
+        Ok(Err(error @ MigrateError::TooOld { .. })) => {
+            Err(anyhow::Error::new(error).context(format!("failed to use the store {target}")))
+        }
+        _ => Ok(target),
     }
 }
 
@@ -138,10 +152,10 @@ pub(crate) struct AddressArgs {
 
 impl AddressArgs {
     /// Returns the store that is named, else that of a `serve` in ./epwatch-data.
-    pub(crate) fn target_or_local(&self) -> anyhow::Result<StoreTarget> {
-        match self.target()? {
+    pub(crate) async fn target_or_local(&self) -> anyhow::Result<StoreTarget> {
+        match self.target().await? {
             Some(target) => Ok(target),
-            None => StoreArgs::default().target().map_err(|error| {
+            None => StoreArgs::default().target().await.map_err(|error| {
                 WrongUse(format!(
                     "neither --reports nor --clickhouse is given, and {error:#}"
                 ))
@@ -153,8 +167,8 @@ impl AddressArgs {
     /// Returns the store, if one is named.
     ///
     /// # Errors
-    /// An option that cannot be used, by its name.
-    pub(crate) fn target(&self) -> anyhow::Result<Option<StoreTarget>> {
+    /// An option that cannot be used, by its name, or a server that is too old.
+    pub(crate) async fn target(&self) -> anyhow::Result<Option<StoreTarget>> {
         let config = StoreConfig {
             clickhouse: self.clickhouse.clone(),
             database: self.database.clone(),
@@ -163,6 +177,9 @@ impl AddressArgs {
             ca_file: self.clickhouse_ca.clone(),
             ..StoreConfig::default()
         };
-        config.server_of("--clickhouse-ca", "--password-file")
+        match config.server_of("--clickhouse-ca", "--password-file")? {
+            Some(target) => new_enough(target).await.map(Some),
+            None => Ok(None),
+        }
     }
 }

@@ -138,15 +138,15 @@ impl ListedDocument {
     }
 }
 
-fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
-    Ok(epwatch_store::client(&args.target()?))
+async fn client(args: &StoreArgs) -> anyhow::Result<epwatch_collector::Client> {
+    Ok(epwatch_store::client(&args.target().await?))
 }
 
 pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     // Reads all files before it publishes the first directive.
     let signed = args.files.iter().map(|path| file::read_signed(path));
     let signed = signed.collect::<anyhow::Result<Vec<_>>>()?;
-    let client = client(&args.store)?;
+    let client = client(&args.store).await?;
     let mut reached = Vec::with_capacity(signed.len());
     for signed in &signed {
         reached.push(refuse_useless(&client, signed, args.anyway).await?);
@@ -206,7 +206,7 @@ fn state(published: &PublishedDirective, now_ms: i64) -> &'static str {
 }
 
 pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
-    let client = client(&args.store)?;
+    let client = client(&args.store).await?;
     let now_ms = now_unix_ms();
     let counted = reach::Counted::fetch(&client).await?;
     let of = |counts: &HashMap<String, u64>, id: &str| counts.get(id).copied().unwrap_or(0);
@@ -247,7 +247,7 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
     let key = SigningKey::read_for_directives(&args.key)?;
-    let client = client(&args.store)?;
+    let client = client(&args.store).await?;
     let all = store::list(&client).await?;
     let known = all.iter().find(|known| known.directive.id == args.id);
     let Some(known) = known else {

@@ -155,7 +155,7 @@ async fn load(
     let options = options(args, own)?;
     let store = match own {
         Some(own) => Some(own.store()?),
-        None => args.store.target()?,
+        None => args.store.target().await?,
     };
     let store = match store {
         Some(target) => {

@@ -44,4 +44,5 @@ mod store_check;
 mod store_tls;
 mod structure;
 mod support;
+mod too_old;
 mod views;

@@ -14,7 +14,7 @@ mod schema;
 pub use client::{StoreTarget, TargetError, client};
 pub use lexer::quoted_name;
 pub use schema::{
-    Cluster, ClusterStatementError, MADE_IN_DEVELOPMENT, MigrateError, Migration, Migrations,
-    Planned, PlannedMigration, TableTtl, TemplateValues, migrate, mutated_name, pending, plan,
-    schema_version, stale_views, table_ttls,
+    Cluster, ClusterStatementError, LEAST_VERSION, MADE_IN_DEVELOPMENT, MigrateError, Migration,
+    Migrations, Planned, PlannedMigration, TableTtl, TemplateValues, check_version, migrate,
+    mutated_name, pending, plan, schema_version, stale_views, table_ttls,
 };

@@ -1,6 +1,7 @@
 //! Reasons why a database cannot be brought to the schema.
 
 use super::cluster::ClusterStatementError;
+use super::version::LEAST_VERSION;
 
 /// The end of a sentence on a store or a backup without a series.
 pub const MADE_IN_DEVELOPMENT: &str =
@@ -77,6 +78,16 @@ pub enum MigrateError {
         stored: u32,
         /// Highest version known here.
         known: u32,
+    },
+    /// The server is older than [`LEAST_VERSION`].
+    #[error(
+        "the store is ClickHouse {version}, expected {}.{} or newer; upgrade the server",
+        LEAST_VERSION.0,
+        LEAST_VERSION.1
+    )]
+    TooOld {
+        /// Version of the server.
+        version: String,
     },
     /// The store refused or did not answer.
     #[error("failed to {what}")]

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use super::error::{MigrateError, unread};
 use super::plan::plan;
 use super::template::{Migration, Migrations, TemplateValues, render_all};
+use super::version::check_version;
 use super::views::{first_stale, stored_views};
 use crate::client::{StoreTarget, client};
 
@@ -23,7 +24,7 @@ use crate::client::{StoreTarget, client};
 ///
 /// # Errors
 /// The list or a placeholder is wrong, a file was changed after it was applied, the store is newer than this
-/// program or of another series, or it refused a statement. No statement runs unless all files could be read.
+/// program or of another series, its ClickHouse is too old, or it refused a statement. No statement runs unless all files could be read.
 pub fn migrate<'a>(
     target: &'a StoreTarget,
     migrations: Migrations<'a>,
@@ -79,6 +80,7 @@ pub fn pending<'a>(
 ) -> BoxFuture<'a, Result<Vec<&'a Migration>, MigrateError>> {
     Box::pin(async move {
         let rendered = render_all(migrations, values)?;
+        check_version(target).await?;
         let Some(applied) = applied(target).await? else {
             return Ok(migrations.files.iter().collect());
         };

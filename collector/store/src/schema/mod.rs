@@ -9,6 +9,7 @@ mod migrate;
 mod plan;
 mod template;
 mod ttl;
+mod version;
 mod views;
 
 pub(crate) use self::cluster::CLUSTER_SETTINGS;
@@ -18,4 +19,5 @@ pub use self::migrate::{migrate, pending, schema_version};
 pub use self::plan::{Planned, PlannedMigration, plan};
 pub use self::template::{Migration, Migrations, TemplateValues};
 pub use self::ttl::{TableTtl, table_ttls};
+pub use self::version::{LEAST_VERSION, check_version};
 pub use self::views::stale_views;
