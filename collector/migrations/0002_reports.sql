@@ -129,10 +129,15 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     session_model_version Array(LowCardinality(String)),
     -- Lower-case hex, or empty.
     session_model_sha256 Array(LowCardinality(String)),
+    -- Of EPContext files: the hash of the model that they were compiled from, and the EP's text about compatibility.
+    session_source_sha256 Array(LowCardinality(String)),
+    session_ep_compatibility Array(LowCardinality(String)),
     session_app_requested_eps Array(Array(LowCardinality(String))),
     session_directive_id Array(LowCardinality(String)),
     session_performance_mode Array(LowCardinality(String)),
     session_soc_model Array(LowCardinality(String)),
+    session_htp_arch Array(LowCardinality(String)),
+    session_graph_optimization_level Array(LowCardinality(String)),
     session_creation_us Array(UInt64),
     session_created_at Array(DateTime64(3, 'UTC')),
     -- In effect, without the CPU.

@@ -1,4 +1,5 @@
-//! `docs/privacy.md` names every field that a device sends, and every table that knows an installation.
+//! `docs/privacy.md` names every field that a device sends with its column in the store, every column, and every table that
+//! knows an installation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,6 +8,70 @@ use std::{
 };
 
 use crate::support::docs;
+
+/// What the columns of a message's fields begin with; none is its own name.
+const PREFIXES: [(&str, &[&str]); 23] = [
+    ("App", &["app_", ""]),
+    ("CpuNode", &["cpu_node_"]),
+    ("Device", &["", "device_"]),
+    ("Dropped", &["health_dropped_"]),
+    ("EndedStream", &["ended_"]),
+    ("EpShare", &["ep_"]),
+    ("ExceedCounts", &["series_"]),
+    ("LatencySeries", &["series_"]),
+    ("Model", &["session_model_", "session_"]),
+    ("Placement", &["session_", "session_placement_", ""]),
+    ("Report", &[""]),
+    ("ReportKey", &[""]),
+    ("RunErrors", &["run_error_"]),
+    ("Runtime", &[""]),
+    ("Sdk", &["sdk_"]),
+    ("SdkHealth", &["health_"]),
+    ("SelfBaseline", &["series_previous_", "series_earlier_"]),
+    ("SelfTest", &["self_test_"]),
+    ("Session", &["session_app_", "session_"]),
+    ("SessionOptions", &["session_"]),
+    ("StartFailure", &["start_failure_"]),
+    ("Stratum", &["series_"]),
+    ("WholeNanoseconds", &["series_"]),
+];
+
+/// Fields whose columns have other names.
+#[rustfmt::skip]
+const KEPT_AS: [(&str, &[&str]); 32] = [
+    ("DirectivesRefused.count", &["health_directives_refused"]),
+    ("DirectivesRefused.reason", &["health_directives_refused"]),
+    ("Dropped.reason", &["health_dropped_reports", "health_dropped_runs"]),
+    ("Device.vendor_fingerprint_hash", &["firmware"]),
+    ("EpShare.ep", &["ep"]),
+    ("EpShare.n_nodes", &["ep_nodes"]),
+    ("EpShare.n_partitions", &["ep_partitions"]),
+    ("Fingerprint.algorithm", &["session_fingerprint_algorithm", "fingerprint_algorithm"]),
+    ("Fingerprint.value", &["session_fingerprint_exact", "session_fingerprint_normalised", "fingerprint_exact", "fingerprint_normalised"]),
+    ("Label.key", &["rollout_labels"]),
+    ("Label.value", &["rollout_labels"]),
+    ("LatencySeries.histogram", &["series_hist_bucket", "series_hist_count"]),
+    ("LatencySeries.session_uid", &["series_session"]),
+    ("Model.id", &["session_model_id", "start_failure_model_id", "model_id"]),
+    ("Model.version", &["session_model_version", "start_failure_model_version", "model_version"]),
+    ("Report.interval_end_unix_ms", &["occurred_at"]),
+    ("ReportKey.installation_id", &["installation"]),
+    ("RunErrors.ort_status_code", &["run_error_ort_status"]),
+    ("RunErrors.session_uid", &["run_error_session"]),
+    ("SelfBaseline.ep_version", &["series_earlier_runtime"]),
+    ("SelfBaseline.kind", &["series_previous_n", "series_earlier_n"]),
+    ("SelfBaseline.model_version", &["series_previous_version"]),
+    ("SelfBaseline.ort_version", &["series_earlier_runtime"]),
+    ("SelfBaseline.vendor_fingerprint_hash", &["series_earlier_firmware"]),
+    ("SelfTest.cpu_output_hash", &["self_test_cpu_hash"]),
+    ("SelfTest.npu_output_hash", &["self_test_npu_hash"]),
+    ("SelfTest.session_uid", &["self_test_session"]),
+    ("SendClock.wall_unix_ms", &["clock_skew_ms"]),
+    ("Session.created_at_unix_ms", &["session_created_at"]),
+    ("StartFailure.ort_status_code", &["start_failure_ort_status"]),
+    ("UploadFailures.count", &["health_upload_failures"]),
+    ("UploadFailures.kind", &["health_upload_failures"]),
+];
 
 /// The fields of each message, with the type of each.
 type Messages = BTreeMap<String, Vec<(String, String)>>;
@@ -81,6 +146,85 @@ fn every_field_that_a_device_sends_is_named_with_its_reason() {
         let contract = messages[message].iter().map(|(name, _)| name.as_str());
         assert_eq!(fields, contract.collect::<Vec<_>>(), "{message}");
     }
+}
+
+/// Returns the columns of the tables that hold what devices send.
+fn columns() -> BTreeSet<&'static str> {
+    let sql = include_str!("../../collector/migrations/0002_reports.sql");
+    let mut columns = BTreeSet::new();
+    for table in ["report_copies", "reports", "placements"] {
+        let (_, rest) = sql
+            .split_once(&format!("CREATE TABLE IF NOT EXISTS {table} "))
+            .unwrap();
+        let (definition, _) = rest.split_once("\n) ENGINE").unwrap();
+        let lines = definition
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "));
+        let names = lines.filter_map(|line| line.split_once(' ').map(|(name, _)| name));
+        columns.extend(names.filter(|name| !["--", "INDEX"].contains(name)));
+    }
+    columns
+}
+
+/// Returns the columns that hold a field.
+fn columns_of<'a>(message: &str, field: &str, columns: &BTreeSet<&'a str>) -> Vec<&'a str> {
+    let path = format!("{message}.{field}");
+    if let Some((_, names)) = KEPT_AS.iter().find(|(name, _)| *name == path) {
+        let found: Vec<&str> = names
+            .iter()
+            .filter_map(|name| columns.get(name).copied())
+            .collect();
+        assert_eq!(found.len(), names.len(), "{path} is in {names:?}");
+        return found;
+    }
+    let prefixes = PREFIXES.iter().find(|(name, _)| *name == message);
+    let prefixes = prefixes.map_or(&[][..], |(_, prefixes)| prefixes);
+    let names = prefixes.iter().flat_map(|prefix| {
+        let name = format!("{prefix}{field}");
+        [format!("{name}_us"), name]
+    });
+    names
+        .filter_map(|name| columns.get(&*name).copied())
+        .collect()
+}
+
+/// A field that is sent and kept nowhere is no use; one that is kept and not told of breaks a promise.
+#[test]
+fn what_is_kept_of_each_field_is_what_the_store_has_columns_for() {
+    let (messages, columns) = (messages(), columns());
+    assert!(columns.len() > 150, "{columns:?}");
+    let document = docs("privacy.md");
+    let section = document.split("\n## ").nth(1).unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut told = BTreeSet::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+        let (message, kept) = (cells[0].trim_end_matches('`'), cells[3]);
+        let is_kept = kept.contains("raw") || kept.contains("once for each placement");
+        let without = kept.split_once("without ").map_or("", |(_, rest)| rest);
+        let without = quoted(without.split(';').next().unwrap());
+        for (field, kind) in &messages[message] {
+            if messages.contains_key(kind) {
+                continue;
+            }
+            let found = columns_of(message, field, &columns);
+            let must_be_there = is_kept && !without.contains(&&**field);
+            assert_eq!(
+                !found.is_empty(),
+                must_be_there,
+                "docs/privacy.md says of {message}.{field}: {kept}; its columns are {found:?}"
+            );
+            told.extend(found);
+        }
+    }
+    let (_, prose) = section.split_once("To these the collector adds").unwrap();
+    told.extend(quoted(prose));
+    let untold: Vec<_> = columns.difference(&told).collect();
+    assert_eq!(
+        untold,
+        Vec::<&&str>::new(),
+        "columns that docs/privacy.md does not name"
+    );
 }
 
 #[test]

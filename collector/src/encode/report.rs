@@ -18,7 +18,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 144] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 148] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -76,10 +76,14 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 144] = [
     column("session_model_id", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.id))),
     column("session_model_version", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.version))),
     column("session_model_sha256", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.sha256.map_or_else(String::new, |hash| hash.to_string())))),
+    column("session_source_sha256", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.source_sha256.map_or_else(String::new, |hash| hash.to_string())))),
+    column("session_ep_compatibility", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.model.ep_compatibility))),
     column("session_app_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(&s.requested_eps, |c, ep| c.word(ep)))),
     column("session_directive_id", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.directive_id))),
     column("session_performance_mode", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.performance_mode))),
     column("session_soc_model", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.soc_model))),
+    column("session_htp_arch", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.htp_arch))),
+    column("session_graph_optimization_level", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.graph_optimization_level))),
     column("session_creation_us", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.creation_us.unwrap_or(0)))),
     column("session_created_at", "Array(DateTime64(3, 'UTC'))", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.created_at_unix_ms))),
     column("session_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(requested(s), |c, ep| c.word(ep)))),
