@@ -73,7 +73,7 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
     let placed = match epwatch_page::order(client, new).await {
         Ok(placed) => placed,
         Err(error @ OrderError::Field(_)) => return Err(WrongUse(format!("--{error}")).into()),
-        Err(error @ OrderError::Store(_)) => return Err(error.into()),
+        Err(error @ (OrderError::Store(_) | OrderError::Hidden)) => return Err(error.into()),
         Err(error) => return Err(No(error.to_string()).into()),
     };
     if args.json {

@@ -130,15 +130,20 @@ TTL toDateTime(changed_at) + INTERVAL ${rollup_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- Beats of detectors, which decide the one that judges and notifies. The store's clock stamps them, so the
--- detectors' clocks need not agree.
+-- detectors' clocks need not agree. All lie on one shard, because a detector that reads its own beat back must see
+-- all beats before it.
 CREATE TABLE IF NOT EXISTS detector_beats ${on_cluster} (
+    -- What is decided; the same in all rows.
+    election LowCardinality(String) DEFAULT 'leader',
     holder UInt64,
     -- Grows with each beat of a holder.
     beat UInt64,
     leads Bool,
     -- A holder that has stopped gives the lease back with its last beat.
     is_gone Bool,
+    -- Time that the beat holds.
+    lease_ms UInt32 DEFAULT 20000,
     beaten_at DateTime64(3, 'UTC') DEFAULT now64(3)
 ) ENGINE = ${replicated}MergeTree
-ORDER BY (holder, beat)
+ORDER BY election
 TTL toDateTime(beaten_at) + INTERVAL 1 DAY;

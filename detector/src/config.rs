@@ -58,6 +58,9 @@ pub struct DetectorConfig {
     /// How long a report may take from its receipt into the store.
     #[serde(skip)]
     pub ingest_delay: Period,
+    /// Time without a beat after which another detector takes over. Beats come four times as often.
+    #[serde(skip)]
+    pub lease: Period,
     /// Votes of one model held in memory, about 300 bytes each. A model with more is not judged, and the
     /// log says so.
     #[serde(skip)]
@@ -91,6 +94,7 @@ impl Default for DetectorConfig {
             step: Period(Duration::from_secs(3600)),
             bucket: Period(Duration::from_secs(3600)),
             ingest_delay: Period(Duration::from_secs(120)),
+            lease: Period(Duration::from_secs(20)),
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
             http_listen: SocketAddr::from(([127, 0, 0, 1], 4719)),
@@ -120,6 +124,7 @@ impl DetectorConfig {
             step: Period(Duration::from_secs(3)),
             bucket: Period(Duration::from_secs(1)),
             ingest_delay: Period(Duration::from_secs(2)),
+            lease: Period(Duration::from_secs(4)),
             lookback: Period(Duration::from_secs(600)),
             ..Self::default()
         }

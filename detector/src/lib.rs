@@ -34,6 +34,7 @@ pub mod read;
 mod reason;
 pub mod replay;
 mod run_loop;
+mod settled_orders;
 pub mod signals;
 mod standing;
 mod standing_alerts;

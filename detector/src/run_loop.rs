@@ -21,6 +21,7 @@ use crate::lease::{Lease, LeaseState, lost};
 use crate::metrics::{Delivery, Metrics};
 use crate::notify::{Deliveries, Heartbeat, Notifier, deliver};
 use crate::pinned_references::PinnedReferences;
+use crate::settled_orders::SettledOrders;
 use crate::standing_alerts;
 use crate::verdict::CohortVerdict;
 use crate::verdict_store::{StoredState, VerdictStore};
@@ -54,6 +55,7 @@ pub(crate) struct Leader {
     schedule: WindowSchedule,
     /// How often the next window was judged in part.
     n_retries: u32,
+    orders: SettledOrders,
     /// Whether the last reading of orders failed.
     orders_failed: bool,
     /// Time of the incident state stored last. It grows with each state, because the store orders them by it.
@@ -79,9 +81,11 @@ impl Leader {
         heartbeat: Option<Heartbeat>,
         cancel: CancellationToken,
     ) -> Self {
+        // What it reads back of its own and of people's writes; see docs/operations.md, "Replicas that lag".
+        let client = client.with_setting("select_sequential_consistency", "1");
         Self {
             evaluator,
-            lease: Lease::take_part(client.clone()),
+            lease: Lease::take_part(client.clone(), config.lease.0),
             store: VerdictStore::new(client),
             config,
             incident_set: IncidentSet::default(),
@@ -90,6 +94,7 @@ impl Leader {
             heartbeat: heartbeat.map(Arc::new),
             schedule: WindowSchedule::default(),
             n_retries: 0,
+            orders: SettledOrders::default(),
             orders_failed: false,
             changed_at: Timestamp::UNIX_EPOCH,
             cancel,
@@ -333,7 +338,8 @@ impl Leader {
         if self.lease.state() != LeaseState::Leads {
             return;
         }
-        let orders = self.store.orders(&self.incident_set.to_be_ordered()).await;
+        let after = self.incident_set.to_be_ordered();
+        let orders = self.orders.read(&self.store, &after).await;
         let orders = match orders {
             Ok(orders) => {
                 self.orders_failed = false;

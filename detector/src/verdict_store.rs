@@ -153,6 +153,7 @@ struct DocumentRow {
 
 #[derive(Debug, Row, Deserialize)]
 struct OrderRow {
+    order_id: String,
     incident_id: String,
     n: u64,
     kind: String,
@@ -162,9 +163,18 @@ struct OrderRow {
     why: String,
 }
 
+/// A person's order of an incident, as the store holds it.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredOrder {
+    /// The order's own id.
+    pub(crate) id: String,
+    pub(crate) incident: String,
+    pub(crate) order: Order,
+}
+
 impl OrderRow {
     /// Returns the order; `None` for one of a newer version.
-    fn order(self) -> Option<(String, Order)> {
+    fn order(self) -> Option<StoredOrder> {
         let kind = OrderKind::ALL
             .iter()
             .find(|kind| kind.as_str() == self.kind);
@@ -186,18 +196,25 @@ impl OrderRow {
             until: until.filter(|_| self.until_ms > 0),
             why: self.why,
         };
-        Some((self.incident_id, order))
+        Some(StoredOrder {
+            id: self.order_id,
+            incident: self.incident_id,
+            order,
+        })
     }
 }
 
-/// Orders of the last moment wait: one with the same number may become visible that came before. Authors of orders wait
-/// as long.
+/// Orders after the last one that was obeyed, for each incident. An incident's number of rows is limited, so that none
+/// keeps the orders of another one back, and so that the next reading goes on where this one ended. Kinds of a newer
+/// version come last, because no number moves past them until a later order is obeyed.
 const ORDERS: &str = "
-    SELECT incident_id, order_number AS n, toString(order_kind) AS kind, who, toInt64(toUnixTimestamp64Milli(ordered_at)) AS at_ms,
+    SELECT order_id, incident_id, order_number AS n, toString(order_kind) AS kind, who,
+        toInt64(toUnixTimestamp64Milli(ordered_at)) AS at_ms,
         ifNull(toInt64(toUnixTimestamp64Milli(until)), 0) AS until_ms, why
     FROM incident_orders_v1
-    WHERE has(?, incident_id) AND is_counted AND ordered_at < now64(3) - INTERVAL 300 MILLISECOND
-    ORDER BY incident_id, n LIMIT 10000";
+    WHERE has(?, incident_id) AND is_counted AND order_number > arrayElement(?, indexOf(?, incident_id))
+    ORDER BY incident_id, has(?, toString(order_kind)) DESC, n
+    LIMIT 100 BY incident_id";
 
 /// The state that a detector starts from.
 #[derive(Debug, Default)]
@@ -285,23 +302,23 @@ impl VerdictStore {
         Ok(known.into_iter().collect())
     }
 
-    /// Returns the orders of these incidents after the given numbers, by number.
+    /// Returns the orders of these incidents after the given numbers, by number, at most a hundred each.
     pub(crate) async fn orders(
         &self,
         after: &BTreeMap<String, u64>,
-    ) -> Result<Vec<(String, Order)>, StoreError> {
+    ) -> Result<Vec<StoredOrder>, StoreError> {
         if after.is_empty() {
             return Ok(Vec::new());
         }
         let ids: Vec<&str> = after.keys().map(String::as_str).collect();
-        let rows = self.client.query(ORDERS).bind(ids).fetch_all::<OrderRow>();
-        let rows = rows.await.map_err(failed("read orders"))?.into_iter();
-        let rows = rows.filter(|row| {
-            after
-                .get(&row.incident_id)
-                .is_some_and(|last| row.n > *last)
-        });
-        Ok(rows.filter_map(OrderRow::order).collect())
+        let last: Vec<u64> = after.values().copied().collect();
+        let known: Vec<&str> = OrderKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let query = self.client.query(ORDERS).bind(&ids).bind(last).bind(&ids);
+        let rows = query.bind(known).fetch_all::<OrderRow>().await;
+        let rows = rows.map_err(failed("read orders"))?.into_iter();
+        let mut orders: Vec<StoredOrder> = rows.filter_map(OrderRow::order).collect();
+        orders.sort_by(|a, b| (&a.incident, a.order.n).cmp(&(&b.incident, b.order.n)));
+        Ok(orders)
     }
 
     /// Returns the SHA-256 in hex of the file that most sessions of a model version loaded since `from`; `None` if

@@ -231,3 +231,26 @@ async fn an_order_outlives_a_restart_of_all() {
     running.stop().await;
     store.stop().await;
 }
+
+/// Orders of a kind that only a newer version knows stay undone, so they are read again each time.
+#[tokio::test]
+async fn ten_thousand_orders_before_it_keep_no_order_back() {
+    use Occasion::{Acknowledged, Firing};
+    let (watched, running) = Watched::firing().await;
+    let undone = "INSERT INTO incident_orders (order_id, incident_id, order_number, order_kind, who, why, source, app_id, \
+        environment, model_id, model_version) SELECT toString(number), incident_id, number + 1, 'escalate', 'Bob', 'x', \
+        'command', app_id, environment, model_id, model_version \
+        FROM (SELECT * FROM incidents_v1 ORDER BY changed_at DESC LIMIT 1) AS i CROSS JOIN numbers(10000) AS n";
+    watched
+        .store
+        .client()
+        .query(undone)
+        .execute()
+        .await
+        .unwrap();
+    Order::new(10_001, "ack").put(&watched.store).await;
+    watched.told(&[Firing, Acknowledged]).await;
+    watched.obeyed(10_001).await;
+    running.stop().await;
+    watched.store.stop().await;
+}

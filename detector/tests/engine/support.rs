@@ -86,6 +86,7 @@ pub(crate) fn config() -> DetectorConfig {
         step: Period(Duration::from_secs(1)),
         bucket: Period(Duration::from_secs(1)),
         ingest_delay: Period(Duration::ZERO),
+        lease: Period(Duration::from_secs(4)),
         lookback: Period(Duration::from_secs(3600)),
         ..DetectorConfig::default()
     }

@@ -6,6 +6,7 @@ use clickhouse::{Client, Row};
 use epwatch_proto::visible;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::kind::{BadField, NewOrder, OrderKind};
 use crate::read::document::IncidentDocument;
@@ -16,8 +17,15 @@ use crate::read::scope::Scope;
 use crate::read::store::{ReadError, StoreReader};
 use crate::text::time::ago;
 
-/// Time from an insert until every earlier one must be visible: longer than an insert takes. The detector waits as long.
+/// Time that an order must have counted before its author is told so: longer than an insert usually takes, so that one
+/// with the same number that came first is visible by then.
 const SETTLE: Duration = Duration::from_millis(300);
+
+/// How long a stored order may stay hidden, because a replica lags, until its author is told to look later.
+const MAX_HIDDEN: Duration = Duration::from_secs(30);
+
+/// Pause between two readings of an order that is hidden.
+const READ_PAUSE: Duration = Duration::from_millis(250);
 
 /// Time limit of the insert.
 const INSERT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,6 +64,12 @@ pub enum OrderError {
         /// The other's reason.
         why: String,
     },
+    /// It is stored, and the store does not show it yet. Giving it again would be a second order.
+    #[error(
+        "the order is stored, and the store does not show it yet; look at the incident in a minute \
+         before you order it again"
+    )]
+    Hidden,
     /// The store is away, slow, or refuses.
     #[error("failed to store the order: {0}")]
     Store(String),
@@ -137,14 +151,43 @@ pub(crate) async fn place(
         .await
         .map_err(|_| OrderError::from(ReadError::Slow))?
         .map_err(|error| OrderError::from(ReadError::from(error)))?;
-    tokio::time::sleep(SETTLE).await;
-    let trail = orders::of_incident(store, &new.incident).await?;
+    let trail = read_back(store, &new.incident, &id).await?;
     let mine = trail.iter().find(|order| order.order == id);
     match mine.filter(|order| order.is_counted) {
         Some(order) => Ok(PlacedOrder {
             order: order.clone(),
         }),
         None => Err(came_second(&trail, n, now)),
+    }
+}
+
+/// Returns the orders of an incident, as the store shows them a moment after it began to show the order `id`. A store that
+/// shows a row shows the rows before it.
+async fn read_back(
+    store: &StoreReader,
+    incident: &str,
+    id: &str,
+) -> Result<Vec<OrderRow>, OrderError> {
+    let deadline = Instant::now() + MAX_HIDDEN;
+    loop {
+        // The order is stored: a failed reading must not say that it is not.
+        let trail = orders::of_incident(store, incident).await;
+        let is_shown = |trail: &Vec<OrderRow>| trail.iter().any(|order| order.order == id);
+        if trail.is_ok_and(|trail| is_shown(&trail)) {
+            break;
+        }
+        if Instant::now() >= deadline {
+            return Err(OrderError::Hidden);
+        }
+        tokio::time::sleep(READ_PAUSE).await;
+    }
+    loop {
+        tokio::time::sleep(SETTLE).await;
+        match orders::of_incident(store, incident).await {
+            Ok(trail) => return Ok(trail),
+            Err(_) if Instant::now() < deadline => {}
+            Err(_) => return Err(OrderError::Hidden),
+        }
     }
 }
 

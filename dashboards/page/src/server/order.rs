@@ -77,6 +77,7 @@ pub(super) async fn answer(
         OrderError::Unknown(_) => StatusCode::NOT_FOUND,
         OrderError::State(_) | OrderError::CameSecond { .. } => StatusCode::CONFLICT,
         OrderError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        OrderError::Hidden => StatusCode::GATEWAY_TIMEOUT,
     };
     refused(status, &incident, &error.to_string(), is_json)
 }
