@@ -40,6 +40,18 @@ FROM rebuild_requests
 GROUP BY bucket, collector_id, asked_at
 HAVING NOT max(is_done);
 
+-- Builds of summaries, with the number of rows of `reports` that their builder saw. A replica may show rows late, so the
+-- rows are counted again after a while. Another number means another build.
+CREATE TABLE IF NOT EXISTS rollup_builds ${on_cluster} (
+    build_from DateTime('UTC'),
+    build_until DateTime('UTC'),
+    rows UInt64,
+    built_at DateTime64(3, 'UTC') DEFAULT now64(3)
+) ENGINE = ${replicated}MergeTree
+ORDER BY built_at
+TTL toDateTime(built_at) + INTERVAL 2 DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
 CREATE TABLE IF NOT EXISTS bucket_revisions ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),

@@ -200,6 +200,7 @@ pub fn cut_back(
             ("rollup_checks", format!("checked_at > {taken_at}")),
             // A rebuild of after the copy is undone below, so its request is open again.
             ("rebuild_requests", format!("written_at > {taken_at}")),
+            ("rollup_builds", format!("built_at > {taken_at}")),
             // Revisions of deletions stay: earlier ones count deleted installations.
             (
                 "bucket_revisions",

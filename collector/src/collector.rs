@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -153,6 +153,7 @@ impl Collector {
             let parts = Arc::new(Parts {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),
                 shares: AppShares::default(),
+                rechecked_ms: AtomicI64::new(0),
                 config,
                 clock,
                 metrics: metrics.clone(),

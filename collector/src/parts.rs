@@ -2,6 +2,7 @@
 //! all rooms; nothing here decides or waits.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use epwatch_server::{Clock, TaskSet};
@@ -24,6 +25,9 @@ pub(crate) struct Parts {
     pub(crate) shares: AppShares,
     /// The supervised tasks of the process.
     pub(crate) tasks: TaskSet,
+    /// Time by the store's clock of the last build of a summary that was compared with its reports, in milliseconds since
+    /// 1970.
+    pub(crate) rechecked_ms: AtomicI64,
 }
 
 impl Parts {

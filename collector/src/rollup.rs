@@ -9,6 +9,12 @@
 //!
 //! A collector that comes back with a backlog writes into closed buckets. Its writer requests their rebuild before its
 //! checkpoint moves, and [`crate::rebuilds`] carries it out.
+//!
+//! A replica may show rows late, and a summary lacks what was hidden from its builder. So no step reads back what the
+//! step before wrote unless it waits until that is visible, and [`recheck`] compares each build with its rows once more
+//! after `rollup.recheck_after`.
+
+mod recheck;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -41,7 +47,10 @@ fn closable(
 ) -> Option<Range<u64>> {
     let now_ms = i64::try_from(now_us / 1000).unwrap_or(i64::MAX);
     let timeout_ms = i64::try_from(collector_timeout.as_millis()).unwrap_or(i64::MAX);
-    let is_waited_for = |c: &&CollectorCheckpoint| c.updated_at > now_ms.saturating_sub(timeout_ms);
+    // Rows of the last moments may be hidden, so silence is measured by what is visible of all.
+    let heard = state.collectors.iter().map(|c| c.updated_at).max()?;
+    let silent = now_ms.min(heard).saturating_sub(timeout_ms);
+    let is_waited_for = |c: &&CollectorCheckpoint| c.updated_at > silent;
     let passed = state
         .collectors
         .iter()
@@ -127,6 +136,9 @@ impl RollUp {
 
     /// Closes buckets. Returns whether more may be closable at once.
     pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
+        if let Err(error) = self.recheck().await {
+            note_failure(&self.parts.metrics, "rollup_recheck", &error);
+        }
         let state = self.state().await?;
         let look = self
             .check(state.closed_until)
@@ -149,6 +161,8 @@ impl RollUp {
         );
         let has_reports = state.first_open.is_some_and(|first| first < range.end);
         let rows_before = self.n_rows(&within).await?;
+        self.note_build(state.closed_until, range.end, rows_before)
+            .await?;
         if !range.is_empty() && has_reports {
             self.name_surplus(&within, range.end).await?;
             self.build(&within, "closed").await?;
@@ -266,6 +280,7 @@ impl RollUp {
         if !buckets.iter().any(is_closed) {
             return Ok(());
         }
+        let is_whole = |bucket: &u32| is_closed(bucket) && u64::from(*bucket) >= raw_since;
         let within = among(buckets.iter().copied().filter(is_closed));
         self.name_surplus(&within, closed_until).await?;
         let sql = format!(
@@ -278,7 +293,12 @@ impl RollUp {
         );
         let sink = &self.parts.sink;
         let affected = sink.fetch::<u32>("affected buckets", &sql).await?;
+        // Their own reports may be hidden still.
+        let own = buckets.iter().copied().filter(is_whole);
+        let affected = BTreeSet::from_iter(affected.into_iter().chain(own));
+        let affected = Vec::from_iter(affected);
         for some in affected.chunks(MAX_BUCKETS) {
+            self.note_builds(some).await?;
             self.build(&among(some.iter().copied()), reason).await?;
         }
         tracing::info!(
@@ -305,7 +325,9 @@ impl RollUp {
         let affected = sink.fetch::<(u32, u8)>("affected slices", &sql).await?;
         for same_slice in affected.chunk_by(|a, b| a.1 == b.1) {
             for some in same_slice.chunks(MAX_BUCKETS) {
-                let buckets = among(some.iter().map(|(bucket, _)| *bucket));
+                let some_buckets: Vec<u32> = some.iter().map(|(bucket, _)| *bucket).collect();
+                self.note_builds(&some_buckets).await?;
+                let buckets = among(some_buckets);
                 let within = format!("{buckets} AND slice = {}", some[0].1);
                 self.build(&within, "deletion").await?;
             }
@@ -341,9 +363,8 @@ impl RollUp {
     /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`; then
     /// the rows `within` that are no copies of their own.
     pub(crate) async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
-        let sql = format!(
-            "INSERT INTO surplus_copies (bucket, collector_id, wal_offset) \
-             WITH keys AS (SELECT app_id, installation, stream_id, sequence FROM report_copies \
+        let surplus = format!(
+            "WITH keys AS (SELECT app_id, installation, stream_id, sequence FROM report_copies \
                            WHERE {within}) \
              SELECT bucket, collector_id, wal_offset FROM report_copies \
              WHERE bucket < toDateTime({end}, 'UTC') \
@@ -354,16 +375,34 @@ impl RollUp {
               FROM report_copies WHERE (app_id, installation, stream_id, sequence) IN keys \
               GROUP BY app_id, installation, stream_id, sequence)"
         );
-        self.parts.sink.execute("surplus_copies", &sql).await?;
-        let sql = format!(
-            "INSERT INTO repeated_rows (bucket, collector_id, wal_offset, block_number, block_offset) \
-             SELECT bucket, collector_id, wal_offset, _block_number, _block_offset FROM reports \
+        let columns = "bucket, collector_id, wal_offset";
+        self.list("surplus_copies", columns, &surplus).await?;
+        let repeated = format!(
+            "SELECT bucket, collector_id, wal_offset, _block_number AS block_number, \
+                    _block_offset AS block_offset FROM reports \
              WHERE {within} AND (collector_id, wal_offset) IN (\
                  SELECT collector_id, wal_offset FROM reports WHERE {within} \
                  GROUP BY collector_id, wal_offset HAVING count() > 1) \
              ORDER BY _block_number, _block_offset LIMIT 1, 1000000 BY collector_id, wal_offset"
         );
-        self.parts.sink.execute("repeated_rows", &sql).await
+        let columns = "bucket, collector_id, wal_offset, block_number, block_offset";
+        self.list("repeated_rows", columns, &repeated).await
+    }
+
+    /// Inserts the selected rows into a list that the next statement reads, and returns once it shows all of them.
+    async fn list(&self, table: &str, columns: &str, select: &str) -> Result<(), SinkError> {
+        let sink = &self.parts.sink;
+        let any = format!("SELECT count() AS n FROM ({select})");
+        if self.first::<u64>(table, &any).await? == Some(0) {
+            return Ok(());
+        }
+        let insert = format!("INSERT INTO {table} ({columns}) {select}");
+        sink.execute(table, &insert).await?;
+        let hidden = format!(
+            "SELECT count() AS n FROM ({select}) WHERE ({columns}) NOT IN (\
+             SELECT {columns} FROM {table} WHERE ({columns}) IN ({select}))"
+        );
+        sink.wait_until_none(table, &hidden).await
     }
 
     /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,
@@ -408,15 +447,15 @@ impl RollUp {
             );
             sink.execute(table, &sql).await?;
         }
-        // A slice whose last report became surplus has no rows now, and needs a new revision too.
+        // Of the reports, because the summary's rows may be hidden still. A slice whose last report was erased has none
+        // now, and needs a new revision too.
         let slice = "app_id, environment, bucket, slice";
         let sql = format!(
             "INSERT INTO bucket_revisions ({slice}, revision, reason, built_at) \
              SELECT DISTINCT {slice}, toUInt64({revision}), '{reason}', \
                     fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC') FROM (\
-             SELECT {slice} FROM cohort_buckets WHERE revision = {revision} AND {within} \
-             UNION ALL \
-             SELECT {slice} FROM cohort_sessions WHERE revision = {revision} AND {within} \
+             SELECT {slice} FROM (SELECT app_id, environment, bucket, epwatch_slice(installation) AS slice \
+                                  FROM reports) WHERE {within} \
              UNION ALL \
              SELECT {slice} FROM bucket_revisions WHERE {within})"
         );
@@ -497,7 +536,17 @@ mod tests {
             &[(9_990, 9_995), (100, 9_300)],
             Some(9_000..9_960),
         );
-        check(0, Some(9_000), &[(9_990, 9_300)], None);
+    }
+
+    /// The store hides the rows of the last ten minutes.
+    #[test]
+    fn silence_is_measured_by_the_latest_row_of_any_collector() {
+        let late = [(9_290, 9_300), (8_990, 9_295)];
+        check(0, Some(8_000), &late, Some(8_000..8_940));
+        check(0, Some(9_000), &[(9_290, 9_300)], Some(9_000..9_240));
+        // One whose clock is ahead makes no other one silent.
+        let ahead = [(9_990, 99_999), (9_550, 9_990)];
+        check(0, Some(9_000), &ahead, Some(9_000..9_540));
     }
 
     #[test]

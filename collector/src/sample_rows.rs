@@ -30,8 +30,21 @@ pub struct ReceivedReport {
 /// # Panics
 /// If a report is invalid, or the store does not take the rows.
 pub async fn store(client: Client, bucket: Duration, received: &[ReceivedReport]) {
+    store_of(1, client, bucket, received).await;
+}
+
+/// As [`store`], as a batch of another collector.
+///
+/// # Panics
+/// As [`store`].
+pub async fn store_of(
+    collector_id: u64,
+    client: Client,
+    bucket: Duration,
+    received: &[ReceivedReport],
+) {
     let records: Vec<Record> = received.iter().map(ReceivedReport::record).collect();
-    let mut encoder = Encoder::new(1, bucket, CardinalityLimiter::default());
+    let mut encoder = Encoder::new(collector_id, bucket, CardinalityLimiter::default());
     let batch = encoder.encode(&records);
     assert!(batch.unreadable.is_empty(), "{:?}", batch.unreadable);
     let sink = Sink::new(client);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use clickhouse::{Client, Row, RowOwned, RowWrite};
+use epwatch_server::Backoff;
 use epwatch_store::mutated_name;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(180);
 /// First pause after a failed call; callers set the longest.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long stored rows may stay hidden, because a replica lags, until the step that needs them is tried again.
+const MAX_HIDDEN: Duration = Duration::from_secs(120);
 
 /// A failed call: the store may be away, overloaded or not migrated. Callers retry in each case, so the causes
 /// are not distinguished.
@@ -52,6 +55,9 @@ impl Sink {
     pub(crate) fn new(client: Client) -> Self {
         // With the server's default the answer could precede the rows.
         let client = client
+            // A read of SharedMergeTree, or of Replicated tables with insert_quorum, then shows every acknowledged row. Other
+            // engines ignore it.
+            .with_setting("select_sequential_consistency", "1")
             .with_setting("async_insert", "0")
             .with_setting("insert_deduplicate", "1")
             .with_setting("deduplicate_blocks_in_dependent_materialized_views", "1");
@@ -163,6 +169,20 @@ impl Sink {
         within(QUERY_TIMEOUT, run)
             .await
             .map_err(failed_to("fetch", what))
+    }
+
+    /// Waits until a count of rows that the store does not show yet is 0.
+    pub(crate) async fn wait_until_none(&self, what: &str, sql: &str) -> Result<(), SinkError> {
+        let deadline = tokio::time::Instant::now() + MAX_HIDDEN;
+        let mut backoff = Backoff::new(FIRST_PAUSE, Duration::from_secs(1));
+        while self.first::<u64>(what, sql).await? != Some(0) {
+            if tokio::time::Instant::now() >= deadline {
+                let late = clickhouse::error::Error::TimedOut;
+                return Err(failed_to("see its own rows in", what)(late));
+            }
+            tokio::time::sleep(backoff.pause()).await;
+        }
+        Ok(())
     }
 
     /// Runs a query and returns its first row.

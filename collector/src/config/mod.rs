@@ -123,6 +123,8 @@ pub struct RollupConfig {
     /// Silence after which the roll-up no longer waits for a collector; `None` is two buckets, an hour at most.
     #[serde(skip)]
     pub collector_timeout: Option<Period>,
+    /// Time from the build of a summary until its reports are counted again: longer than any replica lags.
+    pub recheck_after: Period,
 }
 
 impl RollupConfig {
@@ -194,6 +196,8 @@ impl Default for RollupConfig {
         Self {
             enabled: true,
             bucket: Period(Duration::from_secs(3600)),
+            // Replicas lag for seconds, and for minutes after a restart.
+            recheck_after: Period(Duration::from_secs(600)),
             collector_timeout: None,
         }
     }
@@ -234,6 +238,7 @@ impl CollectorConfig {
             ("batch.period", self.batch.period, 1, 60_000),
             ("batch.drain_timeout", self.batch.drain_timeout, 0, HOUR),
             ("rollup.bucket", rollup.bucket, 1_000, DAY),
+            ("rollup.recheck_after", rollup.recheck_after, 0, DAY),
         ] {
             let period_ms = |ms| Period(Duration::from_millis(ms));
             problems.check_range(key, &period, period_ms(min_ms)..=period_ms(max_ms));

@@ -216,6 +216,14 @@ impl Worker {
             sink.insert::<HiddenRow>(table, &rows, None).await?;
         }
         let list = id_list(rows.iter().map(|row| &row.installation));
+        // A summary that is built before they are visible would count them.
+        let n = rows.len();
+        let unseen = format!(
+            "SELECT toUInt64({n} - uniqExact(installation)) AS n FROM hidden_installations \
+             WHERE installation IN ({list})"
+        );
+        sink.wait_until_none("hidden_installations", &unseen)
+            .await?;
         let n_buckets = self.rollup.rebuild_without(&list).await?;
         let hidden_at = self.parts.now_ms();
         let steps = rows.iter().flat_map(|tombstone| {
