@@ -12,17 +12,21 @@
 mod check;
 mod device;
 mod fault;
+mod late_reads;
 mod load;
 mod options;
 mod process;
 mod report;
 mod run;
 mod servers;
+mod two_shards;
 mod views;
 
 pub use check::Findings;
+pub use late_reads::LateReads;
 pub use load::Account;
 pub use options::{FaultOptions, Servers};
 pub use run::{Document, Kills, run};
 pub use servers::{READER_PASSWORD, migrate, start_store};
+pub use two_shards::{migrate_two_shards, start_two_shards};
 pub use views::ViewCount;

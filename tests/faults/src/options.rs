@@ -45,6 +45,9 @@ pub struct FaultOptions {
     /// How long, after the last fault, nothing may happen while reports are neither acknowledged nor in every view.
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub drain: Period,
+    /// How long rows stay hidden from the collectors' reads, as by a replica that lags. Only with `--servers collectors`.
+    #[arg(long, value_name = "TIME")]
+    pub late_reads: Option<Period>,
     /// The epwatch command [default: the one in this program's folder].
     #[arg(long, value_name = "FILE", default_value_os_t = command_of_this_build(), hide_default_value = true)]
     pub program: PathBuf,

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::late_reads::LateReads;
 use crate::options::{FaultOptions, Servers};
 use crate::process::{Kept, StartLine, State, signal};
 
@@ -27,17 +28,25 @@ pub(crate) struct Processes {
     kept: Vec<Kept>,
     /// `None` where the store is inside of `serve`.
     store: Option<EmbeddedStore>,
+    /// Between the collectors and the store.
+    _late_reads: Option<LateReads>,
     dir: PathBuf,
 }
 
 impl Processes {
     /// Starts them and waits until each listens.
     pub(crate) async fn start(options: &FaultOptions, dir: &Path) -> anyhow::Result<Self> {
+        let mut late_reads = None;
         let (store, lines) = match options.servers {
             Servers::Collectors => {
                 let store = start_store(&options.program, dir).await?;
                 migrate(&store, Retention::default()).await?;
-                let address = format!("unix:{}", store.socket().display());
+                let mut address = format!("unix:{}", store.socket().display());
+                if let Some(hidden_for) = options.late_reads {
+                    let proxy = LateReads::before(&store, hidden_for.0).await?;
+                    address = proxy.url();
+                    late_reads = Some(proxy);
+                }
                 let args = ["collector", "--clickhouse", &address];
                 let line = |name| line(options, dir, name, &args);
                 let lines = vec![line("collector-1"), line("collector-2")];
@@ -48,6 +57,7 @@ impl Processes {
         let processes = Self {
             kept: lines.into_iter().map(Kept::start).collect(),
             store,
+            _late_reads: late_reads,
             dir: dir.to_owned(),
         };
         processes.all_listen().await?;
@@ -211,11 +221,21 @@ pub const READER_PASSWORD: &str = "of readers in tests";
 /// # Errors
 /// The engine cannot be fetched or started.
 pub async fn start_store(program: &Path, dir: &Path) -> anyhow::Result<EmbeddedStore> {
+    start_engine(program, dir, "").await
+}
+
+/// As [`start_store`], with more elements in the engine's configuration.
+pub(crate) async fn start_engine(
+    program: &Path,
+    dir: &Path,
+    elements: &str,
+) -> anyhow::Result<EmbeddedStore> {
     let fetch = || epwatch_engines::ensure(Engine::Chdb).map_err(anyhow::Error::from);
     let library = tokio::task::spawn_blocking(fetch).await??.chdb_library();
     let child = ChildProgram::new(program, ["engine-child"]);
     let mut config = EmbeddedConfig::new(dir.join("store"), library, child);
     config.socket = Some(dir.join("store.sock"));
+    config.engine_config = elements.to_owned();
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     config.readers = Some(ReaderAccess::new(any_port, READER_PASSWORD)?);
     let store = EmbeddedStore::start(config).await?;
@@ -249,6 +269,8 @@ fn line(options: &FaultOptions, dir: &Path, name: &str, args: &[&str]) -> StartL
         // And at most half a second between tries.
         ("EPWATCH_COLLECTOR__BATCH__PERIOD", "50ms"),
         ("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "2s"),
+        // Longer than rows are hidden.
+        ("EPWATCH_COLLECTOR__ROLLUP__RECHECK_AFTER", "8s"),
         ("EPWATCH_COLLECTOR__REFRESH", "1s"),
     ];
     StartLine {
