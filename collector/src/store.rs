@@ -19,6 +19,8 @@ pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long stored rows may stay hidden, because a replica lags, until the step that needs them is tried again.
 const MAX_HIDDEN: Duration = Duration::from_secs(120);
+/// Longest pause between two looks at rows that are hidden.
+const MAX_READ_PAUSE: Duration = Duration::from_secs(4);
 
 /// A failed call: the store may be away, overloaded or not migrated. Callers retry in each case, so the causes
 /// are not distinguished.
@@ -173,16 +175,31 @@ impl Sink {
 
     /// Waits until a count of rows that the store does not show yet is 0.
     pub(crate) async fn wait_until_none(&self, what: &str, sql: &str) -> Result<(), SinkError> {
+        self.repeat_until_none(what, "", sql).await
+    }
+
+    /// Runs a statement until a count of rows that the store does not show yet is 0. An empty one only waits.
+    pub(crate) async fn repeat_until_none(
+        &self,
+        what: &str,
+        statement: &str,
+        count: &str,
+    ) -> Result<(), SinkError> {
         let deadline = tokio::time::Instant::now() + MAX_HIDDEN;
-        let mut backoff = Backoff::new(FIRST_PAUSE, Duration::from_secs(1));
-        while self.first::<u64>(what, sql).await? != Some(0) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_READ_PAUSE);
+        loop {
+            if !statement.is_empty() {
+                self.execute(what, statement).await?;
+            }
+            if self.first::<u64>(what, count).await? == Some(0) {
+                return Ok(());
+            }
             if tokio::time::Instant::now() >= deadline {
                 let late = clickhouse::error::Error::TimedOut;
                 return Err(failed_to("see its own rows in", what)(late));
             }
             tokio::time::sleep(backoff.pause()).await;
         }
-        Ok(())
     }
 
     /// Runs a query and returns its first row.

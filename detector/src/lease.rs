@@ -146,18 +146,18 @@ fn decide(me: Myself, seen: &[HolderBeats]) -> LeaseState {
 #[derive(Debug)]
 pub(crate) struct Lease {
     state: watch::Receiver<LeaseState>,
-    held: Arc<Held>,
+    held: Arc<HeldUntil>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 /// Time until which the last acknowledged beat allows to judge.
 #[derive(Debug)]
-struct Held {
+struct HeldUntil {
     until: Mutex<Instant>,
 }
 
-impl Held {
+impl HeldUntil {
     fn is_over(&self) -> bool {
         Instant::now() >= *self.until.lock()
     }
@@ -168,7 +168,7 @@ impl Lease {
     pub(crate) fn take_part(client: Client, lease: Duration) -> Self {
         let (sender, state) = watch::channel(LeaseState::Standby);
         let stop = CancellationToken::new();
-        let held = Arc::new(Held {
+        let held = Arc::new(HeldUntil {
             until: Mutex::new(Instant::now()),
         });
         let beats = Beats {
@@ -239,7 +239,7 @@ struct Beats {
     /// Ids of this detector before its beats stopped for too long.
     former: Vec<u64>,
     n: u64,
-    held: Arc<Held>,
+    held: Arc<HeldUntil>,
 }
 
 impl Beats {

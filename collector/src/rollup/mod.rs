@@ -389,20 +389,21 @@ impl RollUp {
         self.list("repeated_rows", columns, &repeated).await
     }
 
-    /// Inserts the selected rows into a list that the next statement reads, and returns once it shows all of them.
+    /// Inserts the selected rows into a list that the next statement reads, and returns once it shows all of them. Rows that
+    /// become visible meanwhile may belong on the list too, so it inserts again.
     async fn list(&self, table: &str, columns: &str, select: &str) -> Result<(), SinkError> {
         let sink = &self.parts.sink;
         let any = format!("SELECT count() AS n FROM ({select})");
         if self.first::<u64>(table, &any).await? == Some(0) {
             return Ok(());
         }
-        let insert = format!("INSERT INTO {table} ({columns}) {select}");
-        sink.execute(table, &insert).await?;
-        let hidden = format!(
-            "SELECT count() AS n FROM ({select}) WHERE ({columns}) NOT IN (\
+        let lacking = format!(
+            "FROM ({select}) WHERE ({columns}) NOT IN (\
              SELECT {columns} FROM {table} WHERE ({columns}) IN ({select}))"
         );
-        sink.wait_until_none(table, &hidden).await
+        let insert = format!("INSERT INTO {table} ({columns}) SELECT {columns} {lacking}");
+        let n_lacking = format!("SELECT count() AS n {lacking}");
+        sink.repeat_until_none(table, &insert, &n_lacking).await
     }
 
     /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,
