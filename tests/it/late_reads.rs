@@ -243,8 +243,10 @@ async fn author(client: Client, incident: String, orders: usize) -> Vec<(String,
                 confirmed.push((incident.clone(), placed["n"].as_u64().unwrap()));
                 kind = other(kind);
             }
-            // The store was slow, so it may or may not have it.
-            Err(OrderError::Store(_)) => tokio::time::sleep(Duration::from_secs(1)).await,
+            // The store was slow, so it may or may not have it; then it may come second to itself.
+            Err(OrderError::Store(_) | OrderError::Hidden | OrderError::CameSecond { .. }) => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
             // It had it.
             Err(OrderError::State(text))
                 if text.contains("already") || text.contains("no order") =>
