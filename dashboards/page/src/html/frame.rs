@@ -6,11 +6,11 @@ use crate::read::progress::Progress;
 use crate::text::time::{ago, clock};
 use crate::text::words::{Icon, Tone};
 
-/// Seconds after a window's end before it is judged, so that its reports have arrived: the detector's delay.
-const INGEST_DELAY_SECONDS: i64 = 120;
-
-/// Seconds that an evaluation may take.
-const GRACE_SECONDS: i64 = 30;
+/// Returns the seconds after a window's end within which it is judged: the wait for its reports, two minutes for steps of
+/// an hour, and the grace from which the detector calls a judgement late.
+fn judged_within(step: i64) -> i64 {
+    (step / 30).clamp(2, 120) + (step / 4).clamp(30, 900)
+}
 
 /// A page of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,11 @@ impl Frame {
     /// Whether a window that should be judged by now is not.
     pub(crate) fn is_late(&self) -> bool {
         let judged = self.progress.and_then(|progress| progress.judged_until);
-        judged.is_some_and(|end| self.was_late(end, self.now))
+        let step = self.progress.and_then(|progress| progress.step_seconds);
+        let next = judged
+            .zip(step)
+            .map(|(end, step)| end.as_second() + step + judged_within(step));
+        next.is_some_and(|deadline| self.now.as_second() > deadline)
     }
 
     /// Returns how long ago the detector judged.
@@ -112,12 +116,11 @@ impl Frame {
         judged.map_or_else(String::new, |at| self.ago(&at))
     }
 
-    /// Whether a time is more than two steps after a window's end, plus the time that its last reports take into the
-    /// store: a window of seconds is judged minutes after its end, and that is in time.
+    /// Whether a window was judged later than its reports and an evaluation explain.
     pub(crate) fn was_late(&self, end: Timestamp, judged_at: Timestamp) -> bool {
         let step = self.progress.and_then(|progress| progress.step_seconds);
         let late = judged_at.as_second() - end.as_second();
-        step.is_some_and(|step| late > 2 * step + INGEST_DELAY_SECONDS + GRACE_SECONDS)
+        step.is_some_and(|step| late > judged_within(step))
     }
 
     /// Returns what the header says of freshness, and whether it is good.
@@ -149,21 +152,21 @@ impl Frame {
 mod tests {
     use super::*;
 
-    /// A window of ten seconds is judged two minutes after its end, as soon as its reports are there.
+    /// A window of five minutes is judged ten seconds after its end, and late from 85 on.
     #[test]
-    fn a_window_is_late_two_steps_after_its_reports_are_there() {
+    fn a_window_is_late_after_the_wait_for_its_reports_and_a_grace() {
         let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
         let mut frame = Frame::new(at(0), None);
         assert!(!frame.is_late() && !frame.was_late(at(0), at(10_000)));
         frame.progress = Some(Progress {
             judged_until: Some(at(0)),
-            judged_at: Some(at(121)),
-            step_seconds: Some(10),
+            judged_at: Some(at(12)),
+            step_seconds: Some(300),
             ..Progress::default()
         });
-        assert!(!frame.was_late(at(0), at(121)));
-        assert!(frame.was_late(at(0), at(171)));
-        for (now, is_late) in [(131, false), (170, false), (171, true)] {
+        assert!(!frame.was_late(at(0), at(85)));
+        assert!(frame.was_late(at(0), at(237)), "as [O1] measured");
+        for (now, is_late) in [(131, false), (385, false), (386, true)] {
             frame.now = at(now);
             assert_eq!(frame.is_late(), is_late, "{now}");
             assert_eq!(frame.fresh().0, if is_late { "late" } else { "ok" });

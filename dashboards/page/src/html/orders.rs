@@ -65,7 +65,7 @@ fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
     buttons
 }
 
-/// Returns the states that orders gave an incident, in words.
+/// Returns the states that orders gave an incident, in words, and whether this version cannot read all of it.
 pub(crate) fn states(document: &IncidentDocument) -> Vec<&'static str> {
     let orders = &document.orders;
     let ended = orders.end.as_ref().map(|end| match &*end.kind {
@@ -76,6 +76,9 @@ pub(crate) fn states(document: &IncidentDocument) -> Vec<&'static str> {
         orders.ack.as_ref().map(|_| "acknowledged"),
         orders.mute.as_ref().map(|_| "muted"),
         ended,
+        document
+            .is_of_another_version
+            .then_some("made by another version of epwatch"),
     ];
     states.into_iter().flatten().collect()
 }

@@ -8,10 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::number;
 
+/// Version of the documents that this version reads: the detector's `DOCUMENT_VERSION`.
+const DOCUMENT_VERSION: u32 = 1;
+
 /// An incident's document.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct IncidentDocument {
+    pub(crate) version: u32,
+    /// Whether another version of epwatch made it, so that parts of it are not shown.
+    #[serde(skip_deserializing)]
+    pub(crate) is_of_another_version: bool,
     pub(crate) fired_at: Option<Timestamp>,
     pub(crate) mitigated_at: Option<Timestamp>,
     pub(crate) resolved_at: Option<Timestamp>,
@@ -155,11 +162,18 @@ impl DocumentMixture {
 impl IncidentDocument {
     /// Reads a document; one that cannot be read has nothing to show.
     pub(crate) fn read(text: &str) -> Self {
-        serde_json::from_str(text).unwrap_or_else(|error| {
+        let read = serde_json::from_str::<Self>(text).map(|document| Self {
+            is_of_another_version: document.version > DOCUMENT_VERSION,
+            ..document
+        });
+        read.unwrap_or_else(|error| {
             if !text.is_empty() {
                 tracing::warn!(%error, "the document of an incident cannot be read");
             }
-            Self::default()
+            Self {
+                is_of_another_version: !text.is_empty(),
+                ..Self::default()
+            }
         })
     }
 
@@ -182,5 +196,24 @@ impl IncidentDocument {
     pub(crate) fn of_chipset(&self, chipset: &str) -> Option<&DocumentVerdict> {
         let mut verdicts = self.cohorts.iter().map(|cohort| &cohort.verdict);
         verdicts.find(|verdict| verdict.key.chipset == chipset && verdict.key.firmware.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_of_another_version_is_known_as_such() {
+        for (text, is_of_another) in [
+            ("", false),
+            ("{}", false),
+            (r#"{"version": 1, "news": 2}"#, false),
+            (r#"{"version": 2, "news": 2}"#, true),
+            (r#"{"version": 1, "news": "two"}"#, true),
+        ] {
+            let document = IncidentDocument::read(text);
+            assert_eq!(document.is_of_another_version, is_of_another, "{text}");
+        }
     }
 }
