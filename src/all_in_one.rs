@@ -43,7 +43,8 @@ impl AllInOne {
         let starting = Collector::start_in(tasks.clone(), config.collector, client, stop, clock);
         let collector = starting.await?;
         let stop_detector = CancellationToken::new();
-        let detector = Detector::start(
+        let detector = Detector::start_in(
+            tasks.clone(),
             config.detector,
             store.client(),
             notifiers,

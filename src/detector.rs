@@ -51,7 +51,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     let http_listen = config.detector.http_listen;
     let (listener, address) = bind(http_listen, "detector.http_listen").await?;
-    let detector = Detector::start(
+    let tasks = TaskSet::default();
+    let detector = Detector::start_in(
+        tasks.clone(),
         config.detector,
         store.client(),
         notifiers,
@@ -59,7 +61,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         stop.clone(),
     )?;
     let mut registries = detector.registries();
-    let tasks = TaskSet::default();
     registries.extend([telemetry::metrics(), tasks.registry()]);
     let pages = AdminPages {
         metrics: Box::new(move || open_metrics(&registries)),

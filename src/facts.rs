@@ -23,9 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// A page of metrics is some hundred kB.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
 
-/// Grace of the alert `EpwatchNotJudging`: the time that reports may take into the store.
-const GRACE: Duration = Duration::from_secs(120);
-
 /// Share of the WAL from which it is called nearly full.
 const NEARLY_FULL: f64 = 0.8;
 
@@ -66,6 +63,7 @@ pub(crate) fn of_this_process(stack: &AllInOne, store: String, detector: &Detect
         facts.extend(summaries(&page));
         facts.extend(judging(&page, steps, Timestamp::now()));
         facts.extend(channels(&page));
+        facts.extend(ended_tasks(&page));
         facts
     })
 }
@@ -101,6 +99,7 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<Fact> {
     facts.extend(summaries(&page));
     facts.extend(judging(&page, steps, Timestamp::now()));
     facts.extend(channels(&page));
+    facts.extend(ended_tasks(&page));
     facts
 }
 
@@ -228,32 +227,84 @@ fn summaries(page: &str) -> Option<Fact> {
 }
 
 fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<Fact> {
-    let last = value(page, "epwatch_detector_last_evaluation_timestamp_seconds")?;
+    let of = |name: &str| value(page, &format!("epwatch_detector_{name}"));
+    let last = of("last_evaluation_timestamp_seconds")?;
+    let end = clock(of("next_window_end_timestamp_seconds")?);
+    let due = of("next_evaluation_timestamp_seconds")?;
+    let deadline = of("evaluation_deadline_timestamp_seconds")?;
+    let now = now.as_millisecond() as f64 / 1000.0;
     let every = format!("Judges a window of {window} every {step}.");
-    // Every answer with this fact says itself that nothing is judged yet.
-    if last <= 0.0 {
-        return Some(fine("Detector", every));
-    }
-    let since = now.as_millisecond() as f64 / 1000.0 - last;
-    let is_fine = since <= 2.0 * step.0.as_secs_f64() + GRACE.as_secs_f64();
-    let next = step.0.as_secs_f64() - since;
-    let (text, running) = match (is_fine, next > 0.0) {
-        (false, _) => (
-            format!("{every} It is stuck, the log says why."),
-            format!("The last one ended {since:.0} s ago."),
+    let (behind, took) = (of("windows_behind")?, of("last_evaluation_seconds")?);
+    let is_slow = took > step.0.as_secs_f64();
+    let behind = match behind > 0.0 || is_slow {
+        true => format!(
+            " The newest window comes first; {behind:.0} earlier ones are still to be judged, and an evaluation takes \
+             {took:.1} s of {step}."
         ),
-        (true, true) => (every, format!("The next one ends in {next:.0} s.")),
-        (true, false) => (
-            every,
-            "A window is over, and is judged once its last reports are in.".to_owned(),
-        ),
+        false => String::new(),
+    };
+    let is_late = now > deadline;
+    let (text, running) = if is_late {
+        let text = format!(
+            "{every} It is stuck: the window until {end} was due at {}, and is late since {}. Log and /readyz have what it \
+             waits for.",
+            clock(due),
+            clock(deadline)
+        );
+        (text, format!("That is {:.0} s ago.", now - deadline))
+    } else if last <= 0.0 {
+        // Every answer with this fact says itself that nothing is judged yet.
+        (every, String::new())
+    } else if now >= due {
+        let text = format!(
+            "{every} The window until {end} is being judged, which is in time until {}.",
+            clock(deadline)
+        );
+        (text, String::new())
+    } else {
+        let text = format!(
+            "{every} The window until {end} is judged at {}.",
+            clock(due)
+        );
+        (text, format!("That is in {:.0} s.", due - now))
     };
     Some(Fact {
         part: "Detector",
-        text,
+        text: text + &behind,
         running,
-        is_fine,
+        is_fine: !is_late && !is_slow,
     })
+}
+
+/// Returns the tasks that ended by themselves since the start of the process; `None` without one.
+fn ended_tasks(page: &str) -> Option<Fact> {
+    let of = |line: &str| {
+        let (task, n) = line
+            .strip_prefix("epwatch_task_ends_total{task=\"")?
+            .split_once("\"} ")?;
+        let n = n.parse::<u64>().ok()?;
+        (n > 0).then(|| format!("{task} {n} times"))
+    };
+    let ended: Vec<String> = page.lines().filter_map(of).collect();
+    (!ended.is_empty()).then(|| Fact {
+        part: "Tasks",
+        text: format!(
+            "Ended by themselves since the start, and were started again: {}. The log has their ends; report them.",
+            ended.join(", ")
+        ),
+        running: String::new(),
+        is_fine: false,
+    })
+}
+
+/// Returns a time of a metric as people read it.
+fn clock(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+    let at = Timestamp::from_second(seconds as i64);
+    at.map_or_else(
+        |_| "?".to_owned(),
+        |at| at.strftime("%F %T UTC").to_string(),
+    )
 }
 
 /// Returns what became of notifications on each channel since the start, and which fail now; `None` without a channel.
@@ -373,6 +424,12 @@ epwatch_collector_wal_lag_seconds 1.2
 epwatch_collector_store_up 1
 epwatch_collector_rebuild_oldest_seconds 0.0
 epwatch_detector_last_evaluation_timestamp_seconds 1800000000.0
+epwatch_detector_next_window_end_timestamp_seconds 1800003600.0
+epwatch_detector_next_evaluation_timestamp_seconds 1800003720.0
+epwatch_detector_evaluation_deadline_timestamp_seconds 1800004620.0
+epwatch_detector_last_evaluation_seconds 2.5
+epwatch_detector_windows_behind 0
+epwatch_task_ends_total{task=\"detector\"} 0
 epwatch_detector_notifications_total{notifier=\"heartbeat\",result=\"delivered\"} 40
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"delivered\"} 3
 epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"repeated\"} 0
@@ -389,6 +446,7 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
             summaries(page),
             judging(page, (hour, hour), now),
             channels(page),
+            ended_tasks(page),
         ]
         .into_iter()
         .flatten()
@@ -424,8 +482,9 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
                 "It has all of 1 s ago and before.",
             ),
             (
-                "Judges a window of 1h every 1h.",
-                "The next one ends in 3540 s.",
+                "Judges a window of 1h every 1h. The window until 2027-01-15 09:00:00 UTC is judged at 2027-01-15 \
+                 09:02:00 UTC.",
+                "That is in 3660 s.",
             ),
             (
                 "Since the start: pagerduty 3 sent, 2 attempts failed and were made again, 3 attempts were refused and \
@@ -438,20 +497,50 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
     }
 
     #[track_caller]
-    fn check_detector(page: &str, second: i64, running: &str) {
+    fn check_detector(page: &str, second: i64, says: &str, is_fine: bool) {
         let detector = facts(page, second).into_iter().nth(2).unwrap();
-        assert_eq!(
-            (&*detector.text, &*detector.running, detector.is_fine),
-            ("Judges a window of 1h every 1h.", running, true)
-        );
+        assert!(detector.text.contains(says), "{detector:?}");
+        assert_eq!(detector.is_fine, is_fine, "{detector:?}");
     }
 
     #[test]
-    fn a_window_that_is_over_waits_for_its_reports_and_one_before_the_first_is_not_told_of() {
-        let waits = "A window is over, and is judged once its last reports are in.";
-        check_detector(FINE, 1_800_003_601, waits);
-        let none = FINE.replace("seconds 1800000000.0", "seconds 0");
-        check_detector(&none, 1_800_003_601, "");
+    fn a_window_is_due_then_being_judged_then_late() {
+        check_detector(
+            FINE,
+            1_800_003_719,
+            "is judged at 2027-01-15 09:02:00 UTC",
+            true,
+        );
+        check_detector(
+            FINE,
+            1_800_003_720,
+            "in time until 2027-01-15 09:17:00 UTC",
+            true,
+        );
+        let late = "was due at 2027-01-15 09:02:00 UTC, and is late since 2027-01-15 09:17:00 UTC";
+        check_detector(FINE, 1_800_004_621, late, false);
+        let none = FINE.replace(
+            "last_evaluation_timestamp_seconds 1800000000.0",
+            "last_evaluation_timestamp_seconds 0",
+        );
+        check_detector(
+            &none,
+            1_800_003_601,
+            "Judges a window of 1h every 1h.",
+            true,
+        );
+        let behind = FINE.replace("windows_behind 0", "windows_behind 290");
+        check_detector(
+            &behind,
+            1_800_003_600,
+            "290 earlier ones are still to be judged",
+            true,
+        );
+        let slow = behind.replace(
+            "last_evaluation_seconds 2.5",
+            "last_evaluation_seconds 7200.0",
+        );
+        check_detector(&slow, 1_800_003_600, "takes 7200.0 s of 1h", false);
     }
 
     /// What ages by itself stands apart, so that `--watch` prints nothing for it; repeats are no news.
@@ -506,7 +595,9 @@ epwatch_detector_failing_since_timestamp_seconds{{notifier=\"slack\"}} {:?}",
         }
         let behind = ("oldest_seconds 0.0", "oldest_seconds 1800.5");
         check(behind, "Summaries", "lack a backlog");
-        let stuck = ("1800000000.0", "1799992600.0");
+        let stuck = ("1800004620.0", "1800000000.0");
         check(stuck, "Detector", "It is stuck");
+        let ended = ("task=\"detector\"} 0", "task=\"detector\"} 2");
+        check(ended, "Tasks", "detector 2 times");
     }
 }

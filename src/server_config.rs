@@ -98,6 +98,8 @@ impl ServerArgs {
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
         // Both have the same key, since windows are whole buckets of the roll-up.
         config.detector.bucket = config.collector.rollup.bucket;
+        // A window waits for the batches that its last reports are written with.
+        config.detector.batch_period = config.collector.batch.period;
         Ok((config, sources))
     }
 }

@@ -42,6 +42,18 @@ ORDER BY (app_id, environment, model_id, window_end, model_version, chipset, fir
 TTL toDateTime(window_end) + INTERVAL ${rollup_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
+-- Windows that were judged and are stored whole, also those without a cohort. A window without a row here is missing in
+-- the history.
+CREATE TABLE IF NOT EXISTS judged_windows ${on_cluster} (
+    window_end DateTime64(3, 'UTC'),
+    window_seconds Float64,
+    cohorts UInt64,
+    judged_at DateTime64(3, 'UTC')
+) ENGINE = ${replicated}ReplacingMergeTree(judged_at)
+ORDER BY (window_seconds, window_end)
+TTL toDateTime(window_end) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
 -- The shape behind a verdict on a chipset, without ids: about 1 KB before compression. Bins are equally wide on a
 -- logarithmic axis, so a plot is drawn without raw reports, which are gone after days.
 CREATE TABLE IF NOT EXISTS cohort_evidence ${on_cluster} (

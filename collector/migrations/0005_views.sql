@@ -321,6 +321,10 @@ WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 CREATE OR REPLACE VIEW cohort_windows_v1 ${on_cluster} AS
 SELECT * FROM cohort_windows FINAL;
 
+-- Windows that were judged. Between the first and the last, one that is not here is missing in `cohort_windows_v1`.
+CREATE OR REPLACE VIEW judged_windows_v1 ${on_cluster} AS
+SELECT * FROM judged_windows FINAL;
+
 -- The current state of each incident.
 CREATE OR REPLACE VIEW incidents_v1 ${on_cluster} AS
 SELECT * FROM incidents

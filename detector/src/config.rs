@@ -55,9 +55,12 @@ pub struct DetectorConfig {
     /// Length of a bucket: the collector's `rollup.bucket`, which the command sets here too.
     #[serde(skip)]
     pub bucket: Period,
-    /// How long a report may take from its receipt into the store.
+    /// How long a report may take from its receipt into the store; by default it follows the step.
     #[serde(skip)]
-    pub ingest_delay: Period,
+    pub ingest_delay: Option<Period>,
+    /// The collector's `batch.period`, which the command sets here too.
+    #[serde(skip)]
+    pub batch_period: Period,
     /// Time without a beat after which another detector takes over. Beats come four times as often.
     #[serde(skip)]
     pub lease: Period,
@@ -93,7 +96,8 @@ impl Default for DetectorConfig {
             window: Period(Duration::from_secs(24 * 3600)),
             step: Period(Duration::from_secs(3600)),
             bucket: Period(Duration::from_secs(3600)),
-            ingest_delay: Period(Duration::from_secs(120)),
+            ingest_delay: None,
+            batch_period: Period(Duration::from_secs(1)),
             lease: Period(Duration::from_secs(20)),
             lookback: Period(Duration::from_secs(14 * 24 * 3600)),
             max_votes: 2_000_000,
@@ -123,11 +127,20 @@ impl DetectorConfig {
             // As the window: a step of a second keeps two cores busy with evaluations alone.
             step: Period(Duration::from_secs(3)),
             bucket: Period(Duration::from_secs(1)),
-            ingest_delay: Period(Duration::from_secs(2)),
+            ingest_delay: Some(Period(Duration::from_secs(2))),
             lease: Period(Duration::from_secs(4)),
             lookback: Period(Duration::from_secs(600)),
             ..Self::default()
         }
+    }
+
+    /// Returns the time from a window's end until it is judged, in which its last reports come into the store: two
+    /// minutes for steps of an hour, a thirtieth of shorter ones, and two of the collector's batches at least.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        let by_step = (self.step.0 / 30).clamp(Duration::from_secs(2), Duration::from_secs(120));
+        let derived = by_step.max(2 * self.batch_period.0);
+        self.ingest_delay.map_or(derived, |period| period.0)
     }
 
     /// Checks every key.

@@ -1,10 +1,11 @@
-//! The handle of a running detector: start, state for others to watch, stop. [`Leader`] does the work.
+//! The handle of a running detector: start, state for others to watch, stop. [`Leader`] does the work, in a task that is
+//! started again if it ends by itself.
 
 use std::sync::Arc;
 
 use clickhouse::Client;
 use epwatch_proto::error_chain;
-use epwatch_server::{AdminPages, Clock, Problems};
+use epwatch_server::{AdminPages, Clock, Problems, TaskSet};
 use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -16,10 +17,12 @@ use crate::cohort_metrics;
 use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
 use crate::incident::Incident;
+use crate::judging::Judging;
 use crate::metrics::Metrics;
 use crate::notify::{Heartbeat, Notifier, check_channels};
 use crate::read::Source;
 use crate::run_loop::{Leader, Published};
+use crate::timetable::Timetable;
 use crate::verdict::CohortVerdict;
 
 /// The configuration is wrong.
@@ -36,17 +39,33 @@ pub struct Detector {
     incidents: watch::Receiver<Arc<Vec<Incident>>>,
     verdicts: watch::Receiver<Arc<Vec<CohortVerdict>>>,
     metrics: Arc<Metrics>,
+    judging: Arc<Judging>,
     max_cohort_metrics: usize,
     task: JoinHandle<()>,
 }
 
 impl Detector {
-    /// Starts judging windows every `config.step` until `cancel` is cancelled. The store may be down
+    /// Starts judging a window for every `config.step` of the wall clock until `cancel` is cancelled. The store may be down
     /// at the start: nothing is judged before the stored incidents are read.
     ///
     /// # Errors
     /// The configuration is wrong.
     pub fn start(
+        config: DetectorConfig,
+        client: Client,
+        notifiers: Vec<Arc<dyn Notifier>>,
+        clock: Arc<dyn Clock>,
+        cancel: CancellationToken,
+    ) -> Result<Detector, StartError> {
+        Self::start_in(TaskSet::default(), config, client, notifiers, clock, cancel)
+    }
+
+    /// As [`Detector::start`], with its tasks in the set of the process, and its reasons for not being ready.
+    ///
+    /// # Errors
+    /// The configuration is wrong.
+    pub fn start_in(
+        tasks: TaskSet,
         config: DetectorConfig,
         client: Client,
         notifiers: Vec<Arc<dyn Notifier>>,
@@ -65,12 +84,15 @@ impl Detector {
                 problems: Problems::one("rates_file", error.to_string()),
             })?,
         };
-        let source = Source::new(client.clone(), config.max_votes).with_rates(rates);
-        let evaluator = Evaluator::new(source, config.clone());
+        let judging = Arc::new(Judging::new(Timetable::of(&config), clock.clone()));
+        let checked = judging.clone();
+        tasks.add_check(move || checked.not_ready());
         let published = Published {
             incidents: incidents_tx,
             verdicts: verdicts_tx,
             metrics: metrics.clone(),
+            judging: judging.clone(),
+            tasks: tasks.clone(),
         };
         let heartbeat = config
             .heartbeat
@@ -88,14 +110,28 @@ impl Detector {
             metrics.begin_notifier(notifier.name());
         }
         let max_cohort_metrics = config.cohort_metrics;
-        let leader = Leader::new(
-            config, client, evaluator, clock, published, heartbeat, cancel,
-        );
-        let task = tokio::spawn(leader.run(notifiers));
+        let heartbeat = heartbeat.map(Arc::new);
+        let stop = cancel.clone();
+        let lead = move || {
+            // Nothing of a run that panicked is used again.
+            let source = Source::new(client.clone(), config.max_votes).with_rates(rates.clone());
+            let leader = Leader::new(
+                config.clone(),
+                client.clone(),
+                Evaluator::new(source, config.clone()),
+                clock.clone(),
+                published.clone(),
+                heartbeat.clone(),
+                cancel.clone(),
+            );
+            leader.run(notifiers.clone())
+        };
+        let task = tokio::spawn(tasks.restarted("detector".to_owned(), stop, lead));
         Ok(Detector {
             incidents,
             verdicts,
             metrics,
+            judging,
             max_cohort_metrics,
             task,
         })
@@ -142,7 +178,7 @@ impl Detector {
     /// Returns what `/metrics` shows of this detector.
     #[must_use]
     pub fn registries(&self) -> Vec<Registry> {
-        let mut registries = vec![self.metrics.registry()];
+        let mut registries = vec![self.metrics.registry(), self.judging.registry()];
         if self.max_cohort_metrics > 0 {
             let verdicts = self.verdicts.clone();
             registries.push(cohort_metrics::registry(verdicts, self.max_cohort_metrics));

@@ -190,14 +190,25 @@ impl Judging {
     async fn evaluate(self: Arc<Self>) -> Evaluation {
         let parts = batches(&self.inputs.models).into_iter().map(|models| {
             let judging = self.clone();
+            let names: Vec<ModelKey> = models.iter().map(|found| found.model.clone()).collect();
             let judged = async move { judging.evaluate_batch(models).await };
-            async { AbortOnDropHandle::new(tokio::spawn(judged)).await }
+            async move { (names, AbortOnDropHandle::new(tokio::spawn(judged)).await) }
         });
         // One is judged while the next is read.
         let mut parts = futures::stream::iter(parts).buffered(BATCHES_AT_ONCE);
         let mut evaluation = Evaluation::default();
-        while let Some(part) = parts.next().await {
-            let part = part.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()));
+        while let Some((names, part)) = parts.next().await {
+            // Else the same panic would come at each try, and no other model would be judged.
+            let part = part.unwrap_or_else(|_panic| {
+                let failed = |model: ModelKey| {
+                    let name = model.model_id.clone();
+                    (model, SourceError::Panicked { model: name })
+                };
+                Evaluation {
+                    failures: names.into_iter().map(failed).collect(),
+                    ..Evaluation::default()
+                }
+            });
             evaluation.verdicts.extend(part.verdicts);
             evaluation.evidence.extend(part.evidence);
             evaluation.failures.extend(part.failures);

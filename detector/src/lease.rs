@@ -15,10 +15,13 @@
 //! nothing, and goes on delivering the incidents that it holds. If replicas show rows in another order than they were
 //! written, a claim still counts as long as the difference is below a beat.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::{Client, Row};
+use epwatch_server::{End, TaskSet};
+use futures::FutureExt;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::Deserialize;
@@ -142,7 +145,10 @@ fn decide(me: Myself, seen: &[HolderBeats]) -> LeaseState {
     }
 }
 
-/// A detector's lease, renewed by a task in the background.
+/// Name of the task that beats.
+const TASK: &str = "lease";
+
+/// A detector's lease, renewed by a task in the background. Its drop gives the lease back, also in a panic.
 #[derive(Debug)]
 pub(crate) struct Lease {
     state: watch::Receiver<LeaseState>,
@@ -165,13 +171,13 @@ impl HeldUntil {
 
 impl Lease {
     /// Starts the task that beats. Another detector takes over after `lease` without a beat.
-    pub(crate) fn take_part(client: Client, lease: Duration) -> Self {
+    pub(crate) fn take_part(client: Client, lease: Duration, tasks: &TaskSet) -> Self {
         let (sender, state) = watch::channel(LeaseState::Standby);
         let stop = CancellationToken::new();
         let held = Arc::new(HeldUntil {
             until: Mutex::new(Instant::now()),
         });
-        let beats = Beats {
+        let mut beats = Beats {
             client,
             lease,
             holder: random(),
@@ -179,7 +185,19 @@ impl Lease {
             n: 0,
             held: held.clone(),
         };
-        let task = tokio::spawn(beats.run(sender, stop.clone()));
+        let (tasks, stopped) = (tasks.clone(), stop.clone());
+        tasks.note_start(TASK);
+        let task = tokio::spawn(async move {
+            let beating = tasks.unless_ended(TASK, beats.run(&sender, &stopped));
+            let ended = AssertUnwindSafe(beating).catch_unwind().await;
+            if !stopped.is_cancelled() {
+                tasks.note_end(TASK, ended.map_or(End::Panic, |()| End::Return));
+            }
+            // Whatever ended it: another detector need not wait until the lease has run out.
+            let leads = *sender.borrow() == LeaseState::Leads;
+            beats.give_back(leads).await;
+            // The sender goes last, and the leader ends with it.
+        });
         Self {
             state,
             held,
@@ -210,17 +228,23 @@ impl Lease {
     }
 
     /// Returns the lease, so that another detector need not wait for it to expire.
-    pub(crate) async fn release(self) {
+    pub(crate) async fn release(mut self) {
         self.stop.cancel();
-        if let Err(error) = self.task.await {
+        if let Err(error) = (&mut self.task).await {
             tracing::error!(%error, "the lease ended badly");
         }
     }
 }
 
-/// Waits until another detector leads.
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Waits until another detector leads, or the task that beats has ended.
 pub(crate) async fn lost(state: &mut watch::Receiver<LeaseState>) {
-    // The sender outlives all receivers, so this is never an error.
+    // An error is the end of the task, with which the lease was given back.
     let _ = state.wait_for(|state| *state == LeaseState::Standby).await;
 }
 
@@ -243,7 +267,7 @@ struct Beats {
 }
 
 impl Beats {
-    async fn run(mut self, state: watch::Sender<LeaseState>, stop: CancellationToken) {
+    async fn run(&mut self, state: &watch::Sender<LeaseState>, stop: &CancellationToken) {
         loop {
             let was = *state.borrow();
             let now = self.round(was).await;
@@ -252,11 +276,13 @@ impl Beats {
                 state.send_replace(now);
             }
             tokio::select! {
-                () = stop.cancelled() => break,
+                () = stop.cancelled() => return,
                 () = sleep(self.pause()) => {}
             }
         }
-        let leads = *state.borrow() == LeaseState::Leads;
+    }
+
+    async fn give_back(&mut self, leads: bool) {
         let gone = self.write(leads, true);
         let is_returned = matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(())));
         if leads && !is_returned {

@@ -23,6 +23,7 @@ mod hash;
 pub mod incident;
 mod incident_set;
 mod interner;
+mod judging;
 mod lease;
 mod metrics;
 mod names;
@@ -42,6 +43,8 @@ pub mod summary;
 mod tally;
 #[cfg(test)]
 mod testing;
+mod timetable;
+mod unwritten;
 mod varint;
 pub mod verdict;
 mod verdict_store;

@@ -51,6 +51,7 @@ pub struct Metrics {
     notifiers: Mutex<BTreeSet<String>>,
     failing_attempts: Family<FailingLabels, Gauge>,
     failing_since: Family<NotifierLabels, Gauge<f64, AtomicU64>>,
+    unreadable_incidents: Gauge,
 }
 
 impl Default for Metrics {
@@ -71,6 +72,7 @@ impl Default for Metrics {
             notifiers: Mutex::default(),
             failing_attempts: Family::default(),
             failing_since: Family::default(),
+            unreadable_incidents: Gauge::default(),
         }
     }
 }
@@ -100,19 +102,18 @@ impl Metrics {
         let since = "Time of the first of these attempts, since 1970";
         let name = "failing_since_timestamp_seconds";
         table.add_metric(name, since, self.failing_since.clone());
+        let unreadable = "Stored incidents that another version made and this one cannot read";
+        let gauge = self.unreadable_incidents.clone();
+        table.add_metric("unreadable_incidents", unreadable, gauge);
         table.into_registry()
     }
 
     pub(crate) fn admin_pages(self: &Arc<Self>) -> AdminPages {
-        let (metrics, judged) = (self.clone(), self.clone());
-        let not_ready =
-            "no window was judged yet: the store does not answer, or nothing is complete";
+        let metrics = self.clone();
         AdminPages {
             metrics: Box::new(move || open_metrics(&[metrics.registry()])),
-            not_ready: Box::new(move || match judged.has_judged() {
-                true => Vec::new(),
-                false => vec![not_ready],
-            }),
+            // `Judging` has a check in the set of tasks.
+            not_ready: Box::new(Vec::new),
         }
     }
 
@@ -123,8 +124,13 @@ impl Metrics {
     }
 
     pub(crate) fn evaluated(&self, seconds: f64, window_end_s: f64) {
-        self.evaluation_seconds.observe(seconds);
+        self.took(seconds);
         self.last_evaluation.set(window_end_s);
+    }
+
+    /// Notes the time of an evaluation of an earlier window.
+    pub(crate) fn took(&self, seconds: f64) {
+        self.evaluation_seconds.observe(seconds);
     }
 
     pub(crate) fn failed(&self, models: u64) {
@@ -153,6 +159,11 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn set_unreadable_incidents(&self, n: usize) {
+        self.unreadable_incidents
+            .set(i64::try_from(n).unwrap_or(i64::MAX));
+    }
+
     /// Starts a notifier's counters at zero, so that rates exist from its first attempt on.
     pub(crate) fn begin_notifier(&self, notifier: &str) {
         for result in Delivery::ALL {
@@ -164,12 +175,6 @@ impl Metrics {
 
     pub(crate) fn notified(&self, notifier: &str, result: Delivery) {
         self.notifications(notifier, result).inc();
-    }
-
-    /// Whether a window was judged since the start.
-    #[must_use]
-    pub fn has_judged(&self) -> bool {
-        self.last_evaluation.get() > 0.0
     }
 
     /// Returns the number of models, or whole evaluations, that could not be judged.
@@ -190,19 +195,6 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ready_once_a_window_was_judged() {
-        let metrics = Arc::new(Metrics::default());
-        let pages = metrics.admin_pages();
-        assert_eq!((pages.not_ready)().len(), 1);
-        metrics.evaluated(0.1, 1_800_000_000.0);
-        assert!((pages.not_ready)().is_empty());
-        let text = (pages.metrics)();
-        let counted = "epwatch_detector_evaluation_seconds_count 1\n";
-        assert!(text.contains(counted), "{text}");
-        assert!(text.ends_with("# EOF\n"));
-    }
 
     #[test]
     fn a_channel_that_fails_shows_its_answer_until_it_delivers() {

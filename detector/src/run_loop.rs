@@ -1,28 +1,34 @@
-//! The run loop of one detector: gain the lease, wait until a window is complete, judge it, store what was
-//! found, publish the incidents to the notifiers. Only the holder of the lease judges, and obeys people's orders.
+//! The run loop of one detector: gain the lease, wait until a window is due by the wall clock, judge it, store what was
+//! found, publish the incidents to the notifiers. The newest window comes first; what was left out before it is judged
+//! when no newer one is due. Only the holder of the lease judges, and obeys people's orders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clickhouse::Client;
-use epwatch_server::Clock;
+use epwatch_server::{Clock, TaskSet};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::cohort::ModelKey;
+use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::incident::Incident;
+use crate::incident::{Incident, IncidentKey};
 use crate::incident_set::IncidentSet;
+use crate::judging::{Judging, WaitsFor};
 use crate::lease::{Lease, LeaseState, lost};
 use crate::metrics::{Delivery, Metrics};
 use crate::notify::{Deliveries, Heartbeat, Notifier, deliver};
 use crate::pinned_references::PinnedReferences;
+use crate::read::SourceError;
 use crate::settled_orders::SettledOrders;
 use crate::standing_alerts;
+use crate::unwritten::{JudgedWindow, UnwrittenWindows};
 use crate::verdict::CohortVerdict;
 use crate::verdict_store::{StoredState, VerdictStore};
 use crate::window_schedule::WindowSchedule;
@@ -36,6 +42,12 @@ const MAX_JUDGE_RETRIES: u32 = 3;
 
 /// Pause before a window that could not be judged is tried again; shorter if the next one is due before.
 const JUDGE_RETRY_PAUSE: Duration = Duration::from_secs(30);
+
+/// Longest pause between two looks at the wall clock, which may be set.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+/// Longest pause between two looks of a standby at what the leader judged.
+const STANDBY_LOOK: Duration = Duration::from_secs(30);
 
 /// How often people's orders are read.
 const ORDERS_PERIOD: Duration = Duration::from_secs(2);
@@ -53,6 +65,9 @@ pub(crate) struct Leader {
     published: Published,
     heartbeat: Option<Arc<Heartbeat>>,
     schedule: WindowSchedule,
+    unwritten: UnwrittenWindows,
+    /// Incidents of another version, whose alerts stay.
+    unreadable: Arc<BTreeSet<String>>,
     /// How often the next window was judged in part.
     n_retries: u32,
     orders: SettledOrders,
@@ -64,10 +79,14 @@ pub(crate) struct Leader {
 }
 
 /// Where a [`Leader`] publishes its state.
+#[derive(Clone)]
 pub(crate) struct Published {
     pub(crate) incidents: watch::Sender<Arc<Vec<Incident>>>,
     pub(crate) verdicts: watch::Sender<Arc<Vec<CohortVerdict>>>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) judging: Arc<Judging>,
+    /// Supervises the tasks of the detector.
+    pub(crate) tasks: TaskSet,
 }
 
 impl Leader {
@@ -78,21 +97,23 @@ impl Leader {
         evaluator: Evaluator,
         clock: Arc<dyn Clock>,
         published: Published,
-        heartbeat: Option<Heartbeat>,
+        heartbeat: Option<Arc<Heartbeat>>,
         cancel: CancellationToken,
     ) -> Self {
         // What it reads back of its own and of people's writes; see docs/operations.md, "Replicas that lag".
         let client = client.with_setting("select_sequential_consistency", "1");
         Self {
             evaluator,
-            lease: Lease::take_part(client.clone(), config.lease.0),
+            lease: Lease::take_part(client.clone(), config.lease.0, &published.tasks),
             store: VerdictStore::new(client),
             config,
             incident_set: IncidentSet::default(),
             clock,
             published,
-            heartbeat: heartbeat.map(Arc::new),
+            heartbeat,
             schedule: WindowSchedule::default(),
+            unwritten: UnwrittenWindows::default(),
+            unreadable: Arc::default(),
             n_retries: 0,
             orders: SettledOrders::default(),
             orders_failed: false,
@@ -101,12 +122,42 @@ impl Leader {
         }
     }
 
-    /// Leads whenever it holds the lease, until it is cancelled.
+    /// Leads whenever it holds the lease, until it is cancelled. A return before that means that its lease has ended.
     pub(crate) async fn run(mut self, notifiers: Vec<Arc<dyn Notifier>>) {
-        while self.lease.gained(&self.cancel).await {
+        // Those of a run before this one, which ended by itself.
+        self.publish();
+        while self.stand_by().await {
             self.lead(notifiers.clone()).await;
         }
         self.lease.release().await;
+    }
+
+    /// Waits for the lease, and watches meanwhile what the leader judges. Returns whether it leads.
+    async fn stand_by(&mut self) -> bool {
+        self.published.judging.waits_for(WaitsFor::Lease);
+        self.published.judging.is_behind(0);
+        let period = (self.config.step.0 / 4).clamp(LONGEST_LOOK, STANDBY_LOOK);
+        let (store, config) = (&self.store, &self.config);
+        let (judging, clock) = (&self.published.judging, &self.clock);
+        let watching = async {
+            loop {
+                sleep(period).await;
+                let now = clock.now();
+                let since = before(now, config.lookback.0);
+                let window = config.window.0.as_secs_f64();
+                // A store that does not answer shows as a judgement that is late.
+                if let Ok(judged) = store.judged_windows(window, since, now).await
+                    && let Some(end) = judged.last()
+                {
+                    judging.judged(*end);
+                }
+                judging.log_lateness();
+            }
+        };
+        tokio::select! {
+            gained = self.lease.gained(&self.cancel) => gained,
+            () = watching => false,
+        }
     }
 
     /// Judges and notifies until it is cancelled or another detector leads.
@@ -115,39 +166,43 @@ impl Leader {
             return;
         };
         let term = self.cancel.child_token();
+        // A panic here must not leave notifiers and the watchdog behind.
+        let _ends = term.clone().drop_guard();
         let mut lease_state = self.lease.watch();
         let names = notifiers
             .iter()
             .map(|n| (n.name().to_owned(), n.audience()));
-        self.schedule = WindowSchedule::until(stored.judged_until);
+        self.schedule = WindowSchedule::after(&stored.judged, &self.config);
+        if let Some(end) = stored.judged.last() {
+            self.published.judging.judged(*end);
+        }
+        self.unwritten = UnwrittenWindows::default();
+        self.unreadable = Arc::new(stored.unreadable);
+        self.published
+            .metrics
+            .set_unreadable_incidents(self.unreadable.len());
         self.changed_at = stored.changed_at.unwrap_or(Timestamp::UNIX_EPOCH);
         let names = names.collect::<BTreeMap<_, _>>();
         self.incident_set = IncidentSet::new(names, stored.incidents);
         self.publish();
 
         for notifier in &notifiers {
-            tokio::spawn(standing_alerts::keep(
-                notifier.clone(),
-                self.store.clone(),
-                self.published.incidents.subscribe(),
-                self.clock.clone(),
-                term.clone(),
-            ));
+            if notifier.standing_alerts().is_some() && notifier.repeat_every().is_some() {
+                self.keep_standing_alerts(notifier, &term);
+            }
         }
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);
         let channels = self.start_notifiers(notifiers, &deliveries, &term);
         drop(deliveries);
 
-        let mut ticks = interval(self.config.step.0);
-        // A slow evaluation is followed by one, not by all it missed.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_look = tokio::time::Instant::now();
         let mut order_ticks = interval(ORDERS_PERIOD);
         order_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.cancel.cancelled() => break,
                 () = lost(&mut lease_state) => {
-                    tracing::warn!("another detector leads");
+                    tracing::warn!("another detector leads, or the task of the lease has ended");
                     // The other one read the store and notifies from there; its states are newer than ours.
                     self.incident_set = IncidentSet::default();
                     self.published.verdicts.send_replace(Arc::default());
@@ -158,10 +213,8 @@ impl Leader {
                     }
                     return;
                 }
-                _ = ticks.tick() => {
-                    if !self.tick().await {
-                        ticks.reset_after(JUDGE_RETRY_PAUSE.min(self.config.step.0));
-                    }
+                () = sleep_until(next_look) => {
+                    next_look = tokio::time::Instant::now() + self.look().await;
                 }
                 _ = order_ticks.tick() => self.obey().await,
                 Some(done) = delivered.recv() => {
@@ -185,7 +238,29 @@ impl Leader {
             }
         }
         self.save().await;
+        self.write_windows().await;
         self.publish();
+    }
+
+    /// Keeps the watchdog of a channel and ends its strays, until `term` is cancelled.
+    fn keep_standing_alerts(&self, notifier: &Arc<dyn Notifier>, term: &CancellationToken) {
+        let name = format!("watchdog:{}", notifier.name());
+        let (notifier, store) = (notifier.clone(), self.store.clone());
+        let (incidents, clock) = (self.published.incidents.clone(), self.clock.clone());
+        let (judging, unreadable) = (self.published.judging.clone(), self.unreadable.clone());
+        let stop = term.clone();
+        let keep = move || {
+            standing_alerts::keep(
+                notifier.clone(),
+                store.clone(),
+                (incidents.subscribe(), unreadable.clone()),
+                clock.clone(),
+                judging.clone(),
+                stop.clone(),
+            )
+        };
+        let tasks = self.published.tasks.clone();
+        tokio::spawn(tasks.restarted(name, term.clone(), keep));
     }
 
     fn start_notifiers(
@@ -194,27 +269,37 @@ impl Leader {
         deliveries: &Deliveries,
         term: &CancellationToken,
     ) -> Vec<JoinHandle<()>> {
-        let start = |notifier| {
-            tokio::spawn(deliver(
-                notifier,
-                self.published.incidents.subscribe(),
-                deliveries.clone(),
-                self.clock.clone(),
+        let start = |notifier: Arc<dyn Notifier>| {
+            let name = format!("notifier:{}", notifier.name());
+            let (incidents, metrics) = (
+                self.published.incidents.clone(),
                 self.published.metrics.clone(),
-                term.clone(),
-            ))
+            );
+            let (deliveries, clock, stop) = (deliveries.clone(), self.clock.clone(), term.clone());
+            let run = move || {
+                deliver(
+                    notifier.clone(),
+                    incidents.subscribe(),
+                    deliveries.clone(),
+                    clock.clone(),
+                    metrics.clone(),
+                    stop.clone(),
+                )
+            };
+            let tasks = self.published.tasks.clone();
+            tokio::spawn(tasks.restarted(name, term.clone(), run))
         };
         notifiers.into_iter().map(start).collect()
     }
 
     /// Reads the stored state, and retries until the store answers; `None` if cancelled before.
     async fn stored_state(&self) -> Option<StoredState> {
+        self.published.judging.waits_for(WaitsFor::Incidents);
+        let window = self.config.window.0.as_secs_f64();
         loop {
-            match self
-                .store
-                .read_state(self.config.window.0.as_secs_f64(), self.clock.now())
-                .await
-            {
+            let now = self.clock.now();
+            let since = before(now, self.config.lookback.0);
+            match self.store.read_state(window, since, now).await {
                 Ok(stored) => return Some(stored),
                 Err(error) => warn("the detector waits for the store", &error),
             }
@@ -225,52 +310,75 @@ impl Leader {
         }
     }
 
-    /// Judges the windows that are due. Returns whether all of them are done.
-    async fn tick(&mut self) -> bool {
+    /// Judges the newest window if it is due, else the oldest that was left out. Returns the pause until the next look.
+    async fn look(&mut self) -> Duration {
         self.save().await;
-        let Some(end) = complete_until(self.clock.now(), &self.config) else {
-            return true;
+        self.write_windows().await;
+        let judging = self.published.judging.clone();
+        judging.log_lateness();
+        let now = self.clock.now();
+        let newest = judging.timetable().newest_due(now);
+        let newest = newest.filter(|end| self.schedule.is_due(*end));
+        let Some(end) = newest.or(self.schedule.earlier()) else {
+            judging.waits_for(WaitsFor::Reports);
+            let until_due = judging.timetable().until_next(now);
+            return until_due.clamp(Duration::from_millis(10), LONGEST_LOOK);
         };
-        for end in self.schedule.to_judge(end, &self.config) {
-            // A detector that catches up judges many windows in a row.
-            self.obey().await;
-            let may_judge = self.lease.state() == LeaseState::Leads && !self.cancel.is_cancelled();
-            if !may_judge || !self.judge(end).await {
-                return false;
-            }
-            self.schedule.note(end);
-            // Only a prefetch: the evaluation queries again if it failed.
-            if let Err(error) = self.evaluator.look_ahead(end + self.config.step.0).await {
-                warn("earlier windows were not read ahead", &error);
-            }
+        self.obey().await;
+        let may_judge = self.lease.state() == LeaseState::Leads && !self.cancel.is_cancelled();
+        judging.waits_for(WaitsFor::Evaluation);
+        let is_done = match newest {
+            _ if !may_judge => false,
+            Some(_) => self.judge(end).await,
+            None => self.judge_earlier(end).await,
+        };
+        judging.is_behind(self.schedule.n_behind());
+        if !is_done {
+            judging.waits_for(WaitsFor::Retry);
+            return JUDGE_RETRY_PAUSE.min(self.config.step.0);
         }
-        true
+        Duration::ZERO
     }
 
-    /// Judges one window. Returns whether it is done, so that it need not be tried again.
-    async fn judge(&mut self, end: Timestamp) -> bool {
-        let began = Instant::now();
+    /// Evaluates a window; `None` if the store did not answer.
+    async fn evaluate(&mut self, end: Timestamp) -> Option<Evaluation> {
         let pinned = PinnedReferences::of(self.incident_set.in_mind());
-        let evaluation = self.evaluator.evaluate_beside(end, pinned).await;
-        let Evaluation {
-            mut verdicts,
-            evidence,
-            quiet,
-            failures,
-        } = match evaluation {
+        let evaluation = match self.evaluator.evaluate_beside(end, pinned).await {
             Ok(evaluation) => evaluation,
             Err(error) => {
                 self.published.metrics.failed(1);
                 warn("a window could not be judged", &error);
-                return false;
+                return None;
             }
         };
-        self.published.metrics.failed(failures.len() as u64);
-        for (model, error) in &failures {
+        self.published
+            .metrics
+            .failed(evaluation.failures.len() as u64);
+        for (model, error) in &evaluation.failures {
             let model = &model.model_id;
             let cause = std::error::Error::source(error).map(ToString::to_string);
             tracing::warn!(model, %error, cause, "a model could not be judged");
         }
+        Some(evaluation)
+    }
+
+    /// Whether a window with these failures need not be judged again.
+    fn is_done(&mut self, failures: &[(ModelKey, SourceError)]) -> bool {
+        let in_part = failures.iter().any(|(_, error)| error.is_of_the_store());
+        self.n_retries = if in_part { self.n_retries + 1 } else { 0 };
+        let is_done = !in_part || self.n_retries > MAX_JUDGE_RETRIES;
+        if is_done {
+            self.n_retries = 0;
+        }
+        is_done
+    }
+
+    /// Judges the newest window. Returns whether it is done, so that it need not be tried again.
+    async fn judge(&mut self, end: Timestamp) -> bool {
+        let began = Instant::now();
+        let Some(evaluation) = self.evaluate(end).await else {
+            return false;
+        };
         let in_mind = self.incident_set.in_mind();
         let recovery = self.evaluator.evaluate_recovery(end, in_mind).await;
         let recovery = recovery.unwrap_or_else(|error| {
@@ -282,13 +390,17 @@ impl Leader {
             // The detector that leads now judges it.
             return false;
         }
+        let Evaluation {
+            mut verdicts,
+            evidence,
+            quiet,
+            failures,
+        } = evaluation;
         let now = self.clock.now();
         for verdict in &verdicts {
             self.published.metrics.judged(verdict.class);
         }
-        let in_part = failures.iter().any(|(_, error)| error.is_of_the_store());
-        self.n_retries = if in_part { self.n_retries + 1 } else { 0 };
-        let is_done = !in_part || self.n_retries > MAX_JUDGE_RETRIES;
+        let is_done = self.is_done(&failures);
         let before = self.incident_set.firing();
         let n_cohorts = verdicts.len();
         verdicts.extend(quiet);
@@ -298,6 +410,66 @@ impl Leader {
         if let Some((recovery, verdicts)) = recovery {
             self.incident_set.recover(&verdicts, recovery, now);
         }
+        self.tell(&before, end).await;
+        if is_done {
+            self.keep(end, verdicts.clone(), evidence, now).await;
+        }
+        self.published.verdicts.send_replace(Arc::new(verdicts));
+        let seconds = began.elapsed().as_secs_f64();
+        self.published
+            .metrics
+            .evaluated(seconds, end.as_second() as f64);
+        if is_done {
+            self.schedule.note(end, &self.config);
+            self.published.judging.judged(end);
+            self.published.judging.took(seconds);
+            self.beat();
+            // Only a prefetch: the evaluation queries again if it failed.
+            let next = self.published.judging.timetable().after(end);
+            if let Err(error) = self.evaluator.look_ahead(next).await {
+                warn("earlier windows were not read ahead", &error);
+            }
+        }
+        is_done
+    }
+
+    /// Judges a window that was left out. Returns whether it is done.
+    async fn judge_earlier(&mut self, end: Timestamp) -> bool {
+        let began = Instant::now();
+        let Some(evaluation) = self.evaluate(end).await else {
+            return false;
+        };
+        if self.lease.state() != LeaseState::Leads {
+            return false;
+        }
+        let Evaluation {
+            verdicts,
+            mut evidence,
+            failures,
+            // Whether an app is quiet is a question about now.
+            quiet: _,
+        } = evaluation;
+        let now = self.clock.now();
+        for verdict in &verdicts {
+            self.published.metrics.judged(verdict.class);
+        }
+        let is_done = self.is_done(&failures);
+        let before = self.incident_set.firing();
+        self.incident_set
+            .look_back(&verdicts, self.config.lookback.0, now);
+        self.tell(&before, end).await;
+        if is_done {
+            // The latest evidence of each cohort is of the newest window.
+            evidence.retain(CohortEvidence::is_kept);
+            self.keep(end, verdicts, evidence, now).await;
+            self.schedule.note_earlier(end);
+        }
+        self.published.metrics.took(began.elapsed().as_secs_f64());
+        is_done
+    }
+
+    /// Publishes and stores the incidents after a window, with the model's file of those that fire now.
+    async fn tell(&mut self, before: &BTreeMap<String, IncidentKey>, end: Timestamp) {
         let firing = self.incident_set.firing();
         for (incident, key) in firing.iter().filter(|(id, _)| !before.contains_key(*id)) {
             tracing::info!(incident, "incident fires");
@@ -311,26 +483,35 @@ impl Leader {
         // Notifiers first, so that a store that is down delays no page.
         self.publish();
         self.save().await;
-        // A stored window means that all of it was judged and that its incidents are stored: after a
-        // restart, judging goes on behind the last stored window.
-        if is_done && self.incident_set.unsaved().is_empty() {
-            // Pages are read again when a window is stored, so its evidence is there before.
-            if let Err(error) = self.store.add_evidence(&evidence, now).await {
-                warn("the evidence of a window was not stored", &error);
-            }
-            if let Err(error) = self.store.add_windows(&verdicts, now).await {
-                warn("verdicts were not stored", &error);
-            }
+    }
+
+    /// Stores a judged window, or keeps it until the store takes it.
+    async fn keep(
+        &mut self,
+        end: Timestamp,
+        verdicts: Vec<CohortVerdict>,
+        evidence: Vec<CohortEvidence>,
+        judged_at: Timestamp,
+    ) {
+        self.unwritten.push(JudgedWindow {
+            end,
+            window_seconds: self.config.window.0.as_secs_f64(),
+            verdicts,
+            evidence,
+            judged_at,
+        });
+        self.write_windows().await;
+    }
+
+    /// Writes the windows that wait for the store. A stored window means that its incidents are stored too: after a
+    /// restart, judging goes on behind the last stored window.
+    async fn write_windows(&mut self) {
+        if !self.incident_set.unsaved().is_empty() {
+            return;
         }
-        self.published.verdicts.send_replace(Arc::new(verdicts));
-        self.published
-            .metrics
-            .evaluated(began.elapsed().as_secs_f64(), end.as_second() as f64);
-        if is_done {
-            self.n_retries = 0;
-            self.beat();
+        if let Err(error) = self.unwritten.write(&self.store).await {
+            warn("judged windows wait for the store", &error);
         }
-        is_done
     }
 
     /// Does what people ordered of the incidents at hand.
@@ -409,29 +590,8 @@ fn warn(text: &str, error: &(dyn std::error::Error + 'static)) {
     tracing::warn!(%error, cause, "{text}");
 }
 
-/// Returns the end of the last bucket whose reports have surely arrived in the store.
-fn complete_until(now: Timestamp, config: &DetectorConfig) -> Option<Timestamp> {
-    let delay = i64::try_from(config.ingest_delay.0.as_millis()).ok()?;
-    let bucket = i64::try_from(config.bucket.0.as_millis()).ok()?;
-    let settled = now.as_millisecond().checked_sub(delay)?;
-    Timestamp::from_millisecond(settled.div_euclid(bucket) * bucket).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    #[test]
-    fn a_window_ends_where_every_report_has_arrived() {
-        let config = DetectorConfig::for_demo();
-        let now = Timestamp::from_millisecond(1_002_900).unwrap();
-        assert_eq!(complete_until(now, &config), Some(at(1_000)));
-        let hourly = DetectorConfig::default();
-        assert_eq!(complete_until(at(7_200 + 119), &hourly), Some(at(3_600)));
-        assert_eq!(complete_until(at(7_200 + 120), &hourly), Some(at(7_200)));
-    }
+/// Returns the begin of a look-back.
+fn before(now: Timestamp, lookback: Duration) -> Timestamp {
+    let lookback = SignedDuration::try_from(lookback).unwrap_or(SignedDuration::MAX);
+    now.checked_sub(lookback).unwrap_or(Timestamp::MIN)
 }

@@ -12,6 +12,7 @@ use crate::describe::WindowStatistics;
 use crate::incident::{Incident, IncidentKey, Order, OrderKind, State};
 use crate::notify::{Notification, block, summary};
 use crate::summary::{IncidentSummary, SignalSummary};
+use crate::unwritten::JudgedWindow;
 use crate::verdict::{CohortVerdict, VerdictClass};
 
 /// Version of the arithmetic behind a row; rows of different versions are never combined.
@@ -74,6 +75,14 @@ struct WindowRow<'a> {
     verdict: &'a str,
     severity: &'a str,
     reasons: Vec<String>,
+    judged_at: i64,
+}
+
+#[derive(Debug, Row, Serialize)]
+struct JudgedWindowRow {
+    window_end: i64,
+    window_seconds: f64,
+    cohorts: u64,
     judged_at: i64,
 }
 
@@ -223,8 +232,10 @@ pub struct StoredState {
     pub incidents: Vec<Incident>,
     /// Latest change of an incident.
     pub changed_at: Option<Timestamp>,
-    /// End of the last window that was judged.
-    pub judged_until: Option<Timestamp>,
+    /// Ends of the windows in the look-back that were judged, in order.
+    pub judged: Vec<Timestamp>,
+    /// Ids of incidents that this version cannot read.
+    pub unreadable: BTreeSet<String>,
 }
 
 impl VerdictStore {
@@ -246,6 +257,39 @@ impl VerdictStore {
         let rows = verdicts.iter().map(|one| window_row(one, judged_at));
         let written = self.insert::<WindowRow<'_>>("cohort_windows", rows).await;
         written.map_err(failed("store judged windows"))
+    }
+
+    /// Stores that a window was judged and all of it is stored, also one without a cohort.
+    pub(crate) async fn add_judged_window(&self, window: &JudgedWindow) -> Result<(), StoreError> {
+        let row = JudgedWindowRow {
+            window_end: window.end.as_millisecond(),
+            window_seconds: window.window_seconds,
+            cohorts: window.verdicts.len() as u64,
+            judged_at: window.judged_at.as_millisecond(),
+        };
+        let rows = std::iter::once(row);
+        let written = self.insert::<JudgedWindowRow>("judged_windows", rows).await;
+        written.map_err(failed("store that a window was judged"))
+    }
+
+    /// Returns the ends of judged windows since `since`, in order. Those that a clock ahead left in the future do not
+    /// count.
+    pub(crate) async fn judged_windows(
+        &self,
+        window_seconds: f64,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<Vec<Timestamp>, StoreError> {
+        let query = self.client.query(
+            "SELECT DISTINCT toInt64(toUnixTimestamp64Milli(window_end)) AS end_ms FROM judged_windows \
+             WHERE window_seconds = ? AND end_ms >= ? AND end_ms <= ? ORDER BY end_ms",
+        );
+        let query = query.bind(window_seconds).bind(since.as_millisecond());
+        let ends = query.bind(now.as_millisecond()).fetch_all::<i64>().await;
+        let ends = ends.map_err(failed("read the judged windows"))?.into_iter();
+        Ok(ends
+            .filter_map(|ms| Timestamp::from_millisecond(ms).ok())
+            .collect())
     }
 
     /// Stores what verdicts were made from. That of a window with a finding stays; of others, each cohort's latest does.
@@ -342,13 +386,15 @@ impl VerdictStore {
         file.map_err(failed("read the hash of a model's file"))
     }
 
-    /// Reads the state that a restart needs. Unreadable documents are skipped and named in the log.
+    /// Reads the state that a restart needs, with the windows judged since `since`. Documents of another version stay as
+    /// they are, and are named in the log.
     ///
     /// # Errors
     /// The store did not answer.
     pub async fn read_state(
         &self,
         window_seconds: f64,
+        since: Timestamp,
         now: Timestamp,
     ) -> Result<StoredState, StoreError> {
         let what = "read incidents";
@@ -369,26 +415,20 @@ impl VerdictStore {
         for row in rows {
             let changed_at = Timestamp::from_millisecond(row.changed_at_ms).ok();
             stored.changed_at = stored.changed_at.max(changed_at);
-            match serde_json::from_str(&row.document) {
+            match read_document(&row.document) {
                 Ok(incident) => stored.incidents.push(incident),
                 Err(error) => {
                     let incident = row.incident_id;
-                    tracing::error!(incident, %error, "stored incident cannot be read");
+                    tracing::error!(
+                        incident,
+                        %error,
+                        "a stored incident was made by another version of epwatch: it stays as it is, and nothing ends it"
+                    );
+                    stored.unreadable.insert(incident);
                 }
             }
         }
-        let query = self.client.query(
-            "SELECT toUnixTimestamp64Milli(max(window_end)) FROM cohort_windows \
-             WHERE window_seconds = ? AND toUnixTimestamp64Milli(window_end) <= ?",
-        );
-        // A clock that had stepped forward may have left windows that end in the future.
-        let query = query.bind(window_seconds).bind(now.as_millisecond());
-        let until = query.fetch_one::<i64>().await;
-        let until = until.map_err(failed("read the last judged window"))?;
-        // `max` over no rows is 1970.
-        stored.judged_until = Some(until)
-            .filter(|ms| *ms > 0)
-            .and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        stored.judged = self.judged_windows(window_seconds, since, now).await?;
         Ok(stored)
     }
 }
@@ -538,6 +578,40 @@ fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
             0 => String::new(),
             _ => block(&Notification::news(incident.clone())),
         },
-        document: serde_json::to_string(incident).expect("an incident has text keys only"),
+        document: document_of(incident),
     }
+}
+
+/// Version of the documents of incidents. It grows when an earlier version would misread a document.
+pub(crate) const DOCUMENT_VERSION: u32 = 1;
+
+/// A document, as it is stored.
+#[derive(Debug, Serialize)]
+struct StoredDocument<'a> {
+    version: u32,
+    #[serde(flatten)]
+    incident: &'a Incident,
+}
+
+#[derive(Debug, Deserialize)]
+struct VersionOnly {
+    version: u32,
+}
+
+fn document_of(incident: &Incident) -> String {
+    let document = StoredDocument {
+        version: DOCUMENT_VERSION,
+        incident,
+    };
+    serde_json::to_string(&document).expect("an incident has text keys only")
+}
+
+/// Reads a document of this version.
+fn read_document(document: &str) -> Result<Incident, serde_json::Error> {
+    let VersionOnly { version } = serde_json::from_str(document)?;
+    if version != DOCUMENT_VERSION {
+        let text = format!("its version is {version}, expected {DOCUMENT_VERSION}");
+        return Err(serde::de::Error::custom(text));
+    }
+    serde_json::from_str(document)
 }

@@ -71,7 +71,7 @@ fn the_tests_that_documents_name_exist() {
     let rooms = [
         "collector",
         "dashboards",
-        "detector/src",
+        "detector",
         "proto",
         "sdk/src",
         "sdk/tests",

@@ -185,6 +185,11 @@ impl TaskSet {
         guard
     }
 
+    /// Notes that a task runs whose end its owner reacts to.
+    pub fn note_start(&self, name: &str) {
+        self.set_state(name, TaskState::Runs);
+    }
+
     /// Logs and counts the end of a task that its owner reacts to, because the owner ends with it.
     pub fn note_end(&self, name: &str, end: End) {
         self.count_end(name, TaskState::RunsAgain(Instant::now()));

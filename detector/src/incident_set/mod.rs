@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::incident::{
-    FailedAttempts, Incident, IncidentKey, Order, Recovery, State, advance, end_quiet,
+    Cause, FailedAttempts, Incident, IncidentKey, Order, Recovery, State, advance, end_quiet,
     end_recovered, quieted,
 };
 use crate::notify::{AttemptOutcome, Audience, Delivered};
-use crate::verdict::CohortVerdict;
+use crate::verdict::{CohortVerdict, Severity};
 
 /// Open incidents by key, and those that are over but not yet delivered or stored.
 #[derive(Debug, Default)]
@@ -23,6 +23,8 @@ pub(crate) struct IncidentSet {
     unsaved: BTreeMap<String, Incident>,
     /// What each notifier delivers, by its name.
     notifiers: BTreeMap<String, Audience>,
+    /// When the last incident of a key ended.
+    ended: BTreeMap<IncidentKey, Timestamp>,
 }
 
 impl IncidentSet {
@@ -35,6 +37,7 @@ impl IncidentSet {
             if incident.state.is_open() {
                 set.open.insert(incident.key.clone(), incident);
             } else {
+                set.note_end(&incident);
                 set.closed.push(incident);
             }
         }
@@ -58,6 +61,38 @@ impl IncidentSet {
         self.note(changed);
     }
 
+    /// Applies the verdicts of a window that was left out, after newer ones were judged. It can show a fault that nobody
+    /// was told of. It changes no incident that is open or that ended later, because newer windows decided on those.
+    pub(crate) fn look_back(
+        &mut self,
+        verdicts: &[CohortVerdict],
+        forget_after: Duration,
+        now: Timestamp,
+    ) {
+        let forgotten = SignedDuration::try_from(forget_after).unwrap_or(SignedDuration::MAX);
+        self.ended
+            .retain(|_, ended| now.duration_since(*ended) < forgotten);
+        let is_new = |verdict: &&CohortVerdict| {
+            let same = |key: &IncidentKey| {
+                let cause = Cause::of(verdict.class);
+                key.model == verdict.key.model
+                    && key.model_version == verdict.key.model_version
+                    && (Some(key.cause) == cause || key.cause.explains(verdict.class))
+            };
+            let mut ended = self.ended.iter();
+            let held = self.closed.iter().filter(|incident| incident.is_held());
+            verdict.severity >= Severity::Ticket
+                && !self.open.keys().any(same)
+                && !held.map(|incident| &incident.key).any(same)
+                && !ended.any(|(key, ended)| same(key) && *ended >= verdict.window_end)
+        };
+        let found: Vec<CohortVerdict> = verdicts.iter().filter(is_new).cloned().collect();
+        let mut began = BTreeMap::new();
+        let changed = advance(&mut began, &found, forget_after, now);
+        self.open.extend(began);
+        self.note(changed);
+    }
+
     /// Ends the incidents that recovered by the verdicts of a shorter window, and lets those speak again that relapsed.
     pub(crate) fn recover(
         &mut self,
@@ -76,6 +111,7 @@ impl IncidentSet {
         for changed in changed {
             if !changed.state.is_open() {
                 self.open.remove(&changed.key);
+                self.note_end(&changed);
                 if changed.state == State::Resolved {
                     self.closed.push(changed.clone());
                 }
@@ -83,6 +119,13 @@ impl IncidentSet {
             self.unsaved.insert(changed.id.clone(), changed);
         }
         self.drop_done();
+    }
+
+    fn note_end(&mut self, incident: &Incident) {
+        if let Some(at) = incident.resolved_at {
+            let ended = self.ended.entry(incident.key.clone()).or_insert(at);
+            *ended = at.max(*ended);
+        }
     }
 
     /// Returns the ids of the incidents that orders may be about, each with the number of its last order.
@@ -121,6 +164,7 @@ impl IncidentSet {
             if incident.state.is_open() {
                 self.open.insert(incident.key.clone(), incident);
             } else {
+                self.note_end(&incident);
                 self.closed.push(incident);
             }
         }

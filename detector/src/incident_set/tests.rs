@@ -126,6 +126,29 @@ impl Course {
     }
 }
 
+/// A window that was left out can show a fault that nobody was told of. It changes nothing that newer windows decided.
+#[test]
+fn an_earlier_window_opens_what_is_new_and_changes_nothing_else() {
+    let mut course = Course::new(Vec::new());
+    assert_eq!(course.window(&[healthy(9 * WINDOW)]), []);
+    let earlier = |course: &mut Course, verdict: CohortVerdict| {
+        let now = at(9 * WINDOW + 60);
+        course.set.look_back(&[verdict], FORGET, now);
+        course.deliver()
+    };
+    assert_eq!(earlier(&mut course, healthy(3 * WINDOW)), []);
+    let told = earlier(&mut course, sick(4 * WINDOW));
+    assert_eq!(told, [Occasion::Firing]);
+    let open = course.set.snapshot();
+    assert_eq!(earlier(&mut course, healthy(5 * WINDOW)), []);
+    assert_eq!(earlier(&mut course, sick(6 * WINDOW)), []);
+    assert_eq!(course.set.snapshot(), open);
+    // Newer windows end it, and one from before its end does not open it again.
+    let newer = (10..15).flat_map(|n| course.window(&[healthy(n * WINDOW)]));
+    assert_eq!(newer.collect::<Vec<_>>(), [Occasion::Resolved]);
+    assert_eq!(earlier(&mut course, sick(7 * WINDOW)), []);
+}
+
 #[test]
 fn an_ack_is_news_once_and_says_who() {
     let mut course = Course::firing();

@@ -32,6 +32,14 @@ pub enum SourceError {
     /// The file with what is not held of a recording.
     #[error("failed to read recorded reports from a temporary file")]
     Spilled(#[source] std::io::Error),
+    /// The evaluation panicked, which is a mistake in epwatch.
+    #[error(
+        "failed to judge model {model}: its evaluation panicked, and the log has the place; report it"
+    )]
+    Panicked {
+        /// The model id.
+        model: String,
+    },
     /// A histogram that cannot be.
     #[error("failed to read a histogram of model {model}")]
     Histogram {
@@ -78,6 +86,7 @@ impl SourceError {
                 clickhouse::error::Error::Network(_) | clickhouse::error::Error::TimedOut
             ),
             SourceError::TooManyVotes { .. }
+            | SourceError::Panicked { .. }
             | SourceError::Histogram { .. }
             | SourceError::Spilled(_) => false,
         }

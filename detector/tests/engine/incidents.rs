@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use epwatch_detector::Detector;
 use epwatch_detector::notify::{Notification, Notifier, NotifyError, Occasion, Stdout};
-use epwatch_server::ManualClock;
+use epwatch_detector::{Detector, DetectorConfig};
+use epwatch_server::{ManualClock, TaskSet};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -68,12 +68,23 @@ impl Running {
         clock: &Arc<ManualClock>,
         pager: &Pager,
     ) -> Running {
-        let cancel = CancellationToken::new();
         let notifiers: Vec<Arc<dyn Notifier>> = vec![
             Arc::new(pager.clone()),
             Arc::new(Stdout::new(std::io::sink())),
         ];
-        let detector = Detector::start(config(), client, notifiers, clock.clone(), cancel.clone());
+        Self::start_in(TaskSet::default(), config(), client, clock, notifiers)
+    }
+
+    pub(crate) fn start_in(
+        tasks: TaskSet,
+        config: DetectorConfig,
+        client: clickhouse::Client,
+        clock: &Arc<ManualClock>,
+        notifiers: Vec<Arc<dyn Notifier>>,
+    ) -> Running {
+        let cancel = CancellationToken::new();
+        let (clock, stop) = (clock.clone(), cancel.clone());
+        let detector = Detector::start_in(tasks, config, client, notifiers, clock, stop);
         Running {
             detector: detector.unwrap(),
             cancel,

@@ -14,6 +14,7 @@ mod outages;
 mod replay;
 mod schema;
 mod several;
+mod supervised;
 mod support;
 mod windows;
 mod wire;

@@ -85,7 +85,7 @@ pub(crate) fn config() -> DetectorConfig {
         window: Period(Duration::from_secs(60)),
         step: Period(Duration::from_secs(1)),
         bucket: Period(Duration::from_secs(1)),
-        ingest_delay: Period(Duration::ZERO),
+        ingest_delay: Some(Period(Duration::ZERO)),
         lease: Period(Duration::from_secs(4)),
         lookback: Period(Duration::from_secs(3600)),
         ..DetectorConfig::default()
