@@ -585,9 +585,7 @@ impl AccessControl {
         if let Some(files) = tls {
             warn_of_readers(&files.key_file, "collector.tls.key_file");
         }
-        let tls = tls
-            .map(|files| Tls::new(&files.cert_file, &files.key_file))
-            .transpose();
+        let tls = tls.map(Tls::new).transpose();
         let tls = tls.map_err(|error| {
             StartError::Config(Problems::one(format!("tls.{}", error.key), error.text))
         })?;
@@ -639,6 +637,7 @@ mod tests {
         config.tls = Some(TlsConfig {
             cert_file: "tls.pem".into(),
             key_file: "tls.key".into(),
+            ..TlsConfig::default()
         });
         assert!(!is_in_the_clear(&config, [0, 0, 0, 0]));
     }

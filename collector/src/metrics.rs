@@ -186,7 +186,7 @@ impl Metrics {
             ),
             files_current: table.add(
                 "files_current",
-                "1 while the files on disk are in use: keys_file, or tls for certificate and key",
+                "1 while the files on disk are in use: keys_file, or tls for certificate, key and client_ca",
             ),
             tls_not_before: table.add(
                 "tls_not_before_timestamp_seconds",
@@ -194,7 +194,7 @@ impl Metrics {
             ),
             tls_not_after: table.add(
                 "tls_not_after_timestamp_seconds",
-                "End of the certificate in use, since 1970; 0 without one",
+                "Earliest end of the certificate in use and of client_ca, since 1970; 0 without one",
             ),
             connections_max: table.add("connections_max", "Limit of open connections"),
             wal_max_bytes: table.add("wal_max_bytes", "Limit of the bytes in the WAL"),

@@ -108,6 +108,7 @@ async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     config.tls = Some(TlsConfig {
         cert_file: tls("server.pem"),
         key_file: tls("server.key"),
+        ..TlsConfig::default()
     });
     let collector = start(&store, config).await;
     let port = collector.listen().port();

@@ -6,17 +6,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::KeyKind;
 use crate::server::tls;
 use epwatch_server::{ByteSize, Period, Problems};
 
-/// A certificate and its key. Both files are reloaded when they change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A certificate and its key, and the authorities of clients. All files are reloaded when they change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// PEM: the certificate, then its chain.
     pub cert_file: PathBuf,
     /// PEM: the certificate's private key.
     pub key_file: PathBuf,
+    /// PEM: authorities that sign client certificates. Without it no client is asked for one.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+    /// Kinds of keys whose calls need a client certificate; other clients may present one. `own` if it is not set.
+    #[serde(default)]
+    pub client_cert_required: Option<Vec<KeyKind>>,
 }
 
 /// Cost limits of connections. A limit rejects the connection that exceeds it, not others.
@@ -57,17 +64,26 @@ impl Default for ConnectionsConfig {
 
 impl TlsConfig {
     pub(super) fn check(&self, problems: &mut Problems) {
-        if let Err(error) = tls::load(&self.cert_file, &self.key_file) {
+        if let Err(error) = tls::load(self) {
             problems.push(format!("tls.{}", error.key), error.text);
         }
+        if self.client_ca.is_none() && self.client_cert_required.is_some() {
+            let text = "needs tls.client_ca, the authorities that sign client certificates";
+            problems.push("tls.client_cert_required", text);
+        }
+    }
+
+    /// Returns whether calls with a key of this kind need a client certificate.
+    pub(crate) fn needs_client_certificate(&self, kind: KeyKind) -> bool {
+        let required = self.client_cert_required.as_deref();
+        self.client_ca.is_some() && required.unwrap_or(&[KeyKind::Own]).contains(&kind)
     }
 
     /// Returns why devices cannot connect with the certificate, or soon cannot, and whether they cannot now. A server starts
     /// with such a certificate all the same, because its files are read again once they are renewed.
     #[must_use]
     pub fn validity_problem(&self, now: Timestamp) -> Option<(String, bool)> {
-        let certified = tls::load(&self.cert_file, &self.key_file).ok()?;
-        let (problem, is_now) = tls::validity_of(&certified)?.problem(now)?;
+        let (problem, is_now) = tls::load(self).ok()?.validity?.problem(now)?;
         Some((format!("{}: {problem}", self.cert_file.display()), is_now))
     }
 }

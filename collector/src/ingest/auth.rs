@@ -29,6 +29,8 @@ const UPLOAD: &str = "Upload";
 /// Calls that need a key which no app carries.
 const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 const SCHEME: &str = "Bearer";
+/// A known key whose client has no certificate, and needs one.
+const UNCERTIFIED: &str = "without_certificate";
 
 /// Keys of the config and of `keys_file`, which a reload replaces while calls go on.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct AppKeys {
     /// Keys of the config, which only a restart changes.
     inline: Vec<KeyEntry>,
     file: Option<PathBuf>,
+    /// Kinds of keys that need a client certificate.
+    certified_kinds: Vec<KeyKind>,
     table: RwLock<Arc<KeyTable>>,
     metrics: KeyMetrics,
     warnings: RefusalWarnings,
@@ -180,6 +184,7 @@ impl AppKeys {
         let keys = Self {
             inline: inline_keys(&config.keys),
             file: config.keys_file.clone(),
+            certified_kinds: certified_kinds(config),
             table: RwLock::default(),
             metrics,
             warnings: RefusalWarnings::default(),
@@ -236,13 +241,21 @@ impl AppKeys {
     }
 
     /// Returns the scope of the call's key. Without configured keys, which only a loopback address allows, any call has
-    /// the widest scope.
+    /// the widest scope. `has_certificate`: the connection's client has proved a certificate of `tls.client_ca`.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED`, after which a device does not retry with this key.
-    pub(crate) fn prove(&self, headers: &HeaderMap) -> Result<Arc<Scope>, Status> {
+    /// `UNAUTHENTICATED`, after which a device does not retry with this key for long.
+    pub(crate) fn prove(
+        &self,
+        headers: &HeaderMap,
+        has_certificate: bool,
+    ) -> Result<Arc<Scope>, Status> {
         let table = self.table.read().clone();
         if table.is_open {
+            if !has_certificate && self.certified_kinds.contains(&KeyKind::Own) {
+                self.refuse(UNCERTIFIED);
+                return Err(Status::unauthenticated(needs_certificate(KeyKind::Own)));
+            }
             return Ok(Arc::default());
         }
         let Some(header) = headers.get(AUTHORIZATION) else {
@@ -264,10 +277,16 @@ impl AppKeys {
                 self.warnings.call(entry.scope.key_name(), "revoked");
                 Err(Status::unauthenticated("app key was revoked"))
             }
-            Some(entry) => {
-                entry.requests.inc();
-                Ok(entry.scope.clone())
-            }
+            Some(entry) => match entry.scope.kind {
+                Some(kind) if !has_certificate && self.certified_kinds.contains(&kind) => {
+                    self.count_refused(entry.scope.key_name(), UNCERTIFIED);
+                    Err(Status::unauthenticated(needs_certificate(kind)))
+                }
+                _ => {
+                    entry.requests.inc();
+                    Ok(entry.scope.clone())
+                }
+            },
             None => {
                 self.refuse("unknown");
                 Err(Status::unauthenticated("app key is not known here"))
@@ -277,10 +296,28 @@ impl AppKeys {
 
     /// Counts a call without a known key.
     fn refuse(&self, result: &'static str) {
-        let labels = [("key", String::new()), ("result", result.to_owned())];
-        self.metrics.requests.get_or_create(&labels).inc();
-        self.warnings.call("", result);
+        self.count_refused("", result);
     }
+
+    fn count_refused(&self, key: &str, result: &'static str) {
+        let labels = [("key", key.to_owned()), ("result", result.to_owned())];
+        self.metrics.requests.get_or_create(&labels).inc();
+        self.warnings.call(key, result);
+    }
+}
+
+fn certified_kinds(config: &CollectorConfig) -> Vec<KeyKind> {
+    let kinds = [KeyKind::App, KeyKind::Own, KeyKind::Pipeline];
+    let needs = |kind: &KeyKind| {
+        let tls = config.tls.as_ref();
+        tls.is_some_and(|tls| tls.needs_client_certificate(*kind))
+    };
+    kinds.into_iter().filter(needs).collect()
+}
+
+fn needs_certificate(kind: KeyKind) -> String {
+    let kind = kind.label();
+    format!("a key of kind `{kind}` needs a client certificate here; the client presented none")
 }
 
 /// The scheme's name is not case-sensitive (RFC 9110, 11.1).
@@ -374,7 +411,7 @@ mod tests {
         if let Some(header) = header {
             headers.insert(AUTHORIZATION, header.parse().unwrap());
         }
-        keys.prove(&headers)
+        keys.prove(&headers, false)
     }
 
     #[track_caller]

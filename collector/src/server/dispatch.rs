@@ -49,6 +49,16 @@ pub(crate) struct Dispatch<S> {
     budget: Arc<BodyBudget>,
 }
 
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) network: Option<Network>,
+    /// The peer's address, if it is a private one.
+    pub(crate) private_peer: Option<IpAddr>,
+    /// Whether the client of the connection has proved a certificate of `tls.client_ca`.
+    pub(crate) has_certificate: bool,
+}
+
 impl<S: CollectorService> Dispatch<S> {
     pub(crate) fn new(
         calls: S,
@@ -80,7 +90,7 @@ impl<S: CollectorService> Dispatch<S> {
     pub(crate) fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        origin: (Option<Network>, Option<IpAddr>),
+        origin: Origin,
     ) -> impl Future<Output = Response<AnswerBody>> {
         self.metrics.requests.inc();
         let charge = Charge::new(self.budget.clone());
@@ -117,18 +127,14 @@ impl<S: CollectorService> Dispatch<S> {
     }
 
     /// Proves the call's key and adds its scope to the request.
-    fn admit(
-        &self,
-        head: &mut Parts,
-        (network, private_peer): (Option<Network>, Option<IpAddr>),
-    ) -> Result<(), Status> {
-        let scope = self.keys.prove(&head.headers)?;
+    fn admit(&self, head: &mut Parts, origin: Origin) -> Result<(), Status> {
+        let scope = self.keys.prove(&head.headers, origin.has_certificate)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
         scope.may_call(call)?;
         head.extensions.insert(Caller {
             scope,
-            network,
-            private_peer,
+            network: origin.network,
+            private_peer: origin.private_peer,
         });
         Ok(())
     }

@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
-use self::dispatch::Dispatch;
+use self::dispatch::{Dispatch, Origin};
 use self::tls::Tls;
 use self::write_coalescing::CoalescedWrites;
 use crate::admission::{Origins, Peer};
@@ -181,12 +181,17 @@ impl<S: CollectorService> DeviceServer<S> {
         // Acks are small, and the device waits for them.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
-            return self.serve_http(stream, peer, &connection, stop).await;
+            return self
+                .serve_http(stream, peer, false, &connection, stop)
+                .await;
         };
-        let handshake = TlsAcceptor::from(tls.config.clone()).accept(stream);
+        let handshake = TlsAcceptor::from(tls.config()).accept(stream);
         tokio::select! {
             shaken = timeout(self.header_timeout, handshake) => match shaken {
-                Ok(Ok(stream)) => self.serve_http(stream, peer, &connection, stop).await,
+                Ok(Ok(stream)) => {
+                    let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+                    self.serve_http(stream, peer, has_certificate, &connection, stop).await
+                }
                 Ok(Err(_)) | Err(_) => self.metrics.note_closed("handshake"),
             },
             () = connection.closing() => {}
@@ -202,7 +207,7 @@ impl<S: CollectorService> DeviceServer<S> {
     ) {
         let connection = self.connections.open();
         let never = CancellationToken::new();
-        self.serve_http(stream, Peer::Unknown, &connection, never)
+        self.serve_http(stream, Peer::Unknown, false, &connection, never)
             .await;
     }
 
@@ -210,16 +215,20 @@ impl<S: CollectorService> DeviceServer<S> {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Peer,
+        has_certificate: bool,
         connection: &Connection,
         stop: CancellationToken,
     ) {
         let service = service_fn(|request: Request<Incoming>| {
-            let network = self.origins.of_request(peer, request.headers());
-            let private_peer = peer.private();
+            let origin = Origin {
+                network: self.origins.of_request(peer, request.headers()),
+                private_peer: peer.private(),
+                has_certificate,
+            };
             let call = connection.begin_call();
             let dispatch = self.dispatch.clone();
             async move {
-                let answer = dispatch.answer(request, (network, private_peer)).await;
+                let answer = dispatch.answer(request, origin).await;
                 drop(call);
                 Ok::<_, Infallible>(answer)
             }

@@ -1,7 +1,7 @@
 //! Reloads key and certificate files when they change and on SIGHUP. Invalid files change nothing and are logged.
 //!
 //! Files are polled once a second, without a watch of the file system: they are replaced by renames, by symbolic links
-//! of secret mounts, and over network file systems. Polling three files costs nothing.
+//! of secret mounts, and over network file systems. Polling four files costs nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -149,8 +149,8 @@ pub(crate) fn watch(
             keys.reload().map_err(|problems| problems.to_string())
         }));
     }
-    if let (Some(files), Some(tls)) = (&config.tls, tls.clone()) {
-        let paths = vec![files.cert_file.clone(), files.key_file.clone()];
+    if let Some(tls) = tls.clone() {
+        let paths = tls.files();
         let gauges = (
             metrics.tls_not_before.clone(),
             metrics.tls_not_after.clone(),

@@ -1,7 +1,9 @@
-//! The certificate of the device port, reloaded when its files change ([`super::reload`]).
+//! The certificate of the device port and the authorities of its clients, reloaded when their files change
+//! ([`super::reload`]).
 //!
-//! A handshake uses the current certificate; open connections stay. Files that do not match, as during a renewal,
-//! change nothing.
+//! A handshake uses the current files; open connections stay. Files that do not match, as during a renewal, change
+//! nothing. A client without a certificate passes the handshake: its key decides later
+//! ([`crate::ingest::auth::AppKeys::prove`]). One with a certificate of another authority does not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +12,12 @@ use parking_lot::RwLock;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{RootCertStore, ServerConfig};
 
 use super::certificate_expiry::{Validity, validity};
+use crate::config::TlsConfig;
 
 /// The config key of the unusable file, and why it is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,75 +29,130 @@ pub(crate) struct TlsError {
 
 #[derive(Debug)]
 pub(crate) struct Tls {
-    cert_file: PathBuf,
-    key_file: PathBuf,
-    current: Arc<Current>,
-    pub(crate) config: Arc<rustls::ServerConfig>,
+    files: TlsConfig,
+    current: RwLock<Loaded>,
 }
 
+/// What the files hold.
 #[derive(Debug)]
-struct Current(RwLock<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().clone())
-    }
+pub(crate) struct Loaded {
+    config: Arc<ServerConfig>,
+    pub(crate) validity: Option<Validity>,
 }
 
 impl Tls {
-    pub(crate) fn new(cert_file: &Path, key_file: &Path) -> Result<Self, TlsError> {
-        let current = Arc::new(Current(RwLock::new(Arc::new(load(cert_file, key_file)?))));
-        let versions = rustls::ServerConfig::builder_with_provider(ring::default_provider().into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError {
-                key: "cert_file",
-                text: error.to_string(),
-            })?;
-        let mut config = versions
-            .with_no_client_auth()
-            .with_cert_resolver(current.clone());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    pub(crate) fn new(files: &TlsConfig) -> Result<Self, TlsError> {
         Ok(Self {
-            cert_file: cert_file.to_owned(),
-            key_file: key_file.to_owned(),
-            current,
-            config: Arc::new(config),
+            files: files.clone(),
+            current: RwLock::new(load(files)?),
         })
     }
 
-    /// Returns when the certificate in use is valid; `None` if it cannot be read.
-    pub(crate) fn validity(&self) -> Option<Validity> {
-        let current = self.current.0.read();
-        validity_of(&current)
+    /// The settings of a new connection's handshake. They begin without sessions, so that no client of an earlier
+    /// authority resumes one.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.current.read().config.clone()
     }
 
-    /// Reloads the files. On an error the certificate stays.
+    /// Returns when the certificate in use and all authorities are valid; `None` if that cannot be read.
+    pub(crate) fn validity(&self) -> Option<Validity> {
+        self.current.read().validity
+    }
+
+    /// Reloads the files. On an error everything stays.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
-        let fresh = Arc::new(load(&self.cert_file, &self.key_file)?);
-        *self.current.0.write() = fresh;
+        let fresh = load(&self.files)?;
+        *self.current.write() = fresh;
         Ok(())
+    }
+
+    /// The files to watch.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let TlsConfig {
+            cert_file,
+            key_file,
+            client_ca,
+            ..
+        } = &self.files;
+        let pair = [cert_file, key_file].into_iter();
+        pair.chain(client_ca).cloned().collect()
     }
 }
 
-/// Returns when a loaded certificate is valid.
-pub(crate) fn validity_of(certified: &CertifiedKey) -> Option<Validity> {
-    certified.cert.first().and_then(|leaf| validity(leaf))
+/// Reads all files.
+pub(crate) fn load(files: &TlsConfig) -> Result<Loaded, TlsError> {
+    let wrong = |key, error: rustls::Error| TlsError {
+        key,
+        text: error.to_string(),
+    };
+    let certified = load_pair(&files.cert_file, &files.key_file)?;
+    let authorities = match &files.client_ca {
+        Some(file) => load_certificates("client_ca", file)?,
+        None => Vec::new(),
+    };
+    let ends = certified.cert.first().into_iter().chain(&authorities);
+    let validity = ends.map(|der| validity(der)).reduce(|one, other| {
+        let (one, other) = (one?, other?);
+        Some(Validity {
+            not_before: one.not_before.max(other.not_before),
+            not_after: one.not_after.min(other.not_after),
+        })
+    });
+    let provider = Arc::new(ring::default_provider());
+    let versions = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong("cert_file", error))?;
+    let builder = match &files.client_ca {
+        None => versions.with_no_client_auth(),
+        Some(file) => {
+            let unusable = |error: &dyn std::fmt::Display| TlsError {
+                key: "client_ca",
+                text: format!("{}: {error}", file.display()),
+            };
+            let mut roots = RootCertStore::empty();
+            for authority in authorities {
+                roots.add(authority).map_err(|error| unusable(&error))?;
+            }
+            // A phone has none. The key decides later whether one is needed.
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| unusable(&error))?;
+            versions.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Loaded {
+        config: Arc::new(config),
+        validity: validity.flatten(),
+    })
+}
+
+fn load_certificates(
+    key: &'static str,
+    file: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |what: &dyn std::fmt::Display| TlsError {
+        key,
+        text: format!("{}: {what}", file.display()),
+    };
+    let certificates = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| wrong(&error))?;
+    match certificates.is_empty() {
+        true => Err(wrong(&"holds no PEM certificate")),
+        false => Ok(certificates),
+    }
 }
 
 /// Reads certificate and key, and checks that they match.
-pub(crate) fn load(cert_file: &Path, key_file: &Path) -> Result<CertifiedKey, TlsError> {
-    let wrong = |key, path: &Path, what: &dyn std::fmt::Display| TlsError {
-        key,
-        text: format!("{}: {what}", path.display()),
+fn load_pair(cert_file: &Path, key_file: &Path) -> Result<CertifiedKey, TlsError> {
+    let key = |what: &dyn std::fmt::Display| TlsError {
+        key: "key_file",
+        text: format!("{}: {what}", key_file.display()),
     };
-    let cert = |what: &dyn std::fmt::Display| wrong("cert_file", cert_file, what);
-    let key = |what: &dyn std::fmt::Display| wrong("key_file", key_file, what);
-    let chain = CertificateDer::pem_file_iter(cert_file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| cert(&e))?;
-    if chain.is_empty() {
-        return Err(cert(&"holds no PEM certificate"));
-    }
+    let chain = load_certificates("cert_file", cert_file)?;
     let private = PrivateKeyDer::from_pem_file(key_file).map_err(|e| key(&e))?;
     let signing = ring::sign::any_supported_type(&private).map_err(|e| key(&e))?;
     let certified = CertifiedKey::new(chain, signing);

@@ -277,7 +277,7 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
 }
 
 /// Replaces a file as those who deploy secrets do.
-fn replace(path: &Path, content: &[u8]) {
+pub(crate) fn replace(path: &Path, content: &[u8]) {
     let temporary = path.with_extension("new");
     std::fs::write(&temporary, content).unwrap();
     std::fs::rename(&temporary, path).unwrap();
@@ -366,6 +366,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let files = TlsConfig {
         cert_file: dir.path().join("tls.pem"),
         key_file: dir.path().join("tls.key"),
+        ..TlsConfig::default()
     };
     replace(&files.cert_file, &one.0);
     replace(&files.key_file, &one.1);
@@ -430,6 +431,7 @@ fn a_certificate_without_its_key_is_a_problem_of_the_config() {
     let files = TlsConfig {
         cert_file: dir.path().join("tls.pem"),
         key_file: dir.path().join("tls.key"),
+        ..TlsConfig::default()
     };
     config.tls = Some(files.clone());
     config.keys_file = Some(dir.path().join("keys.toml"));

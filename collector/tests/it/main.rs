@@ -7,6 +7,7 @@
 )]
 
 mod calls;
+mod client_certificates;
 mod cluster;
 mod counting;
 mod deletions;
