@@ -238,7 +238,8 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     health_spool_oldest_ms Nullable(UInt64),
     health_directives_applied UInt64,
     health_directives_refused Map(LowCardinality(String), UInt64),
-    health_consent_changes UInt64
+    health_consent_changes UInt64,
+    health_internal_errors UInt64
 ) ENGINE = ${replicated}MergeTree
 PARTITION BY toDate(received_at)
 ORDER BY (app_id, environment, bucket, installation, stream_id, sequence)

@@ -76,6 +76,7 @@ pub struct SdkHealth {
     pub directives_applied: u64,
     pub directives_refused: BTreeMap<DirectiveRefusal, u64>,
     pub consent_changes: u64,
+    pub internal_errors: u64,
 }
 
 /// An entry of a list that is a map: an enum's value and counts.
@@ -189,5 +190,6 @@ message! {
         8 directives_applied: Count,
         9 directives_refused: Counters<v1::DirectivesRefused>,
         10 consent_changes: Count,
+        11 internal_errors: Count,
     }
 }

@@ -35,6 +35,7 @@ pub struct UploadRequest {
     pub sdk: Sdk,
     pub held_directive_ids: Vec<String>,
     pub attestation: Option<Attestation>,
+    pub request_id: u64,
 }
 
 /// A device's clocks at one instant.
@@ -64,6 +65,8 @@ pub struct UploadResponse {
     pub next_interval_ms: Option<u64>,
     pub max_request_bytes: Option<u64>,
     pub directives: Vec<SignedDirective>,
+    pub n_reports: u32,
+    pub request_id: u64,
 }
 
 /// Outcome of one report of a request, if it was not newly stored.
@@ -76,6 +79,25 @@ pub struct ReportResult {
     pub outcome: Option<Outcome>,
     pub retryable: bool,
     pub detail: String,
+}
+
+impl UploadResponse {
+    /// Checks that this answers the request with this id and so many reports. Only then a report without a result is
+    /// stored.
+    ///
+    /// # Errors
+    /// The field that differs. An answer that a proxy or a captive portal made up has neither.
+    pub fn check_answers(&self, request_id: u64, n_reports: usize) -> Result<(), ParseError> {
+        if usize::try_from(self.n_reports) != Ok(n_reports) {
+            let expected = format!("{n_reports}, as in the request");
+            return Err(ParseError::malformed("n_reports", expected, self.n_reports));
+        }
+        if self.request_id != request_id {
+            let expected = "the request's";
+            return Err(ParseError::malformed("request_id", expected, "another"));
+        }
+        Ok(())
+    }
 }
 
 impl ReportResult {
@@ -123,6 +145,7 @@ message! {
         sdk: Inner<Sdk>,
         held_directive_ids: Names<MAX_DIRECTIVES, MAX_DIRECTIVE_ID_BYTES>,
         attestation: MaybeInner<Attestation>,
+        request_id: U64,
     }
 }
 
@@ -149,6 +172,8 @@ message! {
         next_interval_ms: Maybe<U64>,
         max_request_bytes: Maybe<U64>,
         directives: List<SignedDirective, MAX_DIRECTIVES>,
+        n_reports: U32,
+        request_id: U64,
     }
 }
 

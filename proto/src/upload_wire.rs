@@ -4,7 +4,9 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
-use prost::encoding::{DecodeContext, WireType, bytes as bytes_field, message, skip_field, string};
+use prost::encoding::{
+    DecodeContext, WireType, bytes as bytes_field, fixed64, message, skip_field, string,
+};
 
 use crate::v1;
 
@@ -27,6 +29,8 @@ pub struct BoundedUploadRequest {
     pub held_directive_ids: Vec<String>,
     /// Proof by the platform.
     pub attestation: Option<v1::Attestation>,
+    /// A random number of this call.
+    pub request_id: u64,
 }
 
 impl prost::Message for BoundedUploadRequest {
@@ -41,6 +45,9 @@ impl prost::Message for BoundedUploadRequest {
         string::encode_repeated(4, &self.held_directive_ids, buf);
         if let Some(attestation) = &self.attestation {
             message::encode(5, attestation, buf);
+        }
+        if self.request_id != 0 {
+            fixed64::encode(6, &self.request_id, buf);
         }
     }
 
@@ -66,6 +73,7 @@ impl prost::Message for BoundedUploadRequest {
                 buf,
                 ctx,
             ),
+            6 => fixed64::merge(wire_type, &mut self.request_id, buf, ctx),
             _ => skip_field(wire_type, tag, buf, ctx),
         }
     }
@@ -79,6 +87,10 @@ impl prost::Message for BoundedUploadRequest {
             + sdk.map_or(0, |sdk| message::encoded_len(3, sdk))
             + string::encoded_len_repeated(4, &self.held_directive_ids)
             + attestation.map_or(0, |attestation| message::encoded_len(5, attestation))
+            + match self.request_id {
+                0 => 0,
+                id => fixed64::encoded_len(6, &id),
+            }
     }
 
     fn clear(&mut self) {
@@ -114,6 +126,7 @@ mod tests {
                 kind: "k".into(),
                 token: Bytes::from_static(b"t"),
             }),
+            request_id: 7,
         };
         let bytes = request.encode_to_vec();
         assert_eq!(bytes.len(), request.encoded_len());

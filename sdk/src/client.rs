@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -267,6 +268,10 @@ impl Watch {
     /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. For hosts that send by themselves, for
     /// example when the app goes to the background. Touches the disk.
     pub fn seal(&self) {
+        // The stream is the parent's.
+        if self.is_forked() {
+            return;
+        }
         self.shared.driver().seal();
     }
 
@@ -277,6 +282,9 @@ impl Watch {
     /// The reason why a report did not reach the collector; it stays in the spool and is sent by schedule. Or
     /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
+        if self.is_forked() {
+            return Err(FlushError::Forked);
+        }
         let (answer, answered) = queue(1);
         self.shared
             .try_send_command(Command::Flush(answer))
@@ -291,10 +299,17 @@ impl Watch {
         }
     }
 
-    /// Seals recorded runs, keeps them for the next process to send, and ends the SDK's thread. Blocks at most
-    /// `timeout`; an upload in progress may take until its deadline. Returns whether the thread ended.
+    /// Seals recorded runs, keeps them for the next process to send, and ends the SDK's thread. An upload in progress is
+    /// broken off, and repeated by the next process. The runs are sealed on the caller's thread first, so that a thread
+    /// that hangs loses none. Blocks at most `timeout`, and for the disk. Returns whether the thread ended.
     pub fn stop(&self, timeout: Duration) -> bool {
+        if self.is_forked() {
+            return true;
+        }
         let until = Instant::now() + timeout;
+        self.shared.break_off();
+        // A panic must not reach the host.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.shared.driver().seal()));
         let (answer, answered) = queue(1);
         match self.shared.try_send_command(Command::Stop(answer)) {
             Ok(()) => {
@@ -305,6 +320,13 @@ impl Watch {
             Err(SendRefusal::Closed) => true,
             Err(SendRefusal::Full) => false,
         }
+    }
+
+    /// Returns whether this process was forked from the one that started this SDK. A child has none of its threads, and
+    /// what it records with this handle goes nowhere: start another one there. It shares the folder, and has a stream of
+    /// its own. The parent goes on.
+    pub fn is_forked(&self) -> bool {
+        std::process::id() != self.shared.pid
     }
 
     /// Returns the stream that this process reports in.
@@ -347,6 +369,9 @@ impl Watch {
     /// # }
     /// ```
     pub fn next_upload(&self) -> Option<UploadBatch> {
+        if self.is_forked() {
+            return None;
+        }
         let mut driver = self.shared.driver();
         driver.apply_consent();
         if driver.is_seal_due() {
@@ -360,7 +385,8 @@ impl Watch {
     /// (`epwatch.v1.UploadResponse`, `epwatch.v1.DeleteInstallationResponse`), or why there is none.
     ///
     /// # Errors
-    /// The given error, or that the answer cannot be read. The request's content stays, and is returned again.
+    /// The given error, or that the answer cannot be read or is not one to this request, as a captive portal's. The
+    /// request's content stays, and is returned again.
     pub fn upload_result(
         &self,
         batch: &UploadBatch,
@@ -418,6 +444,16 @@ impl Watch {
         self.shared.driver().explain(&mut explanation);
         explanation.failed_checks = self.shared.checks().iter().map(Into::into).collect();
         explanation.internal_errors = self.shared.n_panics();
+        if self.is_forked() {
+            explanation.last_problem = Some(FlushError::Forked.to_string());
+        }
+        if let Some(rest) = self.shared.rest() {
+            let hours = rest.as_secs().div_ceil(3600);
+            explanation.last_problem = Some(format!(
+                "the SDK's thread rests for {hours} h after internal errors: runs are recorded, and sealed and sent by a \
+                 flush only"
+            ));
+        }
         explanation
     }
 

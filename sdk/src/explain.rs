@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use epwatch_proto::{
-    CpuNode, Placement, ReasonCode, Session, SparseHistogram, chipset::soc_by_soc_model,
+    CpuNode, Placement, ReasonCode, Session, SparseHistogram, StartFailure,
+    chipset::soc_by_soc_model,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,10 @@ pub struct Explanation {
     pub endpoint: String,
     /// Sessions observed now.
     pub sessions: Vec<ExplainedSession>,
+    /// Sessions that could not be made, of this process; the first sixteen kinds.
+    pub start_failures: Vec<ExplainedStartFailure>,
+    /// Lost runs and reports by reason, as in `health_dropped_runs` of the store.
+    pub dropped: BTreeMap<&'static str, ExplainedLoss>,
     /// Findings of the latest [`Watch::preflight`](crate::Watch::preflight).
     pub failed_checks: Vec<FailedCheck>,
     /// Held directives, one or more lines each, and counts of refused ones.
@@ -58,6 +63,32 @@ pub struct Explanation {
     pub internal_errors: u64,
 }
 
+/// Sessions of one model that could not be made for one reason.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ExplainedStartFailure {
+    /// Id of the model.
+    pub model: String,
+    /// Version of the model.
+    pub version: String,
+    /// The reason's code, meaning and fix.
+    pub reason: ExplainedReason,
+    /// ONNX Runtime's message, without paths and numbers.
+    pub text: String,
+    /// Number of them.
+    pub count: u64,
+}
+
+/// Losses for one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ExplainedLoss {
+    /// Sealed reports.
+    pub reports: u64,
+    /// Runs, those in the reports included.
+    pub runs: u64,
+}
+
 /// The latest request to the collector.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -80,6 +111,8 @@ pub struct ExplainedSession {
     pub soc_model: Option<&'static str>,
     /// Runs that were sealed.
     pub runs: u64,
+    /// Runs that failed, of those sealed.
+    pub failed_runs: u64,
     /// Median of these runs in microseconds; `None` without runs.
     pub p50_us: Option<f64>,
     /// EPs that the app asked for, without the CPU EP.
@@ -174,13 +207,14 @@ impl ExplainedSession {
         serde_json::to_string(self).expect("texts and numbers serialise")
     }
 
-    pub(crate) fn of(session: &Session, sealed: &SparseHistogram) -> Self {
+    pub(crate) fn of(session: &Session, sealed: &SparseHistogram, failed_runs: u64) -> Self {
         let placement = &session.placement;
         Self {
             model: session.model.id.clone(),
             version: session.model.version.clone(),
             soc_model: soc_by_soc_model(&session.options.soc_model).map(|soc| soc.soc),
             runs: sealed.total(),
+            failed_runs,
             p50_us: sealed.quantile_us(0.5),
             requested: session.requested_eps.clone(),
             requested_in_effect: placement.requested_eps.clone(),
@@ -236,6 +270,18 @@ impl ExplainedNode {
     }
 }
 
+impl From<&StartFailure> for ExplainedStartFailure {
+    fn from(failure: &StartFailure) -> Self {
+        Self {
+            model: failure.model.id.clone(),
+            version: failure.model.version.clone(),
+            reason: failure.reason.into(),
+            text: failure.text.clone(),
+            count: failure.count,
+        }
+    }
+}
+
 impl From<&Check> for FailedCheck {
     fn from(check: &Check) -> Self {
         Self {
@@ -262,12 +308,40 @@ impl fmt::Display for Explanation {
             version => version,
         };
         writeln!(f, "ONNX Runtime {version} on {}", self.chipset)?;
-        if !runtime::has_assignment_api(&self.ort_version) {
+        // Without a version the sessions' own reasons say why there is no placement.
+        if !self.ort_version.is_empty() && !runtime::has_assignment_api(&self.ort_version) {
             let found = self.ort_version.clone();
             writeln!(f, "  {}", RuntimeError::NoAssignmentApi { found })?;
         }
         for session in &self.sessions {
             write!(f, "{session}")?;
+        }
+        for failure in &self.start_failures {
+            let ExplainedStartFailure {
+                model,
+                version,
+                reason,
+                text,
+                count,
+            } = failure;
+            let times = if *count == 1 { "once" } else { "times" };
+            let count = if *count == 1 {
+                String::new()
+            } else {
+                format!("{count} ")
+            };
+            writeln!(
+                f,
+                "model {model} version {version} could not be made, {count}{times}: {}: {text}",
+                reason.code
+            )?;
+        }
+        for (reason, loss) in &self.dropped {
+            writeln!(
+                f,
+                "lost: {} runs and {} reports: {reason}",
+                loss.runs, loss.reports
+            )?;
         }
         for check in &self.failed_checks {
             let ExplainedReason { code, meaning, fix } = &check.reason;
@@ -318,6 +392,9 @@ impl fmt::Display for ExplainedSession {
         match self.p50_us {
             Some(p50_us) => writeln!(f, "{} runs, p50 {:.1} ms", self.runs, p50_us / 1000.0)?,
             None => writeln!(f, "no run is sealed yet")?,
+        }
+        if self.failed_runs > 0 {
+            writeln!(f, "  failed runs: {}", self.failed_runs)?;
         }
         let requested = match self.requested_in_effect.is_empty() {
             true => "nothing but the CPU".to_owned(),
@@ -428,7 +505,7 @@ mod tests {
         };
         let mut sealed = SparseHistogram::default();
         sealed.record_n(12_200, 100);
-        ExplainedSession::of(&session, &sealed)
+        ExplainedSession::of(&session, &sealed, 0)
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub use crate::config::{
 pub use crate::core::{Core, SealedReport, SessionInfo};
 pub use crate::directives::SessionPlan;
 pub use crate::explain::{
-    ExplainedEp, ExplainedNode, ExplainedReason, ExplainedSession, ExplainedUpload, Explanation,
-    FailedCheck,
+    ExplainedEp, ExplainedLoss, ExplainedNode, ExplainedReason, ExplainedSession,
+    ExplainedStartFailure, ExplainedUpload, Explanation, FailedCheck,
 };
 pub use crate::host::device::simulated_device;
 pub use crate::placement::{HostRuntime, HostSession, PrepareError};

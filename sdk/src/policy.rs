@@ -5,13 +5,20 @@
 
 use std::time::Duration;
 
+/// Kinds of failed starts that `explain` lists for the life of a process.
+pub const MAX_EXPLAINED_FAILURES: usize = 16;
+
 /// Runs of a session that count as cold. On an NPU the first three runs cost 3-20x, 1.25x and 1.06x of a warm one;
 /// from the fourth on the difference drowns in the noise.
 pub const COLD_RUNS: u64 = 3;
 
-/// Threads that can record one session at the same moment without losing a sample. `ort` runs a session from one
-/// thread at a time; hosts of the C API use a few.
-pub const SHARDS: usize = 4;
+/// Least number of threads that can record one session at the same moment without losing a sample. `ort` runs a session
+/// from one thread at a time; hosts of the C API use a few. A session has one shard for each processor, and at least
+/// these.
+pub const MIN_SHARDS: usize = 4;
+
+/// Most shards of a session: an idle one takes 128 bytes.
+pub const MAX_SHARDS: usize = 32;
 
 /// Series of a session in an interval. Further ones share an overflow series, which is counted. Phase, thermal state
 /// and session age of one input shape make about a dozen.

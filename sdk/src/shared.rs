@@ -7,10 +7,10 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
         Driver,
         consent::ConsentSwitch,
         directive_file::OpenedSignal,
-        worker::{Command, Worker},
+        worker::{Command, Faults, REST, Worker},
     },
     host::{preflight::Check, thermal_zones::ThermalReader},
     lock::lock,
@@ -44,10 +44,13 @@ pub(crate) struct Shared {
     pub(crate) is_thermal_read: bool,
     pub(crate) consent: Arc<ConsentSwitch>,
     commands: QueueSender<Command>,
-    panics: Arc<AtomicU64>,
+    faults: Arc<Faults>,
+    is_stopping: Arc<AtomicBool>,
     opened: Arc<OpenedSignal>,
     /// The SDK's folder.
     pub(crate) dir: PathBuf,
+    /// The process that has the SDK's thread.
+    pub(crate) pid: u32,
     checks: Mutex<Vec<Check>>,
 }
 
@@ -72,13 +75,15 @@ impl Shared {
         let (ours, opens) = (Arc::clone(&core), Arc::clone(&opened));
         let driver = Driver::new(config.clone(), clock, ours, opens, Arc::clone(&consent));
         let driver = Arc::new(Mutex::new(driver));
-        let panics = Arc::new(AtomicU64::new(0));
+        let faults = Arc::new(Faults::new(REST));
+        let is_stopping = Arc::new(AtomicBool::new(false));
         let (commands, inbox) = queue(MAX_COMMANDS);
         let worker = Worker {
             transport: None,
             driver: Arc::clone(&driver),
             core: Arc::clone(&core),
-            panics: Arc::clone(&panics),
+            faults: Arc::clone(&faults),
+            is_stopping: Arc::clone(&is_stopping),
             consent: Arc::clone(&consent),
             unread: Vec::new(),
             thermal,
@@ -103,9 +108,11 @@ impl Shared {
             is_thermal_read,
             consent,
             commands,
-            panics,
+            faults,
+            is_stopping,
             opened,
             dir,
+            pid: std::process::id(),
             checks: Mutex::default(),
         })
     }
@@ -139,7 +146,17 @@ impl Shared {
 
     /// Panics of the SDK that were caught.
     pub(crate) fn n_panics(&self) -> u64 {
-        self.panics.load(Relaxed)
+        self.faults.n_panics()
+    }
+
+    /// Time for which the SDK's thread still rests after panics.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        self.faults.rest(Instant::now())
+    }
+
+    /// Ends a call to the collector that is under way.
+    pub(crate) fn break_off(&self) {
+        self.is_stopping.store(true, Relaxed);
     }
 
     /// Opens a session in the core, and asks for a seal if many sessions were closed.

@@ -195,13 +195,17 @@ impl<'a> Collector<'a> {
                 return Ok(());
             }
         };
+        let sha256 = manifest.sha256();
         let request = self.request(v1::PutModelManifestRequest {
             model: Some(model.clone()),
             manifest: Some(v1::ModelManifest::from(&manifest)),
         });
         let sent = self.service.put_model_manifest(request).await;
-        sent.map_err(|status| self.refused("the manifest", &status))?;
-        Ok(())
+        let stored = sent.map_err(|status| self.refused("the manifest", &status))?;
+        self.check(
+            "the manifest",
+            stored.get_ref().manifest_sha256[..] == sha256.as_bytes()[..],
+        )
     }
 
     async fn placement(
@@ -211,7 +215,17 @@ impl<'a> Collector<'a> {
         let what = format!("the placement on {}", placement.chipset);
         let request = self.request(placement);
         let sent = self.service.put_certified_placement(request).await;
-        sent.map_err(|status| self.refused(&what, &status))?;
+        let stored = sent.map_err(|status| self.refused(&what, &status))?;
+        self.check(&what, stored.get_ref().stored_at_unix_ms > 0)
+    }
+
+    /// An answer of status 0 alone stores nothing: a proxy may have given it.
+    fn check(&self, what: &str, is_named: bool) -> anyhow::Result<()> {
+        let url = self.url;
+        anyhow::ensure!(
+            is_named,
+            "the gate passed, but the answer of {url} does not name {what}: does a proxy answer for the collector?"
+        );
         Ok(())
     }
 

@@ -212,6 +212,7 @@ async fn call(load: &Load, connection: &SendRequest<Bytes>, due: Instant) {
         "refused: {head:?} {trailers:?}"
     );
     let answer = v1::UploadResponse::decode(&message[5..]).expect("an UploadResponse");
+    assert_eq!(answer.n_reports as usize, load.template.n_reports);
     assert!(
         answer.results.is_empty(),
         "not stored: {:?}",

@@ -311,8 +311,10 @@ impl CollectorService for Bare {
                 black_box(report.map_err(|error| Status::invalid_argument(error.to_string()))?);
             }
         }
+        let n_reports = u32::try_from(request.reports.len()).expect("at most 1,000");
         black_box(request);
         Ok(Response::new(v1::UploadResponse {
+            n_reports,
             server_time_unix_ms: 1_760_000_000_000,
             max_request_bytes: Some(4 << 20),
             ..v1::UploadResponse::default()

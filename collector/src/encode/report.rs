@@ -18,7 +18,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 148] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 149] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -177,6 +177,7 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 148] = [
     column("health_directives_applied", "UInt64", |c, r| c.put(r.report.health.directives_applied)),
     column("health_directives_refused", COUNTS, |c, r| c.list(&r.report.health.directives_refused, |c, (kind, n)| c.count(kind.as_str(), *n))),
     column("health_consent_changes", "UInt64", |c, r| c.put(r.report.health.consent_changes)),
+    column("health_internal_errors", "UInt64", |c, r| c.put(r.report.health.internal_errors)),
 ];
 
 fn requested(session: &Session) -> impl Iterator<Item = &String> {

@@ -541,6 +541,8 @@ impl CollectorService for Ingest {
             server_time_unix_ms,
             max_request_bytes: Some(self.parts.config.max_request_bytes.0),
             directives,
+            n_reports: u32::try_from(n_reports).unwrap_or(u32::MAX),
+            request_id: call.request_id,
             ..v1::UploadResponse::default()
         }))
     }

@@ -80,6 +80,7 @@ impl Calls {
         };
         Ok(Response::new(v1::DeleteInstallationResponse {
             tombstoned_at_unix_ms,
+            installation_id: installation.as_bytes().to_vec().into(),
         }))
     }
 

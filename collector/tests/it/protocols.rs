@@ -12,7 +12,8 @@ use tonic::codec::CompressionEncoding;
 
 use crate::http::{SERVICE, post, send as send_http};
 use crate::support::{
-    COUNTED, Store, check_metrics, config, connect, report, request, start, start_alone, store_all,
+    COUNTED, REQUEST_ID, Store, check_metrics, config, connect, report, request, start,
+    start_alone, store_all,
 };
 
 pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
@@ -40,6 +41,8 @@ async fn reports_arrive_by_post_and_by_grpc_in_every_encoding() {
         let response = v1::UploadResponse::decode(answer.body.as_slice()).unwrap();
         assert!(response.results.is_empty());
         assert!(response.server_time_unix_ms > 0);
+        // The acknowledgement names what it is for.
+        assert_eq!((response.n_reports, response.request_id), (1, REQUEST_ID));
     }
     let plain = connect(&collector).await;
     let grpc = [

@@ -318,6 +318,8 @@ pub(crate) async fn send(device: &mut Device, reports: &[v1::Report]) -> Vec<v1:
         .results
 }
 
+pub(crate) const REQUEST_ID: u64 = 0x1234_5678_9abc_def0;
+
 pub(crate) fn request(reports: &[v1::Report]) -> v1::UploadRequest {
     v1::UploadRequest {
         reports: reports
@@ -330,6 +332,7 @@ pub(crate) fn request(reports: &[v1::Report]) -> v1::UploadRequest {
             boot_id: "boot".into(),
         }),
         sdk: Some((&samples::sdk()).into()),
+        request_id: REQUEST_ID,
         ..Default::default()
     }
 }

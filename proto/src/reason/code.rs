@@ -38,5 +38,6 @@ wire_enum! {
         RuntimeOlderThanModel = RuntimeOlderThanModel "runtime_older_than_model",
         AssignmentApiUnavailable = AssignmentApiUnavailable "assignment_api_unavailable",
         AssignmentNotRecorded = AssignmentNotRecorded "assignment_not_recorded",
+        RuntimeNotKnown = RuntimeNotKnown "runtime_not_known",
     }
 }

@@ -276,5 +276,12 @@ pub(super) fn page(code: ReasonCode) -> Page {
             &[],
             MEASURED,
         ),
+        RuntimeNotKnown => page_of(
+            "epwatch was given no ONNX Runtime and found none in the process, so it reads no placement.",
+            "Pass the runtime and the session when the session is observed.",
+            "In C, `epw_observe` takes the OrtApi and the OrtSession of the app. Runs are recorded all the same; only the placement is missing.",
+            &[],
+            "the SDK's own look for a runtime: sdk/src/host",
+        ),
     }
 }

@@ -217,6 +217,7 @@ fn health() -> SdkHealth {
         directives_applied: 2,
         directives_refused: refusals.map(|(r, n)| (*r, n)).collect(),
         consent_changes: 3,
+        internal_errors: 4,
     }
 }
 
@@ -324,6 +325,7 @@ pub(crate) fn upload_request() -> UploadRequest {
             kind: text("play_integrity"),
             token: Bytes::from_static(b"token"),
         }),
+        request_id: 0x0123_4567_89ab_cdef,
     }
 }
 
@@ -340,6 +342,8 @@ pub(crate) fn upload_response() -> UploadResponse {
         next_interval_ms: Some(900_000),
         max_request_bytes: Some(1 << 20),
         directives: directives().into_iter().map(|(_, d)| d).collect(),
+        n_reports: 3,
+        request_id: 0x0123_4567_89ab_cdef,
     }
 }
 

@@ -51,6 +51,8 @@ enum EpwStatus
   EPW_STATUS_UPLOAD = 40,
   // The time was over before the work.
   EPW_STATUS_TIMEOUT = 41,
+  // The process was forked after the SDK was started; start it again here.
+  EPW_STATUS_FORKED = 42,
   // A bug of epwatch. The host goes on.
   EPW_STATUS_PANIC = 100,
 };
@@ -138,6 +140,11 @@ typedef struct EpwConfig {
   int32_t reports_power_save;
   // Not 0 allows http:// to other hosts than this one, for test networks.
   int32_t allows_plaintext;
+  // PEM file of a client certificate and its chain, for a collector that asks for one (mTLS). Read before each
+  // upload, so a renewed one needs no restart.
+  struct EpwText client_cert_file;
+  // PEM file of the certificate's private key.
+  struct EpwText client_key_file;
 } EpwConfig;
 
 // The SDK of this process.
@@ -254,11 +261,14 @@ EpwStatus epw_set_conditions(struct EpwWatch watch,
 // Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
 EpwStatus epw_set_network(struct EpwWatch watch, int32_t network);
 
-// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
+// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FORKED
+// after a fork, as of epw_flush.
 EpwStatus epw_seal(struct EpwWatch watch);
 
-// Seals and sends everything, if the library sends by itself. Blocks at most the given time.
-EpwStatus epw_flush(struct EpwWatch watch, uint64_t timeout_ms);
+// Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once
+// in a process that was forked after epw_start: it calls epw_start itself, with the same folder.
+EpwStatus epw_flush(struct EpwWatch watch,
+                    uint64_t timeout_ms);
 
 // Copies one JSON object: sessions with placements and reasons, checks, directives, the last upload, the last
 // problem. May wait for the disk.
@@ -347,8 +357,12 @@ EpwStatus epw_upload_path(struct EpwUpload upload, char *buffer, size_t capacity
 // Copies the body of a request.
 EpwStatus epw_upload_body(struct EpwUpload upload, char *buffer, size_t capacity, size_t *length);
 
-// Gives the body of the collector's answer with HTTP status 200, and closes the request.
-EpwStatus epw_upload_answer(struct EpwUpload upload, const uint8_t *answer, size_t length);
+// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes the
+// request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy: nothing is deleted
+// then, and a later request has the same content.
+EpwStatus epw_upload_answer(struct EpwUpload upload,
+                            const uint8_t *answer,
+                            size_t length);
 
 // Gives another HTTP status of the collector, or 0 if there was none, and closes the request. `retry_after_ms` is
 // the collector's retry-after, or 0; `message` is for epw_explain.

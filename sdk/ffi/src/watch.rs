@@ -3,7 +3,7 @@
 use std::{ffi::c_char, time::Duration};
 
 use epwatch_sdk::{
-    Conditions, NetworkKind, SdkConfig, Watch,
+    Conditions, FlushError, NetworkKind, SdkConfig, Watch,
     preflight::PreflightFacts,
     proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex},
 };
@@ -94,6 +94,11 @@ pub struct EpwConfig {
     pub reports_power_save: i32,
     /// Not 0 allows http:// to other hosts than this one, for test networks.
     pub allows_plaintext: i32,
+    /// PEM file of a client certificate and its chain, for a collector that asks for one (mTLS). Read before each
+    /// upload, so a renewed one needs no restart.
+    pub client_cert_file: EpwText,
+    /// PEM file of the certificate's private key.
+    pub client_key_file: EpwText,
 }
 
 // SAFETY: numbers, pointers and texts of both.
@@ -157,10 +162,19 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
         .with_consent(given.has_consent != 0)
         .with_plaintext_to_other_hosts(given.allows_plaintext != 0);
     let device = device_of(given, &text);
+    let (cert_file, key_file) = (text(given.client_cert_file), text(given.client_key_file));
     texts.checked()?;
     if folder.is_empty() {
         let text = "folder is empty; give a private folder of the app";
         return Err(Failure::new(EpwStatus::Config, text));
+    }
+    match (cert_file, key_file) {
+        ("", "") => {}
+        ("", _) | (_, "") => {
+            let text = "client_cert_file and client_key_file belong together; one is empty";
+            return Err(Failure::new(EpwStatus::Config, text));
+        }
+        _ => config = config.with_client_certificate(cert_file, key_file),
     }
     if let Some(device) = device {
         config = config.with_device(device);
@@ -301,19 +315,37 @@ pub extern "C" fn epw_set_network(watch: EpwWatch, network: i32) -> EpwStatus {
     with_watch(watch.id, |watch| watch.set_network(network))
 }
 
-/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
+/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FORKED
+/// after a fork, as of epw_flush.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
-    with_watch(watch.id, Watch::seal)
+    guarded(|| {
+        let watch = crate::watch::watch(watch.id)?;
+        if watch.is_forked() {
+            return Err(Failure::new(
+                EpwStatus::Forked,
+                format!("{}", FlushError::Forked),
+            ));
+        }
+        watch.seal();
+        Ok(EpwStatus::Ok)
+    })
 }
 
-/// Seals and sends everything, if the library sends by itself. Blocks at most the given time.
+/// Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once
+/// in a process that was forked after epw_start: it calls epw_start itself, with the same folder.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_flush(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
     guarded(|| {
         let flushed = crate::watch::watch(watch.id)?.flush(ms(timeout_ms));
-        let failed = |error| Failure::new(EpwStatus::Upload, format!("{error}"));
-        flushed.map(|()| EpwStatus::Ok).map_err(failed)
+        flushed.map(|()| EpwStatus::Ok).map_err(|error| {
+            let status = match error {
+                FlushError::Timeout => EpwStatus::Timeout,
+                FlushError::Forked => EpwStatus::Forked,
+                _ => EpwStatus::Upload,
+            };
+            Failure::new(status, format!("{error}"))
+        })
     })
 }
 

@@ -17,7 +17,10 @@ pub enum ConfigError {
         got: String,
     },
     /// The endpoint is no `http://` or `https://` address of a host.
-    #[error("failed to accept endpoint {0:?}: expected https://HOST:PORT or http://127.0.0.1:PORT")]
+    #[error(
+        "failed to accept endpoint {0:?}: expected https://HOST:PORT or http://127.0.0.1:PORT, with a port of 1 to 65535 \
+         and no path or query"
+    )]
     Endpoint(String),
     /// Reports and the app key would travel unencrypted over a network.
     #[error(
@@ -39,6 +42,9 @@ pub enum ConfigError {
          END CERTIFICATE, not DER, a key or a path"
     )]
     RootCertificate,
+    /// A client certificate is presented over TLS only.
+    #[error("failed to accept a client certificate: it needs an endpoint of https://")]
+    ClientCertificate,
     /// No root is trusted, so every certificate would be refused.
     #[error(
         "failed to accept no trusted roots: name one with with_root_certificate(), or use \

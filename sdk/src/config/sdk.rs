@@ -27,6 +27,13 @@ pub enum TrustedRoots {
     Only,
 }
 
+/// PEM files of a client certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    pub(crate) cert_file: PathBuf,
+    pub(crate) key_file: PathBuf,
+}
+
 /// Configuration of the SDK inside an app. Made by [`SdkConfig::builder`].
 #[derive(Clone)]
 pub struct SdkConfig {
@@ -41,6 +48,7 @@ pub struct SdkConfig {
     pub(crate) roots: TrustedRoots,
     /// As PEM text.
     pub(crate) root_certificates: Vec<String>,
+    pub(crate) client_certificate: Option<ClientCertificate>,
     pub(crate) budget: ByteBudget,
     pub(crate) has_consent: bool,
     /// Folder of Linux's thermal zones, if they are read.
@@ -60,6 +68,7 @@ impl std::fmt::Debug for SdkConfig {
             .field("report_interval", &self.report_interval)
             .field("upload_interval", &self.upload_interval)
             .field("roots", &self.roots)
+            .field("client_certificate", &self.client_certificate)
             .field("budget", &self.budget)
             .field("has_consent", &self.has_consent)
             .field("thermal_zones", &self.thermal_zones)
@@ -100,6 +109,7 @@ impl SdkConfig {
                 upload_interval: policy::UPLOAD_INTERVAL,
                 roots: TrustedRoots::default(),
                 root_certificates: Vec::new(),
+                client_certificate: None,
                 budget: ByteBudget::default(),
                 has_consent: true,
                 thermal_zones: None,
@@ -188,14 +198,33 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Limits the bytes sent per UTC day over unmetered networks, and over networks of unknown cost; the default
-    /// is 64 MiB.
+    /// Presents a client certificate to the collector (mTLS). For robots and other devices of one's own, whose collector
+    /// asks for one (`client_ca`).
+    ///
+    /// Both are PEM files; the first has the certificate, then its chain. They are read before each upload, so a renewed
+    /// pair needs no restart. While the two do not match, as during a renewal, the earlier pair stays in use. The endpoint
+    /// must be `https://`. A host that sends by itself presents its own.
+    pub fn with_client_certificate(
+        mut self,
+        cert_file: impl Into<PathBuf>,
+        key_file: impl Into<PathBuf>,
+    ) -> Self {
+        self.config.client_certificate = Some(ClientCertificate {
+            cert_file: cert_file.into(),
+            key_file: key_file.into(),
+        });
+        self
+    }
+
+    /// Limits the bytes sent per day over unmetered networks, and over networks of unknown cost; the default
+    /// is 64 MiB. A day is one of UTC by the collector's clock, or 24 hours in which the device was on. The device's own
+    /// clock begins none.
     pub fn with_unmetered_bytes_per_day(mut self, bytes: u64) -> Self {
         self.config.budget.unmetered_per_day = bytes;
         self
     }
 
-    /// Allows uploads over metered networks, up to this many bytes per UTC day. Without it they wait for another
+    /// Allows uploads over metered networks, up to this many bytes per day. Without it they wait for another
     /// network. [`policy::METERED_BYTES_PER_DAY`] is a reasonable amount. The host reports the network with
     /// [`Watch::set_network`](crate::Watch::set_network).
     pub fn with_metered_bytes_per_day(mut self, bytes: u64) -> Self {
@@ -266,6 +295,9 @@ impl SdkConfigBuilder {
         config.core.app.environment = text("environment", environment, 32)?;
         config.app_key = text("app key", config.app_key, 512)?;
         check_endpoint(&config.endpoint, config.plaintext_allowed)?;
+        if config.client_certificate.is_some() && !config.endpoint.starts_with("https://") {
+            return Err(ConfigError::ClientCertificate);
+        }
         for (key_id, public_key) in self.directive_keys {
             add_directive_key(&mut config.core.directive_keys, key_id, public_key)?;
         }
@@ -302,6 +334,8 @@ mod tests {
             "http://localhost:1",
             "http://[::1]:4717",
             "https://collector.example",
+            "https://collector.example:4717/",
+            "https://10.0.0.1:65535",
         ] {
             assert!(build(fine).is_ok(), "{fine}");
         }
@@ -328,6 +362,19 @@ mod tests {
             "ftp://x",
             "https://",
             "http://user@127.0.0.1",
+            // Uploads would go to another port, or the rest would be ignored.
+            "https://127.0.0.1:99999",
+            "https://collector.example:0",
+            "https://collector.example:",
+            "https://collector.example:47x",
+            "https://collector.example:+443",
+            "https://[::1]4717",
+            "https://[::1:4717",
+            "https://::1",
+            "https://collector.example:4717/path?q",
+            "http://127.0.0.1:47170/sub/path?q=1",
+            "http://127.0.0.1:47170?q=1",
+            "https://collector.example#x",
         ] {
             let error = build(endpoint).unwrap_err();
             assert!(matches!(error, ConfigError::Endpoint(_)), "{endpoint}");

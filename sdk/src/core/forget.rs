@@ -50,6 +50,7 @@ impl Core {
             !drained.is_closed
         });
         self.start_failures.clear();
+        self.failures_seen.clear();
         if lost_runs > 0 {
             self.dropped(DropReason::Consent, 0, lost_runs);
         }

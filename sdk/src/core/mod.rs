@@ -84,6 +84,8 @@ pub struct Core {
     /// Number of closed sessions at which the core wants a seal.
     seal_wanted_at: usize,
     start_failures: Vec<StartFailure>,
+    /// For people: counted over the life of the process.
+    failures_seen: Vec<StartFailure>,
     /// Ended streams that no acknowledged report has named.
     pub(crate) ended: EndedStreams,
     /// Cumulative since the stream began; runs as of the last seal.
@@ -120,6 +122,7 @@ impl Core {
             closed: VecDeque::new(),
             seal_wanted_at: policy::CLOSED_SESSIONS_TO_SEAL,
             start_failures: Vec::new(),
+            failures_seen: Vec::new(),
             ended: EndedStreams::default(),
             health: SdkHealth::default(),
             sealed_health: SdkHealth::default(),
@@ -180,6 +183,17 @@ impl Core {
         {
             return;
         }
+        let n_seen = self.failures_seen.len();
+        let explained = self.failures_seen.iter_mut().find(|f| {
+            f.model == failure.model && f.reason == failure.reason && f.text == failure.text
+        });
+        match explained {
+            Some(same) => same.count += failure.count,
+            None if n_seen < policy::MAX_EXPLAINED_FAILURES => {
+                self.failures_seen.push(failure.clone());
+            }
+            None => {}
+        }
         let is_same = |f: &&mut StartFailure| {
             f.model == failure.model
                 && f.requested_eps == failure.requested_eps
@@ -216,6 +230,7 @@ impl Core {
             // The only news of a device that a directive tells to record nothing, once per process. With the answer it
             // hears of a revoke.
             || self.health.directives_applied != self.sealed_health.directives_applied
+            || self.health.internal_errors != self.sealed_health.internal_errors
             || self.health.dropped != self.sealed_health.dropped;
         if !has_news {
             self.interval_start = now;

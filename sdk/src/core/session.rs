@@ -1,6 +1,6 @@
 //! Sessions in the core: opened by a caller, drained by a seal.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use epwatch_proto::{
     DropReason, Model, ModelHash, Placement, ReasonCode, SelfTest, Session, SessionOptions,
@@ -10,7 +10,7 @@ use epwatch_proto::{
 use super::{Core, report::SessionPart};
 use crate::{
     baselines::{BaselineKey, BaselineUpdate, MeasuredOn, ShapeBaselines, is_clean},
-    explain::{ExplainedSession, Explanation},
+    explain::{ExplainedLoss, ExplainedSession, Explanation},
     placement::DEVICE_RESET,
     policy, random_session_uid,
     recorder::{Drained, SeriesSnapshot, SessionRecorder},
@@ -61,6 +61,8 @@ pub(super) struct SessionState {
     pub(super) self_tests: Vec<SelfTest>,
     /// Latencies of all sealed runs.
     pub(super) sealed: SparseHistogram,
+    /// Failed runs of all sealed intervals.
+    failed_runs: u64,
     /// Whether a run failed because the DSP restarted.
     dsp_restarted: bool,
 }
@@ -71,7 +73,7 @@ impl SessionState {
     }
 
     fn explained(&self) -> ExplainedSession {
-        let mut explained = ExplainedSession::of(&self.session, &self.sealed);
+        let mut explained = ExplainedSession::of(&self.session, &self.sealed, self.failed_runs);
         let restarted = self.dsp_restarted.then_some(ReasonCode::DspRestarted);
         explained.reasons.extend(restarted.map(Into::into));
         explained
@@ -108,6 +110,7 @@ impl Core {
             is_reported: false,
             self_tests: Vec::new(),
             sealed: SparseHistogram::default(),
+            failed_runs: 0,
             dsp_restarted: false,
         });
         self.drain_closed_sessions();
@@ -193,9 +196,21 @@ impl Core {
             chipset: self.device.chipset.as_str().to_owned(),
             installation: self.installation.map(|id| id.to_hex()),
             sessions: sessions.map(SessionState::explained).collect(),
+            start_failures: self.failures_seen.iter().map(Into::into).collect(),
+            dropped: self.explained_losses(),
             directives: self.directives.explained(now),
             ..Explanation::default()
         }
+    }
+
+    fn explained_losses(&self) -> BTreeMap<&'static str, ExplainedLoss> {
+        let dropped = self.health.dropped.iter();
+        dropped
+            .map(|(reason, lost)| {
+                let (reports, runs) = (lost.reports, lost.runs);
+                (reason.as_str(), ExplainedLoss { reports, runs })
+            })
+            .collect()
     }
 
     /// Takes the interval of every session, and forgets closed sessions.
@@ -216,6 +231,7 @@ impl Core {
     fn take_part(&mut self, state: &mut SessionState) -> (Option<SessionPart>, bool) {
         let drained = state.recorder.drain();
         let is_closed = drained.is_closed;
+        state.failed_runs += drained.errors.iter().map(|(_, n)| n).sum::<u64>();
         let mut errors = drained.errors.iter();
         state.dsp_restarted |= errors.any(|(code, _)| *code == DEVICE_RESET);
         self.update_baselines(&state.session, &drained);

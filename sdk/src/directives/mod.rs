@@ -171,6 +171,11 @@ impl Directives {
         *count = count.saturating_add(1);
     }
 
+    /// The collector's clock is certainly not earlier; 0 before its first answer.
+    pub(crate) fn least_server_time(&self, now: Now) -> i64 {
+        self.clock.time(now).least_unix_ms
+    }
+
     /// Lets time pass, and forgets directives that are over.
     pub(crate) fn advance(&mut self, now: Now) {
         self.clock.advance(now);

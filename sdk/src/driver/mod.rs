@@ -164,6 +164,14 @@ impl Driver {
         self.may_keep() && self.clock.now().mono >= self.next_seal
     }
 
+    /// Time until the next seal.
+    pub(crate) fn until_seal(&self) -> Duration {
+        match self.may_keep() {
+            true => self.next_seal.saturating_sub(self.clock.now().mono),
+            false => LONGEST_WAIT,
+        }
+    }
+
     /// Time until work is due; `None` if it is due now.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let now = self.clock.now().mono;

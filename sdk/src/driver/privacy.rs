@@ -218,7 +218,7 @@ impl Driver {
 mod tests {
     use std::{path::PathBuf, sync::Mutex, thread};
 
-    use epwatch_proto::{Placement, ReasonCode};
+    use epwatch_proto::{Placement, ReasonCode, v1};
 
     use super::*;
     use crate::{
@@ -403,8 +403,11 @@ mod tests {
         process.consent.set_and_record(false, &process.core, now);
         process.driver.apply_consent();
         assert!(process.driver.privacy.wipe_at.is_some());
+        let answer = Ok(Answer::Deletion(v1::DeleteInstallationResponse {
+            installation_id: secret.installation().as_bytes().to_vec().into(),
+            ..Default::default()
+        }));
         let batch = UploadBatch::deletion(secret);
-        let answer = Ok(Answer::Deleted);
         process.driver.upload_result(&batch, answer, None).unwrap();
         assert_eq!(process.driver.sender.deletion_at(), None);
 

@@ -18,9 +18,8 @@ use crate::{
     time::Now,
     upload::{
         Answer, Disposition, Payload, Refusal, Retry, Schedule, UploadBatch, UploadError,
-        bad_answer,
-        budget::{Budget, BudgetRefusal, NetworkKind},
-        settle,
+        budget::{Budget, BudgetRefusal, DayClock, NetworkKind},
+        check_deleted, not_an_answer, settle,
     },
 };
 
@@ -138,10 +137,15 @@ impl Driver {
     }
 
     fn next_reports(&mut self, now: Now) -> Result<Option<UploadBatch>, BudgetRefusal> {
+        let server_unix_ms = lock(&self.core).directives.least_server_time(now);
+        let clock = DayClock {
+            now,
+            boot_id: &self.boot_id,
+            server_unix_ms,
+        };
         let sender = &mut self.sender;
         let (dir, limits, network) = (&self.config.dir, &self.config.budget, sender.network);
-        let budget = &mut sender.budget;
-        let left = budget.left(dir, limits, network, now, &self.boot_id)?;
+        let left = sender.budget.left(dir, limits, network, clock)?;
         let used_up = BudgetRefusal::UsedUp {
             limit: limits.of(network),
             network,
@@ -203,13 +207,11 @@ impl Driver {
         self.charge(batch, result.as_ref().err().map(UploadError::kind), sent);
         let now = self.clock.now();
         let settled = match (batch.payload(), result) {
-            (Payload::Reports { keys, .. }, Ok(Answer::Upload(response))) => {
-                self.take_answer(keys, response, now)
+            (Payload::Reports { keys, request }, Ok(Answer::Upload(response))) => {
+                self.take_answer(request.request_id, keys, response, now)
             }
-            (Payload::Deletion(secret), Ok(Answer::Deleted)) => {
-                self.last_error = None;
-                self.deleted(&secret.installation(), now);
-                Ok("deletion confirmed".to_owned())
+            (Payload::Deletion(secret), Ok(Answer::Deletion(response))) => {
+                self.take_deletion(secret, &response, now)
             }
             (_, Ok(_)) => Err(UploadError::new(
                 UploadFailureKind::Server,
@@ -262,7 +264,7 @@ impl Driver {
             let jitter = Duration::from_secs(random_u64() % least.as_secs());
             wait = wait.max(Some(least + jitter));
             note.push_str(
-                "; the collector does not know this app key: register it there, or give the right \
+                "; the collector does not admit this app key: register it there, or give the right \
                  one to SdkConfig::builder",
             );
         }
@@ -278,6 +280,18 @@ impl Driver {
         schedule.failed(now.mono, wait, random_u64());
         lock(&self.core).upload_failed(error.kind());
         self.last_error = Some(note);
+    }
+
+    fn take_deletion(
+        &mut self,
+        secret: &Secret,
+        response: &v1::DeleteInstallationResponse,
+        now: Now,
+    ) -> Result<String, UploadError> {
+        check_deleted(secret, response).map_err(|error| not_an_answer(&error))?;
+        self.last_error = None;
+        self.deleted(&secret.installation(), now);
+        Ok("deletion confirmed".to_owned())
     }
 
     fn deleted(&mut self, installation: &InstallationId, now: Now) {
@@ -302,13 +316,15 @@ impl Driver {
 
     fn take_answer(
         &mut self,
+        request_id: u64,
         keys: &[ReportKey],
         mut response: v1::UploadResponse,
         now: Now,
     ) -> Result<String, UploadError> {
         let received = directives::take_from(&mut response);
         let ours = lock(&self.core).installation;
-        let (settled, advice) = settle(keys, response).map_err(|error| bad_answer(&error))?;
+        let (settled, advice) =
+            settle(request_id, keys, response).map_err(|error| not_an_answer(&error))?;
         let is_deleted = settled.iter().any(|(key, how)| {
             let says_so = matches!(how, Disposition::Refused(r) if r.outcome == Some(Outcome::RefusedDeleted));
             says_so && Some(key.installation) == ours

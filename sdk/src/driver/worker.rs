@@ -1,6 +1,7 @@
 //! The SDK's own thread: seals on time, uploads when due, and handles commands.
 //!
-//! A panic ends its step and is counted. After a few panics the thread ends, and recording continues without reports.
+//! A panic ends its step and is counted. After a few panics within a day the thread rests for a day, because it would
+//! most likely panic again: recording continues, and only what the host asks for is done meanwhile ([`Faults`]).
 
 use std::{
     fs::File,
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -23,11 +24,68 @@ use crate::{
     host::thermal_zones::ThermalReader,
     lock::lock,
     queue::{QueueReceiver, QueueSender, ReceiveEnd},
+    recorder::shards,
     upload::{FlushError, RequestKind, Transport, UploadError},
 };
 
-/// Panics after which the thread ends, because the cause is permanent.
-const MAX_PANICS: u64 = 3;
+/// Panics after which the thread rests.
+const MAX_PANICS: u32 = 3;
+/// Length of a rest, and of the time without a panic after which earlier ones count no more.
+pub(crate) const REST: Duration = Duration::from_secs(24 * 3600);
+/// Longest time for which a call to the collector does not notice that the host stops the SDK.
+const STOP_POLL: Duration = Duration::from_millis(200);
+
+/// Panics that were caught, and the rest that follows from them. The thread writes it, `explain` reads it.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    rest: Duration,
+    state: Mutex<FaultState>,
+}
+
+#[derive(Debug, Default)]
+struct FaultState {
+    n_panics: u64,
+    /// Panics without a healthy day between them.
+    n_recent: u32,
+    last: Option<Instant>,
+    rests_until: Option<Instant>,
+}
+
+impl Faults {
+    pub(crate) fn new(rest: Duration) -> Self {
+        Self {
+            rest,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Panics in the life of the process.
+    pub(crate) fn n_panics(&self) -> u64 {
+        lock(&self.state).n_panics
+    }
+
+    /// Returns how long the thread still rests.
+    pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
+        let until = lock(&self.state).rests_until?;
+        until
+            .checked_duration_since(now)
+            .filter(|rest| !rest.is_zero())
+    }
+
+    fn note(&self, now: Instant) {
+        let mut state = lock(&self.state);
+        let is_healthy = |last| now.saturating_duration_since(last) >= self.rest;
+        if state.last.is_none_or(is_healthy) {
+            state.n_recent = 0;
+        }
+        state.n_panics += 1;
+        state.n_recent += 1;
+        state.last = Some(now);
+        if state.n_recent >= MAX_PANICS {
+            state.rests_until = Some(now + self.rest);
+        }
+    }
+}
 
 /// A caller's command to the thread.
 #[derive(Debug)]
@@ -47,7 +105,9 @@ pub(crate) enum Command {
 pub(crate) struct Worker {
     pub(crate) driver: Arc<Mutex<Driver>>,
     pub(crate) core: Arc<Mutex<Core>>,
-    pub(crate) panics: Arc<AtomicU64>,
+    pub(crate) faults: Arc<Faults>,
+    /// The host has stopped the SDK; a call to the collector is broken off.
+    pub(crate) is_stopping: Arc<AtomicBool>,
     pub(crate) consent: Arc<ConsentSwitch>,
     /// Model files that must not be read before consent.
     pub(crate) unread: Vec<(SessionUid, PathBuf)>,
@@ -63,12 +123,13 @@ const MAX_UNREAD: usize = 64;
 impl Worker {
     /// Runs until a command stops it, or no handle is left.
     pub(crate) fn run(mut self, commands: &QueueReceiver<Command>) {
+        shards::count_processors();
         let stopped = loop {
-            if self.panics.load(Relaxed) >= MAX_PANICS {
-                return;
-            }
-            self.guarded(Self::run_due);
-            let wait = self.wait();
+            let rest = self.faults.rest(Instant::now());
+            let wait = rest.unwrap_or_else(|| {
+                self.guarded(Self::run_due);
+                self.wait()
+            });
             match commands.recv_timeout(wait) {
                 Ok(Command::Flush(answer)) => {
                     let mut result = Err(FlushError::Stopped);
@@ -76,6 +137,7 @@ impl Worker {
                     // The caller may have given up waiting.
                     let _ = answer.try_send(result);
                 }
+                Ok(Command::Seal) if rest.is_some() => {}
                 Ok(Command::Seal) => self.guarded(|worker| {
                     // A seal may have happened in between.
                     let has_many_closed = lock(&worker.core).has_many_closed();
@@ -83,6 +145,10 @@ impl Worker {
                         lock(&worker.driver).seal();
                     }
                 }),
+                // A withdrawal of consent waits for no rest.
+                Ok(Command::Wake) if rest.is_some() => {
+                    self.guarded(|worker| lock(&worker.driver).apply_consent());
+                }
                 Ok(Command::Wake) => {}
                 Ok(Command::HashModel(uid, path)) => {
                     if self.unread.len() < MAX_UNREAD {
@@ -108,7 +174,8 @@ impl Worker {
 
     fn guarded(&mut self, step: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| step(self))).is_err() {
-            self.panics.fetch_add(1, Relaxed);
+            self.faults.note(Instant::now());
+            lock(&self.core).health.internal_errors += 1;
         }
     }
 
@@ -154,6 +221,18 @@ impl Worker {
     /// Sends what is due, or everything for a flush.
     fn upload(&mut self, trigger: UploadTrigger) -> Result<(), UploadError> {
         let is_flush = trigger == UploadTrigger::Flush;
+        let (driver, is_stopping) = (Arc::clone(&self.driver), Arc::clone(&self.is_stopping));
+        // Reports are sealed on time while a call waits for its answer.
+        let mut meanwhile = move || {
+            if is_stopping.load(Relaxed) {
+                return None;
+            }
+            let mut driver = lock(&driver);
+            if driver.is_seal_due() {
+                driver.seal();
+            }
+            Some(driver.until_seal().min(STOP_POLL))
+        };
         let Some(transport) = &mut self.transport else {
             // Without a transport nothing would become due again.
             lock(&self.driver).idle();
@@ -171,7 +250,7 @@ impl Worker {
             };
             // The driver is not locked during network I/O.
             drop(driver);
-            let (result, sent) = transport(&batch);
+            let (result, sent) = transport(&batch, &mut meanwhile);
             let mut driver = lock(&self.driver);
             let settled = driver.upload_result(&batch, result, Some(sent));
             if batch.kind() == RequestKind::DeleteInstallation {
@@ -199,5 +278,175 @@ fn hash_of_file(path: &Path) -> Option<ModelHash> {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use epwatch_proto::{Placement, ReasonCode, UploadFailureKind};
+
+    use super::*;
+    use crate::{
+        config::{ModelInfo, SdkConfig},
+        core::SessionInfo,
+        driver::directive_file::OpenedSignal,
+        queue::queue,
+        random_stream, simulated_device,
+        time::Clock,
+        upload::UploadBatch,
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    /// A thread of the SDK with runs to report, over this transport.
+    struct Running {
+        _dir: tempfile::TempDir,
+        core: Arc<Mutex<Core>>,
+        driver: Arc<Mutex<Driver>>,
+        faults: Arc<Faults>,
+        is_stopping: Arc<AtomicBool>,
+        commands: QueueSender<Command>,
+        thread: Option<std::thread::JoinHandle<()>>,
+    }
+
+    fn start(rest: Duration, transport: Transport) -> Running {
+        let dir = tempfile::tempdir().unwrap();
+        let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
+            .with_device(simulated_device("SM8650"))
+            .with_report_interval(Duration::from_millis(20))
+            .build()
+            .unwrap();
+        let clock = Clock::start();
+        let core = Core::new(config.core.clone(), random_stream(), clock.now());
+        let core = Arc::new(Mutex::new(core));
+        let consent = Arc::new(ConsentSwitch::new(true));
+        let (ours, opened) = (Arc::clone(&core), Arc::new(OpenedSignal::default()));
+        let driver = Driver::new(config, clock, ours, opened, Arc::clone(&consent));
+        let driver = Arc::new(Mutex::new(driver));
+        let faults = Arc::new(Faults::new(rest));
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let (commands, inbox) = queue(64);
+        let worker = Worker {
+            driver: Arc::clone(&driver),
+            core: Arc::clone(&core),
+            faults: Arc::clone(&faults),
+            is_stopping: Arc::clone(&is_stopping),
+            consent,
+            unread: Vec::new(),
+            thermal: None,
+            transport: Some(transport),
+        };
+        let thread = std::thread::spawn(move || worker.run(&inbox));
+        Running {
+            _dir: dir,
+            core,
+            driver,
+            faults,
+            is_stopping,
+            commands,
+            thread: Some(thread),
+        }
+    }
+
+    impl Running {
+        fn record(&self, clock: Clock) {
+            let placement = Placement::unavailable(vec![], ReasonCode::RuntimeNotKnown);
+            let info = SessionInfo::new(ModelInfo::new("m", "1").unwrap(), placement);
+            let session = lock(&self.core).open_session(info, clock.now());
+            session.record(Duration::ZERO, Duration::from_millis(8), "static");
+        }
+
+        fn flush(&self) -> Result<(), FlushError> {
+            let (answer, answered) = queue(1);
+            assert!(self.commands.try_send(Command::Flush(answer)).is_ok());
+            answered.recv_timeout(PATIENCE).expect("an answer")
+        }
+
+        fn stop(mut self) {
+            let (answer, _answered) = queue(1);
+            self.is_stopping.store(true, Relaxed);
+            assert!(self.commands.try_send(Command::Stop(answer)).is_ok());
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+
+    /// Panics this many times, then refuses.
+    fn panicking(n: usize) -> Transport {
+        let left = AtomicUsize::new(n);
+        Box::new(
+            move |_: &UploadBatch, _: &mut dyn FnMut() -> Option<Duration>| {
+                let is_sick = left
+                    .fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1))
+                    .is_ok();
+                assert!(!is_sick, "a fault of the SDK");
+                (
+                    Err(UploadError::new(UploadFailureKind::Server, "well again")),
+                    0,
+                )
+            },
+        )
+    }
+
+    /// Three panics ended the thread for the life of the process.
+    #[test]
+    fn panics_let_the_thread_rest_and_end_nothing() {
+        let running = start(Duration::from_secs(3600), panicking(3));
+        let until = Instant::now() + PATIENCE;
+        while running.faults.rest(Instant::now()).is_none() {
+            running.record(Clock::start());
+            // The schedule may have met the fault before.
+            let _ = running.flush();
+            assert!(Instant::now() < until, "{:?}", running.faults);
+        }
+        assert_eq!(running.faults.n_panics(), 3);
+        assert!(running.faults.rest(Instant::now()).is_some());
+        assert_eq!(lock(&running.core).health().internal_errors, 3);
+        // What the host asks for is tried all the same.
+        let error = running.flush().unwrap_err();
+        assert!(matches!(error, FlushError::Upload(_)), "{error}");
+        running.stop();
+    }
+
+    #[test]
+    fn a_healthy_day_begins_the_count_again() {
+        let faults = Faults::new(REST);
+        let began = Instant::now();
+        let at = |hours: u64| began + Duration::from_secs(3600 * hours);
+        for hours in [0, 1, 26, 27, 52] {
+            faults.note(at(hours));
+            assert_eq!(faults.rest(at(hours)), None, "{hours}");
+        }
+        faults.note(at(53));
+        faults.note(at(54));
+        assert_eq!(faults.rest(at(54)), Some(REST));
+        assert_eq!(faults.rest(at(78)), None);
+        assert_eq!(faults.n_panics(), 7);
+    }
+
+    /// A call hung for its whole deadline, and meanwhile nothing was sealed.
+    #[test]
+    fn reports_are_sealed_while_a_call_hangs_and_a_stop_ends_it() {
+        let hanging: Transport = Box::new(|_, meanwhile| {
+            let until = Instant::now() + PATIENCE;
+            while let Some(wait) = meanwhile() {
+                assert!(Instant::now() < until, "nothing ended the call");
+                std::thread::sleep(wait.min(Duration::from_millis(5)));
+            }
+            let error = UploadError::new(UploadFailureKind::Timeout, "stopped");
+            (Err(error), 0)
+        });
+        let running = start(REST, hanging);
+        running.record(Clock::start());
+        let (answer, _answered) = queue(1);
+        assert!(running.commands.try_send(Command::Flush(answer)).is_ok());
+        let until = Instant::now() + PATIENCE;
+        while lock(&running.driver).n_pending() < 4 {
+            running.record(Clock::start());
+            assert!(Instant::now() < until, "no report was sealed meanwhile");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        running.stop();
     }
 }

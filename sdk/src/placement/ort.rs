@@ -125,10 +125,11 @@ pub(crate) fn has_ep_device(ep: &str) -> bool {
 /// Reads the assignment of a session made with `session.record_ep_graph_assignment_info=1`, node by node.
 ///
 /// # Errors
-/// [`ReasonCode::AssignmentApiUnavailable`] if ORT is older than 1.24 or cannot be found in the process,
+/// [`ReasonCode::AssignmentApiUnavailable`] if ORT is older than 1.24, [`ReasonCode::RuntimeNotKnown`] if it cannot be
+/// found in the process,
 /// [`ReasonCode::AssignmentNotRecorded`] if the session did not record.
 pub fn read(session: &Session) -> Result<Assignment, ReasonCode> {
-    let runtime = HostRuntime::of_ort().ok_or(ReasonCode::AssignmentApiUnavailable)?;
+    let runtime = HostRuntime::of_ort().ok_or(ReasonCode::RuntimeNotKnown)?;
     // SAFETY: it is a session of that library, and alive while it is borrowed.
     let session = unsafe { runtime.session(session.ptr().cast()) };
     session.map_or(Err(ReasonCode::Unknown), |session| session.assignment())

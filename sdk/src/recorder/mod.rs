@@ -16,7 +16,7 @@ pub(crate) mod interner;
 mod key;
 mod sampling;
 mod series;
-mod shards;
+pub(crate) mod shards;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -306,7 +306,7 @@ impl SessionRecorder {
         };
         let p95s = self.p95s(&baselines);
         let mut merged = Vec::new();
-        for shard in 0..policy::SHARDS {
+        for shard in 0..self.shards.len() {
             let mut at = 0;
             loop {
                 match self.shards.swap(shard, at, &mut spare, &p95s) {

@@ -9,7 +9,7 @@ use std::{
     cell::Cell,
     hint, mem,
     sync::atomic::{
-        AtomicU32,
+        AtomicU32, AtomicUsize,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
     thread,
@@ -49,8 +49,25 @@ pub(super) fn thread_number() -> u32 {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Shards([Shard; policy::SHARDS]);
+/// Their number is a power of two, so that a thread's shard is found without a division.
+#[derive(Debug)]
+pub(super) struct Shards(Box<[Shard]>);
+
+/// Shards of new sessions.
+static N_SHARDS: AtomicUsize = AtomicUsize::new(policy::MIN_SHARDS);
+
+/// Gives sessions from now on a shard for each processor. It reads files, so the SDK's thread calls it.
+pub(crate) fn count_processors() {
+    let n = thread::available_parallelism().map_or(1, usize::from);
+    let n = n.clamp(policy::MIN_SHARDS, policy::MAX_SHARDS);
+    N_SHARDS.store(n.next_power_of_two(), Relaxed);
+}
+
+impl Default for Shards {
+    fn default() -> Self {
+        Self::new(N_SHARDS.load(Relaxed))
+    }
+}
 
 /// Has cache lines of its own, so that separate threads do not share one by accident. 128 bytes, because processors
 /// fetch lines in pairs.
@@ -88,10 +105,24 @@ impl Live {
 }
 
 impl Shards {
+    fn new(n: usize) -> Self {
+        Self((0..n).map(|_| Shard::default()).collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The shard of this thread.
+    #[inline]
+    fn home(&self) -> usize {
+        HOME.get() & (self.0.len() - 1)
+    }
+
     /// Uses a shard that nobody holds, the thread's own first. `None` if all are held.
     #[inline]
     pub(super) fn with_free<T>(&self, record: impl FnOnce(&mut Live) -> T) -> Option<T> {
-        let home = HOME.get() % policy::SHARDS;
+        let home = self.home();
         match self.0[home].live.try_lock() {
             Some(mut live) => Some(record(&mut live)),
             None => Some(record(&mut *self.free_elsewhere(home)?)),
@@ -100,8 +131,8 @@ impl Shards {
 
     #[cold]
     fn free_elsewhere(&self, home: usize) -> Option<Locked<'_, Live>> {
-        for step in 0..SWEEPS * policy::SHARDS {
-            let at = (home + step) % policy::SHARDS;
+        for step in 0..SWEEPS * self.len() {
+            let at = (home + step) & (self.len() - 1);
             if let Some(live) = self.0[at].try_live() {
                 HOME.set(at);
                 return Some(live);
@@ -113,13 +144,15 @@ impl Shards {
     /// Holds the thread's own shard, as another thread would.
     #[cfg(test)]
     pub(super) fn hold(&self) -> Locked<'_, Live> {
-        let home = HOME.get() % policy::SHARDS;
-        self.0[home].live.try_lock().expect("nobody else is here")
+        self.0[self.home()]
+            .live
+            .try_lock()
+            .expect("nobody else is here")
     }
 
     /// Visits every shard in turn. For the sealer, because it waits for a run.
     pub(super) fn with_each(&self, mut change: impl FnMut(&mut Live)) {
-        for shard in &self.0 {
+        for shard in &*self.0 {
             shard.while_swapping(&mut change);
         }
     }

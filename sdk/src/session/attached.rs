@@ -29,7 +29,7 @@ impl AttachRequest {
         let in_effect = self.in_effect();
         let runtime = self.source;
         let assignment = || match (runtime, session) {
-            (None, _) => Err(ReasonCode::AssignmentApiUnavailable),
+            (None, _) => Err(ReasonCode::RuntimeNotKnown),
             (Some(_), None) => Err(ReasonCode::Unknown),
             (Some(_), Some(session)) => session.assignment(),
         };

@@ -1,8 +1,14 @@
 //! Byte budget per day and kind of network.
 //!
-//! Days are UTC days of the wall clock, which a phone may set at will. A clock set back keeps the spent bytes, and a
-//! new day begins at most once in twenty hours of uptime, so a jumping clock brings no second budget. Processes of
-//! the app share `DIR/budget`, a [`message_file`].
+//! A day ends when the collector's clock has passed midnight UTC, or when 24 hours have really passed since it began.
+//! The device's own clock ends none: a phone's user may set it, and a robot without a battery for it begins each boot in
+//! 1970. The collector's clock is known by its answers and the time since boot (`directives/clock.rs`). Time counts while
+//! the device is on; `Spent::passed_ms` carries it over reboots, without the hours that it was off.
+//!
+//! A device that was off for long and has spent the day's bytes would hear the collector's time no more. So if the device's
+//! clock shows a later date than at the day's begin, an eighth more may be sent, once a day: the answer tells the time.
+//!
+//! Processes of the app share `DIR/budget`, a [`message_file`].
 
 use std::{io, path::Path, time::Duration};
 
@@ -21,8 +27,10 @@ use crate::{
 const MAGIC: &Magic = b"epwbud1\n";
 const MAX_FILE_BYTES: u64 = 4096;
 const DAY_MS: i64 = 24 * 3_600_000;
-/// Shorter than any day between two midnights, longer than a clock's correction.
-const SHORTEST_DAY: Duration = Duration::from_secs(20 * 3600);
+/// Passed time is written at least this often, so that a reboot loses little of it.
+const KEEP_PASSED: Duration = Duration::from_secs(3600);
+/// Part of a day's bytes that a device may add to hear the time.
+const TO_HEAR_THE_TIME: u64 = 8;
 
 /// The network that uploads would take, as the host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -95,48 +103,101 @@ pub(crate) enum BudgetRefusal {
 /// Bytes spent today.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Spent {
+    /// UTC day of the collector's clock; 0 if it is not known.
     #[prost(int64, tag = "1")]
     day: i64,
     #[prost(uint64, tag = "2")]
     unmetered: u64,
     #[prost(uint64, tag = "3")]
     metered: u64,
-    /// Boot and uptime at the beginning of the day; empty if the day began with this file.
+    /// Boot and uptime up to which `passed_ms` counts.
     #[prost(string, tag = "4")]
     boot_id: String,
     #[prost(uint64, optional, tag = "5")]
     uptime_ms: Option<u64>,
+    /// Time since the day's begin in which the device was on.
+    #[prost(uint64, tag = "6")]
+    passed_ms: u64,
+    /// UTC day of the device's own clock at the day's begin.
+    #[prost(int64, tag = "7")]
+    wall_day: i64,
+    /// Days begun in this folder, so that processes agree on the newest.
+    #[prost(uint64, tag = "8")]
+    n_days: u64,
+}
+
+/// The clocks that a day depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DayClock<'a> {
+    pub(crate) now: Now,
+    pub(crate) boot_id: &'a str,
+    /// The collector's clock is certainly not earlier; 0 if it is not known.
+    pub(crate) server_unix_ms: i64,
+}
+
+impl DayClock<'_> {
+    fn server_day(self) -> i64 {
+        self.server_unix_ms.div_euclid(DAY_MS)
+    }
+
+    fn wall_day(self) -> i64 {
+        self.now.wall_unix_ms.div_euclid(DAY_MS)
+    }
 }
 
 impl Spent {
-    /// Begins a new day if it is one.
-    fn turn(&mut self, now: Now, boot_id: &str) {
-        let day = now.wall_unix_ms.div_euclid(DAY_MS);
-        if *self == Self::default() {
-            // The first day ends at midnight, however short it is.
-            self.day = day;
+    /// Counts the time that has passed, and begins a new day if it is one.
+    fn turn(&mut self, clock: DayClock<'_>) {
+        if self.n_days == 0 {
+            *self = Self::begun(clock, clock.server_day(), 1);
             return;
         }
-        if day <= self.day {
-            // The clock was set back. The later day may have been wrong, and must not last for years.
-            self.day = day;
-            return;
+        self.pass(clock);
+        let server_day = clock.server_day();
+        if self.day == 0 {
+            self.day = server_day;
         }
-        let is_same_boot = !self.boot_id.is_empty() && self.boot_id == boot_id;
-        let since = match (self.uptime_ms, now.uptime_ms) {
-            (Some(then), Some(now)) if is_same_boot => now.checked_sub(then),
-            _ => None,
-        };
-        if since.is_some_and(|ms| Duration::from_millis(ms) < SHORTEST_DAY) {
-            return;
+        if server_day > self.day {
+            *self = Self::begun(clock, server_day, self.n_days + 1);
+        } else if i64::try_from(self.passed_ms).unwrap_or(i64::MAX) >= DAY_MS {
+            // The collector's clock may have lost the same time at reboots. It must not end this day again.
+            let day = if self.day == 0 { 0 } else { self.day + 1 };
+            *self = Self::begun(clock, day, self.n_days + 1);
         }
-        *self = Self {
+    }
+
+    fn begun(clock: DayClock<'_>, day: i64, n_days: u64) -> Self {
+        Self {
             day,
-            unmetered: 0,
-            metered: 0,
-            boot_id: boot_id.to_owned(),
-            uptime_ms: now.uptime_ms,
+            boot_id: clock.boot_id.to_owned(),
+            uptime_ms: clock.now.uptime_ms,
+            wall_day: clock.wall_day(),
+            n_days,
+            ..Self::default()
+        }
+    }
+
+    fn pass(&mut self, clock: DayClock<'_>) {
+        let Some(now) = clock.now.uptime_ms.filter(|_| !clock.boot_id.is_empty()) else {
+            return;
         };
+        let since = match self.uptime_ms {
+            Some(then) if self.boot_id == clock.boot_id => now.saturating_sub(then),
+            // Of an earlier boot; this one is that long.
+            _ => now,
+        };
+        self.passed_ms = self.passed_ms.saturating_add(since);
+        clock.boot_id.clone_into(&mut self.boot_id);
+        self.uptime_ms = Some(now);
+    }
+
+    /// Takes the passed time of another process, if it has counted further.
+    fn catch_up(&mut self, other: &Self) {
+        if other.passed_ms > self.passed_ms {
+            self.passed_ms = other.passed_ms;
+            self.boot_id.clone_from(&other.boot_id);
+            self.uptime_ms = other.uptime_ms;
+        }
     }
 
     fn of(&mut self, network: NetworkKind) -> &mut u64 {
@@ -147,12 +208,20 @@ impl Spent {
     }
 
     /// Bytes that may still be sent today over this network.
-    fn left(&mut self, limits: &ByteBudget, network: NetworkKind) -> Result<u64, BudgetRefusal> {
-        let limit = match network {
+    fn left(
+        &mut self,
+        limits: &ByteBudget,
+        network: NetworkKind,
+        clock: DayClock<'_>,
+    ) -> Result<u64, BudgetRefusal> {
+        let mut limit = match network {
             NetworkKind::Offline => return Err(BudgetRefusal::Offline),
             NetworkKind::Metered => limits.metered_per_day.ok_or(BudgetRefusal::Metered)?,
             NetworkKind::Unmetered | NetworkKind::Unknown => limits.unmetered_per_day,
         };
+        if clock.wall_day() > self.wall_day {
+            limit = limit.saturating_add(limit / TO_HEAR_THE_TIME);
+        }
         match limit.saturating_sub(*self.of(network)) {
             0 => Err(BudgetRefusal::UsedUp { limit, network }),
             left => Ok(left),
@@ -175,18 +244,18 @@ impl Budget {
         dir: &Path,
         limits: &ByteBudget,
         network: NetworkKind,
-        now: Now,
-        boot_id: &str,
+        clock: DayClock<'_>,
     ) -> Result<u64, BudgetRefusal> {
         self.read(dir);
-        let day = self.spent.day;
-        self.spent.turn(now, boot_id);
-        if self.spent.day != day {
-            // The file must not bring back a day that the clock took back. If it cannot be written, this process
-            // still has it.
+        let before = (self.spent.n_days, self.spent.passed_ms);
+        self.spent.turn(clock);
+        let has_passed = self.spent.passed_ms.saturating_sub(before.1);
+        let is_new = before.0 > 0 && self.spent.n_days != before.0;
+        if is_new || Duration::from_millis(has_passed) >= KEEP_PASSED {
+            // If it cannot be written, this process still has it.
             let _ = self.change(dir, network, |spent| spent);
         }
-        self.spent.left(limits, network)
+        self.spent.left(limits, network, clock)
     }
 
     /// Counts bytes before they are sent, so that a kill cannot lose them.
@@ -240,12 +309,18 @@ impl Budget {
         let ours = std::mem::take(&mut self.spent);
         let was_kept = self.is_kept;
         self.read(dir);
-        if self.spent.day != ours.day {
+        if self.spent.n_days < ours.n_days {
             self.spent = ours;
-        } else if !was_kept {
-            // The file lacks what could not be stored.
-            self.spent.unmetered = self.spent.unmetered.max(ours.unmetered);
-            self.spent.metered = self.spent.metered.max(ours.metered);
+        } else if self.spent.n_days == ours.n_days {
+            self.spent.catch_up(&ours);
+            if self.spent.day == 0 {
+                self.spent.day = ours.day;
+            }
+            if !was_kept {
+                // The file lacks what could not be stored.
+                self.spent.unmetered = self.spent.unmetered.max(ours.unmetered);
+                self.spent.metered = self.spent.metered.max(ours.metered);
+            }
         }
         let spent = self.spent.of(network);
         *spent = how(*spent);
@@ -303,8 +378,18 @@ mod tests {
         }
     }
 
+    fn clock(now: Now, boot_id: &str, server_unix_ms: i64) -> DayClock<'_> {
+        DayClock {
+            now,
+            boot_id,
+            server_unix_ms,
+        }
+    }
+
     fn left(budget: &mut Budget, dir: &Path, network: NetworkKind, now: Now) -> Option<u64> {
-        budget.left(dir, &LIMITS, network, now, "boot").ok()
+        budget
+            .left(dir, &LIMITS, network, clock(now, "boot", 0))
+            .ok()
     }
 
     #[test]
@@ -333,7 +418,8 @@ mod tests {
         let dir = folder();
         let limits = ByteBudget::default();
         let network = NetworkKind::Metered;
-        let refused = Budget::default().left(dir.path(), &limits, network, at(NOON, 1), "boot");
+        let now = clock(at(NOON, 1), "boot", 0);
+        let refused = Budget::default().left(dir.path(), &limits, network, now);
         assert_eq!(refused, Err(BudgetRefusal::Metered));
     }
 
@@ -418,25 +504,116 @@ mod tests {
         assert_eq!(left(&mut budget, dir.path(), network, next), Some(1_000));
     }
 
-    proptest! {
-        /// The wall clock jumps within one boot: at most one budget in twenty hours, plus the first one.
-        #[test]
-        fn a_jumping_clock_brings_no_second_budget(
-            jumps in prop::collection::vec((-5_i64..5, 0_u64..4), 1..60),
-        ) {
-            let dir = folder();
+    /// It had a second budget after each boot: the clock went back to 1970, and then on to today.
+    #[test]
+    fn a_reboot_of_a_device_without_a_clock_brings_no_second_budget() {
+        let dir = folder();
+        let network = NetworkKind::Unmetered;
+        let mut sent = 0;
+        for boot in 0..10 {
+            let boot_id = format!("boot {boot}");
             let mut budget = Budget::default();
-            let (mut uptime, mut sent) = (HOUR, 0);
-            for (days, hours) in jumps {
-                uptime += hours * HOUR;
-                let now = at(NOON + days * DAY_MS, uptime);
-                if let Some(bytes) = left(&mut budget, dir.path(), NetworkKind::Unmetered, now) {
-                    budget.reserve(dir.path(), NetworkKind::Unmetered, bytes).unwrap();
+            // Before and after the network has set the clock.
+            for (wall, uptime) in [(0, 1_000), (NOON, 60_000)] {
+                let now = clock(at(wall, uptime), &boot_id, 0);
+                if let Ok(bytes) = budget.left(dir.path(), &LIMITS, network, now) {
+                    budget.reserve(dir.path(), network, bytes).unwrap();
                     sent += bytes;
                 }
             }
-            let days = (uptime - HOUR) / (20 * HOUR);
-            prop_assert!(sent <= 1_000 * (days + 2), "{sent} bytes in {days} days");
+        }
+        assert!(sent <= 1_125, "{sent}");
+    }
+
+    #[test]
+    fn the_collectors_midnight_begins_a_day_and_the_devices_does_not() {
+        let dir = folder();
+        let network = NetworkKind::Unmetered;
+        let mut budget = Budget::default();
+        let left = |budget: &mut Budget, wall, uptime_hours, server| {
+            let now = clock(at(wall, uptime_hours * HOUR), "boot", server);
+            budget.left(dir.path(), &LIMITS, network, now).ok()
+        };
+        assert_eq!(left(&mut budget, NOON, 1, 0), Some(1_000));
+        budget.reserve(dir.path(), network, 1_000).unwrap();
+        // A date of its own brings an eighth, to hear the time.
+        assert_eq!(left(&mut budget, NOON + 9 * DAY_MS, 2, 0), Some(125));
+        assert_eq!(left(&mut budget, NOON, 2, 0), None);
+        // The first answer tells the day; it is no new one.
+        assert_eq!(left(&mut budget, NOON, 3, NOON), None);
+        let midnight = NOON + DAY_MS / 2;
+        assert_eq!(left(&mut budget, 0, 14, midnight - 1), None);
+        assert_eq!(left(&mut budget, 0, 15, midnight), Some(1_000));
+        // It is in the file.
+        let mut again = Budget::default();
+        assert_eq!(left(&mut again, 0, 15, midnight), Some(1_000));
+        again.reserve(dir.path(), network, 1_000).unwrap();
+        assert_eq!(left(&mut again, 0, 16, midnight), None);
+    }
+
+    /// The hours of each boot count, though no boot has 24 and the clock says nothing.
+    #[test]
+    fn time_that_passed_is_carried_over_reboots() {
+        let dir = folder();
+        let network = NetworkKind::Unmetered;
+        let mut renewed_after = None;
+        for boot in 0..10 {
+            let mut budget = Budget::default();
+            for hour in [0, 2, 4] {
+                let boot_id = format!("boot {boot}");
+                let now = clock(at(0, hour * HOUR), &boot_id, 0);
+                if let Ok(bytes) = budget.left(dir.path(), &LIMITS, network, now) {
+                    budget.reserve(dir.path(), network, bytes).unwrap();
+                    renewed_after = Some(boot * 4 + hour);
+                }
+            }
+            if boot == 4 {
+                assert_eq!(renewed_after, Some(0), "after 20 hours");
+            }
+        }
+        assert_eq!(renewed_after, Some(24));
+    }
+
+    proptest! {
+        // Each step writes and syncs a file.
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        /// The wall clock jumps, the device reboots, stays off, and hears the collector's time now and then: at most one
+        /// budget in 24 hours of real time, plus the first and the one of a midnight, each with an eighth.
+        #[test]
+        fn neither_a_jumping_clock_nor_reboots_bring_a_second_budget(
+            steps in prop::collection::vec(
+                (-5_i64..5, 0_u64..6, prop::option::weighted(0.3, 0_u64..40), any::<bool>()),
+                1..80,
+            ),
+        ) {
+            let dir = folder();
+            let mut budget = Budget::default();
+            let (mut real, mut uptime, mut boot, mut sent) = (0_u64, HOUR, 0, 0);
+            // The collector's time, and the uptime at which it was heard.
+            let mut heard: Option<(i64, u64)> = None;
+            for (days, hours, off, has_answer) in steps {
+                real += hours * HOUR;
+                uptime += hours * HOUR;
+                if let Some(off) = off {
+                    real += off * HOUR;
+                    (uptime, boot) = (0, boot + 1);
+                    budget = Budget::default();
+                    heard = heard.map(|(server, _)| (server, 0));
+                }
+                let server = heard.map_or(0, |(server, then)| server + i64::try_from(uptime - then).unwrap());
+                let now = at(NOON + days * DAY_MS, uptime);
+                let boot_id = format!("boot {boot}");
+                let now = clock(now, &boot_id, server);
+                if let Ok(bytes) = budget.left(dir.path(), &LIMITS, NetworkKind::Unmetered, now) {
+                    budget.reserve(dir.path(), NetworkKind::Unmetered, bytes).unwrap();
+                    sent += bytes;
+                    if has_answer {
+                        heard = Some((NOON + i64::try_from(real).unwrap(), uptime));
+                    }
+                }
+            }
+            let days = real / (24 * HOUR);
+            prop_assert!(sent <= 1_125 * (days + 2), "{sent} bytes in {days} days");
         }
     }
 }

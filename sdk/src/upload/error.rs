@@ -89,6 +89,9 @@ pub enum FlushError {
     /// The SDK was stopped.
     #[error("failed to flush: the SDK is stopped")]
     Stopped,
+    /// This process was forked from the one that started the SDK, and has no thread of it.
+    #[error("failed to flush: the SDK was started before a fork; start it again in this process")]
+    Forked,
     /// The folder cannot be used.
     #[error("failed to flush: {0}")]
     Spool(String),

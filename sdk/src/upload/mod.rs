@@ -18,7 +18,7 @@ use epwatch_proto::{
 };
 use prost::Message;
 
-use crate::{installation::Secret, upload::budget::NetworkKind};
+use crate::{installation::Secret, random_u64, upload::budget::NetworkKind};
 
 pub use error::{FlushError, Refusal, Retry, UploadError};
 pub(crate) use schedule::{Advice, Schedule};
@@ -66,12 +66,18 @@ pub(crate) enum Payload {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Upload(v1::UploadResponse),
-    Deleted,
+    Deletion(v1::DeleteInstallationResponse),
 }
 
-/// Sends one request and waits for its answer. Also returns the bytes sent.
-pub(crate) type Transport =
-    Box<dyn FnMut(&UploadBatch) -> (Result<Answer, UploadError>, u64) + Send>;
+/// Sends one request and waits for its answer. Also returns the bytes sent. While it waits it calls the function again
+/// and again, each time after the wait that the function returned; `None` ends the call.
+pub(crate) type Transport = Box<
+    dyn FnMut(
+            &UploadBatch,
+            &mut dyn FnMut() -> Option<Duration>,
+        ) -> (Result<Answer, UploadError>, u64)
+        + Send,
+>;
 
 impl UploadBatch {
     pub(crate) fn new(
@@ -87,6 +93,8 @@ impl UploadBatch {
             sdk,
             held_directive_ids,
             attestation: None,
+            // An empty answer names 0.
+            request_id: random_u64().max(1),
         };
         let request = Box::new((&request).into());
         Self::of(Payload::Reports { keys, request })
@@ -147,7 +155,7 @@ impl UploadBatch {
         let answer = match &self.payload {
             Payload::Reports { .. } => v1::UploadResponse::decode(bytes).map(Answer::Upload),
             Payload::Deletion(_) => {
-                v1::DeleteInstallationResponse::decode(bytes).map(|_| Answer::Deleted)
+                v1::DeleteInstallationResponse::decode(bytes).map(Answer::Deletion)
             }
         };
         answer.map_err(|error| bad_answer(&error))
@@ -160,8 +168,29 @@ pub(crate) fn deletion_request(secret: &Secret) -> v1::DeleteInstallationRequest
     }
 }
 
+/// Checks that a deletion's answer names the installation. A proxy's empty answer names none.
+pub(crate) fn check_deleted(
+    secret: &Secret,
+    response: &v1::DeleteInstallationResponse,
+) -> Result<(), ParseError> {
+    if response.installation_id == secret.installation().as_bytes()[..] {
+        return Ok(());
+    }
+    let got = format!("{} bytes", response.installation_id.len());
+    let expected = "the deleted installation";
+    Err(ParseError::malformed("installation_id", expected, got))
+}
+
 pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
     UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
+}
+
+/// The answer decodes, and is not one of the collector to this request.
+pub(crate) fn not_an_answer(error: &ParseError) -> UploadError {
+    let hint =
+        "nothing is acknowledged; does a proxy or a captive portal answer for the collector?";
+    let text = format!("bad answer: {error}; {hint}");
+    UploadError::new(UploadFailureKind::Server, text)
 }
 
 /// Fate of one report by an answer.
@@ -175,12 +204,14 @@ pub(crate) enum Disposition {
     Kept,
 }
 
-/// Reads the answer to a request with these reports.
+/// Reads the answer to a request with this id and these reports. One to another request settles nothing.
 pub(crate) fn settle(
+    request_id: u64,
     keys: &[ReportKey],
     response: v1::UploadResponse,
 ) -> Result<(Vec<(ReportKey, Disposition)>, Advice), ParseError> {
     let response = UploadResponse::try_from(response)?;
+    response.check_answers(request_id, keys.len())?;
     let mut settled: Vec<_> = keys.iter().map(|key| (*key, Disposition::Acked)).collect();
     for result in &response.results {
         let at = usize::try_from(result.index).unwrap_or(usize::MAX);
@@ -216,6 +247,8 @@ mod tests {
     use super::*;
     use epwatch_proto::{InstallationId, Sequence, StreamId};
 
+    const ID: u64 = 77;
+
     fn keys() -> Vec<ReportKey> {
         let key = |sequence| ReportKey {
             installation: InstallationId::from_secret(b"x"),
@@ -234,8 +267,27 @@ mod tests {
         let request = v1::DeleteInstallationRequest::decode(&batch.encoded()[..]).unwrap();
         assert_eq!(request.secret, [0xab; 32][..]);
         assert!(!format!("{batch:?}").contains("171"), "{batch:?}");
-        assert!(matches!(batch.read_answer(&[]), Ok(Answer::Deleted)));
         assert!(batch.read_answer(b"no message").is_err());
+    }
+
+    /// A captive portal answers with status 200 and nothing, or with the answer to somebody else.
+    #[test]
+    fn a_deletion_is_acknowledged_by_the_installations_id_alone() {
+        let secret = Secret::from_bytes(&[0xab; 32]).unwrap();
+        let batch = UploadBatch::deletion(secret.clone());
+        let answered = |installation_id: &[u8]| {
+            let answer = v1::DeleteInstallationResponse {
+                tombstoned_at_unix_ms: 1,
+                installation_id: installation_id.to_vec().into(),
+            };
+            match batch.read_answer(&answer.encode_to_vec()).unwrap() {
+                Answer::Deletion(response) => check_deleted(&secret, &response).is_ok(),
+                Answer::Upload(_) => false,
+            }
+        };
+        assert!(answered(secret.installation().as_bytes()));
+        assert!(!answered(InstallationId::from_secret(b"x").as_bytes()));
+        assert!(!answered(&[]));
     }
 
     fn result(index: u32, outcome: v1::Outcome, retryable: bool) -> v1::ReportResult {
@@ -256,9 +308,11 @@ mod tests {
                 result(2, v1::Outcome::RefusedQuota, true),
             ],
             retry_after_ms: Some(1_500),
+            n_reports: 4,
+            request_id: ID,
             ..Default::default()
         };
-        let (settled, advice) = settle(&keys(), response).unwrap();
+        let (settled, advice) = settle(ID, &keys(), response).unwrap();
         let how: Vec<_> = settled.into_iter().map(|(_, how)| how).collect();
         use Disposition::{Acked, Kept, Refused};
         let refusal = Refusal {
@@ -274,8 +328,25 @@ mod tests {
     fn an_answer_about_reports_that_were_not_sent_deletes_nothing() {
         let response = v1::UploadResponse {
             results: vec![result(4, v1::Outcome::Duplicate, false)],
+            n_reports: 4,
+            request_id: ID,
             ..Default::default()
         };
-        assert!(settle(&keys(), response).is_err());
+        assert!(settle(ID, &keys(), response).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_does_not_name_the_request_acknowledges_nothing() {
+        let answer = |n_reports, request_id| v1::UploadResponse {
+            server_time_unix_ms: 1,
+            n_reports,
+            request_id,
+            ..Default::default()
+        };
+        assert!(settle(ID, &keys(), answer(4, ID)).is_ok());
+        for (n_reports, request_id) in [(0, 0), (4, 0), (0, ID), (3, ID), (4, ID + 1)] {
+            let settled = settle(ID, &keys(), answer(n_reports, request_id));
+            assert!(settled.is_err(), "{n_reports} {request_id}");
+        }
     }
 }

@@ -128,8 +128,8 @@ fn a_missing_placement_has_its_reason() {
     let (_host, pointer) = session(false);
     let not_recorded = [ReasonCode::AssignmentNotRecorded];
     assert_eq!(reasons(Some(runtime()), pointer), not_recorded);
-    let no_api = [ReasonCode::AssignmentApiUnavailable];
-    assert_eq!(reasons(None, pointer), no_api);
+    let not_known = [ReasonCode::RuntimeNotKnown];
+    assert_eq!(reasons(None, pointer), not_known);
     let unknown = [ReasonCode::Unknown];
     assert_eq!(reasons(Some(runtime()), std::ptr::null()), unknown);
 

@@ -47,12 +47,17 @@ fn result(retryable: bool) -> v1::ReportResult {
 }
 
 #[test]
-fn an_older_collectors_answer_is_enough() {
+fn an_older_collectors_answer_names_no_request_and_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let watch = host(dir.path());
+    let batch = next(&watch);
     for answer in [OLDER, b""] {
-        watch.upload_result(&next(&watch), Ok(answer)).unwrap();
-        assert!(watch.next_upload().is_none());
+        let error = watch.upload_result(&batch, Ok(answer)).unwrap_err();
+        assert!(
+            error.to_string().contains("n_reports: expected 1"),
+            "{error}"
+        );
+        support::check_explains(&watch, "spool: 1 reports");
     }
     assert!(watch.health().dropped.is_empty());
     assert!(watch.stop(PATIENCE));
@@ -82,8 +87,10 @@ fn a_newer_collectors_answer_is_read_as_far_as_it_is_known() {
         }],
         ..Default::default()
     };
-    let bytes = |answer: &v1::UploadResponse| [&answer.encode_to_vec()[..], UNKNOWN].concat();
     let batch = next(&watch);
+    let bytes = |answer: &v1::UploadResponse| {
+        [&support::answered(&batch, answer.clone())[..], UNKNOWN].concat()
+    };
     watch.upload_result(&batch, Ok(&bytes(&answer))).unwrap();
     // It may be accepted later: the same report waits.
     support::check_explains(&watch, "spool: 1 reports");

@@ -7,7 +7,7 @@ use epwatch_sdk::{FlushError, NetworkKind, RequestKind, UploadError};
 use tonic::Status;
 
 use crate::support::{
-    KEY, NOWHERE, PATIENCE, app, app_with,
+    self, KEY, NOWHERE, PATIENCE, app, app_with,
     collector::{Answer, Collector},
     config, files, run, session, start, until,
 };
@@ -248,12 +248,17 @@ fn a_host_that_sends_is_handed_the_deletion_under_its_own_path() {
         prost::Message::decode(&request.encoded()[..]).unwrap();
     assert_eq!(InstallationId::from_secret(&sent.secret), old);
     // The answer to the request under way changes nothing.
-    watch.upload_result(&in_flight, Ok(&[])).unwrap();
+    let answer = support::acknowledged(&in_flight);
+    watch.upload_result(&in_flight, Ok(&answer)).unwrap();
 
     let error = UploadError::new(UploadFailureKind::Unreachable, "no network");
     watch.upload_result(&request, Err(error)).unwrap_err();
     assert!(watch.next_upload().is_none(), "it is held back");
-    watch.upload_result(&request, Ok(&[])).unwrap();
+    // A captive portal's.
+    watch.upload_result(&request, Ok(&[])).unwrap_err();
+    assert_eq!(watch.explain().deletions_waiting, 1);
+    let answer = support::acknowledged(&request);
+    watch.upload_result(&request, Ok(&answer)).unwrap();
     assert_eq!(files(dir.path()), ["lock".into()].into());
     assert!(watch.next_upload().is_none());
 }

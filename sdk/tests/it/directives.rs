@@ -148,7 +148,7 @@ fn a_host_that_sends_by_itself_gets_directives_and_names_them() {
         let _ = watch.flush(PATIENCE);
         let batch = watch.next_upload().unwrap();
         let request = v1::UploadRequest::decode(&*batch.encoded()).unwrap();
-        let bytes = answer(directives).encode_to_vec();
+        let bytes = support::answered(&batch, answer(directives));
         watch.upload_result(&batch, Ok(&bytes)).unwrap();
         UploadRequest::try_from(request).unwrap().held_directive_ids
     };

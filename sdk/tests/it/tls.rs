@@ -1,6 +1,8 @@
 //! Uploads over TLS to a collector with a private CA: accepted if the host trusts the CA, otherwise refused and
 //! counted.
 
+use std::path::Path;
+
 use epwatch_proto::UploadFailureKind;
 use epwatch_sdk::{SdkConfigBuilder, TrustedRoots, Watch};
 
@@ -91,4 +93,68 @@ fn plaintext_to_a_port_with_tls_names_the_way_out() {
     support::check_explains(&watch, "its address begins with https://");
     let failures = watch.health().upload_failures;
     assert_eq!(failures, [(UploadFailureKind::Unreachable, 1)].into());
+}
+
+/// Copies a client's certificate and key to where the SDK reads them.
+fn present(dir: &Path, name: &str) {
+    for kind in ["pem", "key"] {
+        std::fs::write(
+            dir.join(format!("client.{kind}")),
+            pem(&format!("{name}.{kind}")),
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_client_certificate_is_presented_and_a_renewed_one_needs_no_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start_mutual(
+        KEY,
+        &pem("server.pem"),
+        &pem("server.key"),
+        &pem("device-ca.pem"),
+    );
+    let (cert_file, key_file) = (dir.path().join("client.pem"), dir.path().join("client.key"));
+    let config = config(&dir.path().join("data"), &collector.endpoint())
+        .with_root_certificate(pem("ca.pem"))
+        .with_client_certificate(&cert_file, &key_file);
+    let watch = start_and_run(config);
+    // There is none yet.
+    watch.flush(PATIENCE).unwrap_err();
+    support::check_explains(&watch, "no client certificate");
+    // One of another authority.
+    present(dir.path(), "other-device");
+    watch.flush(PATIENCE).unwrap_err();
+    present(dir.path(), "device");
+    watch.flush(PATIENCE).unwrap();
+    assert_eq!(collector.reports().len(), 1);
+    // Half of a renewal: the earlier pair stays in use.
+    std::fs::write(&key_file, pem("other-device.key")).unwrap();
+    run(&session(&watch), 1);
+    watch.flush(PATIENCE).unwrap();
+    // The other half: from now on it is refused, by a collector that does not know its authority.
+    present(dir.path(), "other-device");
+    run(&session(&watch), 1);
+    watch.flush(PATIENCE).unwrap_err();
+    support::check_explains(&watch, "spool: 1 reports");
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn a_client_certificate_needs_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), "http://127.0.0.1:1").with_client_certificate("a", "b");
+    let error = config.build().unwrap_err();
+    assert!(error.to_string().contains("https://"), "{error}");
+}
+
+#[test]
+fn tls_to_a_port_without_it_names_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let endpoint = collector.endpoint().replace("http://", "https://");
+    let watch = start_and_run(config(dir.path(), &endpoint));
+    watch.flush(PATIENCE).unwrap_err();
+    support::check_explains(&watch, "this address speaks no TLS");
 }

@@ -155,7 +155,7 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
     assert!(watch.explain().next_upload_seconds > 3500.0);
     let problem = watch.explain().last_problem.unwrap();
     for part in [
-        "the collector does not know this app key",
+        "the collector does not admit this app key",
         "register it there",
         "it is tried again in ",
         " min, or at once by Watch::flush",
@@ -264,11 +264,77 @@ fn a_host_can_send_the_bytes_itself() {
     assert_eq!(batch.kind(), RequestKind::Upload);
     let sent: v1::UploadRequest = prost::Message::decode(&batch.encoded()[..]).unwrap();
     assert_eq!(sent.reports.len(), 1);
-    // No results, an empty message: stored.
-    watch.upload_result(&batch, Ok(&[])).unwrap();
+    let answer = support::acknowledged(&batch);
+    watch.upload_result(&batch, Ok(&answer)).unwrap();
     assert!(watch.next_upload().is_none());
     let again: Vec<Bytes> = sent.reports;
     assert!(epwatch_proto::Report::parse(&again[0]).is_ok());
+}
+
+/// What a captive portal or a proxy may answer with status 200.
+#[test]
+fn an_answer_that_is_not_the_collectors_to_this_request_acknowledges_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = support::start(config(dir.path(), NOWHERE).with_uploads_by_host());
+    run(&session(&watch), 10);
+    watch.seal();
+    let before = watch.next_upload().unwrap();
+    let of_another_call = support::acknowledged(&watch.next_upload().unwrap());
+    let alike = v1::UploadResponse {
+        server_time_unix_ms: 1_800_000_000_000,
+        n_reports: 1,
+        ..Default::default()
+    };
+    let strangers: [&[u8]; 4] = [
+        b"",
+        &prost::Message::encode_to_vec(&alike),
+        &of_another_call,
+        &before.encoded(),
+    ];
+    for stranger in strangers {
+        let error = watch.upload_result(&before, Ok(stranger)).unwrap_err();
+        assert_eq!(error.kind(), UploadFailureKind::Server);
+        assert!(error.to_string().contains("bad answer"), "{error}");
+        support::check_explains(&watch, "spool: 1 reports");
+    }
+    let answer = support::acknowledged(&before);
+    watch.upload_result(&before, Ok(&answer)).unwrap();
+    support::check_explains(&watch, "spool: 0 reports");
+}
+
+/// The same over gRPC: status 0, and an answer of another.
+#[test]
+fn the_sdk_takes_no_strangers_answer_for_an_acknowledgement() {
+    let (dir, collector, watch) = app();
+    run(&session(&watch), 10);
+    collector.answer([Answer::Stranger(v1::UploadResponse::default())]);
+    let error = watch.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, FlushError::Upload(_)), "{error}");
+    support::check_explains(&watch, "a captive portal");
+    watch.flush(PATIENCE).unwrap();
+    assert_eq!(n_runs(&collector), 20, "it came twice");
+    assert_eq!(collector.stored().len(), 1);
+
+    collector.answer_deletion_as_stranger(v1::DeleteInstallationResponse {
+        tombstoned_at_unix_ms: 1_800_000_000_000,
+        ..Default::default()
+    });
+    watch.set_consent(false);
+    support::until("the stranger's answer", || {
+        collector.n_deletion_calls() == 1
+    });
+    support::until("a deletion that waits", || {
+        watch
+            .explain()
+            .last_problem
+            .is_some_and(|p| p.contains("installation_id"))
+    });
+    assert_eq!(watch.explain().deletions_waiting, 1);
+    // It survives the process.
+    assert!(watch.stop(PATIENCE));
+    let next = start(dir.path(), &collector.endpoint());
+    support::until("the deletion", || collector.deleted().len() == 1);
+    support::until("its end", || next.explain().deletions_waiting == 0);
 }
 
 /// The stream was ended and left to the next process. Its file must not hold sequence 0 again.
@@ -328,4 +394,29 @@ fn a_stopped_sdk_returns_an_error_and_drops_later_runs() {
         matches!(watch.flush(PATIENCE), Err(FlushError::Stopped))
     });
     assert!(watch.stop(PATIENCE));
+}
+
+/// A collector behind a network that loses everything: it accepts, and never answers.
+#[test]
+fn a_stop_seals_first_and_breaks_off_a_call_that_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let black_hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let watch = start(
+        dir.path(),
+        &format!("http://{}", black_hole.local_addr().unwrap()),
+    );
+    let sessions = session(&watch);
+    run(&sessions, 10);
+    let error = watch.flush(Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(error, FlushError::Timeout), "{error}");
+    let _held = black_hole.accept().unwrap();
+    run(&sessions, 20);
+    // No time to wait for the thread; nothing is lost all the same.
+    watch.stop(Duration::ZERO);
+    assert_eq!(watch.health().runs_recorded, 30);
+    assert!(watch.stop(PATIENCE));
+    let collector = Collector::start(KEY);
+    let next = start(dir.path(), &collector.endpoint());
+    next.flush(PATIENCE).unwrap();
+    assert_eq!(n_runs(&collector), 30);
 }

@@ -182,13 +182,20 @@ impl Device {
         let Some(mut client) = self.client().await else {
             return Err(Status::unavailable("no collector listens"));
         };
+        let request_id = fastrand::u64(..);
         let request = v1::UploadRequest {
             reports: made.iter().map(|made| made.bytes.clone()).collect(),
             sdk: Some((&samples::sdk()).into()),
+            request_id,
             ..Default::default()
         };
-        let response = client.upload(request).await?;
-        Ok(response.into_inner().results)
+        let response = client.upload(request).await?.into_inner();
+        assert_eq!(
+            (response.request_id, response.n_reports as usize),
+            (request_id, made.len()),
+            "the answer is to another request"
+        );
+        Ok(response.results)
     }
 
     /// A connection to any of the collectors that listen.

@@ -62,13 +62,23 @@ impl Client {
         })
     }
 
+    /// Sends the request under a new id. An answer to anything else is an error.
     pub(crate) async fn upload(&self, request: &UploadRequest) -> Result<UploadResponse, Status> {
-        let mut call = Request::new(v1::UploadRequest::from(request));
+        let (request_id, n_reports) = (fastrand::u64(..), request.reports.len());
+        let mut call = Request::new(v1::UploadRequest {
+            request_id,
+            ..request.into()
+        });
         let authorization = self.authorization.clone();
         call.metadata_mut().insert("authorization", authorization);
         let response = self.service.clone().upload(call).await?.into_inner();
-        UploadResponse::try_from(response)
-            .map_err(|error| Status::internal(format!("the answer does not parse: {error}")))
+        let parsed = UploadResponse::try_from(response);
+        parsed
+            .and_then(|response| {
+                response.check_answers(request_id, n_reports)?;
+                Ok(response)
+            })
+            .map_err(|error| Status::internal(format!("bad answer: {error}")))
     }
 }
 
@@ -126,6 +136,7 @@ mod tests {
             sdk: epwatch_proto::samples::sdk(),
             held_directive_ids: Vec::new(),
             attestation: None,
+            request_id: 0,
         };
         let client = Client::new(channel, "key").unwrap();
         client.upload(&request).await.unwrap_err()

@@ -173,6 +173,7 @@ impl LiveDevice {
             sdk: self.device.recording.sdk(),
             held_directive_ids: Vec::new(),
             attestation: None,
+            request_id: 0,
         };
         let client = self.client.clone();
         let mut call = std::pin::pin!(client.upload(&request));

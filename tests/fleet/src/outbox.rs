@@ -193,6 +193,8 @@ mod tests {
             next_interval_ms: None,
             max_request_bytes: None,
             directives: Vec::new(),
+            n_reports: 0,
+            request_id: 0,
         })
     }
 

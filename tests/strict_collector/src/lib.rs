@@ -22,20 +22,40 @@ use tokio::{net::TcpListener, sync::oneshot};
 use tonic::{
     Request, Response, Status,
     metadata::MetadataMap,
-    transport::{Identity, ServerTlsConfig, server::TcpIncoming},
+    transport::{Certificate, Identity, ServerTlsConfig, server::TcpIncoming},
 };
 
 /// The answer to one call.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// Stores all, and answers this.
+    /// Stores all, and answers this, with the request's id and number of reports.
     Ok(v1::UploadResponse),
+    /// Stores nothing, and answers just this: a proxy, or the collector of another call.
+    Stranger(v1::UploadResponse),
     /// Stores all, and the answer gets lost.
     StoreAndFail(Status),
     /// Refuses the call and stores nothing.
     Fail(Status),
     /// Stores nothing, and refuses each report for now.
     Overloaded,
+}
+
+/// This answer, as one to this request.
+pub fn answer_to(request: &v1::UploadRequest, answer: v1::UploadResponse) -> v1::UploadResponse {
+    v1::UploadResponse {
+        n_reports: request.reports.len().try_into().unwrap(),
+        request_id: request.request_id,
+        ..answer
+    }
+}
+
+/// The answer to this deletion.
+pub fn deletion_of(request: &v1::DeleteInstallationRequest) -> v1::DeleteInstallationResponse {
+    let installation = InstallationId::from_secret(&request.secret);
+    v1::DeleteInstallationResponse {
+        tombstoned_at_unix_ms: 1_800_000_000_000,
+        installation_id: installation.as_bytes().to_vec().into(),
+    }
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +66,7 @@ struct State {
     calls: Vec<Vec<Bytes>>,
     stored: BTreeMap<ReportKey, Bytes>,
     n_duplicates: usize,
-    deletion_answers: VecDeque<Status>,
+    deletion_answers: VecDeque<Result<v1::DeleteInstallationResponse, Status>>,
     deleted: Vec<InstallationId>,
     n_deletion_calls: usize,
     wrong: Vec<String>,
@@ -76,6 +96,15 @@ impl Collector {
     pub fn start_secured(key: &str, certificate: &str, private_key: &str) -> Self {
         let identity = Identity::from_pem(certificate, private_key);
         Self::start_with(key, Some(ServerTlsConfig::new().identity(identity)))
+    }
+
+    /// As [`Self::start_secured`], for clients with a certificate of this authority only.
+    pub fn start_mutual(key: &str, certificate: &str, private_key: &str, authority: &str) -> Self {
+        let identity = Identity::from_pem(certificate, private_key);
+        let tls = ServerTlsConfig::new()
+            .identity(identity)
+            .client_ca_root(Certificate::from_pem(authority));
+        Self::start_with(key, Some(tls))
     }
 
     fn start_with(key: &str, tls: Option<ServerTlsConfig>) -> Self {
@@ -129,7 +158,13 @@ impl Collector {
 
     /// The answers to the next deletions; when there is none left, they are done.
     pub fn answer_deletions(&self, answers: impl IntoIterator<Item = Status>) {
+        let answers = answers.into_iter().map(Err);
         self.state().deletion_answers.extend(answers);
+    }
+
+    /// Answers the next deletion with just this, and deletes nothing.
+    pub fn answer_deletion_as_stranger(&self, answer: v1::DeleteInstallationResponse) {
+        self.state().deletion_answers.push_back(Ok(answer));
     }
 
     /// Deletes an installation that has not asked for it.
@@ -225,10 +260,11 @@ impl CollectorService for Service {
         self.authorize(request.metadata())?;
         let message = request.into_inner();
         let reports = message.reports.clone();
+        let stored = answer_to(&message, v1::UploadResponse::default());
         let mut state = self.state();
         let is_whole = !reports.is_empty() && message.clock.is_some() && message.sdk.is_some();
-        if !is_whole {
-            let wrong = "an upload without reports, clock or SDK";
+        if !is_whole || message.request_id == 0 {
+            let wrong = "an upload without reports, clock, SDK or id";
             state.wrong.push(wrong.to_owned());
         }
         if let Err(error) = UploadRequest::try_from(message) {
@@ -236,8 +272,10 @@ impl CollectorService for Service {
         }
         state.calls.push(reports.clone());
         let answer = state.answers.pop_front().or(state.usual_answer.clone());
-        if let Some(Answer::Fail(status)) = answer {
-            return Err(status);
+        match answer {
+            Some(Answer::Fail(status)) => return Err(status),
+            Some(Answer::Stranger(response)) => return Ok(Response::new(response)),
+            _ => {}
         }
         let numbered = || (0..).zip(&reports);
         let results: Vec<v1::ReportResult> = match answer {
@@ -251,12 +289,13 @@ impl CollectorService for Service {
                 .collect(),
         };
         match answer {
-            Some(Answer::Ok(response)) => Ok(Response::new(response)),
-            Some(Answer::StoreAndFail(status)) => Err(status),
-            _ => Ok(Response::new(v1::UploadResponse {
-                results,
-                ..Default::default()
+            Some(Answer::Ok(response)) => Ok(Response::new(v1::UploadResponse {
+                n_reports: stored.n_reports,
+                request_id: stored.request_id,
+                ..response
             })),
+            Some(Answer::StoreAndFail(status)) => Err(status),
+            _ => Ok(Response::new(v1::UploadResponse { results, ..stored })),
         }
     }
 
@@ -265,20 +304,19 @@ impl CollectorService for Service {
         request: Request<v1::DeleteInstallationRequest>,
     ) -> Result<Response<v1::DeleteInstallationResponse>, Status> {
         self.authorize(request.metadata())?;
-        let secret = request.into_inner().secret;
+        let request = request.into_inner();
+        let secret = &request.secret;
         let mut state = self.state();
         state.n_deletion_calls += 1;
         if secret.len() != 32 {
             let wrong = format!("a secret of {} bytes", secret.len());
             state.wrong.push(wrong);
         }
-        if let Some(status) = state.deletion_answers.pop_front() {
-            return Err(status);
+        if let Some(answer) = state.deletion_answers.pop_front() {
+            return answer.map(Response::new);
         }
-        state.deleted.push(InstallationId::from_secret(&secret));
-        Ok(Response::new(v1::DeleteInstallationResponse {
-            tombstoned_at_unix_ms: 1_800_000_000_000,
-        }))
+        state.deleted.push(InstallationId::from_secret(secret));
+        Ok(Response::new(deletion_of(&request)))
     }
 
     async fn put_model_manifest(

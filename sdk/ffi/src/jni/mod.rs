@@ -186,6 +186,8 @@ extern "system" fn Java_dev_epwatch_Native_start(
             reports_thermal: fields.flag(6),
             reports_power_save: fields.flag(7),
             allows_plaintext: fields.flag(8),
+            client_cert_file: EMPTY,
+            client_key_file: EMPTY,
         })
     })
 }

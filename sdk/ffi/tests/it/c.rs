@@ -2,6 +2,7 @@
 //! Runtime and QNN's emulator. The library itself is not instrumented; its allocations are.
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -229,6 +230,21 @@ fn a_signed_directive_turns_recording_off() {
         "{explained}"
     );
     operator::check_quiet(&collector.reports());
+}
+
+/// A child's flush waited for its whole time, and said that it went on.
+#[test]
+fn a_forked_process_is_told_and_starts_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    // A sanitizer's own threads and locks do not survive a fork.
+    let program = compiled("cc", "-std=gnu11", "tests/it/fork.c", &[], folder.path());
+    let collector = Collector::start(KEY);
+    let args = [collector.endpoint().into(), folder.path().join("data")];
+    assert_eq!(run(&program, args), "all arrived\n");
+    let reports = collector.reports();
+    assert_eq!(n_runs(&reports), 10 + 2 * 20 + 7);
+    let streams: BTreeSet<_> = reports.iter().map(|report| report.key.stream).collect();
+    assert_eq!(streams.len(), 3);
 }
 
 /// The programs of the guide are whole but for what the app has.

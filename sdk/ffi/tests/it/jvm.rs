@@ -15,6 +15,7 @@ use std::{
 use epwatch_engines::{Engine, for_tests};
 use epwatch_runtimes::{build_by_maven, is_nightly};
 use epwatch_sdk::proto::{Report, ReportKey, v1};
+use epwatch_strict_collector::{answer_to, deletion_of};
 use prost::Message;
 use serde_json::Value;
 
@@ -26,8 +27,8 @@ use crate::{
 const RUNS_PER_THREAD: u64 = 125_000;
 
 /// Takes uploads over HTTP/1.1, and keeps each report once.
-struct Receiver {
-    endpoint: String,
+pub(crate) struct Receiver {
+    pub(crate) endpoint: String,
     received: Arc<Mutex<Received>>,
 }
 
@@ -36,11 +37,13 @@ struct Received {
     reports: BTreeMap<ReportKey, Report>,
     /// The answers to the next uploads.
     answers: VecDeque<v1::UploadResponse>,
+    /// Whole answers of somebody else to the next requests, in place of the collector's.
+    strangers: VecDeque<Vec<u8>>,
     deletions: usize,
 }
 
 impl Receiver {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::answering([])
     }
 
@@ -61,7 +64,12 @@ impl Receiver {
         Self { endpoint, received }
     }
 
-    fn reports(&self) -> Vec<Report> {
+    /// The answers of somebody else to the next requests.
+    pub(crate) fn answer_as_stranger(&self, answer: Vec<u8>) {
+        self.received.lock().unwrap().strangers.push_back(answer);
+    }
+
+    pub(crate) fn reports(&self) -> Vec<Report> {
         let received = self.received.lock().unwrap();
         received.reports.values().cloned().collect()
     }
@@ -90,10 +98,17 @@ fn answer(connection: TcpStream, kept: &Mutex<Received>) {
     let length = head.iter().find_map(|l| l.strip_prefix("content-length: "));
     let mut body = vec![0; length.unwrap().parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
+    let stranger = kept.lock().unwrap().strangers.pop_front();
+    if let Some(stranger) = stranger {
+        // The client may have had enough before the end.
+        let _ = (&connection).write_all(&stranger);
+        return;
+    }
     let answer = match is_deletion {
         true => {
             kept.lock().unwrap().deletions += 1;
-            v1::DeleteInstallationResponse::default().encode_to_vec()
+            let request = v1::DeleteInstallationRequest::decode(&body[..]).unwrap();
+            deletion_of(&request).encode_to_vec()
         }
         false => {
             let request = v1::UploadRequest::decode(&body[..]).unwrap();
@@ -102,7 +117,8 @@ fn answer(connection: TcpStream, kept: &Mutex<Received>) {
                 let report = Report::parse(bytes).unwrap();
                 kept.reports.insert(report.key, report);
             }
-            kept.answers.pop_front().unwrap_or_default().encode_to_vec()
+            let answer = kept.answers.pop_front().unwrap_or_default();
+            answer_to(&request, answer).encode_to_vec()
         }
     };
     let head = format!(
@@ -125,7 +141,7 @@ pub(crate) fn guide(section: &str, into: &Path) {
 }
 
 /// Builds library, sample and the guide's program.
-fn built(into: &Path) {
+pub(crate) fn built(into: &Path) {
     guide("## Three lines", into);
     build_by_maven(&crate_file("../android/pom.xml"), into);
 }
@@ -150,7 +166,7 @@ fn jar(artifact: &str, version: &str, into: &Path) -> PathBuf {
 }
 
 /// The class path of the sample: its classes, this ONNX Runtime, Kotlin's library.
-fn class_path(folder: &Path, onnxruntime: &Path) -> Vec<PathBuf> {
+pub(crate) fn class_path(folder: &Path, onnxruntime: &Path) -> Vec<PathBuf> {
     let mut class_path = vec![folder.join("classes"), onnxruntime.to_owned()];
     let jars = fs::read_dir(folder.join("jars")).unwrap();
     class_path.extend(jars.map(|entry| entry.unwrap().path()).filter(|path| {
@@ -221,18 +237,18 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
 }
 
 /// What the sample printed, by its first word.
-struct Printed(String);
+pub(crate) struct Printed(String);
 
 impl Printed {
     #[track_caller]
-    fn line(&self, word: &str) -> &str {
+    pub(crate) fn line(&self, word: &str) -> &str {
         let mut lines = self.0.lines().filter_map(|line| line.split_once(' '));
         let found = lines.find(|(first, _)| *first == word);
         found.unwrap_or_else(|| panic!("no {word}: {}", self.0)).1
     }
 
     #[track_caller]
-    fn json(&self, word: &str) -> Value {
+    pub(crate) fn json(&self, word: &str) -> Value {
         serde_json::from_str(self.line(word)).unwrap()
     }
 }
@@ -251,7 +267,7 @@ fn sample(class_path: &[PathBuf], model: &Path, more: &[&str]) -> (Printed, Vec<
 }
 
 /// Runs a program in a JVM of its own to its end, with every call over JNI checked.
-fn java(class_path: &[PathBuf], main: &str, args: impl FnOnce(&mut Command)) -> Printed {
+pub(crate) fn java(class_path: &[PathBuf], main: &str, args: impl FnOnce(&mut Command)) -> Printed {
     java_with(&["-Xcheck:jni"], class_path, main, args)
 }
 

@@ -7,4 +7,5 @@ mod arm64;
 mod c;
 mod header;
 mod jvm;
+mod jvm_start;
 mod operator;

@@ -5,7 +5,7 @@
 
 mod counted;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use epwatch_proto::{
     UploadFailureKind, error_chain, is_connection_broken, tls_hint,
@@ -14,13 +14,14 @@ use epwatch_proto::{
 use tonic::{
     Code, Request, Status,
     metadata::{Ascii, MetadataValue},
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Uri},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri},
 };
 
 use self::counted::{CountingConnector, SentBytes};
 use super::{Answer, Payload, Transport, UploadBatch, UploadError, deletion_request};
 use crate::{
     config::{SdkConfig, TrustedRoots},
+    folder::files,
     policy,
     time::{Clock, Now},
 };
@@ -32,7 +33,7 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// most the deadline for its answer.
 pub(crate) fn transport(config: SdkConfig) -> Transport {
     let mut made = None;
-    Box::new(move |batch| {
+    Box::new(move |batch, meanwhile| {
         let transport = match &mut made {
             Some(transport) => transport,
             None => match GrpcTransport::new(&config) {
@@ -41,7 +42,7 @@ pub(crate) fn transport(config: SdkConfig) -> Transport {
             },
         };
         let before = transport.sent.get();
-        let answer = transport.call(batch, transport.clock.now());
+        let answer = transport.call(batch, transport.clock.now(), meanwhile);
         (answer, transport.sent.get() - before)
     })
 }
@@ -50,7 +51,10 @@ pub(crate) fn transport(config: SdkConfig) -> Transport {
 #[derive(Debug)]
 struct GrpcTransport {
     runtime: tokio::runtime::Runtime,
+    config: SdkConfig,
     endpoint: Endpoint,
+    /// The client certificate in use.
+    identity: Option<ClientIdentity>,
     client: Option<CollectorServiceClient<Channel>>,
     clock: Clock,
     /// End of the latest call.
@@ -66,19 +70,8 @@ impl GrpcTransport {
             let message = format!("{what}: {}", error_chain(error));
             UploadError::new(UploadFailureKind::Unreachable, message)
         };
-        let mut endpoint = Endpoint::from_shared(config.endpoint.clone())
-            .map_err(|e| failed("the endpoint is no address; expected https://HOST:PORT", &e))?
-            .connect_timeout(policy::UPLOAD_DEADLINE)
-            .timeout(policy::UPLOAD_DEADLINE);
-        if config.endpoint.starts_with("https://") {
-            endpoint = endpoint.tls_config(tls_of(config)).map_err(|e| {
-                let message = format!(
-                    "no TLS: {}; check with_trusted_roots and with_root_certificate",
-                    error_chain(&e)
-                );
-                UploadError::new(UploadFailureKind::Tls, message)
-            })?;
-        }
+        let identity = ClientIdentity::read(config)?;
+        let endpoint = endpoint_of(config, identity.as_ref())?;
         let mut authorization: MetadataValue<Ascii> = format!("Bearer {}", config.app_key)
             .parse()
             .map_err(|e| failed("the app key cannot travel in metadata: expected ASCII", &e))?;
@@ -91,7 +84,9 @@ impl GrpcTransport {
         let clock = Clock::start();
         Ok(Self {
             runtime,
+            config: config.clone(),
             endpoint,
+            identity,
             client: None,
             clock,
             used_at: clock.now(),
@@ -101,7 +96,32 @@ impl GrpcTransport {
         })
     }
 
-    fn call(&mut self, batch: &UploadBatch, now: Now) -> Result<Answer, UploadError> {
+    /// Takes a renewed client certificate for the next connection. Files that cannot be used, as in the middle of a
+    /// renewal, change nothing.
+    fn renew_identity(&mut self) {
+        if self.config.client_certificate.is_none() {
+            return;
+        }
+        let Ok(identity) = ClientIdentity::read(&self.config) else {
+            return;
+        };
+        if identity == self.identity {
+            return;
+        }
+        if let Ok(endpoint) = endpoint_of(&self.config, identity.as_ref()) {
+            (self.endpoint, self.identity, self.client) = (endpoint, identity, None);
+        }
+    }
+
+    /// Makes a call. While it waits, `meanwhile` runs again and again, each time after the wait that it returned; `None`
+    /// ends the call.
+    fn call(
+        &mut self,
+        batch: &UploadBatch,
+        now: Now,
+        meanwhile: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Result<Answer, UploadError> {
+        self.renew_identity();
         if time_between(self.used_at, now) > policy::MAX_IDLE_CONNECTION {
             self.client = None;
         }
@@ -121,26 +141,104 @@ impl GrpcTransport {
                 }
                 Payload::Deletion(secret) => {
                     let request = authorized(deletion_request(secret), authorization);
-                    client.delete_installation(request).await?;
-                    Ok(Answer::Deleted)
+                    let response = client.delete_installation(request).await?;
+                    Ok(Answer::Deletion(response.into_inner()))
                 }
             }
         };
-        let answer: Result<Result<Answer, Status>, _> = self
-            .runtime
-            .block_on(async { tokio::time::timeout(deadline, call).await });
+        let call = async { tokio::time::timeout(deadline, call).await };
+        let answer: Option<Result<Result<Answer, Status>, _>> = self.runtime.block_on(async {
+            let mut call = std::pin::pin!(call);
+            let mut wait = Duration::ZERO;
+            loop {
+                if let Ok(answer) = tokio::time::timeout(wait, call.as_mut()).await {
+                    return Some(answer);
+                }
+                wait = meanwhile()?;
+            }
+        });
         self.used_at = self.clock.now();
         match answer {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(status)) => Err(error_of(&status, endpoint.uri())),
-            Err(_elapsed) => {
-                // A connection without answers is dropped.
+            Some(Ok(Ok(answer))) => Ok(answer),
+            Some(Ok(Err(status))) => Err(error_of(&status, endpoint.uri())),
+            // A connection without answers is dropped.
+            Some(Err(_elapsed)) => {
                 self.client = None;
                 let message = format!("no answer within {deadline:?}");
                 Err(UploadError::new(UploadFailureKind::Timeout, message))
             }
+            None => {
+                self.client = None;
+                let message = "the SDK was stopped before the answer came";
+                Err(UploadError::new(UploadFailureKind::Timeout, message))
+            }
         }
     }
+}
+
+/// A client certificate as read from its files.
+#[derive(Clone, PartialEq, Eq)]
+struct ClientIdentity {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// Hides the key.
+impl std::fmt::Debug for ClientIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientIdentity").finish_non_exhaustive()
+    }
+}
+
+impl ClientIdentity {
+    /// Longest file of a certificate with its chain, or of a key.
+    const MAX_BYTES: u64 = 1 << 20;
+
+    /// Reads the files; `None` without a client certificate.
+    fn read(config: &SdkConfig) -> Result<Option<Self>, UploadError> {
+        let read = |path: &Path| {
+            files::read_at_most(path, Self::MAX_BYTES).map_err(|error| {
+                let message = format!("no client certificate: {}: {error}", path.display());
+                UploadError::new(UploadFailureKind::Tls, message)
+            })
+        };
+        let Some(paths) = &config.client_certificate else {
+            return Ok(None);
+        };
+        let (certificate, key) = (read(&paths.cert_file)?, read(&paths.key_file)?);
+        Ok(Some(Self { certificate, key }))
+    }
+}
+
+fn endpoint_of(
+    config: &SdkConfig,
+    identity: Option<&ClientIdentity>,
+) -> Result<Endpoint, UploadError> {
+    let endpoint = Endpoint::from_shared(config.endpoint.clone()).map_err(|error| {
+        let what = "the endpoint is no address; expected https://HOST:PORT";
+        let message = format!("{what}: {}", error_chain(&error));
+        UploadError::new(UploadFailureKind::Unreachable, message)
+    })?;
+    let endpoint = endpoint
+        .connect_timeout(policy::UPLOAD_DEADLINE)
+        .timeout(policy::UPLOAD_DEADLINE);
+    if !config.endpoint.starts_with("https://") {
+        return Ok(endpoint);
+    }
+    let mut tls = tls_of(config);
+    if let Some(identity) = identity {
+        tls = tls.identity(Identity::from_pem(&identity.certificate, &identity.key));
+    }
+    endpoint.tls_config(tls).map_err(|error| {
+        let check = match identity {
+            Some(_) => {
+                "check with_client_certificate, with_trusted_roots and with_root_certificate"
+            }
+            None => "check with_trusted_roots and with_root_certificate",
+        };
+        let message = format!("no TLS: {}; {check}", error_chain(&error));
+        UploadError::new(UploadFailureKind::Tls, message)
+    })
 }
 
 /// Includes the device's sleep if its time since boot is known: the monotonic clock stops meanwhile, the
@@ -179,6 +277,12 @@ fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
     if let Some(hint) = tls_hint(&endpoint.to_string(), status) {
         text.push_str("; ");
         text.push_str(hint);
+    }
+    // rustls' error has no type here. Only people read what follows from its text.
+    if words.contains("InvalidContentType") {
+        text.push_str(
+            "; this address speaks no TLS: its address begins with http://, or the port is another",
+        );
     }
     let kind = match status.code() {
         _ if is_connection_broken(status) => UploadFailureKind::Unreachable,
@@ -292,12 +396,18 @@ mod tests {
         let batch = UploadBatch::new(Vec::new(), SendClock::default(), sdk, Vec::new());
 
         let collector = serve(&listener);
-        transport.call(&batch, transport.clock.now()).unwrap();
+        transport
+            .call(&batch, transport.clock.now(), &mut || {
+                Some(policy::UPLOAD_DEADLINE)
+            })
+            .unwrap();
         drop(collector);
         let collector = serve(&listener);
         let mut later = transport.used_at;
         later.mono += policy::MAX_IDLE_CONNECTION * 2;
-        transport.call(&batch, later).unwrap();
+        transport
+            .call(&batch, later, &mut || Some(policy::UPLOAD_DEADLINE))
+            .unwrap();
 
         // The device slept: only its time since boot went on.
         drop(collector);
@@ -305,6 +415,8 @@ mod tests {
         transport.used_at.uptime_ms = Some(1_000);
         let mut later = transport.used_at;
         later.uptime_ms = Some(61_000);
-        transport.call(&batch, later).unwrap();
+        transport
+            .call(&batch, later, &mut || Some(policy::UPLOAD_DEADLINE))
+            .unwrap();
     }
 }

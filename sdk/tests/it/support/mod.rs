@@ -11,10 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_proto::{Placement, ReasonCode, SessionOptions, placement::QNN_EP};
+use epwatch_proto::{Placement, ReasonCode, SessionOptions, placement::QNN_EP, v1};
 use epwatch_sdk::{
-    Conditions, ModelInfo, SdkConfig, SdkConfigBuilder, SimulatedSession, Watch, simulated_device,
+    Conditions, ModelInfo, RequestKind, SdkConfig, SdkConfigBuilder, SimulatedSession, UploadBatch,
+    Watch, simulated_device,
 };
+use prost::Message;
 use tempfile::TempDir;
 
 use collector::Collector;
@@ -101,6 +103,23 @@ pub(crate) fn files(dir: &Path) -> BTreeSet<PathBuf> {
 pub(crate) fn check_explains(watch: &Watch, part: &str) {
     let text = watch.explain().to_string();
     assert!(text.contains(part), "{text}");
+}
+
+/// A collector's answer to the request of a host that sends by itself: all is stored, or deleted.
+pub(crate) fn acknowledged(batch: &UploadBatch) -> Vec<u8> {
+    match batch.kind() {
+        RequestKind::DeleteInstallation => {
+            let request = v1::DeleteInstallationRequest::decode(&batch.encoded()[..]).unwrap();
+            epwatch_strict_collector::deletion_of(&request).encode_to_vec()
+        }
+        _ => answered(batch, v1::UploadResponse::default()),
+    }
+}
+
+/// This answer, as one to this request.
+pub(crate) fn answered(batch: &UploadBatch, answer: v1::UploadResponse) -> Vec<u8> {
+    let request = v1::UploadRequest::decode(&batch.encoded()[..]).unwrap();
+    epwatch_strict_collector::answer_to(&request, answer).encode_to_vec()
 }
 
 /// Polls until the condition holds.

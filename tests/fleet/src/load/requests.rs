@@ -106,6 +106,7 @@ impl Requests {
             sdk: self.sdk.clone(),
             held_directive_ids: Vec::new(),
             attestation: None,
+            request_id: 0,
         };
         Some(Pending { due, request })
     }

@@ -8,6 +8,7 @@ import java.util.concurrent.RejectedExecutionException
 import java.util.concurrent.ScheduledThreadPoolExecutor
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.atomic.AtomicLong
 
 /**
  * The SDK of this process.
@@ -27,6 +28,10 @@ public object Epwatch {
     @Volatile private var consent: Boolean? = null
     @Volatile private var problem = "Epwatch.start was not called"
     private var uploader: Uploader? = null
+
+    /** Sessions that were observed before the library was loaded, and are not opened yet. Guarded by itself. */
+    private val waiting = LinkedHashSet<ObservedSession>()
+    private val missedRuns = AtomicLong()
 
     /** Starts the SDK. A second call changes nothing. */
     @JvmStatic
@@ -60,8 +65,8 @@ public object Epwatch {
     }
 
     /**
-     * Observes a session, and reads its placement. The session must be open during the call; at the start of a process
-     * it waits at most a second for the library.
+     * Observes a session, and reads its placement. The session must be open during the call. Never waits: while the
+     * library is being loaded, [ObservedSession] keeps the runs, and its first call after that reads the placement.
      */
     @JvmStatic
     @JvmOverloads
@@ -72,7 +77,13 @@ public object Epwatch {
         creationNanos: Long = 0,
     ): ObservedSession {
         val numbers = model.numbers(plan?.handle ?: 0, creationNanos)
-        return ObservedSession(session, handle { Native.observe(it, session, model.texts(), numbers) })
+        val open = { of: OrtSession? -> handle(0) { Native.observe(it, of, model.texts(), numbers) } }
+        if (!isLoading()) return ObservedSession(session, open(session), null)
+        return synchronized(waiting) {
+            val early = if (waiting.size < MAX_WAITING) EarlyRuns(open) else null
+            if (early == null) problem = "more than $MAX_WAITING sessions before the native library was loaded"
+            ObservedSession(session, 0, early).also { if (early != null) waiting.add(it) }
+        }
     }
 
     /**
@@ -82,7 +93,11 @@ public object Epwatch {
     @JvmStatic
     @JvmOverloads
     public fun plan(model: ModelInfo, timeoutMs: Long = 200): SessionPlan {
-        val plan = handle { Native.plan(it, model.texts(), model.numbers(0, 0), timeoutMs) }
+        val until = System.nanoTime() + timeoutMs * 1_000_000
+        val plan = handle(timeoutMs) {
+            val left = maxOf((until - System.nanoTime()) / 1_000_000, 0)
+            Native.plan(it, model.texts(), model.numbers(0, 0), left)
+        }
         if (plan <= 0) return SessionPlan(0, true, "")
         return SessionPlan(plan, Native.planUsesNpu(plan), utf8(Native.planVariant(plan)))
     }
@@ -134,18 +149,21 @@ public object Epwatch {
     public fun startFailed(model: ModelInfo, error: OrtException, plan: SessionPlan? = null) {
         val numbers = model.numbers(plan?.handle ?: 0, 0)
         val message = (error.message ?: "").toByteArray(Charsets.UTF_8)
-        handle { -Native.startFailed(it, model.texts(), numbers, codeOf(error), message).toLong() }
+        val code = codeOf(error)
+        val count = { handle(0) { -Native.startFailed(it, model.texts(), numbers, code, message).toLong() } }
+        if (isLoading()) later { count() } else count()
     }
 
     /**
      * Returns sessions, reasons, directives and the last upload as one JSON object; `host_problem` is the latest
-     * problem of this library. May wait for the disk.
+     * problem of this library, `host_missed_runs` counts runs that were lost before the library was loaded. May wait for the
+     * disk.
      */
     @JvmStatic
     public fun explain(): String {
         val known = if (watch > 0) utf8(Native.explain(watch)) else ""
         val text = problem.map { if (it < ' ' || it == '"' || it == '\\') ' ' else it }.joinToString("")
-        val head = "{\"host_problem\":\"$text\""
+        val head = "{\"host_problem\":\"$text\",\"host_missed_runs\":${missedRuns.get()}"
         return if (known.length > 2) head + "," + known.substring(1) else "$head}"
     }
 
@@ -158,6 +176,7 @@ public object Epwatch {
     public fun flush(done: Runnable? = null) {
         val isQueued = later {
             try {
+                openWaiting()
                 if (watch > 0) Native.seal(watch)
                 send()
             } finally {
@@ -173,12 +192,13 @@ public object Epwatch {
      */
     @JvmStatic
     public fun preflight(facts: PreflightFacts): Int =
-        handle { Native.preflight(it, facts.texts(), facts.rpcLibrary).toLong() }.toInt()
+        handle(1000) { Native.preflight(it, facts.texts(), facts.rpcLibrary).toLong() }.toInt()
 
     /** Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Returns whether it has ended. */
     @JvmStatic
     public fun stop(timeoutMs: Long): Boolean {
         later {
+            openWaiting()
             val ended = watch
             watch = 0
             problem = "Epwatch.stop was called"
@@ -242,9 +262,38 @@ public object Epwatch {
         if (watch > 0) uploader?.send(watch)
     }
 
-    /** Makes a native call once the library is loaded. 0 if it is not, or if the call fails; the problem says why. */
-    private inline fun handle(call: (Long) -> Long): Long {
-        if (!isStarted.get() || !isReady.await(1, TimeUnit.SECONDS) || watch <= 0) return 0
+    /** Whether the library is still being loaded. */
+    internal fun isLoading(): Boolean = isStarted.get() && isReady.count > 0
+
+    internal fun isLoaded(): Boolean = watch > 0
+
+    /** Counts runs that are recorded nowhere. */
+    internal fun missed(runs: Long) {
+        missedRuns.addAndGet(runs)
+    }
+
+    /** A session waits no more. */
+    internal fun opened(session: ObservedSession) {
+        synchronized(waiting) { waiting.remove(session) }
+    }
+
+    /** Runs work on the SDK's thread, which has tried to load the library by then; `otherwise` if it is not loaded. */
+    internal fun onceLoaded(work: () -> Unit, otherwise: () -> Unit) {
+        if (!later { if (watch > 0) work() else otherwise() }) otherwise()
+    }
+
+    /** Opens sessions that were not used since the library was loaded. They may be closed, so no placement is read. */
+    private fun openWaiting() {
+        val left = synchronized(waiting) { waiting.toList() }
+        left.forEach { it.openIfReady(null) }
+    }
+
+    /**
+     * Makes a native call once the library is loaded, which it waits for. 0 if it is not, or if the call fails; the
+     * problem says why.
+     */
+    private inline fun handle(waitMs: Long, call: (Long) -> Long): Long {
+        if (!isStarted.get() || !isReady.await(waitMs, TimeUnit.MILLISECONDS) || watch <= 0) return 0
         val made = call(watch)
         if (made < 0) problem = utf8(Native.lastError())
         return maxOf(made, 0)
@@ -252,6 +301,9 @@ public object Epwatch {
 }
 
 private const val LOADING = "the native library is being loaded"
+
+/** Sessions of an app before its library is loaded; each keeps up to 40 kB. */
+private const val MAX_WAITING = 16
 
 private fun EpwatchConfig.texts(folder: String, facts: DeviceFacts): Array<ByteArray> = texts(
     appId, endpoint, appKey, folder, appVersion, appBuild, environment, "kotlin", directiveKeyId, directiveKey,

@@ -9,11 +9,22 @@ import java.util.concurrent.Callable
 /**
  * A session of the app whose runs are measured. The session stays the app's: closing this ends the record only. Every
  * call works after [close] and without the native library; then nothing is recorded.
+ *
+ * While the library is being loaded runs are kept here. The first call after that reads the placement, on its own
+ * thread, because the app has the session open then. Without such a call the runs are reported without placement.
  */
 public class ObservedSession internal constructor(
     public val session: OrtSession,
-    internal val handle: Long,
+    opened: Long,
+    early: EarlyRuns?,
 ) : AutoCloseable {
+    /** 0 before the library is loaded, and if nothing is recorded. */
+    @Volatile internal var handle: Long = opened
+        private set
+
+    /** Guarded by this. */
+    private var early: EarlyRuns? = early
+
     /** Names of the inputs, in ONNX Runtime's order; `null` if each has one shape. */
     private val inputsWithShapes: List<String>? = namesOfFreeInputs(session)
 
@@ -41,25 +52,70 @@ public class ObservedSession internal constructor(
 
     /** Records a run that began at the time of [begin], for a model whose inputs have one shape. */
     public fun end(began: Long) {
-        val latency = System.nanoTime() - began
-        if (handle > 0) Native.record(handle, began, latency)
+        record(began, System.nanoTime() - began, null)
     }
 
     /** Records runs: pairs of beginning ([System.nanoTime]) and nanoseconds, `n` of them. */
     public fun recordAll(runs: LongArray, n: Int) {
-        if (handle > 0) Native.recordAll(handle, runs, n)
+        val opened = handle
+        if (opened > 0) {
+            Native.recordAll(opened, runs, n)
+        } else {
+            for (at in 0 until minOf(n, runs.size / 2)) record(runs[2 * at], runs[2 * at + 1], null)
+        }
     }
 
     /** Counts a run that failed. */
     public fun failed(error: OrtException) {
-        if (handle > 0) Native.recordError(handle, codeOf(error))
+        val opened = handle
+        if (opened > 0) Native.recordError(opened, codeOf(error)) else keep { it.addError(codeOf(error)) }
     }
 
     /** Returns where the session runs and why, as one JSON object. */
-    public fun explain(): String = if (handle > 0) utf8(Native.explainSession(handle)) else "{}"
+    public fun explain(): String {
+        if (handle == 0L) openIfReady(session)
+        val opened = handle
+        return if (opened > 0) utf8(Native.explainSession(opened)) else "{}"
+    }
 
     override fun close() {
-        if (handle > 0) Native.closeSession(handle)
+        val left = synchronized(this) { early.also { early = null } }
+        val opened = handle
+        if (opened > 0) Native.closeSession(opened)
+        if (left != null) {
+            Epwatch.opened(this)
+            // The session may be closed by then, so its placement is not read.
+            Epwatch.onceLoaded({ Native.closeSession(left.openWith(null)) }, left::giveUp)
+        }
+    }
+
+    /**
+     * Opens the session in the library if that is loaded by now, and hands on what was kept. Without `session` its
+     * placement is not read.
+     */
+    internal fun openIfReady(session: OrtSession?) {
+        if (Epwatch.isLoading()) return
+        synchronized(this) {
+            val kept = early ?: return
+            early = null
+            if (Epwatch.isLoaded()) handle = kept.openWith(session) else kept.giveUp()
+        }
+        Epwatch.opened(this)
+    }
+
+    /** Keeps something that happens before the library is loaded, and opens the session once it is. */
+    private inline fun keep(what: (EarlyRuns) -> Unit) {
+        synchronized(this) { early?.let(what) ?: return }
+        openIfReady(session)
+    }
+
+    private fun record(began: Long, latency: Long, shape: ByteArray?) {
+        val opened = handle
+        when {
+            opened <= 0 -> keep { it.add(began, latency, shape) }
+            shape == null -> Native.record(opened, began, latency)
+            else -> Native.recordShape(opened, began, latency, shape)
+        }
     }
 
     private inline fun <T> measured(inputs: Map<String, OnnxTensorLike>?, run: () -> T): T {
@@ -71,11 +127,8 @@ public class ObservedSession internal constructor(
             throw error
         }
         val latency = System.nanoTime() - began
-        when {
-            handle <= 0 -> {}
-            inputs == null || inputsWithShapes == null -> Native.record(handle, began, latency)
-            else -> Native.recordShape(handle, began, latency, shapeKey(inputsWithShapes, inputs))
-        }
+        val shape = if (inputs == null || inputsWithShapes == null) null else shapeKey(inputsWithShapes, inputs)
+        record(began, latency, shape)
         return result
     }
 }

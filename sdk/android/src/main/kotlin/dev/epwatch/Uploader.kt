@@ -1,6 +1,8 @@
 package dev.epwatch
 
+import java.io.ByteArrayOutputStream
 import java.io.IOException
+import java.io.InputStream
 import java.net.HttpURLConnection
 import java.net.URL
 
@@ -20,20 +22,48 @@ internal class Uploader(private val endpoint: String, private val appKey: String
         connection.connectTimeout = TIMEOUT_MS
         connection.readTimeout = TIMEOUT_MS
         connection.doOutput = true
+        // A redirect would turn the call into a GET to a host that no key is for.
+        connection.instanceFollowRedirects = false
         connection.setFixedLengthStreamingMode(body.size)
-        connection.setRequestProperty("content-type", "application/proto")
+        connection.setRequestProperty("content-type", MEDIA_TYPE)
         connection.setRequestProperty("connect-protocol-version", "1")
         connection.setRequestProperty("authorization", "Bearer $appKey")
         connection.outputStream.use { it.write(body) }
         val status = connection.responseCode
         if (status == HttpURLConnection.HTTP_OK) {
-            val answer = connection.inputStream.use { it.readBytes() }
+            val type = connection.contentType?.substringBefore(';')?.trim()
+            if (type != MEDIA_TYPE) {
+                failed(upload, status, 0, "HTTP 200 of ${type?.take(MAX_TEXT)}, not $MEDIA_TYPE: a captive portal?")
+                return false
+            }
+            val answer = connection.inputStream.use { whole(it) }
             return Native.uploadAnswer(upload, answer) == 0
         }
-        val why = connection.errorStream?.use { String(it.readBytes(), Charsets.UTF_8) } ?: ""
+        val why = connection.errorStream?.use { String(beginning(it), Charsets.UTF_8) } ?: ""
         val retryAfter = connection.getHeaderField("retry-after")?.toLongOrNull() ?: 0
         failed(upload, status, retryAfter * 1000, "HTTP $status ${why.take(MAX_TEXT)}")
         return false
+    }
+
+    /** Reads an answer. One that is longer, or takes longer, than a collector's is a failure. */
+    private fun whole(stream: InputStream): ByteArray {
+        val began = System.nanoTime()
+        val read = ByteArrayOutputStream()
+        val piece = ByteArray(PIECE_BYTES)
+        while (true) {
+            val n = stream.read(piece)
+            if (n < 0) return read.toByteArray()
+            read.write(piece, 0, n)
+            if (read.size() > MAX_ANSWER_BYTES) throw IOException("the answer is longer than $MAX_ANSWER_BYTES bytes")
+            if (System.nanoTime() - began > TIMEOUT_MS * 1_000_000L) throw IOException("the answer does not end")
+        }
+    }
+
+    /** Reads what is shown of an error. */
+    private fun beginning(stream: InputStream): ByteArray {
+        val piece = ByteArray(PIECE_BYTES)
+        val n = stream.read(piece)
+        return piece.copyOf(maxOf(n, 0))
     }
 
     private fun send(upload: Long, path: String): Boolean {
@@ -58,5 +88,10 @@ internal class Uploader(private val endpoint: String, private val appKey: String
     private companion object {
         const val TIMEOUT_MS = 30_000
         const val MAX_TEXT = 200
+        const val MEDIA_TYPE = "application/proto"
+        const val PIECE_BYTES = 8 shl 10
+
+        /** Longest answer, as over gRPC. */
+        const val MAX_ANSWER_BYTES = 4 shl 20
     }
 }

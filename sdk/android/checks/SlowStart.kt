@@ -1,0 +1,61 @@
+package checks
+
+import ai.onnxruntime.OnnxTensor
+import ai.onnxruntime.OrtEnvironment
+import ai.onnxruntime.OrtSession
+import dev.epwatch.DeviceFacts
+import dev.epwatch.Epwatch
+import dev.epwatch.EpwatchConfig
+import dev.epwatch.JvmPlatform
+import dev.epwatch.ModelInfo
+import dev.epwatch.Platform
+import dev.epwatch.Signals
+import java.io.File
+import java.util.concurrent.CountDownLatch
+
+/** Facts that come when the test says so, as those of a phone at a cold start. */
+private class SlowPlatform(private val inner: Platform, private val isLetThrough: CountDownLatch) : Platform {
+    override fun folder(): File = inner.folder()
+
+    override fun facts(): DeviceFacts {
+        isLetThrough.await()
+        return inner.facts()
+    }
+
+    override fun listen(signals: Signals) = inner.listen(signals)
+}
+
+/**
+ * Three sessions before the library is loaded: one that is used after it, one that is not, and one that is closed before.
+ * ENDPOINT KEY FOLDER MODEL
+ */
+public object SlowStartApp {
+    @JvmStatic
+    public fun main(args: Array<String>) {
+        val (endpoint, key, folder, model) = args
+        val isLetThrough = CountDownLatch(1)
+        val config = EpwatchConfig.Builder("com.example.camera", endpoint, key).setConsent(true).build()
+        Epwatch.start(SlowPlatform(JvmPlatform(File(folder)), isLetThrough), config)
+        val env = OrtEnvironment.getEnvironment()
+        val make = { id: String -> Epwatch.createSession(env, model, OrtSession.SessionOptions(), ModelInfo(id, "3")) }
+        val (used, idle, closed) = listOf("used", "idle", "closed").map(make)
+        val input = OnnxTensor.createTensor(env, Array(1) { Array(3) { Array(32) { FloatArray(32) } } })
+        val inputs = mapOf(used.session.inputNames.first() to input)
+        repeat(200) { used.run(inputs).close() }
+        repeat(30) { idle.run(inputs).close() }
+        repeat(7) { closed.run(inputs).close() }
+        repeat(1_100) { idle.end(idle.begin()) }
+        closed.close()
+        closed.session.close()
+        println("loading ${Epwatch.explain()}")
+        isLetThrough.countDown()
+        while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
+        used.run(inputs).close()
+        println("used ${used.explain()}")
+        val sent = CountDownLatch(1)
+        Epwatch.flush { sent.countDown() }
+        sent.await()
+        println("flushed ${Epwatch.explain()}")
+        check(Epwatch.stop(300_000)) { "the SDK did not end" }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the Kotlin library makes of a slow start, and of answers that are not the collector's.
+
+use std::collections::BTreeMap;
+
+use epwatch_runtimes::is_nightly;
+use epwatch_sdk::proto::PlacementSource;
+
+use crate::{
+    c::{KEY, crate_file, n_runs},
+    jvm::{Receiver, built, class_path, java},
+};
+
+/// All of it was lost, and said nowhere: facts that take four seconds are a phone's at a cold start.
+#[test]
+fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
+    if !is_nightly("a slow start of the Kotlin library (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let classes = class_path(
+        folder.path(),
+        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
+    );
+    let receiver = Receiver::start();
+    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    let printed = java(&classes, "checks.SlowStartApp", |command| {
+        command
+            .args([&receiver.endpoint, KEY])
+            .args([&folder.path().join("data"), &model]);
+    });
+    let loading = printed.json("loading")["host_problem"].to_string();
+    assert!(loading.contains("being loaded"), "{loading}");
+    // Its first call after the start read the placement.
+    assert_eq!(printed.json("used")["source"], "assignment_api");
+    // Of 30 and 1,100 runs 1,024 were kept.
+    assert_eq!(printed.json("flushed")["host_missed_runs"], 106);
+    let reports = receiver.reports();
+    let mut runs = BTreeMap::new();
+    let mut sources = BTreeMap::new();
+    for report in &reports {
+        let sessions = report.sessions.iter();
+        let models: BTreeMap<_, _> = sessions.map(|s| (s.uid, s.model.id.as_str())).collect();
+        for session in &report.sessions {
+            sources.insert(session.model.id.as_str(), session.placement.source);
+        }
+        for series in &report.series {
+            *runs.entry(models[&series.session_uid]).or_default() += series.n;
+        }
+    }
+    assert_eq!(runs, [("closed", 7), ("idle", 1_024), ("used", 201)].into());
+    assert_eq!(n_runs(&reports), 1_232);
+    assert_eq!(sources["used"], PlacementSource::AssignmentApi);
+    assert_eq!(sources["closed"], PlacementSource::Unavailable);
+}
+
+fn http(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\nconnection: close\r\nlocation: http://127.0.0.1:1/\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// An empty answer was an acknowledgement, and a body without an end filled the app's memory.
+#[test]
+fn answers_of_captive_portals_acknowledge_nothing() {
+    if !is_nightly("the Kotlin library behind a captive portal (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let classes = class_path(
+        folder.path(),
+        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
+    );
+    let receiver = Receiver::start();
+    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    let run = || {
+        let printed = java(&classes, "checks.PortalApp", |command| {
+            command
+                .args([&receiver.endpoint, KEY])
+                .args([&folder.path().join("data"), &model]);
+        });
+        printed.json("flushed")
+    };
+    let page = b"<html>Welcome</html>".as_slice();
+    let endless = vec![0; 5 << 20];
+    for (n, (answer, problem)) in [
+        (http("200 OK", "text/html", page), "a captive portal?"),
+        (
+            http("200 OK", "application/proto", b""),
+            "n_reports: expected",
+        ),
+        (http("200 OK", "application/proto", &endless), "longer than"),
+        (http("302 Found", "text/html", page), "HTTP 302"),
+        (http("404 Not Found", "text/html", &endless), "HTTP 404"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        receiver.answer_as_stranger(answer);
+        let explained = run();
+        let said = explained["last_problem"].to_string();
+        assert!(said.contains(problem), "{said}");
+        assert_eq!(explained["spool_reports"], n + 1);
+        assert!(receiver.reports().is_empty());
+    }
+    assert_eq!(run()["spool_reports"], 0);
+    assert_eq!(n_runs(&receiver.reports()), 60);
+}
