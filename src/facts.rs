@@ -64,6 +64,7 @@ pub(crate) fn of_this_process(stack: &AllInOne, store: String, detector: &Detect
         facts.extend(judging(&page, steps, Timestamp::now()));
         facts.extend(channels(&page));
         facts.extend(ended_tasks(&page));
+        facts.extend(unpinned());
         facts
     })
 }
@@ -100,7 +101,26 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<Fact> {
     facts.extend(judging(&page, steps, Timestamp::now()));
     facts.extend(channels(&page));
     facts.extend(ended_tasks(&page));
+    facts.extend(unpinned());
     facts
+}
+
+/// A store's library that was taken without a pinned hash.
+fn unpinned() -> Option<Fact> {
+    let mut engines = epwatch_engines::list().into_iter();
+    let chdb = engines.find(|status| status.engine == epwatch_engines::Engine::Chdb)?;
+    of_unpinned(chdb.is_unpinned)
+}
+
+fn of_unpinned(is_unpinned: bool) -> Option<Fact> {
+    let text = "Was taken without a pinned hash (`epwatch engines fetch --unpinned`): nothing but its source says that it \
+                is ClickHouse's.";
+    is_unpinned.then(|| Fact {
+        part: "libchdb",
+        text: text.to_owned(),
+        running: String::new(),
+        is_fine: false,
+    })
 }
 
 /// Fetches a page of metrics of this machine.
@@ -554,6 +574,16 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
         };
         assert_eq!(texts(&before), texts(&after));
         assert!(after[3].running.contains("repeated 7 times"), "{after:?}");
+    }
+
+    #[test]
+    fn a_library_without_a_pinned_hash_stays_in_sight() {
+        assert_eq!(of_unpinned(false), None);
+        let fact = of_unpinned(true).unwrap();
+        assert!(
+            !fact.is_fine && fact.text.contains("--unpinned"),
+            "{fact:?}"
+        );
     }
 
     #[test]

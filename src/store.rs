@@ -129,6 +129,13 @@ impl Store {
 
 async fn start_engine(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<EmbeddedStore> {
     let library = engines::ensure(Engine::Chdb).await?.chdb_library();
+    let is_unpinned =
+        |status: epwatch_engines::Status| status.engine == Engine::Chdb && status.is_unpinned;
+    if epwatch_engines::list().into_iter().any(is_unpinned) {
+        tracing::warn!(
+            "libchdb was taken without a pinned hash; nothing but its source says that it is ClickHouse's"
+        );
+    }
     let program =
         ChildProgram::current_exe_subcommand().context("failed to find the running program")?;
     let mut engine = EmbeddedConfig::new(data_dir, library, program);

@@ -29,6 +29,9 @@ pub(crate) struct Record {
     /// The entry's folder name. It shows that a folder was renamed by hand.
     pub(crate) name: String,
     pub(crate) version: String,
+    /// The user took it without a pin, on its source's word.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unpinned: bool,
     /// Relative path with `/` -> size and hash.
     pub(crate) files: BTreeMap<String, RecordedFile>,
 }
@@ -84,6 +87,12 @@ pub(crate) fn look(cache: &Path, plan: &Plan) -> Look {
     if record.name != plan.name {
         return Look::Damaged(format!("{RECORD_FILE} belongs to {}", record.name));
     }
+    if plan.is_unpinned() && !record.unpinned {
+        return Look::Damaged("no hash is pinned for it, and nobody took it without".to_owned());
+    }
+    if let Some(path) = unpinned_library(plan, &record.files) {
+        return Look::Damaged(format!("{path} is a library without a pin"));
+    }
     for pin in &plan.pins {
         match (record.files.get(pin.path), pin.sha256) {
             (None, _) => return Look::Damaged(format!("{} was never fetched", pin.path)),
@@ -138,6 +147,10 @@ pub(crate) fn ensure(
         return Ok(record);
     }
 
+    if plan.is_unpinned() && !plan.is_unpinned_allowed {
+        return Err(EngineError::NotPinned { name: name.clone() });
+    }
+
     fs::create_dir_all(cache).map_err(EngineError::io("create cache folder", cache))?;
     let _lock = lock::lock(cache, name, lock::TIMEOUT, say)?;
     let damaged = match look(cache, plan) {
@@ -172,6 +185,7 @@ pub(crate) fn ensure(
     let record = Record {
         name: name.clone(),
         version: plan.version.to_owned(),
+        unpinned: plan.is_unpinned(),
         files: hash_tree(out)?,
     };
     check_pins(plan, &record.files, out)?;
@@ -218,7 +232,24 @@ fn check_pins(
             ));
         }
     }
-    Ok(())
+    match unpinned_library(plan, files) {
+        None => Ok(()),
+        Some(file) => Err(EngineError::UnknownLibrary {
+            name: plan.name.clone(),
+            file: file.to_owned(),
+            dir: dir.to_owned(),
+        }),
+    }
+}
+
+/// A library next to the pinned ones is loaded like them, so it needs a pin too.
+fn unpinned_library<'a>(plan: &Plan, files: &'a BTreeMap<String, RecordedFile>) -> Option<&'a str> {
+    let is_library = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        name.contains(".so") || name.contains(".dylib")
+    };
+    let mut paths = files.keys().map(String::as_str);
+    paths.find(|path| is_library(path) && plan.pins.iter().all(|pin| pin.path != *path))
 }
 
 fn mismatch(name: &str, file: &str, expected: &str, found: String, dir: &Path) -> EngineError {

@@ -63,6 +63,32 @@ pub enum EngineError {
         expected: String,
     },
 
+    /// This version knows no hash of the engine's build for this platform.
+    #[error(
+        "failed to fetch {name}: no hash is pinned for its build for this platform; `epwatch engines fetch --unpinned` \
+         takes it on its source's word, and `epwatch status` says so from then on; or use a ClickHouse server \
+         (`store.clickhouse`)"
+    )]
+    NotPinned {
+        /// The entry that was asked for.
+        name: String,
+    },
+
+    /// A fetched package has a library that this version does not know.
+    #[error(
+        "failed to verify {name}: {file} is a library without a pinned hash; remove {} and fetch again, and if it \
+         happens again do not use this source",
+        dir.display()
+    )]
+    UnknownLibrary {
+        /// The entry that was checked.
+        name: String,
+        /// The file, relative to the entry.
+        file: String,
+        /// The folder that holds it.
+        dir: PathBuf,
+    },
+
     /// A fetched file is not the one that this version of epwatch was tested with.
     #[error(
         "failed to verify {name}: {file} has sha256 {found}, expected {expected}; \

@@ -39,7 +39,21 @@ pub use status::{State, Status, list};
 /// The engine does not exist here ([`EngineError::is_unavailable`]), a package manager is missing or fails, a fetched
 /// file is not the pinned one, or the cache cannot be written.
 pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
-    let plan = pins::plan_here(engine)?;
+    ensure_plan(engine, pins::plan_here(engine)?)
+}
+
+/// As [`ensure`], and takes an engine whose build for this platform has no pinned hash on its source's word. Later calls
+/// of [`ensure`] use it, and [`list`] marks it.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_unpinned(engine: Engine) -> Result<Installed, EngineError> {
+    let mut plan = pins::plan_here(engine)?;
+    plan.is_unpinned_allowed = true;
+    ensure_plan(engine, plan)
+}
+
+fn ensure_plan(engine: Engine, plan: pins::Plan) -> Result<Installed, EngineError> {
     let cache = cache_dir()?;
     let mut fetch =
         |staging: &entry::Staging<'_>, say: &mut cache::Say<'_>| fetch::fetch(&plan, staging, say);
@@ -61,10 +75,16 @@ pub fn export(engines: &[Engine], file: &Path) -> Result<(), EngineError> {
 /// the names of their entries. Blocks for up to a minute.
 ///
 /// # Errors
-/// The archive is damaged, holds no engine of this version, or a file is not the pinned one.
-pub fn import(file: &Path) -> Result<Vec<String>, EngineError> {
+/// The archive is damaged, holds no engine of this version, or a file is not the pinned one. One without a pin needs
+/// `is_unpinned_allowed`.
+pub fn import(file: &Path, is_unpinned_allowed: bool) -> Result<Vec<String>, EngineError> {
     let plans = Engine::ALL.into_iter().flat_map(pins::plan_here);
-    let plans: Vec<_> = plans.collect();
+    let plans: Vec<_> = plans
+        .map(|plan| pins::Plan {
+            is_unpinned_allowed,
+            ..plan
+        })
+        .collect();
     transfer::import(&cache_dir()?, &plans, &absolute(file)?, &mut |line| {
         cache::print(line)
     })

@@ -16,6 +16,15 @@ pub(crate) struct Plan {
     pub(crate) pins: Vec<Pin>,
     /// About the bytes that come over the network, for progress.
     pub(crate) download_bytes: u64,
+    /// The user takes files without a pin on the source's word.
+    pub(crate) is_unpinned_allowed: bool,
+}
+
+impl Plan {
+    /// Returns whether no hash is known for a file that is needed.
+    pub(crate) fn is_unpinned(&self) -> bool {
+        self.pins.iter().any(|pin| pin.sha256.is_none())
+    }
 }
 
 /// A file of an entry.
@@ -86,8 +95,8 @@ fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, String> {
 }
 
 fn chdb(platform: Platform<'_>) -> Option<Plan> {
-    // The other platforms' packages could not be had where these hashes were taken. For them
-    // npm's own check against the registry's integrity hash is all there is.
+    // The other platforms' packages could not be had where these hashes were taken. For them npm's own check against the
+    // registry's integrity hash is all there is, so they are fetched with `--unpinned` only.
     let (package, sha256) = match platform {
         ("linux", "x86_64") => (
             "@chdb/lib-linux-x64-gnu",
@@ -107,17 +116,20 @@ fn chdb(platform: Platform<'_>) -> Option<Plan> {
             sha256,
         }],
         download_bytes: 178_000_000,
+        is_unpinned_allowed: false,
     })
 }
 
 fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
     const LINUX: &str = "onnxruntime/capi/libonnxruntime.so.1.31.1";
     const MACOS: &str = "onnxruntime/capi/libonnxruntime.1.31.1.dylib";
-    let (platforms, path, sha256): (&'static [&'static str], _, _) = match platform {
+    const SHARED: &str = "onnxruntime/capi/libonnxruntime_providers_shared.so";
+    let (platforms, path, sha256, shared): (&'static [&'static str], _, _, _) = match platform {
         ("linux", "x86_64") => (
             MANYLINUX_X86_64,
             LINUX,
             "fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3",
+            Some("086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d"),
         ),
         ("linux", "aarch64") => (
             &[
@@ -127,11 +139,13 @@ fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
             ],
             LINUX,
             "8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467",
+            Some("3b6be288fbfb7dff8770d08a23defdde18e8f7e0f5a2b344a0e5e238c999ea88"),
         ),
         ("macos", "aarch64") => (
             &["macosx_14_0_arm64"],
             MACOS,
             "f8b06155feece624e55e49124340eea279da812529ae6fbc46a9f2be9c9cad2e",
+            None,
         ),
         _ => return None,
     };
@@ -143,11 +157,13 @@ fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
             platforms,
             keep: &["onnxruntime/capi"],
         },
-        pins: vec![Pin {
-            path,
-            sha256: Some(sha256),
-        }],
+        pins: [(path, Some(sha256)), (SHARED, shared)]
+            .into_iter()
+            .filter(|(_, sha256)| sha256.is_some())
+            .map(|(path, sha256)| Pin { path, sha256 })
+            .collect(),
         download_bytes: 24_000_000,
+        is_unpinned_allowed: false,
     })
 }
 
@@ -193,6 +209,22 @@ fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
                 "a43ff16156b2abacf3b43ccbe137901222dba270ced27fa4cf528946a38ab5a7",
             ),
             pin(
+                "onnxruntime_qnn/libQnnGpu.so",
+                "73df74e66186cb610c3385903be349af82ef76122f69f9c10578bb102467e4e7",
+            ),
+            pin(
+                "onnxruntime_qnn/libQnnHtpNetRunExtensions.so",
+                "12e4feae6b00598a56b12539b831eab005e0125b7fd99e12c913d82f014162bd",
+            ),
+            pin(
+                "onnxruntime_qnn/libQnnSaver.so",
+                "21e2470993e2bc2eae5f24ac9735cc914f52f448cb539797c7af71f9dca2477c",
+            ),
+            pin(
+                "onnxruntime_qnn/libGenie.so",
+                "3f8bd88c8433d6d90e95883bf7e30839de618571e0403c1552aa4618e4303e5b",
+            ),
+            pin(
                 "onnxruntime_qnn.libs/libc++-71bc274c.so.1.0",
                 "46cee8e5f62e9b4a79b863b058879c5e9d4f41841650841df6f6669ebef2e2e2",
             ),
@@ -206,6 +238,7 @@ fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
             ),
         ],
         download_bytes: 99_000_000,
+        is_unpinned_allowed: false,
     })
 }
 
@@ -222,12 +255,25 @@ mod tests {
         );
     }
 
+    /// The package of libchdb could be had for Linux on x86-64 alone.
     #[test]
-    fn linux_x86_64_pins_every_library_by_hash() {
-        for engine in Engine::ALL {
-            let plan = plan(engine, ("linux", "x86_64")).unwrap();
-            for pin in &plan.pins {
-                assert_eq!(pin.sha256.map(str::len), Some(64), "{}", pin.path);
+    fn every_engine_but_libchdb_elsewhere_is_pinned_by_hash() {
+        for platform in [
+            ("linux", "x86_64"),
+            ("linux", "aarch64"),
+            ("macos", "x86_64"),
+            ("macos", "aarch64"),
+        ] {
+            for engine in Engine::ALL {
+                let Ok(plan) = plan(engine, platform) else {
+                    continue;
+                };
+                let is_elsewhere = engine == Engine::Chdb && platform != ("linux", "x86_64");
+                assert_eq!(plan.is_unpinned(), is_elsewhere, "{engine} {platform:?}");
+                assert!(!plan.is_unpinned_allowed);
+                for sha256 in plan.pins.iter().filter_map(|pin| pin.sha256) {
+                    assert_eq!(sha256.len(), 64);
+                }
             }
         }
     }

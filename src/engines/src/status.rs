@@ -19,6 +19,8 @@ pub struct Status {
     pub version: Option<&'static str>,
     /// Its state in the cache.
     pub state: State,
+    /// The user took it without a pinned hash.
+    pub is_unpinned: bool,
     /// The entry's folder, if it is ready.
     pub dir: Option<PathBuf>,
     /// Why it is damaged or unavailable.
@@ -48,6 +50,7 @@ pub fn list() -> Vec<Status> {
 fn status(engine: Engine) -> Status {
     let plan = pins::plan_here(engine);
     let version = plan.as_ref().ok().map(|plan| plan.version);
+    let mut is_unpinned = false;
     let (state, dir, reason) = match (plan, cache_dir()) {
         (Err(error), _) | (Ok(_), Err(error)) => {
             (State::Unavailable, None, Some(error.to_string()))
@@ -55,13 +58,17 @@ fn status(engine: Engine) -> Status {
         (Ok(plan), Ok(cache)) => match entry::look(&cache, &plan) {
             Look::Missing => (State::Missing, None, None),
             Look::Damaged(reason) => (State::Damaged, None, Some(reason)),
-            Look::Good(_) => (State::Ready, Some(cache.join(&plan.name)), None),
+            Look::Good(record) => {
+                is_unpinned = record.unpinned;
+                (State::Ready, Some(cache.join(&plan.name)), None)
+            }
         },
     };
     Status {
         engine,
         version,
         state,
+        is_unpinned,
         dir,
         reason,
     }
@@ -74,6 +81,9 @@ impl fmt::Display for Status {
         let state = format!("{:?}", self.state).to_lowercase();
         write!(f, "{name:<16} {version:<16} {state:<12}")?;
         match (&self.dir, &self.reason) {
+            (Some(dir), _) if self.is_unpinned => {
+                write!(f, "{} (taken without a pinned hash)", dir.display())
+            }
             (Some(dir), _) => write!(f, "{}", dir.display()),
             (None, Some(reason)) => f.write_str(reason),
             (None, None) => f.write_str("`epwatch engines fetch` gets it"),
@@ -91,6 +101,7 @@ mod tests {
             engine: Engine::Chdb,
             version: Some("1"),
             state: State::Damaged,
+            is_unpinned: false,
             dir: None,
             reason: Some("libchdb.so has 3 bytes, not 4".to_owned()),
         };
@@ -100,6 +111,7 @@ mod tests {
                 "engine": "libchdb",
                 "version": "1",
                 "state": "damaged",
+                "is_unpinned": false,
                 "dir": null,
                 "reason": "libchdb.so has 3 bytes, not 4",
             })

@@ -32,6 +32,7 @@ fn plan() -> Plan {
             sha256: Some(HELLO),
         }],
         download_bytes: 6,
+        is_unpinned_allowed: false,
     }
 }
 
@@ -93,6 +94,41 @@ fn wrong_hash_never_becomes_an_entry() {
     assert!(matches!(&error, EngineError::HashMismatch { expected, .. } if expected == HELLO));
     assert_eq!(entries(cache.path()), [""; 0]);
     ensure(cache.path(), &mut good_fetch).unwrap();
+}
+
+/// It would be loaded next to the pinned one.
+#[test]
+fn a_library_without_a_pin_never_becomes_an_entry() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut evil = |staging: &Staging<'_>, say: &mut Say<'_>| {
+        put(staging.out.join("lib/libb.so.1"), b"evil");
+        good_fetch(staging, say)
+    };
+    let error = ensure(cache.path(), &mut evil).unwrap_err();
+    assert!(matches!(&error, EngineError::UnknownLibrary { file, .. } if file == "lib/libb.so.1"));
+    assert_eq!(entries(cache.path()), [""; 0]);
+}
+
+#[test]
+fn an_engine_without_a_pin_is_taken_only_when_the_user_says_so() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut plan = plan();
+    plan.pins[0].sha256 = None;
+    let take = |plan: &Plan, fetch: &mut entry::Fetch<'_>| {
+        entry::ensure(cache.path(), plan, fetch, &mut |_| ())
+    };
+    let error = take(&plan, &mut no_fetch).unwrap_err();
+    assert!(matches!(error, EngineError::NotPinned { .. }), "{error}");
+    assert!(error.to_string().contains("--unpinned"), "{error}");
+    plan.is_unpinned_allowed = true;
+    assert!(take(&plan, &mut good_fetch).unwrap().unpinned);
+    // The choice stays: later uses take it, and know.
+    plan.is_unpinned_allowed = false;
+    assert!(take(&plan, &mut no_fetch).unwrap().unpinned);
+    match entry::look(cache.path(), &plan) {
+        Look::Good(record) => assert!(record.unpinned),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
