@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, fs};
 
+use clickhouse::Client;
 use epwatch_detector::verdict::VerdictClass;
 use epwatch_faults::READER_PASSWORD;
 use epwatch_store::embedded::EngineState;
@@ -45,7 +46,7 @@ fn encoded(text: &str) -> String {
 /// Names of each variable; `None` is All.
 pub(crate) type Names<'a> = BTreeMap<&'a str, Option<Vec<&'a str>>>;
 
-fn names<'a>(version: &[&'a str], chipset: &[&'a str]) -> Names<'a> {
+pub(crate) fn names<'a>(version: &[&'a str], chipset: &[&'a str]) -> Names<'a> {
     let one = |name| Some(vec![name]);
     BTreeMap::from([
         ("app", one(APP)),
@@ -214,7 +215,7 @@ impl Reader {
 
 /// Inserts what the fleet does not send: failures, self-tests, losses, a deletion and a directive, and a window of names
 /// that are no SQL. The report is late, so it does not vote.
-async fn put_the_rest(fleet: &WatchedFleet) {
+pub(crate) async fn put_the_rest(store: &Client) {
     let key = "unhex(repeat('01', 16)), 1, 2, now64(3), 1, 1, toStartOfSecond(now64(0))";
     let columns =
         "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
@@ -248,7 +249,7 @@ async fn put_the_rest(fleet: &WatchedFleet) {
         ),
     ];
     for sql in statements {
-        let run = fleet.store.client().query_raw(&sql).execute().await;
+        let run = store.query_raw(&sql).execute().await;
         run.unwrap_or_else(|error| panic!("{error}: {sql}"));
     }
 }
@@ -263,7 +264,7 @@ async fn every_panel_answers_over_the_readers_port() {
         !reader.rows("paged", paged).await.is_empty()
     })
     .await;
-    put_the_rest(&fleet).await;
+    put_the_rest(&fleet.store.client()).await;
     let queries = queries();
     assert!(queries.len() > 60, "only {} queries", queries.len());
     let one = names(&["2"], &["SM8635"]);

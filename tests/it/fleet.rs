@@ -4,17 +4,19 @@
 use std::{sync::Arc, time::Duration};
 
 use epwatch_collector::{
-    Collector,
-    config::{AppKeyConfig, KeyKind},
+    Client, Collector,
+    config::{AppKeyConfig, CollectorConfig, KeyKind},
 };
 use epwatch_detector::{Detector, DetectorConfig, notify::Notifier};
 use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, Placements, RecordedModel, Rollout, Scenario,
 };
 use epwatch_server::{Period, SystemClock};
+use hyper::Request;
+use prost::Message;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::Store;
+use crate::support::{Store, send};
 
 pub(crate) const APP: &str = "it.camera";
 pub(crate) const MODEL: &str = "classifier";
@@ -27,11 +29,17 @@ pub(crate) const PIPELINE_KEY: &str = "it-pipeline-key";
 const PIPELINE_KEY_SHA256: &str =
     "32945098f6979b5a32ce70f0b8ea7ddb1491a553750f1f78652033aa27363640";
 
-/// A running fleet with collector, store and detector.
+/// A running fleet on an embedded engine of its own.
 #[derive(Debug)]
 pub(crate) struct WatchedFleet {
     pub(crate) store: Store,
-    pub(crate) live: Live,
+    watched: Watched,
+}
+
+/// A running fleet with collector and detector on any store.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    live: Live,
     detector: Option<Watching>,
     collector: Collector,
 }
@@ -44,10 +52,10 @@ struct Watching {
 }
 
 impl Watching {
-    fn start(store: &Store, notifiers: Vec<Arc<dyn Notifier>>) -> Self {
+    fn start(store: Client, notifiers: Vec<Arc<dyn Notifier>>) -> Self {
         let stop = CancellationToken::new();
         let (config, clock) = (DetectorConfig::for_demo(), Arc::new(SystemClock));
-        let detector = Detector::start(config, store.client(), notifiers, clock, stop.clone());
+        let detector = Detector::start(config, store, notifiers, clock, stop.clone());
         Self {
             detector: detector.unwrap(),
             stop,
@@ -73,7 +81,37 @@ impl WatchedFleet {
         notifiers: Vec<Arc<dyn Notifier>>,
     ) -> Self {
         let store = Store::start().await;
-        let mut config = store.collector_config("wal");
+        let config = store.collector_config("wal");
+        let client = store.client();
+        let watched = Watched::start(client, config, scenario, placements, notifiers).await;
+        Self { store, watched }
+    }
+
+    /// Returns the collector's address.
+    pub(crate) fn collector(&self) -> String {
+        self.watched.collector()
+    }
+
+    /// Stops all of it, and the engine last.
+    pub(crate) async fn stop(self) {
+        self.watched.stop().await;
+        self.store.engine.stop().await;
+    }
+
+    /// Stops the detector alone.
+    pub(crate) async fn stop_detector(&mut self) {
+        self.watched.stop_detector().await;
+    }
+}
+
+impl Watched {
+    pub(crate) async fn start(
+        store: Client,
+        mut config: CollectorConfig,
+        scenario: Scenario,
+        placements: Placements,
+        notifiers: Vec<Arc<dyn Notifier>>,
+    ) -> Self {
         let key = |sha256: &str, kind| AppKeyConfig {
             sha256: sha256.to_owned(),
             app: APP.to_owned(),
@@ -87,16 +125,15 @@ impl WatchedFleet {
             key(APP_KEY_SHA256, KeyKind::Own),
             key(PIPELINE_KEY_SHA256, KeyKind::Pipeline),
         ];
-        let collector = Collector::start(config, store.client(), CancellationToken::new())
+        let collector = Collector::start(config, store.clone(), CancellationToken::new())
             .await
             .unwrap();
-        let detector = Some(Watching::start(&store, notifiers));
+        let detector = Some(Watching::start(store, notifiers));
         let now = jiff::Timestamp::now().as_millisecond();
         let fleet = Fleet::new(scenario, placements, now).unwrap();
         let endpoint = format!("http://{}", collector.listen());
         let live = Live::start(fleet, &endpoint, APP_KEY).unwrap();
         Self {
-            store,
             live,
             detector,
             collector,
@@ -108,6 +145,17 @@ impl WatchedFleet {
         format!("http://{}", self.collector.listen())
     }
 
+    /// Makes a call of a device over Connect. It must succeed.
+    pub(crate) async fn call(&self, name: &str, message: &impl Message) {
+        let url = format!("{}/epwatch.v1.CollectorService/{name}", self.collector());
+        let request = Request::post(url)
+            .header("content-type", "application/proto")
+            .header("authorization", format!("Bearer {APP_KEY}"))
+            .body(message.encode_to_vec().into());
+        let answer = send(request.unwrap()).await.unwrap();
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text);
+    }
+
     /// Stops in the order of the path, so that no component waits for one that has ended.
     pub(crate) async fn stop(mut self) {
         drop(self.live);
@@ -115,7 +163,6 @@ impl WatchedFleet {
         if let Some(detector) = self.detector.take() {
             detector.stop().await;
         }
-        self.store.engine.stop().await;
     }
 
     /// Stops the detector alone.

