@@ -217,7 +217,7 @@ pub(crate) async fn devices(args: DevicesArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) async fn certificates(args: CertificatesArgs) -> anyhow::Result<ExitCode> {
-    let client = epwatch_store::client(&args.shared.store.target()?);
+    let client = epwatch_store::client(&args.shared.store.target().await?);
     let app = args.app.as_deref();
     let ask = async || epwatch_page::certificates(client.clone(), app).await;
     answered(&args.shared, ask).await

@@ -131,7 +131,7 @@ impl Running {
         let config = DetectorConfig {
             lease: Period(Duration::from_millis(u64::from(id))),
             // Nothing is judged: obeying orders is what the leader does.
-            ingest_delay: Period(Duration::from_secs(20_000 * 365 * 86_400)),
+            ingest_delay: Some(Period(Duration::from_secs(20_000 * 365 * 86_400))),
             stdout: false,
             ..DetectorConfig::for_demo()
         };
