@@ -193,10 +193,10 @@ impl Lease {
             if !stopped.is_cancelled() {
                 tasks.note_end(TASK, ended.map_or(End::Panic, |()| End::Return));
             }
-            // Whatever ended it: another detector need not wait until the lease has run out.
-            let leads = *sender.borrow() == LeaseState::Leads;
+            // Whatever ended it: another detector need not wait until the lease has run out. The leader stops first,
+            // and ends with the sender.
+            let leads = sender.send_replace(LeaseState::Standby) == LeaseState::Leads;
             beats.give_back(leads).await;
-            // The sender goes last, and the leader ends with it.
         });
         Self {
             state,

@@ -19,7 +19,7 @@ use super::links::Links;
 use super::notifier::{Notification, Occasion};
 use super::secret::Secret;
 use super::steps::StepPart;
-use super::text::{summary, told};
+use super::text::{message_body, summary};
 
 /// Longest summary that PagerDuty takes, in characters.
 const MAX_SUMMARY_CHARS: usize = 1024;
@@ -126,7 +126,7 @@ impl Events {
 
     /// Returns what a person reads, in order, and the document for rules of PagerDuty.
     fn details(&self, incident: &Incident) -> Details {
-        let told = told(incident);
+        let told = message_body(incident);
         let steps = (1..).zip(&told.steps).map(|(n, step)| {
             let lines = step.0.iter().map(|part| match part {
                 StepPart::Text(text) | StepPart::Commands(text) => text.as_str(),

@@ -13,7 +13,7 @@ use super::links::Links;
 use super::notifier::Notification;
 use super::secret::Secret;
 use super::steps::StepPart;
-use super::text::{summary, title, told};
+use super::text::{message_body, summary, title};
 
 /// Longest texts that Slack takes, in characters: a header, and a section or an element of a context.
 const MAX_HEADER_CHARS: usize = 150;
@@ -71,7 +71,7 @@ impl Messages {
         let incident = &notification.incident;
         let title = title(notification);
         let headline = escaped(&format!("{title}: {}", summary(incident)));
-        let told = told(incident);
+        let told = message_body(incident);
         let mut blocks =
             vec![json!({"type": "header", "text": plain(&headline, MAX_HEADER_CHARS)})];
         for (n, step) in (1..).zip(told.steps.iter().take(MAX_STEPS)) {

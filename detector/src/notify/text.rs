@@ -125,7 +125,7 @@ fn cause(lead: &CohortVerdict) -> String {
 /// Returns what to do, the numbers, and the statistics, one fact in each line and a command in lines of its own.
 #[must_use]
 pub(crate) fn description(incident: &Incident) -> String {
-    let told = told(incident);
+    let told = message_body(incident);
     let mut lines = Vec::new();
     for (n, step) in (1..).zip(&told.steps) {
         for (at, part) in step.0.iter().enumerate() {
@@ -149,7 +149,7 @@ pub fn block(notification: &Notification) -> String {
 pub(super) fn linked_block(notification: &Notification, links: &Links) -> String {
     let incident = &notification.incident;
     let mut block = format!("{}  {}\n", title(notification), summary(incident));
-    let told = told(incident);
+    let told = message_body(incident);
     for (n, step) in (1..).zip(&told.steps) {
         for (at, part) in step.0.iter().enumerate() {
             // Writing to a String cannot fail.
@@ -194,7 +194,7 @@ pub(super) fn title(notification: &Notification) -> &'static str {
 
 /// All that is told of an incident beneath its headline, without links.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct MessageBody {
     /// What to do; nothing is left to do once it is over.
     pub(super) steps: Vec<Step>,
     /// In the order in which a person needs them.
@@ -204,10 +204,10 @@ pub(super) struct Told {
 }
 
 /// Returns all that is told of an incident.
-pub(super) fn told(incident: &Incident) -> Told {
+pub(super) fn message_body(incident: &Incident) -> MessageBody {
     let lead = incident.lead();
     let next_step = lead.filter(|_| incident.state != State::Resolved);
-    let mut told = Told {
+    let mut told = MessageBody {
         steps: next_step.map_or_else(Vec::new, |lead| steps(&lead.next_step)),
         facts: facts(incident),
         statistics: statistics(incident),

@@ -79,7 +79,7 @@ pub(crate) async fn deliver(
     metrics: Arc<Metrics>,
     cancel: CancellationToken,
 ) {
-    let mut channel = Channel::new(notifier, deliveries, metrics);
+    let mut channel = ChannelDelivery::new(notifier, deliveries, metrics);
     while !cancel.is_cancelled() {
         // Read before each attempt, so that new ones wait for one attempt at most.
         let current = incidents.borrow_and_update().clone();
@@ -106,7 +106,7 @@ pub(crate) async fn deliver(
 }
 
 /// One notifier with the turns of its incidents.
-struct Channel {
+struct ChannelDelivery {
     notifier: Arc<dyn Notifier>,
     deliveries: Deliveries,
     metrics: Arc<Metrics>,
@@ -174,7 +174,7 @@ enum Next {
     At(Instant),
 }
 
-impl Channel {
+impl ChannelDelivery {
     fn new(notifier: Arc<dyn Notifier>, deliveries: Deliveries, metrics: Arc<Metrics>) -> Self {
         Self {
             notifier,

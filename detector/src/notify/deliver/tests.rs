@@ -65,7 +65,7 @@ fn refused() -> NotifyError {
 /// A channel whose time advances only by the pauses that it returns.
 struct Run {
     pager: Arc<Pager>,
-    channel: Channel,
+    channel: ChannelDelivery,
     delivered: mpsc::Receiver<Delivered>,
     start: Instant,
     now: Timestamp,
@@ -81,7 +81,7 @@ impl Run {
             taken: Mutex::default(),
         });
         let (deliveries, delivered) = mpsc::channel(10_000);
-        let channel = Channel::new(pager.clone(), deliveries, Arc::new(Metrics::default()));
+        let channel = ChannelDelivery::new(pager.clone(), deliveries, Arc::new(Metrics::default()));
         Self {
             pager,
             channel,

@@ -99,7 +99,7 @@ fn each_of_forty_texts_begins_with_the_answer() {
         whole += &format!("== {what}\n{block}\n");
         assert!(headline.chars().count() <= 330, "{headline}");
         assert!(!block.contains(['\u{202e}', '\u{200b}']), "{block}");
-        let told = text::told(incident);
+        let told = text::message_body(incident);
         let mut lines = rest.lines();
         for (n, step) in (1..).zip(&told.steps) {
             let first = lines.next().unwrap();
