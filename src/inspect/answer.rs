@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Placed {
-        placed: Placed,
+        placed: Box<Placed>,
         /// Names of the nodes on the NPU.
         npu_nodes: Vec<String>,
         /// The message `Placement`, in base64.

@@ -94,7 +94,7 @@ impl OnChipset {
                 if let Some(facts) = facts {
                     placed.locate(facts, &npu_nodes);
                 }
-                ("ok", None, placed)
+                ("ok", None, *placed)
             }
             Answer::Failed { error, reason } => ("failed", Some(error), without(&reason)),
             Answer::NoModel(error) => ("failed", Some(error), without("unknown")),

@@ -231,7 +231,7 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             npu_partitions,
             npu_nodes,
         } => Answer::Placed {
-            placed: Placed::of(&placement, npu_partitions),
+            placed: Box::new(Placed::of(&placement, npu_partitions)),
             npu_nodes,
             encoded: STANDARD.encode(v1::Placement::from(&*placement).encode_to_vec()),
         },
