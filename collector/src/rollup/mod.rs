@@ -543,7 +543,7 @@ mod tests {
     #[test]
     fn silence_is_measured_by_the_latest_row_of_any_collector() {
         let late = [(9_290, 9_300), (8_990, 9_295)];
-        check(0, Some(8_000), &late, Some(8_000..8_940));
+        check(0, Some(8_040), &late, Some(8_040..8_940));
         check(0, Some(9_000), &[(9_290, 9_300)], Some(9_000..9_240));
         // One whose clock is ahead makes no other one silent.
         let ahead = [(9_990, 99_999), (9_550, 9_990)];
