@@ -585,7 +585,7 @@ impl AccessControl {
         if let Some(files) = tls {
             warn_of_readers(&files.key_file, "collector.tls.key_file");
         }
-        let tls = tls.map(Tls::new).transpose();
+        let tls = tls.map(|tls| Tls::new(tls.files())).transpose();
         let tls = tls.map_err(|error| {
             StartError::Config(Problems::one(format!("tls.{}", error.key), error.text))
         })?;

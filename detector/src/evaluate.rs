@@ -63,7 +63,7 @@ pub struct Evaluation {
 pub(crate) type Looked = (Recovery, Vec<CohortVerdict>);
 
 /// Values that all cohorts of one evaluation share.
-struct Judging {
+struct EvaluationRun {
     config: DetectorConfig,
     span: Span,
     inputs: EvaluationInputs,
@@ -162,10 +162,15 @@ impl Evaluator {
         Box::pin(async move { self.source.look_ahead(&self.span(window_end)).await })
     }
 
-    fn judging(&self, span: Span, inputs: EvaluationInputs, frozen: PinnedReferences) -> Judging {
+    fn judging(
+        &self,
+        span: Span,
+        inputs: EvaluationInputs,
+        frozen: PinnedReferences,
+    ) -> EvaluationRun {
         let cohorts: u64 = inputs.models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / span.window.as_secs_f64();
-        Judging {
+        EvaluationRun {
             config: self.config.clone(),
             span,
             limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
@@ -186,7 +191,7 @@ impl Evaluator {
     }
 }
 
-impl Judging {
+impl EvaluationRun {
     async fn evaluate(self: Arc<Self>) -> Evaluation {
         let parts = batches(&self.inputs.models).into_iter().map(|models| {
             let judging = self.clone();

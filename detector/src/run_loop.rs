@@ -28,9 +28,9 @@ use crate::pinned_references::PinnedReferences;
 use crate::read::SourceError;
 use crate::settled_orders::SettledOrders;
 use crate::standing_alerts;
-use crate::unwritten::{JudgedWindow, UnwrittenWindows};
+use crate::unwritten::UnwrittenWindows;
 use crate::verdict::CohortVerdict;
-use crate::verdict_store::{StoredState, VerdictStore};
+use crate::verdict_store::{JudgedWindow, StoredState, VerdictStore};
 use crate::window_schedule::WindowSchedule;
 
 /// Capacity of the queue of deliveries. A notifier blocks when it is full, so none is lost.

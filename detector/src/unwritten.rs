@@ -3,27 +3,13 @@
 
 use std::collections::VecDeque;
 
-use jiff::Timestamp;
-
-use crate::cohort_evidence::CohortEvidence;
-use crate::verdict::CohortVerdict;
-use crate::verdict_store::{StoreError, VerdictStore};
+use crate::verdict_store::{JudgedWindow, StoreError, VerdictStore};
 
 /// Verdicts that may wait, some kB each.
 const MAX_VERDICTS: usize = 50_000;
 
 /// Windows that may wait: of hourly steps a day and a half.
 const MAX_WINDOWS: usize = 36;
-
-/// What is stored of one judged window.
-#[derive(Debug)]
-pub(crate) struct JudgedWindow {
-    pub(crate) end: Timestamp,
-    pub(crate) window_seconds: f64,
-    pub(crate) verdicts: Vec<CohortVerdict>,
-    pub(crate) evidence: Vec<CohortEvidence>,
-    pub(crate) judged_at: Timestamp,
-}
 
 /// The windows that wait, in the order of judging.
 #[derive(Debug, Default)]
@@ -66,6 +52,8 @@ impl UnwrittenWindows {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
 
     fn window(second: i64) -> JudgedWindow {

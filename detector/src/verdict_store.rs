@@ -12,7 +12,6 @@ use crate::describe::WindowStatistics;
 use crate::incident::{Incident, IncidentKey, Order, OrderKind, State};
 use crate::notify::{Notification, block, summary};
 use crate::summary::{IncidentSummary, SignalSummary};
-use crate::unwritten::JudgedWindow;
 use crate::verdict::{CohortVerdict, VerdictClass};
 
 /// Version of the arithmetic behind a row; rows of different versions are never combined.
@@ -76,6 +75,16 @@ struct WindowRow<'a> {
     severity: &'a str,
     reasons: Vec<String>,
     judged_at: i64,
+}
+
+/// What is stored of one judged window.
+#[derive(Debug)]
+pub(crate) struct JudgedWindow {
+    pub(crate) end: Timestamp,
+    pub(crate) window_seconds: f64,
+    pub(crate) verdicts: Vec<CohortVerdict>,
+    pub(crate) evidence: Vec<CohortEvidence>,
+    pub(crate) judged_at: Timestamp,
 }
 
 #[derive(Debug, Row, Serialize)]

@@ -147,7 +147,7 @@ fn a_detector_that_can_verify_nobody_says_so_before_it_asks_the_store() {
     command
         .env("SSL_CERT_FILE", root.path().join("none.pem"))
         .env("SSL_CERT_DIR", root.path().join("none"));
-    check_fails(&mut command, 3, "the notifiers of the config");
+    check_fails(&mut command, 2, "no native root CA certificates");
 }
 
 /// A credential is a copy made at the start, so a reload would find a renewed certificate with the old key and fail.

@@ -2,7 +2,7 @@
 //! frozen or stopped while people order. At no time do two lead, and every order that was confirmed is obeyed.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex},
     thread,
@@ -180,7 +180,18 @@ struct LeadBeat {
 async fn lead_beats(client: &Client) -> Vec<LeadBeat> {
     let sql = "SELECT holder, lease_ms AS detector, toUnixTimestamp64Milli(beaten_at) AS at_ms \
                FROM detector_beats WHERE leads ORDER BY beaten_at, beat";
-    client.query(sql).fetch_all().await.unwrap()
+    in_force(client.query(sql).fetch_all().await.unwrap())
+}
+
+/// Leaves out beats that a detector wrote before it was frozen and that arrived after its lease. It judges nothing then:
+/// its own clock says so.
+fn in_force(beats: Vec<LeadBeat>) -> Vec<LeadBeat> {
+    let mut last = BTreeMap::new();
+    let is_in_time = |beat: &LeadBeat| {
+        let before = last.insert(beat.holder, beat.at_ms);
+        before.is_none_or(|before| beat.at_ms - before < i64::from(beat.detector))
+    };
+    beats.into_iter().filter(is_in_time).collect()
 }
 
 /// Waits until another detector than `last` leads, and returns its id.
@@ -200,6 +211,7 @@ async fn leader(client: &Client, last: u32) -> u32 {
 async fn fire(client: &Client, n: usize) -> String {
     let (id, model, now) = (format!("late-{n}"), format!("m{n}"), Timestamp::now());
     let document = json!({
+        "version": 1,
         "id": id,
         "key": {
             "model": {"app_id": "com.example", "environment": "production", "model_id": model},

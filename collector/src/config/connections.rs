@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::KeyKind;
-use crate::server::tls;
+use crate::server::tls::{self, TlsFiles};
 use epwatch_server::{ByteSize, Period, Problems};
 
 /// A certificate and its key, and the authorities of clients. All files are reloaded when they change.
@@ -64,12 +64,20 @@ impl Default for ConnectionsConfig {
 
 impl TlsConfig {
     pub(super) fn check(&self, problems: &mut Problems) {
-        if let Err(error) = tls::load(self) {
+        if let Err(error) = tls::load(&self.files()) {
             problems.push(format!("tls.{}", error.key), error.text);
         }
         if self.client_ca.is_none() && self.client_cert_required.is_some() {
             let text = "needs tls.client_ca, the authorities that sign client certificates";
             problems.push("tls.client_cert_required", text);
+        }
+    }
+
+    pub(crate) fn files(&self) -> TlsFiles {
+        TlsFiles {
+            cert_file: self.cert_file.clone(),
+            key_file: self.key_file.clone(),
+            client_ca: self.client_ca.clone(),
         }
     }
 
@@ -83,7 +91,7 @@ impl TlsConfig {
     /// with such a certificate all the same, because its files are read again once they are renewed.
     #[must_use]
     pub fn validity_problem(&self, now: Timestamp) -> Option<(String, bool)> {
-        let (problem, is_now) = tls::load(self).ok()?.validity?.problem(now)?;
+        let (problem, is_now) = tls::load(&self.files()).ok()?.validity?.problem(now)?;
         Some((format!("{}: {problem}", self.cert_file.display()), is_now))
     }
 }

@@ -17,7 +17,6 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 
 use super::certificate_expiry::{Validity, validity};
-use crate::config::TlsConfig;
 
 /// The config key of the unusable file, and why it is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,25 +26,31 @@ pub(crate) struct TlsError {
     pub(crate) text: String,
 }
 
+/// Paths of PEM files: certificate, key, and authorities of clients.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert_file: PathBuf,
+    pub(crate) key_file: PathBuf,
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Tls {
-    files: TlsConfig,
-    current: RwLock<Loaded>,
+    files: TlsFiles,
+    current: RwLock<LoadedFiles>,
 }
 
 /// What the files hold.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedFiles {
     config: Arc<ServerConfig>,
     pub(crate) validity: Option<Validity>,
 }
 
 impl Tls {
-    pub(crate) fn new(files: &TlsConfig) -> Result<Self, TlsError> {
-        Ok(Self {
-            files: files.clone(),
-            current: RwLock::new(load(files)?),
-        })
+    pub(crate) fn new(files: TlsFiles) -> Result<Self, TlsError> {
+        let current = RwLock::new(load(&files)?);
+        Ok(Self { files, current })
     }
 
     /// The settings of a new connection's handshake. They begin without sessions, so that no client of an earlier
@@ -68,11 +73,10 @@ impl Tls {
 
     /// The files to watch.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let TlsConfig {
+        let TlsFiles {
             cert_file,
             key_file,
             client_ca,
-            ..
         } = &self.files;
         let pair = [cert_file, key_file].into_iter();
         pair.chain(client_ca).cloned().collect()
@@ -80,7 +84,7 @@ impl Tls {
 }
 
 /// Reads all files.
-pub(crate) fn load(files: &TlsConfig) -> Result<Loaded, TlsError> {
+pub(crate) fn load(files: &TlsFiles) -> Result<LoadedFiles, TlsError> {
     let wrong = |key, error: rustls::Error| TlsError {
         key,
         text: error.to_string(),
@@ -123,7 +127,7 @@ pub(crate) fn load(files: &TlsConfig) -> Result<Loaded, TlsError> {
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Loaded {
+    Ok(LoadedFiles {
         config: Arc::new(config),
         validity: validity.flatten(),
     })

@@ -1,7 +1,6 @@
 //! Reasons why a database cannot be brought to the schema.
 
 use super::cluster::ClusterStatementError;
-use super::version::LEAST_VERSION;
 
 /// The end of a sentence on a store or a backup without a series.
 pub const MADE_IN_DEVELOPMENT: &str =
@@ -79,15 +78,17 @@ pub enum MigrateError {
         /// Highest version known here.
         known: u32,
     },
-    /// The server is older than [`LEAST_VERSION`].
+    /// The server is older than [`super::LEAST_VERSION`].
     #[error(
         "the store is ClickHouse {version}, expected {}.{} or newer; upgrade the server",
-        LEAST_VERSION.0,
-        LEAST_VERSION.1
+        least.0,
+        least.1
     )]
     TooOld {
         /// Version of the server.
         version: String,
+        /// The least version.
+        least: (u32, u32),
     },
     /// The store refused or did not answer.
     #[error("failed to {what}")]

@@ -25,7 +25,10 @@ pub fn check_version(target: &StoreTarget) -> BoxFuture<'_, Result<(), MigrateEr
         if is_new_enough(&version) {
             return Ok(());
         }
-        Err(MigrateError::TooOld { version })
+        Err(MigrateError::TooOld {
+            version,
+            least: LEAST_VERSION,
+        })
     })
 }
 
