@@ -316,7 +316,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     page_when(&page, link, "; seen in ").await;
     // The next step stands there once, in numbered steps with their commands apart.
     assert!(incident.text.contains("<ol class=\"steps\"><li>"));
-    let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre>";
+    let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc=SM8635</span></pre>";
     assert_eq!(
         incident.text.matches(command).count(),
         1,
