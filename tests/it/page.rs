@@ -385,7 +385,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     for part in [
         "## What to do\n\n1. On call",
         "\n2. ",
-        "epwatch inspect MODEL --soc SM8635",
+        "epwatch inspect MODEL --soc=SM8635",
         "## Devices",
         "Gemm",
     ] {
