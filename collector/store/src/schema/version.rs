@@ -64,6 +64,7 @@ mod tests {
     fn the_refusal_names_both_versions_and_waits_for_no_restart() {
         let error = MigrateError::TooOld {
             version: "24.8.1.1".to_owned(),
+            least: LEAST_VERSION,
         };
         let text = error.to_string();
         assert!(text.contains("24.8.1.1") && text.contains("25.8"), "{text}");
