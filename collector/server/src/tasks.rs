@@ -172,8 +172,8 @@ impl TaskSet {
         }
     }
 
-    /// Watches a thread without which the process must not go on: the set fails if the guard is dropped in a panic, or
-    /// told of a return, before `stop` is cancelled.
+    /// Watches a thread without which the process must not go on: the set fails if the guard is dropped in a panic or
+    /// consumed by `returned` before `stop` is cancelled.
     #[must_use]
     pub fn guard(&self, name: &str, stop: &CancellationToken) -> TaskGuard {
         let guard = TaskGuard {

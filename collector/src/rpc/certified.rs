@@ -153,7 +153,7 @@ impl PlacementCall {
         ))
     }
 
-    /// Why this placement may not be stored beside one of that file.
+    /// Returns why this placement may not be stored next to a placement of another model file.
     pub(super) fn refusal(&self, certified: &CertifiedModel) -> Option<String> {
         let own = hash(self.model.sha256);
         (certified.sha256 != own).then(|| {

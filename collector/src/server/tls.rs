@@ -71,7 +71,7 @@ impl Tls {
         Ok(())
     }
 
-    /// The files to watch.
+    /// Returns the files whose changes load them again.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let TlsFiles {
             cert_file,

@@ -87,7 +87,7 @@ pub enum MigrateError {
     TooOld {
         /// Version of the server.
         version: String,
-        /// The least version.
+        /// The least version that tests run on: major, minor.
         least: (u32, u32),
     },
     /// The store refused or did not answer.
