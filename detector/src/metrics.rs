@@ -216,7 +216,7 @@ mod tests {
         );
         metrics.set_failing(&BTreeMap::new());
         assert!(page().contains(&format!("{row}\"\"}} 0\n")), "{}", page());
-        assert!(!page().contains("404"), "{}", page());
+        assert!(!page().contains("\"404\""), "{}", page());
     }
 
     #[test]
