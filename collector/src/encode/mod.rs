@@ -23,11 +23,11 @@ pub(crate) use epwatch_store::native::encode::EncodedBlock;
 use epwatch_store::native::encode::{BlockBuilder, CHUNK_BYTES};
 use sha2::{Digest, Sha256};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::cardinality::saved_names::{line_of as line_of_name, parse as parse_names};
 pub(crate) use self::cardinality::{
     CardinalityLimiter, Dimension, Limited, StoredName, stored_names_sql,
 };
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use self::cardinality::{line_of as line_of_name, parse as parse_names};
 use self::column::FillReport;
 pub(crate) use self::column::{TIME, U32S, WORD, WORDS};
 use self::copy::COPIES;
