@@ -1,6 +1,6 @@
 //! `epwatch incident ack|mute|resolve|accept|reopen`: orders of people to incidents.
 
-use std::process::ExitCode;
+use std::{env, fs, process::ExitCode};
 
 use epwatch_page::{NewOrder, OrderError, OrderKind};
 use epwatch_server::Period;
@@ -38,9 +38,9 @@ pub(crate) struct OrderArgs {
     /// The reason, for whoever is on call next.
     #[arg(long, value_name = "TEXT")]
     why: String,
-    /// Your name.
-    #[arg(long, value_name = "NAME", env = "USER")]
-    who: String,
+    /// Your name [default: that of SUDO_USER, USER, LOGNAME or your account].
+    #[arg(long, value_name = "NAME")]
+    who: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,10 +60,12 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
         Order::Accept(args) => (OrderKind::Accept, args, None),
         Order::Reopen(args) => (OrderKind::Reopen, args, None),
     };
+    let who = args.who.or_else(own_name);
+    let who = who.ok_or_else(|| WrongUse("who are you? add --who NAME".to_owned()))?;
     let new = NewOrder {
         incident: args.id,
         kind,
-        who: args.who,
+        who,
         why: args.why,
         mute_for,
         seen: None,
@@ -82,4 +84,38 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
         output::line(placed.text())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the name of the person at the shell. `sudo` says who that is; a container or a timer may set no variable.
+fn own_name() -> Option<String> {
+    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(set);
+    named.or_else(|| {
+        let accounts = fs::read_to_string("/etc/passwd").ok()?;
+        account_of(&accounts, rustix::process::geteuid().as_raw())
+    })
+}
+
+/// Returns the name of a user's line in `/etc/passwd`: name, password, number, ...
+fn account_of(accounts: &str, user: u32) -> Option<String> {
+    let mut lines = accounts.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| {
+        let name = fields.next()?;
+        let number: u32 = fields.nth(1)?.parse().ok()?;
+        (number == user).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_variables_has_the_name_of_the_account() {
+        let accounts =
+            "root:x:0:0:root:/root:/bin/bash\nbroken\nalice:x:1000:1000::/home/alice:/bin/sh\n";
+        assert_eq!(account_of(accounts, 1000).as_deref(), Some("alice"));
+        assert_eq!(account_of(accounts, 0).as_deref(), Some("root"));
+        assert_eq!(account_of(accounts, 65534), None);
+    }
 }

@@ -243,6 +243,7 @@ async fn answered(
             Err(
                 error @ (ShellError::NoDevice
                 | ShellError::NoneYet
+                | ShellError::NoSuch { .. }
                 | ShellError::Several(_)
                 | ShellError::Unknown),
             ) => return Err(No(error.to_string()).into()),

@@ -1,6 +1,6 @@
 //! Options that name a store: that of a config file, or one by its address.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use epwatch_store::{MigrateError, StoreTarget, embedded::default_socket};
@@ -78,12 +78,18 @@ impl StoreArgs {
             return new_enough(target).await;
         }
         let socket = default_socket(&config.data_dir)?;
-        if !socket.exists() {
-            bail!(
+        match socket.metadata() {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => bail!(
+                "the store of {} is not yours to read: its folder is its owner's alone; run this as that user, \
+                 for example with sudo, or give --clickhouse ADDRESS",
+                config.data_dir.display()
+            ),
+            Err(_) => bail!(
                 "no store is there: {} does not exist; give --clickhouse ADDRESS as `epwatch serve` \
                  prints it, or http://host:8123",
                 socket.display()
-            );
+            ),
         }
         Ok(StoreTarget::unix(&socket, &config.store.database))
     }

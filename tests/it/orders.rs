@@ -257,6 +257,12 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
     without("", "x");
     without("Ada", "a\nb");
     without("Ada", &"x".repeat(501));
+    // Without variables the account has a name, so that the incident is the problem.
+    let mut unnamed = order(&at, &["ack", "over-1", "--why", "x"]);
+    for name in ["SUDO_USER", "USER", "LOGNAME"] {
+        unnamed.env_remove(name);
+    }
+    check_fails(&mut unnamed, 1, "incident over-1 is over");
     let none = client.query("SELECT count() FROM incident_orders");
     assert_eq!(none.fetch_one::<u64>().await.unwrap(), 0);
 
@@ -365,6 +371,21 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         .await;
     assert_eq!(refused.status, 400);
     assert!(refused.json()["error"].is_string(), "{}", refused.text);
+    let json = [headers[0], ("content-type", "application/json")];
+    let body =
+        r#"{"incident": "open-1", "kind": "ack", "who": "robot", "why": "known", "seen": 1}"#;
+    let placed = page.ask(Method::POST, "/order.json", &json, body).await;
+    assert_eq!(placed.status, 200, "{}", placed.text);
+    for body in ["", "[1]", r#"{"kind": ["ack"]}"#] {
+        let refused = page.ask(Method::POST, "/order.json", &json, body).await;
+        let error = refused.json()["error"].as_str().unwrap().to_owned();
+        assert_eq!(refused.status, 400);
+        assert!(error.contains("expected an object like"), "{error}");
+    }
+    let wrong = [("authorization", "Bearer not-one-of-the-tokens"), json[1]];
+    let refused = page.ask(Method::POST, "/order.json", &wrong, "").await;
+    assert_eq!(refused.status, 401);
+    assert_eq!(refused.json()["error"], "That is not the token.");
 
     let names = HOSTILE.iter().filter(|name| !name.is_empty());
     for (at, name) in names.enumerate() {

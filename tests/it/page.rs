@@ -406,6 +406,33 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         assert!(text.contains(part), "{part}: {text}");
     }
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
+    // A typing error is no healthy fleet.
+    let slip = format!("{MODEL}x");
+    let near = format!("is called {slip}; did you mean {MODEL}?");
+    let of = ["--environment", environment];
+    let shows = |words: &[&str], expected: &str| {
+        check_fails(at_shell(&["show"]).args(words).args(of), 1, expected);
+    };
+    shows(&[APP, &slip], &near);
+    shows(&[APP, &slip, "2", "SM8635"], &near);
+    shows(
+        &["nosuch", MODEL],
+        "no app that was judged in the last day is called nosuch",
+    );
+    shows(&[APP, MODEL, "2", "SM8653"], "did you mean SM8635?");
+    check_fails(
+        &mut at_shell(&["status", "--app", "nosuch"]),
+        1,
+        "is called nosuch",
+    );
+    // The link of a test page.
+    let test = page.get("/incident?id=test-1764230400000").await;
+    assert_eq!(test.status, 200);
+    assert!(
+        test.text.contains("This was a test, sent at"),
+        "{}",
+        test.text
+    );
     check_devices(&at_shell, document["environment"].as_str().unwrap());
     check_watch(&mut at_shell(&["status", "--watch"]), "ne page");
     check_unweighed(&watched.store.client(), &at_shell, &page).await;

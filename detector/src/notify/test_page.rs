@@ -11,7 +11,8 @@ use super::notifier::{Notification, Occasion};
 /// The name of its alert, and of its section of the runbook.
 pub(super) const ALERT: &str = "EpwatchTest";
 
-/// Returns the notification of a page that is a test.
+/// Returns the notification of a page that is a test. Its id is `test-` and the time in milliseconds, which the built-in
+/// page knows: the link of a test opens a page that says so.
 #[must_use]
 pub fn test_page(now: Timestamp) -> Notification {
     let key = IncidentKey {
@@ -24,6 +25,7 @@ pub fn test_page(now: Timestamp) -> Notification {
         cause: Cause::Slower,
     };
     let incident = Incident {
+        id: format!("test-{}", now.as_millisecond()),
         state: State::Firing,
         fired_at: Some(now),
         news: 1,

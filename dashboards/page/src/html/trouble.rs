@@ -13,6 +13,8 @@ use crate::read::store::ReadError;
 pub(crate) enum Trouble {
     /// Nothing has this name; the word says what kind of thing.
     Unknown(&'static str),
+    /// The link of a test page, which was sent at this time.
+    Test(Timestamp),
     Store {
         error: ReadError,
         /// When the store last answered.
@@ -24,6 +26,7 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(what) => write!(f, "there is no such {what}"),
+            Self::Test(at) => write!(f, "a test of {at}, and no incident"),
             Self::Store { error, .. } => error.fmt(f),
         }
     }
@@ -37,13 +40,15 @@ struct TroubleHtml<'a> {
 }
 
 impl TroubleHtml<'_> {
-    fn is_unknown(&self) -> bool {
-        matches!(self.trouble, Trouble::Unknown(_))
+    /// Whether the store has failed, instead of having nothing to show.
+    fn is_alarm(&self) -> bool {
+        matches!(self.trouble, Trouble::Store { .. })
     }
 
     fn title(&self) -> String {
         match self.trouble {
             Trouble::Unknown(what) => format!("There is no such {what}"),
+            Trouble::Test(at) => format!("This was a test, sent at {} UTC", self.frame.clock(at)),
             Trouble::Store { error, .. } => match error {
                 ReadError::Away(_) => "The store does not answer".to_owned(),
                 ReadError::Slow => "The store did not answer in time".to_owned(),
@@ -63,6 +68,10 @@ impl TroubleHtml<'_> {
                 "No window of this model's version on this chipset was judged in the last day."
             }
             Trouble::Unknown(_) => "Nothing has this address.",
+            Trouble::Test(_) => {
+                "You reached the right place: the page of a real incident opens here. Nothing is wrong, and nothing is \
+                 to do but to resolve the test where it was sent."
+            }
             Trouble::Store { error, .. } => match error {
                 ReadError::Away(_) => {
                     "Devices notice nothing: collectors keep taking reports into their WAL. Nobody is paged for \

@@ -184,7 +184,7 @@ impl Access {
         }
         if let Some(token) = bearer(headers) {
             // A browser sends no such header by itself, so there is no form to check.
-            let holder = self.check_token(peer, token, "/")?;
+            let holder = self.check_token(peer, token, "/order.json")?;
             let form = String::new();
             return match holder.may_order {
                 true => Ok(Admitted {
@@ -389,7 +389,24 @@ fn own_path(to: &str) -> String {
     }
 }
 
+/// Returns the form for a token; for an address of a program, whose path ends with `.json`, its error as JSON.
 fn form(status: StatusCode, path: &str, problem: &str) -> Response {
+    let asks_for_json = path
+        .split('?')
+        .next()
+        .is_some_and(|path| path.ends_with(".json"));
+    if asks_for_json {
+        let headers = [
+            (header::CONTENT_TYPE, "application/json"),
+            (header::WWW_AUTHENTICATE, "Bearer realm=\"epwatch\""),
+        ];
+        let problem = match problem {
+            "" => "a token is needed: `Authorization: Bearer TOKEN`",
+            problem => problem,
+        };
+        let json = serde_json::json!({ "error": problem }).to_string();
+        return (status, headers, json).into_response();
+    }
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::WWW_AUTHENTICATE, "Bearer realm=\"epwatch\""),

@@ -311,6 +311,11 @@ impl Pages {
             return troubled(&frame, is_json, Trouble::Unknown("app"));
         }
         frame.nav = Some(target.nav());
+        if let Target::Incident { id } = &target
+            && let Some(at) = sent_as_test(id)
+        {
+            return troubled(&frame, is_json, Trouble::Test(at));
+        }
         let path = if path == "/" { "/fleet" } else { path };
         let query = uri
             .query()
@@ -498,6 +503,12 @@ impl Pages {
 
 pub(super) const HTML: &str = "text/html; charset=utf-8";
 
+/// Returns when a test page was sent, by its incident's id: `test-` and milliseconds.
+fn sent_as_test(id: &str) -> Option<Timestamp> {
+    let millis = id.strip_prefix("test-")?.parse().ok()?;
+    Timestamp::from_millisecond(millis).ok()
+}
+
 /// Adds an `ETag`, or answers that nothing changed.
 fn with_etag(asked: &HeaderMap, mut answer: Response, body: &[u8]) -> Response {
     let digest = epwatch_proto::hex(&Sha256::digest(body)[..12]);
@@ -534,6 +545,7 @@ struct TroubleDocument {
 fn troubled(frame: &Frame, is_json: bool, trouble: Trouble) -> Response {
     let status = match &trouble {
         Trouble::Unknown(_) => StatusCode::NOT_FOUND,
+        Trouble::Test(_) => StatusCode::OK,
         Trouble::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
     if is_json {

@@ -38,12 +38,14 @@ pub(super) async fn answer(
     let Ok(body) = to_bytes(body, MAX_FORM_BYTES).await else {
         return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
     };
-    let mut fields: HashMap<String, String> = HashMap::new();
-    for (name, value) in url::form_urlencoded::parse(&body) {
-        fields
-            .entry(name.into_owned())
-            .or_insert_with(|| value.into_owned());
-    }
+    let sent = head.headers.get(header::CONTENT_TYPE);
+    let fields = match sent.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
+        true => match json_fields(&body) {
+            Ok(fields) => fields,
+            Err(problem) => return refused(StatusCode::BAD_REQUEST, "", &problem, is_json),
+        },
+        false => form_fields(&body),
+    };
     let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let incident = field("incident");
     if let OrderRight::May { form } = &admitted.right
@@ -80,6 +82,34 @@ pub(super) async fn answer(
         OrderError::Hidden => StatusCode::GATEWAY_TIMEOUT,
     };
     refused(status, &incident, &error.to_string(), is_json)
+}
+
+/// The first of a name counts.
+fn form_fields(body: &[u8]) -> HashMap<String, String> {
+    let mut fields = HashMap::new();
+    for (name, value) in url::form_urlencoded::parse(body) {
+        fields
+            .entry(name.into_owned())
+            .or_insert_with(|| value.into_owned());
+    }
+    fields
+}
+
+/// Returns the fields of a JSON object. A number is taken as its digits, as a form has it.
+fn json_fields(body: &[u8]) -> Result<HashMap<String, String>, String> {
+    let expected = "expected an object like {\"incident\": \"...\", \"kind\": \"ack\", \"who\": \"...\", \"why\": \"...\"}";
+    let object: HashMap<String, serde_json::Value> =
+        serde_json::from_slice(body).map_err(|error| format!("{error}; {expected}"))?;
+    let mut fields = HashMap::new();
+    for (name, value) in object {
+        let text = match value {
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Number(number) => number.to_string(),
+            _ => return Err(format!("{name}: must be text or a number; {expected}")),
+        };
+        fields.insert(name, text);
+    }
+    Ok(fields)
 }
 
 fn new_order(fields: &HashMap<String, String>) -> Result<NewOrder, BadField> {

@@ -3,6 +3,7 @@
 mod cohort;
 mod fleet;
 mod incident;
+mod names;
 mod operator;
 mod sums;
 mod table;
@@ -102,6 +103,16 @@ pub enum ShellError {
         "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
     )]
     Unknown,
+    /// A name that nothing judged in the last day has.
+    #[error("no {what} that was judged in the last day is called {asked}; {hint}")]
+    NoSuch {
+        /// For example `model`.
+        what: &'static str,
+        /// The name.
+        asked: String,
+        /// The nearest name, or where names are listed.
+        hint: String,
+    },
     /// No report of such an installation is in the store.
     #[error(
         "no such device has reported in the last days; `epwatch devices` lists those of the last day"
@@ -172,10 +183,22 @@ pub async fn ask(
 ) -> Result<ShellAnswer, ShellError> {
     let pages = Pages::new(store, Box::new(move || facts.clone()), 1);
     let progress = pages.progress().await?;
-    let read = pages
+    let read = match pages
         .read(&target(&question), progress, &Scope::all())
-        .await?
-        .page;
+        .await
+    {
+        Ok(reading) => reading.page,
+        Err(Missing::Unknown) => {
+            let unknown = names::unknown(&pages, progress, &question, None).await?;
+            return Err(unknown.unwrap_or(ShellError::Unknown));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if let Page::Fleet(page) = &read.page
+        && let Some(unknown) = names::unknown(&pages, progress, &question, Some(page)).await?
+    {
+        return Err(unknown);
+    }
     let now = Timestamp::now();
     // Parts of the last line.
     let mut last = Vec::new();
