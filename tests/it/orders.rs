@@ -371,18 +371,22 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         .await;
     assert_eq!(refused.status, 400);
     assert!(refused.json()["error"].is_string(), "{}", refused.text);
-    let json = [headers[0], ("content-type", "application/json")];
-    let body =
-        r#"{"incident": "open-1", "kind": "ack", "who": "robot", "why": "known", "seen": 1}"#;
-    let placed = page.ask(Method::POST, "/order.json", &json, body).await;
+    let as_json = [headers[0], ("content-type", "application/json")];
+    let seen = &placed.json()["n"];
+    let body = serde_json::json!({"incident": "open-1", "kind": "ack", "who": "robot", "why": "known", "seen": seen});
+    let body = body.to_string();
+    let placed = page.ask(Method::POST, "/order.json", &as_json, &body).await;
     assert_eq!(placed.status, 200, "{}", placed.text);
     for body in ["", "[1]", r#"{"kind": ["ack"]}"#] {
-        let refused = page.ask(Method::POST, "/order.json", &json, body).await;
+        let refused = page.ask(Method::POST, "/order.json", &as_json, body).await;
         let error = refused.json()["error"].as_str().unwrap().to_owned();
         assert_eq!(refused.status, 400);
         assert!(error.contains("expected an object like"), "{error}");
     }
-    let wrong = [("authorization", "Bearer not-one-of-the-tokens"), json[1]];
+    let wrong = [
+        ("authorization", "Bearer not-one-of-the-tokens"),
+        as_json[1],
+    ];
     let refused = page.ask(Method::POST, "/order.json", &wrong, "").await;
     assert_eq!(refused.status, 401);
     assert_eq!(refused.json()["error"], "That is not the token.");
