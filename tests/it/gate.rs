@@ -460,20 +460,29 @@ fn measured_launches_are_judged_against_a_baseline() {
         (&against["origin"], &against["chance"]),
         (&"launches".into(), &1.0_f64.into())
     );
-    // Six that are red ask for six more, and all twelve are judged.
-    let slower = launches(dir, "slower", 10_000, 0, 6);
+    // Six that are far beyond the limit fail.
+    let far = launches(dir, "far", 23_440, 0, 6);
+    check_fails(
+        &mut judged(far, 6),
+        1,
+        "2.92 times the baseline over 6 pairs",
+    );
+    // Six that are near it ask for six more, and all twelve are judged.
+    let slower = launches(dir, "slower", 9_500, 0, 6);
     check_fails(&mut judged(slower, 6), 3, "12 pairs in total would decide");
-    let slower = launches(dir, "slower", 10_000, 0, 12);
+    let slower = launches(dir, "slower", 9_500, 0, 12);
     check_fails(
         &mut judged(slower, 12),
         1,
-        "1.25 times the baseline over 12 pairs",
+        "1.19 times the baseline over 12 pairs",
     );
     // The median holds.
     let phases = launches(dir, "phases", 8_050, 4, 12);
     check_fails(&mut judged(phases, 12), 1, "slow phases in 12 launches");
-    let few = launches(dir, "few", 8_050, 0, 5);
-    check_fails(&mut judged(few, 5), 3, "6 pairs in total");
+    for n in [1, 3, 5] {
+        let few = launches(dir, "few", 24_000, 0, n);
+        check_fails(&mut judged(few, n), 3, "6 pairs in total");
+    }
 }
 
 #[test]

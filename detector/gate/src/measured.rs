@@ -242,9 +242,12 @@ pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
 /// A comparison as a check.
 pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
     let mut why = format!(
-        "{:.2} times the baseline over {} pairs",
+        "{:.2} times the baseline over {}",
         found.ratio,
-        found.ratios.len()
+        match found.ratios.len() {
+            1 => "1 pair".to_owned(),
+            n => format!("{n} pairs"),
+        }
     );
     if let (Some(low), Some(high)) = (found.low, found.high) {
         why.push_str(&format!(" ({low:.2} to {high:.2})"));

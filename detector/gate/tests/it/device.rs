@@ -1,4 +1,4 @@
-//! A simulated phone. Its noise is assumed, not measured on one.
+//! Simulated phones. Their noise is assumed, not measured on one.
 
 use epwatch_gate::{Launch, comparison::Pair};
 use fastrand::Rng;
@@ -93,4 +93,66 @@ fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
 fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()
+}
+
+/// A phone of a range of noises, from calm to bad, that was assumed by another reader of the rules.
+pub(crate) struct AnyPhone {
+    offset: f64,
+    governor: f64,
+    correlation: f64,
+    run: f64,
+    drift: f64,
+    outliers: f64,
+    runs: usize,
+    base_us: f64,
+}
+
+impl AnyPhone {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        Self {
+            offset: between(rng, 0.02, 0.08),
+            governor: [0.0, 0.05, 0.1][rng.usize(..3)],
+            correlation: between(rng, 0.2, 0.8),
+            run: between(rng, 0.02, 0.1),
+            drift: between(rng, 0.0, 0.25),
+            outliers: between(rng, 0.002, 0.03),
+            runs: [25, 30, 50, 100][rng.usize(..4)],
+            base_us: between(rng, 2_000.0, 40_000.0),
+        }
+    }
+
+    fn launch(&self, rng: &mut Rng, times: f64) -> Launch {
+        let mut level = times * self.base_us * (self.offset * normal(rng)).exp();
+        if rng.f64() < self.governor {
+            level *= between(rng, 1.2, 1.5);
+        }
+        let drift = match rng.f64() < self.drift {
+            true => between(rng, 0.05, 0.3) / (self.runs - 1) as f64,
+            false => 0.0,
+        };
+        let rest = (1.0 - self.correlation.powi(2)).sqrt();
+        let mut error = 0.0;
+        let mut runs = Vec::with_capacity(self.runs);
+        for at in 0..self.runs {
+            error = self.correlation * error + rest * normal(rng);
+            let mut us = level * (self.run * error).exp() * (1.0 + drift * at as f64);
+            if rng.f64() < self.outliers {
+                us *= between(rng, 1.4, 5.0);
+            }
+            us *= [3.0, 1.4, 1.1].get(at).unwrap_or(&1.0);
+            #[expect(clippy::cast_possible_truncation, reason = "below a second")]
+            #[expect(clippy::cast_sign_loss, reason = "a product of positive numbers")]
+            runs.push(us as u64);
+        }
+        Launch::new(&runs, WARMUP).unwrap()
+    }
+
+    /// Pairs of a model that takes `times` as long as the one before.
+    pub(crate) fn pairs(&self, rng: &mut Rng, times: f64, n: usize) -> Vec<Pair> {
+        let mut pair = |_| Pair {
+            baseline: self.launch(rng, 1.0),
+            candidate: self.launch(rng, times),
+        };
+        (0..n).map(&mut pair).collect()
+    }
 }

@@ -10,4 +10,5 @@ mod farm;
 mod greens;
 mod launches;
 mod power;
+mod rates;
 mod sessions;

@@ -83,9 +83,10 @@ fn six_pairs(pairs: &[Pair]) -> bool {
 }
 
 fn sequential(pairs: &[Pair]) -> bool {
-    let first = Comparison::of(&pairs[..FIRST_PAIRS], DEFAULT_MIN_EFFECT).judged;
-    first == Judged::Undecided(Some(ALL_PAIRS))
-        && Comparison::of(pairs, DEFAULT_MIN_EFFECT).judged == Judged::Fail
+    match Comparison::of(&pairs[..FIRST_PAIRS], DEFAULT_MIN_EFFECT).judged {
+        Judged::Undecided(_) => Comparison::of(pairs, DEFAULT_MIN_EFFECT).judged == Judged::Fail,
+        decided => decided == Judged::Fail,
+    }
 }
 
 /// Percent of simulated models that each rule calls red, by rule and change.
@@ -108,20 +109,26 @@ fn percent(red: u32) -> f64 {
     100.0 * f64::from(red) / f64::from(TRIALS)
 }
 
-/// Whether a gate over devices is red, each judged by six pairs or twelve.
+/// Whether a gate over devices is red: six pairs on each, and twelve on those that six leave undecided.
 fn any_is_red(devices: &[Vec<Pair>]) -> bool {
-    let judged = |pairs: &Vec<Pair>| {
-        let first = Comparison::of(&pairs[..FIRST_PAIRS], DEFAULT_MIN_EFFECT);
-        match first.judged {
-            Judged::Undecided(_) => Comparison::of(pairs, DEFAULT_MIN_EFFECT),
-            _ => first,
-        }
-    };
-    let found: Vec<Comparison> = devices.iter().map(judged).collect();
+    let six = devices.iter().map(|pairs| &pairs[..FIRST_PAIRS]);
+    let first = judged_together(six.clone());
+    let pairs = devices.iter().zip(six).zip(&first);
+    let measured = pairs.map(|((all, six), judged)| match judged {
+        Judged::Undecided(_) => all.as_slice(),
+        _ => six,
+    });
+    judged_together(measured).contains(&Judged::Fail)
+}
+
+/// The results of devices whose chances are adjusted for their number.
+fn judged_together<'a>(devices: impl Iterator<Item = &'a [Pair]>) -> Vec<Judged> {
+    let found = devices.map(|pairs| Comparison::of(pairs, DEFAULT_MIN_EFFECT));
+    let found: Vec<Comparison> = found.collect();
     let chances: Vec<f64> = found.iter().map(|found| found.chance).collect();
     let adjusted = found.into_iter().zip(adjusted_chances(&chances));
-    let mut each = adjusted.map(|(found, chance)| found.with_chance(chance, DEFAULT_MIN_EFFECT));
-    each.any(|found| found.judged == Judged::Fail)
+    let each = adjusted.map(|(found, chance)| found.with_chance(chance, DEFAULT_MIN_EFFECT));
+    each.map(|found| found.judged).collect()
 }
 
 /// Percent of gates over so many devices that are red if the model changed on one of them.
