@@ -70,7 +70,9 @@ pub use crate::random::{random_session_uid, random_stream, random_u64};
 pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;
 pub use crate::session::SimulatedSession;
-pub use crate::session::{AttachRequest, AttachedSession, ObservedSession, SessionRequest};
+pub use crate::session::{
+    AttachRequest, AttachedSession, HostAssignment, ObservedSession, SessionRequest,
+};
 pub use crate::time::Now;
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};

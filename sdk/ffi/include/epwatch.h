@@ -211,6 +211,8 @@ typedef struct EpwModel {
   uint64_t creation_ns;
   // Not 0: the session replaces one whose run failed, for example because the DSP restarted.
   int32_t after_run_error;
+  // Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
+  struct EpwText model_file;
 } EpwModel;
 
 // An observed session.
@@ -226,6 +228,35 @@ typedef struct EpwRun {
   // How long it took.
   uint64_t latency_ns;
 } EpwRun;
+
+// A node of a session's graph, and the EP that runs it.
+typedef struct EpwNode {
+  // Its name; may be empty.
+  struct EpwText name;
+  // ONNX op type.
+  struct EpwText op_type;
+  // Empty for ONNX's own domain.
+  struct EpwText domain;
+  // For example "QNNExecutionProvider".
+  struct EpwText ep;
+  // Number of the node's subgraph in ONNX Runtime's list. Nodes of a subgraph follow each other.
+  uint64_t subgraph;
+} EpwNode;
+
+// A session's placement as the host has read it.
+typedef struct EpwAssignment {
+  // sizeof(EpwAssignment)
+  size_t size;
+  // ONNX Runtime's version, for example "1.31.1"; empty if it is not known.
+  struct EpwText ort_version;
+  // Nodes in ONNX Runtime's order. NULL: it returned no list, because it is older than 1.24, or because the session
+  // was made without session.record_ep_graph_assignment_info=1.
+  const struct EpwNode *nodes;
+  // Length of nodes, at most 1,000,000.
+  size_t n_nodes;
+  // Of a precompiled model: its metadata ep_compatibility_info.QNNExecutionProvider.
+  struct EpwText ep_compatibility;
+} EpwAssignment;
 
 // A request to the collector. It is open until its answer or failure is given.
 typedef struct EpwUpload {
@@ -344,6 +375,14 @@ EpwStatus epw_explain_session(struct EpwSession session,
 
 // Ends a session's record. Its runs are sealed with the next report.
 EpwStatus epw_session_close(struct EpwSession session);
+
+// Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
+// returns the EP of each node, and no OrtSession. Set the session option session.record_ep_graph_assignment_info to "1"
+// before the session is made. Without a list runs are measured, and epw_explain_session has the reason.
+EpwStatus epw_observe_assignment(struct EpwWatch watch,
+                                 const struct EpwModel *model,
+                                 const struct EpwAssignment *assignment,
+                                 struct EpwSession *observed);
 
 // Returns the next request of a host that sends by itself, EPW_STATUS_NONE if nothing is to be sent now. Touches the
 // disk: call it from a background thread, one request at a time. POST epw_upload_body to the endpoint with the path

@@ -12,6 +12,7 @@
     reason = "the head of the header has the rules of all calls"
 )]
 
+pub mod assignment;
 mod handle;
 #[cfg(feature = "jni")]
 pub mod jni;

@@ -24,7 +24,7 @@ pub(crate) static SESSIONS: Table<Observed> = Table::new(3);
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) session: AttachedSession,
-    watch: Watch,
+    pub(crate) watch: Watch,
 }
 
 /// An observed session.
@@ -47,7 +47,7 @@ pub struct EpwRun {
 
 /// # Safety
 /// The texts must be valid.
-unsafe fn request(
+pub(crate) unsafe fn request(
     watch: &Watch,
     runtime: Option<HostRuntime>,
     model: &EpwModel,
@@ -61,7 +61,7 @@ unsafe fn request(
         htp_arch: text(model.htp_arch).to_owned(),
         ..SessionOptions::default()
     };
-    let variant = text(model.variant);
+    let (variant, model_file) = (text(model.variant), text(model.model_file));
     texts.checked()?;
     // SAFETY: guaranteed by the caller.
     let (info, eps, reasons) = unsafe {
@@ -89,6 +89,9 @@ unsafe fn request(
     }
     if model.after_run_error != 0 {
         request = request.after_run_error();
+    }
+    if !model_file.is_empty() {
+        request = request.with_model_file(model_file);
     }
     Ok(request)
 }

@@ -27,5 +27,5 @@ pub(crate) use self::log_capture::capture_log;
 pub(crate) use self::of_session::{of_assignment, of_captured};
 #[cfg(feature = "qnn")]
 pub(crate) use self::ort::has_ep_device;
-pub(crate) use self::ort::{FIRST_MINOR, minor_of, record_assignment};
+pub(crate) use self::ort::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of, record_assignment};
 pub(crate) use self::summary::requested;

@@ -3,13 +3,22 @@
 //! The host runs its session itself and records each run here. Nothing of the session is kept after its placement was
 //! read, so the host may close it at any time.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use epwatch_proto::{Placement, ReasonCode, SessionUid};
+use epwatch_proto::{Placement, ReasonCode, SessionUid, chipset::Soc, clipped};
 
 use super::{observation::Observation, request::SessionRequest};
 use crate::{
-    placement::{self, HostRuntime, HostSession, PlacementInput},
+    directives::EffectiveRequest,
+    driver::worker::Command,
+    host::runtime,
+    placement::{
+        self, Assignment, HostRuntime, HostSession, MAX_EP_COMPATIBILITY_BYTES, PlacementInput,
+    },
     time::Clock,
 };
 
@@ -17,7 +26,56 @@ use crate::{
 /// measured, and the placement is unavailable.
 pub type AttachRequest = SessionRequest<Option<HostRuntime>>;
 
+/// A session's placement as the host has read it, through a binding of ONNX Runtime that has the list but no pointers:
+/// Python's `InferenceSession.get_provider_graph_assignment_info`, for example.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostAssignment {
+    /// ONNX Runtime's version, for example `1.31.1`; empty if it is not known.
+    pub ort_version: String,
+    /// Nodes and EPs in ONNX Runtime's order; `None` if it returned no list.
+    pub assignment: Option<Assignment>,
+    /// Of a precompiled model: its metadata `ep_compatibility_info.QNNExecutionProvider`.
+    pub ep_compatibility: String,
+}
+
+impl HostAssignment {
+    /// The reason why there is no list.
+    fn missing(&self) -> ReasonCode {
+        match self.ort_version.is_empty() {
+            true => ReasonCode::RuntimeNotKnown,
+            false if runtime::has_assignment_api(&self.ort_version) => {
+                ReasonCode::AssignmentNotRecorded
+            }
+            false => ReasonCode::AssignmentApiUnavailable,
+        }
+    }
+}
+
 impl AttachRequest {
+    /// Names the model's file. The SDK's thread computes its hash later, unless the model has one.
+    pub fn with_model_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.model_file = Some(path.into());
+        self
+    }
+
+    /// Begins to observe a session whose placement the host has read. `creation` is the time that the session took to
+    /// make.
+    pub fn observe_assignment(
+        mut self,
+        read: HostAssignment,
+        creation: Option<Duration>,
+    ) -> AttachedSession {
+        let version = (!read.ort_version.is_empty()).then(|| read.ort_version.clone());
+        self.shared.note_ort_version(|| version);
+        let in_effect = self.in_effect();
+        let missing = read.missing();
+        let assignment = read.assignment.ok_or(missing);
+        let placement =
+            |input: PlacementInput<'_>, device| placement::of_assignment(assignment, input, device);
+        let compatibility = || clipped(&read.ep_compatibility, MAX_EP_COMPATIBILITY_BYTES);
+        self.attached(in_effect, creation, placement, compatibility)
+    }
+
     /// Begins to observe a session that took `creation` to make. Its placement is read once, here. Without a session
     /// the placement is unavailable.
     pub fn observe(
@@ -37,7 +95,24 @@ impl AttachRequest {
         let placement = |input: PlacementInput<'_>, device| {
             placement::of_assignment(assignment(), input, device)
         };
+        self.attached(in_effect, creation, placement, compatibility)
+    }
+
+    fn attached(
+        self,
+        in_effect: EffectiveRequest,
+        creation: Option<Duration>,
+        placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
+        compatibility: impl FnOnce() -> String,
+    ) -> AttachedSession {
+        let (shared, hash_from) = (
+            Arc::clone(&self.shared),
+            self.hash_from().map(Path::to_owned),
+        );
         let observation = self.begin(in_effect, creation, placement, compatibility);
+        if let Some(path) = hash_from {
+            shared.send_command(Command::HashModel(observation.recorder.uid(), path));
+        }
         AttachedSession(observation)
     }
 

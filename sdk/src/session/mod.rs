@@ -9,7 +9,7 @@ mod run;
 mod shape_key;
 mod simulated;
 
-pub use attached::{AttachRequest, AttachedSession};
+pub use attached::{AttachRequest, AttachedSession, HostAssignment};
 pub use observed::ObservedSession;
 pub use request::SessionRequest;
 pub use simulated::SimulatedSession;

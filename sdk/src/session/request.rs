@@ -6,7 +6,7 @@
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -44,6 +44,7 @@ pub struct SessionRequest<S = SessionBuilder> {
     plan: SessionPlan,
     variant: Option<String>,
     phase: StartPhase,
+    pub(super) model_file: Option<PathBuf>,
 }
 
 /// `ort`'s builder has no Debug.
@@ -73,6 +74,7 @@ impl<S> SessionRequest<S> {
             plan: SessionPlan::default(),
             variant: None,
             phase: StartPhase::SessionCreation,
+            model_file: None,
         }
     }
 
@@ -122,6 +124,12 @@ impl<S> SessionRequest<S> {
     pub fn after_run_error(mut self) -> Self {
         self.phase = StartPhase::RecreationAfterRunError;
         self
+    }
+
+    /// The file whose hash the report lacks.
+    pub(super) fn hash_from(&self) -> Option<&Path> {
+        let is_needed = self.model.model.sha256.is_none();
+        self.model_file.as_deref().filter(|_| is_needed)
     }
 
     /// Returns the request in effect, after directives.
@@ -211,14 +219,14 @@ impl SessionRequest {
     ///
     /// # Errors
     /// ORT's error, which is also reported as a start failure.
-    pub fn commit_from_file(self, path: impl AsRef<Path>) -> ort::Result<ObservedSession> {
+    pub fn commit_from_file(mut self, path: impl AsRef<Path>) -> ort::Result<ObservedSession> {
         let path = path.as_ref();
-        let hash_from = path.to_owned();
-        let wants_hash = self.model.model.sha256.is_none();
+        self.model_file = Some(path.to_owned());
+        let hash_from = self.hash_from().map(Path::to_owned);
         let shared = Arc::clone(&self.shared);
         let session = self.commit(|builder| builder.commit_from_file(path))?;
-        if wants_hash {
-            shared.send_command(Command::HashModel(session.uid(), hash_from));
+        if let Some(path) = hash_from {
+            shared.send_command(Command::HashModel(session.uid(), path));
         }
         Ok(session)
     }

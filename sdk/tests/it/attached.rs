@@ -9,7 +9,8 @@ use epwatch_proto::{
     PlacementSource, ReasonCode, Report, SessionOptions, StartPhase, placement::QNN_EP,
 };
 use epwatch_sdk::{
-    AttachRequest, AttachedSession, HostRuntime, ModelInfo, PrepareError, RequestKind, Watch,
+    AttachRequest, AttachedSession, HostAssignment, HostRuntime, ModelInfo, PrepareError,
+    RequestKind, Watch, placement,
 };
 use ort::{
     AsPointer,
@@ -113,6 +114,34 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
     let errors = report.run_errors.iter();
     let errors: Vec<_> = errors.map(|e| (e.ort_status_code, e.count)).collect();
     assert_eq!(errors, [(2, 1)]);
+}
+
+/// A host whose binding returns the list, and no pointer.
+#[test]
+fn a_placement_that_the_host_has_read_is_the_one_read_here() {
+    let (_dir, collector, watch) = app();
+    let (host, pointer) = session(true);
+    // SAFETY: the session is the runtime's, and alive.
+    let pointer = unsafe { runtime().session(pointer) };
+    let of_pointer = request(&watch, Some(runtime())).requesting([QNN_EP]);
+    let expected = of_pointer.observe(pointer, None).placement().clone();
+    let read = HostAssignment {
+        ort_version: runtime().version(),
+        assignment: Some(placement::read(&host).unwrap()),
+        ep_compatibility: String::new(),
+    };
+    let attached = request(&watch, None)
+        .requesting([QNN_EP])
+        .with_model_file(fixture(MODEL))
+        .observe_assignment(read, Some(Duration::from_micros(1_234)));
+    assert_eq!(attached.placement(), &expected);
+    attached.record(AttachedSession::now(), Duration::from_millis(8));
+    let report = report(&watch, &collector);
+    let described = report.session(attached.uid()).unwrap();
+    assert_eq!(described.placement, expected);
+    assert_eq!(described.creation_us, Some(1_234));
+    assert!(described.model.sha256.is_some());
+    assert_eq!(report.runtime.ort_version, runtime().version());
 }
 
 #[test]

@@ -131,6 +131,7 @@ fn with_model<R>(
         },
         creation_ns: fields.unsigned(2),
         after_run_error: fields.flag(3),
+        model_file: EMPTY,
     })
 }
 

@@ -1,6 +1,7 @@
 /* Everything that a caller can get wrong. Each call has its status, and the process ends by itself. */
 #include "epwatch.h"
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,8 @@ int main(int argc, char **argv) {
   EpwText reason = text("no_such_reason"), bad = {"\xff\xfe", 2}, null_text = {NULL, 5};
   EpwText known = text("no_ep_device");
   EpwRun run = {1, 2};
+  EpwAssignment assignment;
+  EpwNode nodes[2];
   pthread_t threads[N_THREADS];
   size_t length = 0;
   char small[4];
@@ -108,6 +111,41 @@ int main(int argc, char **argv) {
   IS(epw_prepare_options(NULL, NULL), ORT_NOT_FOUND);
   IS(epw_observe(none, NULL, NULL, &model, &session), CLOSED);
   IS(epw_observe(watch, NULL, NULL, &model, &session), OK);
+
+  memset(&assignment, 0, sizeof assignment);
+  memset(nodes, 0, sizeof nodes);
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), STRUCT_SIZE);
+  assignment.size = sizeof assignment;
+  IS(epw_observe_assignment(watch, &model, NULL, &other), INVALID_ARGUMENT);
+  IS(epw_observe_assignment(watch, NULL, &assignment, &other), INVALID_ARGUMENT);
+  IS(epw_observe_assignment(watch, &model, &assignment, NULL), INVALID_ARGUMENT);
+  IS(epw_observe_assignment(none, &model, &assignment, &other), CLOSED);
+  assignment.n_nodes = 2;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
+  assignment.nodes = nodes;
+  assignment.n_nodes = 1000001;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
+  assignment.n_nodes = SIZE_MAX;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
+  assignment.n_nodes = 2;
+  /* Without an EP. */
+  nodes[0].ep = text("CPUExecutionProvider");
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
+  nodes[1].ep = nodes[0].ep;
+  nodes[1].name = bad;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), NOT_UTF8);
+  nodes[1].name = null_text;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
+  nodes[1].name.data = argv[1];
+  nodes[1].name.length = SIZE_MAX;
+  nodes[0].name = nodes[1].name;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
+  nodes[0].name = nodes[1].name = text("n");
+  assignment.ort_version = bad;
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), NOT_UTF8);
+  assignment.ort_version = text("1.31.1");
+  IS(epw_observe_assignment(watch, &model, &assignment, &other), OK);
+  IS(epw_session_close(other), OK);
   IS(epw_start_failed(watch, NULL, &model, 1, text("no")), OK);
   IS(epw_plan(watch, &model, 1000, &plan), OK);
   IS(epw_plan_use_npu(plan, &use_npu), OK);

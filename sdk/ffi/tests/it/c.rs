@@ -212,6 +212,39 @@ fn wrong_use_has_a_status_and_ends_nothing() {
     assert!(n_runs(&reports) + dropped >= 200_002, "{dropped}");
 }
 
+/// Python, Node and C# have a list of nodes and EPs, and no pointer.
+#[test]
+fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "tests/it/assignment.c";
+    let program = compiled("cc", "-std=c11", source, SANITIZED, folder.path());
+    let printed = run(&program, [folder.path().join("data")]);
+    let sessions: Vec<Value> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [whole, empty, missing @ ..] = &sessions[..] else {
+        panic!("{printed}")
+    };
+    assert_eq!(whole["source"], "assignment_api");
+    let npu = &whole["eps"]["QNNExecutionProvider"];
+    assert_eq!((&npu["nodes"], &npu["partitions"]), (&4.into(), &3.into()));
+    assert_eq!(whole["eps"]["CPUExecutionProvider"]["nodes"], 2);
+    assert_eq!(whole["cpu_nodes"][1]["name"], "fc");
+    assert_eq!(whole["cpu_nodes"][0]["benign"], true);
+    assert!(whole["fingerprint_normalised"].is_string());
+    assert_eq!(empty["source"], "assignment_api");
+    let reasons: Vec<_> = missing.iter().map(|s| &s["reasons"][0]["code"]).collect();
+    assert_eq!(
+        reasons,
+        [
+            "assignment_not_recorded",
+            "assignment_api_unavailable",
+            "runtime_not_known"
+        ]
+    );
+}
+
 #[test]
 fn a_signed_directive_turns_recording_off() {
     let folder = tempfile::tempdir().unwrap();

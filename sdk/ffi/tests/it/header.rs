@@ -8,7 +8,14 @@ fn the_header_is_that_of_the_sources() {
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
     for module in [
-        "status", "text", "watch", "model", "plan", "session", "upload",
+        "status",
+        "text",
+        "watch",
+        "model",
+        "plan",
+        "session",
+        "assignment",
+        "upload",
     ] {
         builder = builder.with_src(root.join(format!("src/{module}.rs")));
     }

@@ -1,0 +1,136 @@
+//! A placement that the host has read itself.
+//!
+//! Bindings of ONNX Runtime for Python, Node or C# return the list of nodes and EPs, but no pointers. They pass the list.
+
+use std::time::Duration;
+
+use epwatch_sdk::{
+    HostAssignment,
+    placement::{AssignedNode, Assignment, Subgraph},
+    proto::placement::MAX_NODES,
+};
+
+use crate::{
+    model::EpwModel,
+    session::{EpwSession, Observed, SESSIONS, request},
+    status::{EpwStatus, Failure, guarded},
+    text::{self, EpwText, Texts, array, write},
+    watch::EpwWatch,
+};
+
+/// Longest texts of a list together, in bytes. The names of a graph with 100,000 nodes take some 10 MB.
+const MAX_TEXT_BYTES: usize = 64 << 20;
+
+/// A node of a session's graph, and the EP that runs it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwNode {
+    /// Its name; may be empty.
+    pub name: EpwText,
+    /// ONNX op type.
+    pub op_type: EpwText,
+    /// Empty for ONNX's own domain.
+    pub domain: EpwText,
+    /// For example "QNNExecutionProvider".
+    pub ep: EpwText,
+    /// Number of the node's subgraph in ONNX Runtime's list. Nodes of a subgraph follow each other.
+    pub subgraph: u64,
+}
+
+/// A session's placement as the host has read it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwAssignment {
+    /// sizeof(EpwAssignment)
+    pub size: usize,
+    /// ONNX Runtime's version, for example "1.31.1"; empty if it is not known.
+    pub ort_version: EpwText,
+    /// Nodes in ONNX Runtime's order. NULL: it returned no list, because it is older than 1.24, or because the session
+    /// was made without session.record_ep_graph_assignment_info=1.
+    pub nodes: *const EpwNode,
+    /// Length of nodes, at most 1,000,000.
+    pub n_nodes: usize,
+    /// Of a precompiled model: its metadata ep_compatibility_info.QNNExecutionProvider.
+    pub ep_compatibility: EpwText,
+}
+
+// SAFETY: numbers, pointers and texts of both.
+unsafe impl text::Versioned for EpwAssignment {
+    const NAME: &'static str = "EpwAssignment";
+}
+
+/// # Safety
+/// The array and its texts must be valid.
+unsafe fn assignment_of(given: &EpwAssignment) -> Result<Option<Assignment>, Failure> {
+    if given.nodes.is_null() && given.n_nodes == 0 {
+        return Ok(None);
+    }
+    // SAFETY: guaranteed by the caller.
+    let nodes = unsafe { array(given.nodes, given.n_nodes, MAX_NODES as usize)? };
+    let lengths = nodes
+        .iter()
+        .flat_map(|node| [node.name, node.op_type, node.domain, node.ep])
+        .map(|text| text.length);
+    if lengths.fold(0, usize::saturating_add) > MAX_TEXT_BYTES {
+        let text =
+            format!("the texts of the nodes are longer than {MAX_TEXT_BYTES} bytes together");
+        return Err(Failure::invalid(text));
+    }
+    let mut subgraphs: Vec<Subgraph> = Vec::new();
+    let mut number = 0;
+    for node in nodes {
+        let texts = Texts::default();
+        // SAFETY: guaranteed by the caller.
+        let text = |text: EpwText| unsafe { texts.get(text) };
+        let (ep, added) = (
+            text(node.ep),
+            AssignedNode {
+                name: text(node.name).to_owned(),
+                op_type: text(node.op_type).to_owned(),
+                domain: text(node.domain).to_owned(),
+            },
+        );
+        texts.checked()?;
+        if ep.is_empty() {
+            return Err(Failure::invalid("a node has no EP"));
+        }
+        match subgraphs.last_mut() {
+            Some(last) if number == node.subgraph && last.ep == ep => last.nodes.push(added),
+            _ => subgraphs.push(Subgraph {
+                ep: ep.to_owned(),
+                nodes: vec![added],
+            }),
+        }
+        number = node.subgraph;
+    }
+    Ok(Some(Assignment { subgraphs }))
+}
+
+/// Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
+/// returns the EP of each node, and no OrtSession. Set the session option session.record_ep_graph_assignment_info to "1"
+/// before the session is made. Without a list runs are measured, and epw_explain_session has the reason.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_observe_assignment(
+    watch: EpwWatch,
+    model: *const EpwModel,
+    assignment: *const EpwAssignment,
+    observed: *mut EpwSession,
+) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let (model, given) = (text::read(model)?, text::read(assignment)?);
+        if observed.is_null() {
+            return Err(Failure::invalid("the place for the result is null"));
+        }
+        let watch = crate::watch::watch(watch.id)?;
+        let read = HostAssignment {
+            ort_version: given.ort_version.get()?.to_owned(),
+            assignment: assignment_of(&given)?,
+            ep_compatibility: given.ep_compatibility.get()?.to_owned(),
+        };
+        let creation = (model.creation_ns > 0).then(|| Duration::from_nanos(model.creation_ns));
+        let session = request(&watch, None, &model)?.observe_assignment(read, creation);
+        let id = SESSIONS.insert(Observed { session, watch })?;
+        write(observed, EpwSession { id })
+    })
+}
