@@ -15,6 +15,21 @@ pub enum ManifestError {
         /// The missing piece.
         expected: &'static str,
     },
+    /// One file of 2 GB or more, which protobuf does not read.
+    #[error(
+        "the file has {bytes} bytes, and neither protobuf nor ONNX Runtime loads one of 2 GB or more; save the weights as \
+         external data (onnx.save with save_as_external_data=True)"
+    )]
+    Over2Gb {
+        /// Size of the file.
+        bytes: u64,
+    },
+    /// Another format.
+    #[error("the file is {what}")]
+    OtherFormat {
+        /// The format, with the way out.
+        what: &'static str,
+    },
     /// The graph is larger than any real one.
     #[error("the model's graph, without weights, takes more than {} MiB", .most_bytes >> 20)]
     TooLarge {
@@ -32,6 +47,24 @@ pub enum ManifestError {
         shape: String,
         /// The same with 1 for each dimension that is not fixed.
         example: String,
+    },
+    /// An input that is no tensor, so that no shape can be given for it.
+    #[error("input {input} is {kind}, which has no fixed shape; its MACs cannot be counted")]
+    NoTensor {
+        /// Name of the input.
+        input: String,
+        /// For example `a sequence`.
+        kind: &'static str,
+    },
+    /// A size for a dimension that no input has.
+    #[error("--dim {name}={size} does not fit the model: {expected}")]
+    WrongDim {
+        /// Name of the dimension.
+        name: String,
+        /// The size given.
+        size: u64,
+        /// The dimensions in the model.
+        expected: String,
     },
     /// A shape for an input that the model does not have, or that does not fit it.
     #[error("--shape {input}={given} does not fit the model: {expected}")]

@@ -66,6 +66,8 @@ pub(crate) struct Declared {
     pub(crate) element: u64,
     /// `None` without a shape.
     pub(crate) dims: Option<Vec<Dim>>,
+    /// For example `a sequence`; `None` of a tensor.
+    pub(crate) kind: Option<&'static str>,
 }
 
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! MACs per node of an ONNX model, from its graph alone.
 //!
 //! Input: a model file and, where its inputs are symbolic, their shapes. Output: a [`ManifestDocument`], which is a
-//! side-car that the SDK reads. Weights are skipped, so external data and files beyond 2 GB take no memory. A file from
-//! a stranger is refused with its place, never with a panic.
+//! side-car that the SDK reads. Weights are skipped, so external data takes no memory. A file from a stranger is refused
+//! with its place, never with a panic. [`ModelOutline`] has what explains a runtime's refusal of a file.
 
 mod count;
 mod document;
@@ -14,6 +14,7 @@ mod fused;
 pub mod fuzz;
 mod graph;
 mod infer;
+mod outline;
 mod read;
 mod rewrite;
 mod shapes;
@@ -36,8 +37,9 @@ pub use document::{ManifestDocument, SCHEMA, Uncounted};
 pub use error::ManifestError;
 pub use facts::{GraphFacts, graph_facts};
 pub use forms::NodeForm;
+pub use outline::{ModelOutline, Precompiled};
 pub use rewrite::{Rewrite, Rewritten, rewrite};
-pub use shapes::InputShape;
+pub use shapes::{FreeDim, InputShape};
 pub use sides::{CrossingTensor, CrossingTensors, Place, PlacedGraph, SidesOfNodes};
 pub use stamp::stamp_names;
 

@@ -209,13 +209,14 @@ impl<R: Read + Seek> ModelReader<R> {
             id: 0,
             element: 0,
             dims: None,
+            kind: None,
         };
         while let Some((number, wired)) = self.wire.field(end)? {
             match (number, wired) {
                 (1, Wired::Until(until)) => declared.id = self.tensor_id(until)?,
-                // TypeProto: 1 is a tensor; sequences and maps have no MACs.
                 (2, Wired::Until(until)) => {
                     while let Some((number, wired)) = self.wire.field(until)? {
+                        declared.kind = declared.kind.or(kind_of_value(number));
                         match (number, wired) {
                             (1, Wired::Until(until)) => self.tensor_type(until, &mut declared)?,
                             _ => self.wire.pass(wired)?,
@@ -238,7 +239,7 @@ impl<R: Read + Seek> ModelReader<R> {
                         match (number, wired) {
                             (1, Wired::Until(until)) => {
                                 self.wire.budget.spend(2 * size_of::<Dim>())?;
-                                dims.push(self.dim(until)?);
+                                dims.push(dim(&mut self.wire, until)?);
                             }
                             _ => self.wire.pass(wired)?,
                         }
@@ -250,17 +251,32 @@ impl<R: Read + Seek> ModelReader<R> {
         }
         Ok(())
     }
+}
 
-    fn dim(&mut self, end: u64) -> Result<Dim, ManifestError> {
-        let mut dim = Dim::Symbolic(String::new());
-        while let Some((number, wired)) = self.wire.field(end)? {
-            match (number, wired) {
-                // Exporters also write -1 for a dimension that is not fixed.
-                (1, Wired::Varint(size)) if size <= i64::MAX as u64 => dim = Dim::Fixed(size),
-                (2, Wired::Until(until)) => dim = Dim::Symbolic(self.wire.text(until)?),
-                _ => self.wire.pass(wired)?,
-            }
+/// A dimension of a shape.
+pub(crate) fn dim<R: Read + Seek>(
+    wire: &mut WireReader<R>,
+    end: u64,
+) -> Result<Dim, ManifestError> {
+    let mut dim = Dim::Symbolic(String::new());
+    while let Some((number, wired)) = wire.field(end)? {
+        match (number, wired) {
+            // Exporters also write -1 for a dimension that is not fixed.
+            (1, Wired::Varint(size)) if size <= i64::MAX as u64 => dim = Dim::Fixed(size),
+            (2, Wired::Until(until)) => dim = Dim::Symbolic(wire.text(until)?),
+            _ => wire.pass(wired)?,
         }
-        Ok(dim)
+    }
+    Ok(dim)
+}
+
+/// The kind of a value that is no tensor, by its field of `TypeProto`.
+fn kind_of_value(number: u64) -> Option<&'static str> {
+    match number {
+        4 => Some("a sequence"),
+        5 => Some("a map"),
+        8 => Some("a sparse tensor"),
+        9 => Some("optional"),
+        _ => None,
     }
 }

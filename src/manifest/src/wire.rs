@@ -7,6 +7,26 @@ use crate::ManifestError;
 /// Most memory of a graph without its weights. Models of 100,000 nodes take a third.
 pub(crate) const MOST_BYTES: usize = 40 << 20;
 
+/// Longest message of protobuf.
+const MOST_FILE_BYTES: u64 = i32::MAX as u64;
+/// Bytes that tell formats apart.
+const HEAD: u64 = 64;
+
+/// The format of a file that is often taken for an ONNX model, with the way out.
+fn other_format(head: &[u8]) -> Option<&'static str> {
+    let at_4 = head.get(4..8).unwrap_or_default();
+    match () {
+        () if at_4 == b"ORTM" => Some(
+            "in ORT format (ORTM), from which ONNX Runtime records no placement; give the .onnx that it was made from",
+        ),
+        () if at_4 == b"TFL3" => Some("a LiteRT model (TFL3); give the .onnx of it"),
+        () if head.starts_with(b"version https://git-lfs") => {
+            Some("a pointer of Git LFS; run `git lfs pull`")
+        }
+        () => None,
+    }
+}
+
 /// Memory that a model may still take.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -51,6 +71,15 @@ impl<R: Read + Seek> WireReader<R> {
     pub(crate) fn new(mut input: R) -> Result<Self, ManifestError> {
         let len = input.seek(SeekFrom::End(0))?;
         input.seek(SeekFrom::Start(0))?;
+        let mut head = Vec::new();
+        input.by_ref().take(HEAD).read_to_end(&mut head)?;
+        input.seek(SeekFrom::Start(0))?;
+        if let Some(what) = other_format(&head) {
+            return Err(ManifestError::OtherFormat { what });
+        }
+        if len > MOST_FILE_BYTES {
+            return Err(ManifestError::Over2Gb { bytes: len });
+        }
         Ok(Self {
             input: BufReader::new(input),
             at: 0,

@@ -1,0 +1,145 @@
+//! Data of a model that is in other files, or was compiled before, and whether it is there.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use crate::shapes::list;
+
+/// First words of the file that Git LFS leaves in the place of a large one.
+const LFS_POINTER: &[u8] = b"version https://git-lfs";
+
+/// A tensor whose data is in another file.
+#[derive(Debug, Default)]
+pub(super) struct DataElsewhere {
+    pub(super) tensor: String,
+    pub(super) location: String,
+    pub(super) offset: u64,
+    /// `None` up to the end of the file.
+    pub(super) length: Option<u64>,
+    pub(super) dims: Vec<u64>,
+    /// Size by shape and kind; `None` if it is not known.
+    pub(super) bytes: Option<u64>,
+}
+
+/// A node that holds a graph compiled before.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    pub(super) node: String,
+    /// The file next to the model; `None` if the node has the bytes itself, or shares those of another.
+    pub(super) file: Option<String>,
+    /// It serves several chipsets.
+    pub(super) is_for_many: bool,
+}
+
+/// What a graph was compiled for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Precompiled {
+    /// QNN's number of the chipset.
+    For(u32),
+    /// Several chipsets, or one that the file does not name.
+    NotSaid,
+}
+
+impl DataElsewhere {
+    /// Why the data is not to be had, in words with tensor and file.
+    pub(super) fn problem(&self, folder: &Path) -> Option<String> {
+        let Self {
+            tensor,
+            location,
+            offset,
+            ..
+        } = self;
+        // ONNX Runtime refuses a path out of the folder in its own words.
+        if location.is_empty() || Path::new(location).is_absolute() || location.contains("..") {
+            return None;
+        }
+        let whose = format!("tensor {tensor} has its data in {location}");
+        let has = match size_of_file(&folder.join(location)) {
+            Ok(has) => has,
+            Err(why) => return Some(format!("{whose}, which {why}")),
+        };
+        if let (Some(length), Some(bytes)) = (self.length, self.bytes)
+            && length != bytes
+        {
+            return Some(format!(
+                "{whose}: {length} bytes, and its shape [{}] takes {bytes}",
+                list(&self.dims)
+            ));
+        }
+        let needs = self.length.or(self.bytes)?;
+        let end = offset.checked_add(needs);
+        if end.is_none_or(|end| end > has.bytes) {
+            return Some(format!(
+                "{whose}: {needs} bytes from byte {offset}, and the file has {}{}",
+                has.bytes, has.remark
+            ));
+        }
+        None
+    }
+}
+
+impl Context {
+    pub(super) fn problem(&self, folder: &Path) -> Option<String> {
+        let file = self.file.as_ref()?;
+        let whose = format!("EPContext {} has its compiled graph in {file}", self.node);
+        match size_of_file(&folder.join(file)) {
+            Ok(has) if has.bytes == 0 || !has.remark.is_empty() => {
+                let bytes = has.bytes;
+                Some(format!("{whose}, which has {bytes} bytes{}", has.remark))
+            }
+            Ok(_) => None,
+            Err(why) => Some(format!("{whose}, which {why}")),
+        }
+    }
+}
+
+struct FileSize {
+    bytes: u64,
+    /// Empty, or what else the file is.
+    remark: &'static str,
+}
+
+fn size_of_file(path: &PathBuf) -> Result<FileSize, String> {
+    let found = path.metadata().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "is not there; it belongs next to the model".to_owned(),
+        _ => format!("cannot be read: {error}"),
+    })?;
+    if !found.is_file() {
+        return Err("is no plain file".to_owned());
+    }
+    let mut head = Vec::new();
+    let read = File::open(path)
+        .and_then(|file| file.take(LFS_POINTER.len() as u64).read_to_end(&mut head));
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    let remark = match head == LFS_POINTER {
+        true => ": it is a pointer of Git LFS; run `git lfs pull`",
+        false => "",
+    };
+    Ok(FileSize {
+        bytes: found.len(),
+        remark,
+    })
+}
+
+/// Reads QNN's text, for example `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, two versions, a flag, chipset, two flags.
+pub(super) fn precompiled(
+    contexts: &[Context],
+    compatibility: Option<&str>,
+) -> Option<Precompiled> {
+    if contexts.is_empty() {
+        return None;
+    }
+    let fields: Vec<&str> = compatibility.unwrap_or_default().split(':').collect();
+    let soc = match fields.as_slice() {
+        ["v2", _, _, _, _, soc, ..] => soc.parse().ok().filter(|soc| *soc > 0),
+        _ => None,
+    };
+    let is_for_many = contexts.iter().any(|context| context.is_for_many);
+    Some(match soc.filter(|_| !is_for_many) {
+        Some(soc) => Precompiled::For(soc),
+        None => Precompiled::NotSaid,
+    })
+}

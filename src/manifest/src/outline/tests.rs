@@ -1,0 +1,118 @@
+use std::io::Cursor;
+
+use super::*;
+use crate::FreeDim;
+
+const GATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/gate");
+
+fn outline(model: &str) -> ModelOutline {
+    ModelOutline::of(&Path::new(GATE).join(format!("{model}.onnx"))).unwrap()
+}
+
+/// Tensor, file and sizes are named; a runtime says "Failed to read".
+#[test]
+fn data_that_is_not_what_the_model_says_is_named() {
+    for (model, words) in [
+        (
+            "data_missing",
+            "tensor w has its data in nowhere.bin, which is not there",
+        ),
+        (
+            "data_short",
+            "short.bin: 1024 bytes from byte 0, and the file has 100",
+        ),
+        (
+            "data_beyond",
+            "from byte 4611686018427387904, and the file has 1024",
+        ),
+        (
+            "data_lying_dims",
+            "w.bin: 1024 bytes, and its shape [16,32] takes 2048",
+        ),
+        ("data_lfs", "it is a pointer of Git LFS"),
+        (
+            "lying_dims",
+            "tensor w has 1024 bytes of data, and its shape [16,32] takes 2048",
+        ),
+    ] {
+        let found = outline(&format!("broken/{model}")).missing_data().unwrap();
+        assert!(found.contains(words), "{model}: {found}");
+    }
+    for whole in ["yolo_layernorm.qu8", "block_int4", "mha_past", "enc_loop"] {
+        assert_eq!(outline(whole).missing_data(), None, "{whole}");
+    }
+}
+
+#[test]
+fn a_graph_that_was_compiled_before_names_its_chipset() {
+    let found = outline("context_sm8650");
+    assert_eq!(found.precompiled(), Some(Precompiled::For(57)));
+    assert_eq!(found.missing_data(), None);
+    assert_eq!(
+        outline("context_unnamed").precompiled(),
+        Some(Precompiled::NotSaid)
+    );
+    assert_eq!(outline("custom_op").precompiled(), None);
+    let text = std::fs::read(format!("{GATE}/context_sm8650.onnx")).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let found = ModelOutline::read(Cursor::new(text), elsewhere.path().to_owned()).unwrap();
+    let missing = found.missing_data().unwrap();
+    assert!(
+        missing.contains("context_sm8650_qnn.bin, which is not there"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn ops_inputs_and_dimensions_are_read() {
+    assert_eq!(outline("custom_op").custom_ops(), ["my.domain:Foo"]);
+    assert!(outline("gqa_static").custom_ops().is_empty());
+    assert!(outline("enc_loop").op_types().any(|op| op == "MatMul"));
+    assert_eq!(
+        outline("open_batch")
+            .open_dims()
+            .into_iter()
+            .collect::<Vec<_>>(),
+        ["batch"]
+    );
+    let empty = outline("empty_cache").empty_input();
+    assert_eq!(
+        empty.as_deref(),
+        Some("input past has the shape [1,4,0,16]")
+    );
+    assert_eq!(outline("open_batch").empty_input(), None);
+}
+
+#[test]
+fn a_dimension_is_given_by_its_name() {
+    let path = Path::new(GATE).join("open_batch.onnx");
+    let count = |dim: &str| {
+        let dim: FreeDim = dim.parse().unwrap();
+        crate::manifest_of(&path, &[(&dim).into()])
+    };
+    assert_eq!(count("batch=2").unwrap().side_car.total_macs, 2 * 16 * 16);
+    let error = count("batsh=2").unwrap_err().to_string();
+    assert!(error.contains("its open dimensions are batch"), "{error}");
+    let error = crate::manifest_of(&Path::new(GATE).join("sequence_in.onnx"), &[]).unwrap_err();
+    assert!(
+        error.to_string().contains("input s is a sequence"),
+        "{error}"
+    );
+    let error = crate::manifest_of(&Path::new(GATE).join("optional_in.onnx"), &[]).unwrap_err();
+    assert!(error.to_string().contains("input o is optional"), "{error}");
+}
+
+#[test]
+fn other_formats_are_named() {
+    for (bytes, words) in [
+        (&b"\x18\0\0\0ORTM\0\0"[..], "ORT format"),
+        (b"\x1c\0\0\0TFL3", "LiteRT"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid",
+            "git lfs pull",
+        ),
+    ] {
+        let error = ModelOutline::read(Cursor::new(bytes), PathBuf::new()).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
