@@ -78,7 +78,7 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
     }
     let tests = |outcome| -> Vec<String> {
         let each = verdict.with(outcome);
-        each.map(|(on, check)| format!("{}/{}", on.chipset, check.id))
+        each.map(|(on, check)| format!("{}/{}", verdict.name_of(on), check.id))
             .collect()
     };
     // A file with several rows is in several targets.

@@ -75,6 +75,7 @@ pub(crate) fn target(
         firmware: same(|target| target.firmware.as_ref()),
         runtime: same(|target| target.runtime.as_ref()),
         against: None,
+        before: None,
         placement: None,
         latency: None,
         checks: Vec::new(),

@@ -4,7 +4,8 @@
 //! numbers behind it. No I/O, no clock, no randomness. A launch (a process with one session) is the unit: runs of one
 //! launch share its clocks and its heat, so they are not independent, and a test over runs fails unchanged models.
 //!
-//! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics.
+//! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics; [`change`]: against the
+//!   model before.
 //! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers;
 //!   [`evidence`]: the same as in-toto statements, in signed envelopes of [`dsse`].
 //! - [`read`]: files of other tools, each as a [`run`]; [`launches`]: judges them by the rules below, and [`macs`] the
@@ -20,6 +21,7 @@ pub mod advice;
 mod answers;
 mod arms;
 mod bounds;
+pub mod change;
 pub mod comparison;
 pub mod dsse;
 pub mod evidence;

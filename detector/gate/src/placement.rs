@@ -262,7 +262,7 @@ impl InspectedChipset {
         checks
     }
 
-    fn computing(&self) -> impl Iterator<Item = &InspectedNode> {
+    pub(crate) fn computing(&self) -> impl Iterator<Item = &InspectedNode> {
         self.cpu_nodes.iter().filter(|node| !node.benign)
     }
 
@@ -305,7 +305,7 @@ impl InspectedChipset {
     }
 
     /// Nodes off the NPU that the list of the CPU's nodes lacks: it may be cut, and other EPs have none.
-    fn unlisted(&self) -> u64 {
+    pub(crate) fn unlisted(&self) -> u64 {
         let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
         let off: u64 = off.map(|(_, found)| u64::from(found.nodes)).sum();
         off.saturating_sub(self.cpu_nodes.len() as u64)
@@ -611,7 +611,7 @@ impl InspectedChipset {
     }
 
     /// These CPU nodes, the largest share of the MACs first.
-    fn nodes(&self, keep: impl Fn(&InspectedNode) -> bool) -> Vec<FailingNode> {
+    pub(crate) fn nodes(&self, keep: impl Fn(&InspectedNode) -> bool) -> Vec<FailingNode> {
         let kept = self.cpu_nodes.iter().filter(|node| keep(node));
         let fix_of = |code: &str| {
             let named = self.reasons.iter().filter(|why| why.code != "unknown");

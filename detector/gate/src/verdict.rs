@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::mistakes::Mistake;
+use crate::{change::Before, mistakes::Mistake};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
@@ -48,6 +48,8 @@ pub struct NotChecked {
 pub struct Verdict {
     /// [`SCHEMA`].
     pub schema: &'static str,
+    /// Time of the gate (RFC 3339); `None` if its caller sets none.
+    pub made_at: Option<String>,
     /// `pass`, `fail` or `undecided`.
     pub result: Outcome,
     /// Comes first in each report.
@@ -93,6 +95,8 @@ pub struct Target {
     pub firmware: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,
+    /// The model before, if it was given.
+    pub before: Option<Before>,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,
     /// How long runs take; `None` on an emulator.
@@ -237,6 +241,15 @@ pub struct FailingNode {
     pub alternative: Option<String>,
 }
 
+impl PlacementNumbers {
+    /// Bytes between NPU and CPU in a run, both ways; `None` if they are not known.
+    pub fn crossing_bytes(&self) -> Option<u64> {
+        let crossings = self.crossings?;
+        let (to_npu, to_cpu) = (crossings.to_npu.bytes?, crossings.to_cpu.bytes?);
+        Some(to_npu.saturating_add(to_cpu))
+    }
+}
+
 impl Verdict {
     /// Puts the targets' checks together: one that fails decides, then one that is undecided. A target of which nothing was
     /// judged is undecided.
@@ -268,6 +281,7 @@ impl Verdict {
         };
         Self {
             schema: SCHEMA,
+            made_at: None,
             result,
             not_checked,
             policy,
@@ -275,6 +289,16 @@ impl Verdict {
                 version: version.to_owned(),
             },
             targets,
+        }
+    }
+
+    /// The target in one word: its chipset, after its model if there are several.
+    pub fn name_of(&self, target: &Target) -> String {
+        let mut models = self.targets.iter().map(Target::file);
+        let is_one = models.all(|file| file == target.file());
+        match is_one {
+            true => target.chipset.clone(),
+            false => format!("{} {}", target.file(), target.chipset),
         }
     }
 
@@ -295,6 +319,15 @@ impl Target {
                 self.checks.push(Check::new(id, Outcome::Undecided, why));
             }
         }
+    }
+
+    /// The gravest result of its checks; a warning passes.
+    pub fn result(&self) -> Outcome {
+        let has = |outcome| self.checks.iter().any(|check| check.result == outcome);
+        let mut gravest = [Outcome::Fail, Outcome::Undecided, Outcome::Warn].into_iter();
+        gravest
+            .find(|outcome| has(*outcome))
+            .unwrap_or(Outcome::Pass)
     }
 
     /// Path of the file that is judged.

@@ -20,6 +20,7 @@ mod rewrite;
 mod shapes;
 mod sides;
 mod stamp;
+mod surroundings;
 mod tensor;
 mod turns;
 mod view;
@@ -42,6 +43,7 @@ pub use rewrite::{Rewrite, Rewritten, rewrite};
 pub use shapes::{FreeDim, InputShape};
 pub use sides::{CrossingTensor, CrossingTensors, Place, PlacedGraph, SidesOfNodes};
 pub use stamp::stamp_names;
+pub use surroundings::Surroundings;
 
 /// Counts the MACs of a model file.
 ///

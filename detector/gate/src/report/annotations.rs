@@ -22,7 +22,7 @@ pub fn annotations(verdict: &Verdict) -> String {
             lines.push(format!(
                 "::{command} file={},title={}::{}",
                 property(target.file()),
-                property(&format!("{} {}", target.chipset, check.id)),
+                property(&format!("{} {}", verdict.name_of(target), check.id)),
                 data(&format!(
                     "{}{}{fixes}",
                     check.why,

@@ -1,4 +1,4 @@
-//! The report as JUnit XML, which CI servers show as tests: a suite is a chipset, a case is a check.
+//! The report as JUnit XML, which CI servers show as tests: a suite is a model on a chipset, a case is a check.
 
 use epwatch_proto::push_visible;
 
@@ -9,7 +9,7 @@ pub fn junit(verdict: &Verdict) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for target in &verdict.targets {
         let count = |outcome| target.checks.iter().filter(|c| c.result == outcome).count();
-        let name = escaped(&target.chipset);
+        let name = escaped(&verdict.name_of(target));
         text.push_str(&format!(
             "<testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\">\n",
             target.checks.len() + verdict.not_checked.len(),

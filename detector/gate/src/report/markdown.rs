@@ -1,21 +1,22 @@
 //! The report for a pull request's summary.
 
-use super::{SHOWN_NODES, clean, not_checked};
-use crate::verdict::{Check, Outcome, Target, Verdict};
+use super::{SHOWN_NODES, clean, comment, not_checked};
+use crate::verdict::{Check, Outcome, Verdict};
 
 /// Most bytes of a summary; GitHub refuses one of 1 MiB or more.
 const MOST_BYTES: usize = 1_000_000;
 
-/// Returns the verdict in GitHub's Markdown: what failed comes first, then a table of all checks.
+/// Returns the verdict in GitHub's Markdown: the numbers, what failed, then a table of all checks.
 pub fn markdown(verdict: &Verdict) -> String {
     let mut text = format!(
         "## epwatch gate: {}\n\nNot checked: {}\n",
         verdict.result.as_str(),
         escaped(&not_checked(verdict))
     );
+    text.push_str(&comment::numbers(verdict, MOST_BYTES / 4));
     for outcome in [Outcome::Fail, Outcome::Undecided, Outcome::Warn] {
         for (target, check) in verdict.with(outcome) {
-            let section = section(target, check);
+            let section = section(&verdict.name_of(target), check);
             if text.len() + section.len() > MOST_BYTES / 2 {
                 text.push_str("\nMore is in the JSON document.\n");
                 break;
@@ -27,7 +28,7 @@ pub fn markdown(verdict: &Verdict) -> String {
         for mistake in &target.mistakes {
             let note = format!(
                 "\nNote on {}: {}. Fix: {}.\n",
-                escaped(&target.chipset),
+                escaped(&verdict.name_of(target)),
                 escaped(&mistake.why),
                 escaped(&mistake.fix)
             );
@@ -56,10 +57,10 @@ pub fn markdown(verdict: &Verdict) -> String {
     text
 }
 
-fn section(target: &Target, check: &Check) -> String {
+fn section(on: &str, check: &Check) -> String {
     let mut text = format!(
         "\n### {} {}: {}\n\n{}\n\n",
-        escaped(&target.chipset),
+        escaped(on),
         check.id,
         check.result.as_str(),
         escaped(&check.why)
@@ -81,7 +82,7 @@ fn section(target: &Target, check: &Check) -> String {
 }
 
 /// Escapes all that Markdown and HTML give a meaning.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in clean(text).chars() {
         match c {

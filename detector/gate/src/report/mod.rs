@@ -1,6 +1,7 @@
 //! Reports of a verdict, each as one text. Names of nodes come from a model of a stranger, so each report escapes them.
 
 pub mod annotations;
+pub mod comment;
 pub mod junit;
 pub mod markdown;
 pub mod sarif;
@@ -80,6 +81,7 @@ mod tests {
                 device: None,
                 firmware: None,
                 runtime: None,
+                before: None,
                 placement: None,
                 latency: None,
                 against: None,

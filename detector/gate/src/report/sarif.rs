@@ -35,9 +35,10 @@ pub fn sarif(verdict: &Verdict) -> Value {
                     "locations": [{"physicalLocation": artifact, "logicalLocations": logical}],
                 })
             };
-            let why = format!("{}: {}", target.chipset, check.why);
+            let on = verdict.name_of(target);
+            let why = format!("{on}: {}", check.why);
             if check.nodes.is_empty() {
-                let print = format!("{}/{}", target.chipset, check.id);
+                let print = format!("{on}/{}", check.id);
                 results.push(result(why.clone(), print, Vec::new()));
             }
             for node in &check.nodes {
@@ -48,7 +49,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
                     "" => &node.op_type,
                     name => name,
                 };
-                let full = format!("{}/{name}", target.chipset);
+                let full = format!("{on}/{name}");
                 let logical = json!({"name": name, "kind": "element", "fullyQualifiedName": full});
                 let fixes = [&node.alternative, &node.fix].into_iter().flatten();
                 let fixes: String = fixes.map(|fix| format!(" Fix: {fix}")).collect();

@@ -1,0 +1,241 @@
+//! The report for a comment on a pull or merge request: each chipset before and now, then what failed.
+//!
+//! It is short, since people read it next to their change. The summary and the JSON document have the rest.
+
+use std::collections::BTreeSet;
+
+use super::{markdown::escaped, not_checked};
+use crate::verdict::{Check, Outcome, PlacementNumbers, Target, Verdict};
+
+/// Hidden line by which a pipeline finds its comment again.
+pub const MARK: &str = "<!-- epwatch gate -->";
+
+/// Most bytes of a comment; GitHub refuses one of more than 65,536 characters.
+const MOST_BYTES: usize = 60_000;
+/// Bytes for the tables of numbers.
+const MOST_OF_NUMBERS: usize = 30_000;
+/// Hexadecimal digits of a file's SHA-256.
+const HASH_DIGITS: usize = 12;
+/// Most nodes of a problem.
+const SHOWN_NODES: usize = 5;
+
+/// Returns the verdict in Markdown, with [`MARK`] as its first line.
+pub fn comment(verdict: &Verdict) -> String {
+    let mut text = format!("{MARK}\n### epwatch gate: {}\n", verdict.result.as_str());
+    text.push_str(&numbers(verdict, MOST_OF_NUMBERS));
+    let problems = problems(verdict);
+    if !problems.is_empty() {
+        text.push('\n');
+    }
+    for problem in problems {
+        let problem = problem.markdown();
+        if text.len() + problem.len() > MOST_BYTES {
+            text.push_str("\nMore is in the reports of the pipeline.\n");
+            break;
+        }
+        text.push_str(&problem);
+    }
+    text.push_str(&ending(verdict));
+    text
+}
+
+/// Returns a table for each model: what of it is on the NPU of each chipset, before and now. A table beyond `most` bytes
+/// ends early.
+pub(super) fn numbers(verdict: &Verdict, most: usize) -> String {
+    let mut files: Vec<&str> = Vec::new();
+    for target in &verdict.targets {
+        if !files.contains(&target.file()) {
+            files.push(target.file());
+        }
+    }
+    let has_times = verdict.targets.iter().any(|on| on.latency.is_some());
+    let mut text = String::new();
+    for file in &files {
+        if files.len() > 1 {
+            text.push_str(&format!("\n#### {}\n", escaped(file)));
+        }
+        let of_file = || verdict.targets.iter().filter(|on| on.file() == *file);
+        let mut befores = of_file().filter_map(|on| on.before.as_ref());
+        if let Some(before) = befores.next() {
+            // A pipeline keeps it in a temporary folder.
+            let name = before.model.path.rsplit('/').next().unwrap_or_default();
+            let digits = before.model.sha256.get(..HASH_DIGITS);
+            text.push_str(&format!(
+                "\nBefore → now. Before is {} with the SHA-256 {}..\n",
+                escaped(name),
+                escaped(digits.unwrap_or_default())
+            ));
+        }
+        let times = if has_times { " median |" } else { "" };
+        let line = if has_times { "---:|" } else { "" };
+        text.push_str(&format!(
+            "\n| chipset | result | MACs on the NPU | partitions | ops on the CPU | bytes crossing a run |{times}\n\
+             |---|---|---:|---:|---:|---:|{line}\n"
+        ));
+        for target in of_file() {
+            if text.len() > most {
+                text.push_str("| .. | | | | | |\n");
+                break;
+            }
+            text.push_str(&row(target, has_times));
+        }
+    }
+    text
+}
+
+fn row(target: &Target, has_times: bool) -> String {
+    let result = match target.result() {
+        result @ (Outcome::Fail | Outcome::Undecided) => format!("**{}**", result.as_str()),
+        result => result.as_str().to_owned(),
+    };
+    let now = target.placement.as_ref();
+    let before = target
+        .before
+        .as_ref()
+        .map(|before| before.placement.as_ref());
+    let cell = |of: &dyn Fn(&PlacementNumbers) -> Option<String>| {
+        let shown = |side: Option<&PlacementNumbers>| match side {
+            // The session of this side could not be made.
+            None => "no session".to_owned(),
+            Some(numbers) => of(numbers).unwrap_or("?".to_owned()),
+        };
+        let is_measured = now.is_none() && target.source != "emulator";
+        match (before.map(shown), shown(now)) {
+            _ if is_measured => String::new(),
+            (Some(was), is) if was != is => format!("{was} → {is}"),
+            (_, is) => is,
+        }
+    };
+    let mut text = format!(
+        "| {} | {result} | {} | {} | {} | {} |",
+        escaped(&target.chipset),
+        cell(&|of| Some(format!("{:.1} %", 100.0 * of.npu_macs?))),
+        cell(&|of| Some(of.partitions.to_string())),
+        cell(&|of| Some(of.cpu_nodes.to_string())),
+        cell(&|of| Some(grouped(of.crossing_bytes()?))),
+    );
+    if has_times {
+        let median = target.latency.as_ref().and_then(|found| found.median_ms);
+        let median = median.map(|ms| format!("{ms:.2} ms"));
+        let ratio = target
+            .against
+            .map(|against| format!(" ({:.2} x)", against.ratio));
+        text.push_str(&format!(
+            " {}{} |",
+            median.unwrap_or_default(),
+            ratio.unwrap_or_default()
+        ));
+    }
+    text.push('\n');
+    text
+}
+
+/// For example `1,505,600`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// One sentence of a check, with the chipsets that it is true of.
+struct Problem<'a> {
+    on: Vec<String>,
+    check: &'a Check,
+    nodes: Vec<String>,
+    fixes: Vec<String>,
+}
+
+/// Checks that failed, then those that are undecided, one for all chipsets of a sentence.
+fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
+    let mut found: Vec<Problem<'_>> = Vec::new();
+    for outcome in [Outcome::Fail, Outcome::Undecided] {
+        for (target, check) in verdict.with(outcome) {
+            let nodes: Vec<String> = check.nodes.iter().map(|node| node.line()).collect();
+            let is_it = |known: &&mut Problem<'_>| {
+                (known.check.id, &known.check.why, &known.nodes) == (check.id, &check.why, &nodes)
+            };
+            let fixes = check.fixes().into_iter().map(ToOwned::to_owned);
+            match found.iter_mut().find(is_it) {
+                Some(known) => {
+                    known.on.push(verdict.name_of(target));
+                    known.fixes.extend(fixes);
+                }
+                None => found.push(Problem {
+                    on: vec![verdict.name_of(target)],
+                    check,
+                    nodes,
+                    fixes: fixes.collect(),
+                }),
+            }
+        }
+    }
+    found
+}
+
+impl Problem<'_> {
+    fn markdown(&self) -> String {
+        let mut text = format!(
+            "- **{}** {}: {}\n",
+            escaped(&self.on.join(", ")),
+            escaped(self.check.id),
+            escaped(&self.check.why)
+        );
+        for node in self.nodes.iter().take(SHOWN_NODES) {
+            text.push_str(&format!("  - {}\n", escaped(node)));
+        }
+        if let Some(more @ 1..) = self.nodes.len().checked_sub(SHOWN_NODES) {
+            text.push_str(&format!("  - and {more} more\n"));
+        }
+        let mut told = BTreeSet::new();
+        for fix in self.fixes.iter().filter(|fix| told.insert(fix.as_str())) {
+            text.push_str(&format!("  - Fix: {}\n", escaped(fix)));
+        }
+        text
+    }
+}
+
+fn ending(verdict: &Verdict) -> String {
+    let warnings = verdict.with(Outcome::Warn).count();
+    let warnings = match warnings {
+        0 => String::new(),
+        1 => " One warning is in the reports of the pipeline.".to_owned(),
+        n => format!(" {n} warnings are in the reports of the pipeline."),
+    };
+    let runtimes: BTreeSet<&str> = verdict
+        .targets
+        .iter()
+        .filter_map(|on| on.runtime.as_deref())
+        .collect();
+    let runtimes: Vec<&str> = runtimes.into_iter().collect();
+    let runtimes = match runtimes.as_slice() {
+        [] => String::new(),
+        all => format!(" Runtime: {}.", escaped(&all.join(", "))),
+    };
+    format!(
+        "\nNot checked: {}.{warnings}{runtimes}\n",
+        escaped(&not_checked(verdict))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_505_600, "1,505,600"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}
