@@ -28,6 +28,7 @@ pub use cache::cache_dir;
 pub use engine::Engine;
 pub use error::EngineError;
 pub use installed::Installed;
+pub use pins::QnnVersion;
 pub use status::{State, Status, list};
 
 /// Returns the engine, after fetching it if it is missing or damaged. Progress goes to standard error, a line a step.
@@ -53,6 +54,26 @@ pub fn ensure_unpinned(engine: Engine) -> Result<Installed, EngineError> {
     ensure_plan(engine, plan)
 }
 
+/// Returns ONNX Runtime and a release of its QNN plugin that work together, after fetching what is missing.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineError> {
+    if version == QnnVersion::NEWEST {
+        return Ok((
+            ensure(Engine::OnnxRuntime)?,
+            ensure(Engine::OnnxRuntimeQnn)?,
+        ));
+    }
+    // Says where there is none.
+    pins::plan_here(Engine::OnnxRuntimeQnn)?;
+    let ort = match version.ort_plan() {
+        Some(plan) => ensure_plan(Engine::OnnxRuntime, plan)?,
+        None => ensure(Engine::OnnxRuntime)?,
+    };
+    Ok((ort, ensure_plan(Engine::OnnxRuntimeQnn, version.plan())?))
+}
+
 fn ensure_plan(engine: Engine, plan: pins::Plan) -> Result<Installed, EngineError> {
     let cache = cache_dir()?;
     let mut fetch =
@@ -61,14 +82,21 @@ fn ensure_plan(engine: Engine, plan: pins::Plan) -> Result<Installed, EngineErro
     Ok(Installed::new(engine, &cache, &plan))
 }
 
-/// Writes engines that are in the cache into one archive, for a machine without internet. Blocks for up to a minute.
+/// Writes engines that are in the cache, with their older releases there, into one archive for a machine without internet.
+/// Blocks for up to a minute.
 ///
 /// # Errors
 /// An engine is not in the cache or does not exist here, or the archive cannot be written.
 pub fn export(engines: &[Engine], file: &Path) -> Result<(), EngineError> {
+    let cache = cache_dir()?;
     let plans = engines.iter().map(|engine| pins::plan_here(*engine));
-    let plans = plans.collect::<Result<Vec<_>, _>>()?;
-    transfer::export(&cache_dir()?, &plans, &absolute(file)?)
+    let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
+    let older = pins::older_here().into_iter();
+    plans.extend(older.filter_map(|(engine, plan)| {
+        let is_there = matches!(entry::look(&cache, &plan), entry::Look::Good(_));
+        (is_there && engines.contains(&engine)).then_some(plan)
+    }));
+    transfer::export(&cache, &plans, &absolute(file)?)
 }
 
 /// Takes the engines of an archive that [`export`] wrote into the cache, and verifies each like a fetched one. Returns
@@ -79,7 +107,9 @@ pub fn export(engines: &[Engine], file: &Path) -> Result<(), EngineError> {
 /// `is_unpinned_allowed`.
 pub fn import(file: &Path, is_unpinned_allowed: bool) -> Result<Vec<String>, EngineError> {
     let plans = Engine::ALL.into_iter().flat_map(pins::plan_here);
+    let older = pins::older_here().into_iter().map(|(_, plan)| plan);
     let plans: Vec<_> = plans
+        .chain(older)
         .map(|plan| pins::Plan {
             is_unpinned_allowed,
             ..plan

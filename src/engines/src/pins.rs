@@ -2,6 +2,10 @@
 //!
 //! The hashes were taken from the packages named here, November 2026. A version changes here and nowhere else.
 
+mod qnn;
+
+pub use qnn::QnnVersion;
+
 use crate::{Engine, EngineError};
 
 /// One engine's package for this platform.
@@ -61,7 +65,6 @@ impl Engine {
 
 const CHDB_VERSION: &str = "26.7.3-stable.1";
 const ORT_VERSION: &str = "1.31.1";
-const QNN_VERSION: &str = "2.7.0";
 
 /// (operating system, architecture) as Rust's `std::env::consts` names them.
 type Platform<'a> = (&'a str, &'a str);
@@ -123,13 +126,12 @@ fn chdb(platform: Platform<'_>) -> Option<Plan> {
 fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
     const LINUX: &str = "onnxruntime/capi/libonnxruntime.so.1.31.1";
     const MACOS: &str = "onnxruntime/capi/libonnxruntime.1.31.1.dylib";
-    const SHARED: &str = "onnxruntime/capi/libonnxruntime_providers_shared.so";
     let (platforms, path, sha256, shared): (&'static [&'static str], _, _, _) = match platform {
         ("linux", "x86_64") => (
             MANYLINUX_X86_64,
             LINUX,
             "fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3",
-            Some("086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d"),
+            Some(SHARED_X86_64),
         ),
         ("linux", "aarch64") => (
             &[
@@ -149,9 +151,20 @@ fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
         ),
         _ => return None,
     };
-    Some(Plan {
-        name: format!("onnxruntime-{ORT_VERSION}"),
-        version: ORT_VERSION,
+    Some(ort_plan(platforms, ORT_VERSION, path, sha256, shared))
+}
+
+fn ort_plan(
+    platforms: &'static [&'static str],
+    version: &'static str,
+    path: &'static str,
+    sha256: &'static str,
+    shared: Option<&'static str>,
+) -> Plan {
+    const SHARED: &str = "onnxruntime/capi/libonnxruntime_providers_shared.so";
+    Plan {
+        name: format!("onnxruntime-{version}"),
+        version,
         source: Source::Pip {
             package: "onnxruntime",
             platforms,
@@ -164,8 +177,11 @@ fn onnxruntime(platform: Platform<'_>) -> Option<Plan> {
             .collect(),
         download_bytes: 24_000_000,
         is_unpinned_allowed: false,
-    })
+    }
 }
+
+/// Of `libonnxruntime_providers_shared.so` for Linux on x86-64, the same in each version.
+const SHARED_X86_64: &str = "086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d";
 
 const MANYLINUX_X86_64: &[&str] = &[
     "manylinux_2_27_x86_64",
@@ -174,72 +190,22 @@ const MANYLINUX_X86_64: &[&str] = &[
 ];
 
 fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
-    let pin = |path, sha256| Pin {
-        path,
-        sha256: Some(sha256),
-    };
-    (platform == ("linux", "x86_64")).then(|| Plan {
-        name: format!("onnxruntime-qnn-{QNN_VERSION}"),
-        version: QNN_VERSION,
-        source: Source::Pip {
-            package: "onnxruntime-qnn",
-            platforms: MANYLINUX_X86_64,
-            // The backends load their C++ runtime from `../onnxruntime_qnn.libs`.
-            keep: &["onnxruntime_qnn", "onnxruntime_qnn.libs"],
-        },
-        pins: vec![
-            pin(
-                "onnxruntime_qnn/libonnxruntime_providers_qnn.so",
-                "629dfc151fc842bf9aa6ecdba89c0a864cd50e90fda960f9631e234fed5fc457",
-            ),
-            pin(
-                "onnxruntime_qnn/libQnnHtp.so",
-                "66fbcc1a97b3ca186c0170123e03978f2351222d59b2e9ceb0202e4a9b0116c0",
-            ),
-            pin(
-                "onnxruntime_qnn/libHtpPrepare.so",
-                "240b3db00f71efdce5f5ad3a69a0cc9ae2e375d6d51408d595b292a2ef560568",
-            ),
-            pin(
-                "onnxruntime_qnn/libQnnSystem.so",
-                "a5441fe0307cfb10478d18f6de16053f3b111eaa01ff3975a54b10afdfa33a38",
-            ),
-            pin(
-                "onnxruntime_qnn/libQnnIr.so",
-                "a43ff16156b2abacf3b43ccbe137901222dba270ced27fa4cf528946a38ab5a7",
-            ),
-            pin(
-                "onnxruntime_qnn/libQnnGpu.so",
-                "73df74e66186cb610c3385903be349af82ef76122f69f9c10578bb102467e4e7",
-            ),
-            pin(
-                "onnxruntime_qnn/libQnnHtpNetRunExtensions.so",
-                "12e4feae6b00598a56b12539b831eab005e0125b7fd99e12c913d82f014162bd",
-            ),
-            pin(
-                "onnxruntime_qnn/libQnnSaver.so",
-                "21e2470993e2bc2eae5f24ac9735cc914f52f448cb539797c7af71f9dca2477c",
-            ),
-            pin(
-                "onnxruntime_qnn/libGenie.so",
-                "3f8bd88c8433d6d90e95883bf7e30839de618571e0403c1552aa4618e4303e5b",
-            ),
-            pin(
-                "onnxruntime_qnn.libs/libc++-71bc274c.so.1.0",
-                "46cee8e5f62e9b4a79b863b058879c5e9d4f41841650841df6f6669ebef2e2e2",
-            ),
-            pin(
-                "onnxruntime_qnn.libs/libc++abi-0539aa51.so.1.0",
-                "2cb6d3e6acc815575d5a76acb45f99ae4ed5a4fcc04febaa8cd8981e07b89a47",
-            ),
-            pin(
-                "onnxruntime_qnn.libs/libunwind-6b740a46.so.1.0",
-                "a00822cc6221850754a491cbafa2b2e2fefac06f61f108cc8e80f0869fe5f724",
-            ),
-        ],
-        download_bytes: 99_000_000,
-        is_unpinned_allowed: false,
-    })
+    (platform == ("linux", "x86_64")).then(|| QnnVersion::NEWEST.plan())
+}
+
+/// Plans of releases that only an option asks for: those of the QNN plugin before the newest one, each with the ONNX
+/// Runtime that it needs.
+pub(crate) fn older_here() -> Vec<(Engine, Plan)> {
+    if HOST != ("linux", "x86_64") {
+        return Vec::new();
+    }
+    let older = QnnVersion::all().filter(|version| *version != QnnVersion::NEWEST);
+    let each = older.flat_map(|version| {
+        let ort = version.ort_plan().map(|plan| (Engine::OnnxRuntime, plan));
+        ort.into_iter()
+            .chain([(Engine::OnnxRuntimeQnn, version.plan())])
+    });
+    each.collect()
 }
 
 #[cfg(test)]

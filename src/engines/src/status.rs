@@ -5,9 +5,9 @@ use std::{fmt, path::PathBuf};
 use serde::Serialize;
 
 use crate::{
-    Engine, cache_dir,
+    Engine, EngineError, cache_dir,
     entry::{self, Look},
-    pins,
+    pins::{self, Plan},
 };
 
 /// One line of `epwatch engines`.
@@ -42,13 +42,18 @@ pub enum State {
     Unavailable,
 }
 
-/// Returns the state of every engine without fetching or hashing.
+/// Returns the state of every engine without fetching or hashing, and of older releases that are in the cache.
 pub fn list() -> Vec<Status> {
-    Engine::ALL.into_iter().map(status).collect()
+    let newest = Engine::ALL
+        .into_iter()
+        .map(|engine| status(engine, pins::plan_here(engine)));
+    let older = pins::older_here().into_iter();
+    let older = older.map(|(engine, plan)| status(engine, Ok(plan)));
+    let here = older.filter(|status| matches!(status.state, State::Ready | State::Damaged));
+    newest.chain(here).collect()
 }
 
-fn status(engine: Engine) -> Status {
-    let plan = pins::plan_here(engine);
+fn status(engine: Engine, plan: Result<Plan, EngineError>) -> Status {
     let version = plan.as_ref().ok().map(|plan| plan.version);
     let mut is_unpinned = false;
     let (state, dir, reason) = match (plan, cache_dir()) {
