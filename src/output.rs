@@ -19,7 +19,7 @@ const WRONG_USE: u8 = 2;
 /// Exit code: an error that is not the user's.
 pub(crate) const COULD_NOT_FIND_OUT: u8 = 3;
 /// Exit code: a signal ended the command. A shell reports the same for SIGINT.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The command line makes no sense, whatever the state of the machine.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,14 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
+use crate::output::INTERRUPTED;
+
 /// Time of a server's stop after the drain of its WAL: enough to give the lease back and to end the engine. With the
 /// default drain a stop takes 40 s at most, less than the 45 s that the units give.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
+
+/// Time from a signal to the end of a command that does not stop by itself.
+const BLOCKED_COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A signal ended the command before it had an answer.
 #[derive(Debug, thiserror::Error)]
@@ -94,13 +99,20 @@ impl Shutdown {
     }
 }
 
-/// Runs a command, or drops it at the first signal with the folders that it made.
+/// Runs a command, or drops it at the first signal with the folders that it made. A command that computes or reads and
+/// never waits cannot be dropped: its process ends all the same after [`BLOCKED_COMMAND_TIMEOUT`].
 pub(crate) async fn until_interrupted<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
-    Shutdown::listen(Hangup::Ends)?
-        .unless_requested(command)
-        .await?
+    let mut shutdown = Shutdown::listen(Hangup::Ends)?;
+    let mut last_resort = Shutdown::listen(Hangup::Ends)?;
+    // On another thread, which runs while the command blocks this one.
+    tokio::spawn(async move {
+        last_resort.requested().await;
+        tokio::time::sleep(BLOCKED_COMMAND_TIMEOUT).await;
+        std::process::exit(INTERRUPTED.into());
+    });
+    shutdown.unless_requested(command).await?
 }
 
 #[cfg(test)]
