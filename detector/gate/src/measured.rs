@@ -17,6 +17,8 @@ use crate::{
 const LATE_AS_A_WHOLE: f64 = 0.5;
 /// Late runs that a deadline allows where the policy has no other share.
 const DEFAULT_MAX_LATE: f64 = 0.01;
+/// Times the limit from which a wrong unit is likelier than a slow model.
+const MOST_TIMES: f64 = 200.0;
 
 /// The launches in numbers, each the median over launches.
 pub fn numbers(launches: &[Launch], limits: &LatencyLimits) -> LatencyNumbers {
@@ -180,7 +182,12 @@ fn shown(id: &'static str, values: &[f64], limit: f64, unit: &str, judged: Judge
     };
     let number = value.unwrap_or(0.0);
     let hint = judged.hint("launches");
-    let why = format!("{number:.3}{unit} over {launches}; at most {limit}{hint}");
+    let times = number / limit;
+    let other_unit = match unit == " ms" && times >= MOST_TIMES {
+        true => format!("; that is {times:.0} times the limit: are the run times nanoseconds?"),
+        false => String::new(),
+    };
+    let why = format!("{number:.3}{unit} over {launches}; at most {limit}{hint}{other_unit}");
     Check::new(id, judged.outcome(), why).with(value, Some(limit))
 }
 

@@ -400,9 +400,10 @@ impl FailingNode {
         if let Some(share) = self.macs_share.filter(|share| *share > 0.0) {
             line.push_str(&format!(", {:.1} % of the MACs", 100.0 * share));
         }
-        line.push_str(&format!(": {}", self.reason));
-        if let Some(text) = &self.reason_text {
-            line.push_str(&format!(": {text}"));
+        // A reason that is not known is no news.
+        let reason = Some(self.reason.as_str()).filter(|reason| *reason != "unknown");
+        for part in reason.into_iter().chain(self.reason_text.as_deref()) {
+            line.push_str(&format!(": {part}"));
         }
         line
     }

@@ -12,7 +12,11 @@ const SHOWN: usize = 80;
 
 pub(super) fn read(text: &str) -> Result<Run, ReadError> {
     let text = text.trim_start_matches('\u{feff}');
-    let runs_us = match text.trim_start().starts_with(['[', '{']) {
+    if text.trim().is_empty() {
+        let expected = "run times, or a profile, which ONNX Runtime writes when the session ends or end_profiling is called";
+        return Err(malformed(KIND, "the file is empty", expected));
+    }
+    let runs_us = match text.trim_start().starts_with('[') {
         true => array(text)?,
         false => csv(text)?,
     };

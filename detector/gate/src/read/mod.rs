@@ -30,6 +30,9 @@ use input::{bytes, malformed, text};
 /// Bytes at the beginning by which a file is recognised.
 const HEAD: u64 = 4_096;
 
+/// Longest text of a schema that an error repeats.
+const SHOWN_SCHEMA: usize = 80;
+
 /// What the command line says about files that do not say it themselves.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOptions {
@@ -143,13 +146,20 @@ fn document(text: &str) -> Result<Run, ReadError> {
     if value.get("latency_ms").is_some() || value.get("raw_samples_ms").is_some() {
         return winml::read(&value);
     }
-    if value
-        .get("schema")
-        .is_some_and(|schema| schema == own::SCHEMA)
-    {
-        return own::read(value);
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(own::SCHEMA) => own::read(value),
+        Some(other) => {
+            let shown: String = other.chars().take(SHOWN_SCHEMA).collect();
+            let what = format!("the schema is {shown:?}");
+            Err(malformed("JSON", what, "epwatch.run/1"))
+        }
+        None => Err(malformed(
+            "JSON",
+            "an object of no known kind",
+            "a JSON array of whole microseconds, for example [8210, 8190], or a document epwatch.run/1, of `epwatch \
+             inspect --json`, AI Hub or winml perf",
+        )),
     }
-    latencies::read(text)
 }
 
 #[cfg(test)]
@@ -162,6 +172,22 @@ mod tests {
         let [run] =
             <[Run; 1]>::try_from(read(text.as_bytes(), ReadOptions::default()).unwrap()).unwrap();
         run
+    }
+
+    #[test]
+    fn what_is_read_is_named_where_a_file_is_of_another_kind() {
+        for (text, words) in [
+            ("", "the file is empty; expected run times, or a profile"),
+            (" \n", "the file is empty"),
+            (
+                r#"{"schema": "epwatch.run/2", "latencies": {}}"#,
+                r#"the schema is "epwatch.run/2"; expected epwatch.run/1"#,
+            ),
+            (r#"{"a": 1}"#, "an object of no known kind"),
+        ] {
+            let error = read(text.as_bytes(), ReadOptions::default()).unwrap_err();
+            assert!(error.to_string().contains(words), "{text}: {error}");
+        }
     }
 
     #[test]

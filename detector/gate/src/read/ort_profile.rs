@@ -46,6 +46,8 @@ struct Event {
 struct EventArgs {
     provider: Option<String>,
     op_name: String,
+    /// Its number in the session.
+    node_index: Value,
     input_type_shape: Value,
     output_type_shape: Value,
 }
@@ -90,6 +92,9 @@ struct Found {
     eps: BTreeSet<String>,
     /// Nodes by EP and name, each with its number of events.
     nodes: BTreeMap<(String, String), RunNode>,
+    /// Events of each node of the session, by EP and the profile's own name and number. Several of them have one name in
+    /// the model: ONNX Runtime adds nodes that lay out tensors anew.
+    events: BTreeMap<(String, String, String), u64>,
     /// A node or an EP was left out.
     is_beyond: bool,
     /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so that 0 is one.
@@ -107,9 +112,24 @@ impl Found {
             self.is_beyond = true;
         }
         let name = plain_name(&event.name).to_owned();
+        if event.name.len() > 2 * MOST_NAME_BYTES {
+            self.is_beyond = true;
+            return;
+        }
+        let own = (
+            ep.clone(),
+            event.name.clone(),
+            event.args.node_index.to_string(),
+        );
+        if self.events.len() >= MOST_NODES && !self.events.contains_key(&own) {
+            self.is_beyond = true;
+            return;
+        }
+        let events = self.events.entry(own).or_default();
+        *events += 1;
         let key = (ep, name);
         if let Some(node) = self.nodes.get_mut(&key) {
-            node.events += 1;
+            node.events = node.events.max(*events);
         } else if self.nodes.len() < MOST_NODES && key.1.len() <= MOST_NAME_BYTES {
             let node = RunNode {
                 name: key.1.clone(),
@@ -326,6 +346,17 @@ mod tests {
         let found = read(&format!("[{NODE},{NODE},{RUN}]")).unwrap();
         assert_eq!(found.mistakes[0].id, "loop_body");
         assert_eq!(read(&format!("[{NODE},{RUN}]")).unwrap().mistakes, []);
+        // Two nodes of one name, which the layout transformer made.
+        let other = NODE.replace("fused fc1", "fc1_token_9");
+        let found = read(&format!("[{NODE},{other},{RUN}]")).unwrap();
+        assert_eq!((found.nodes.len(), found.mistakes), (1, Vec::new()));
+        let [a, b] = ["33", "40"].map(|n| {
+            NODE.replace(
+                "\"op_name\"",
+                &format!("\"node_index\" : \"{n}\",\"op_name\""),
+            )
+        });
+        assert_eq!(read(&format!("[{a},{b},{RUN}]")).unwrap().mistakes, []);
         let context = NODE.replace("FusedGemm", "EPContext");
         let found = read(&format!("[{context},{RUN}]")).unwrap();
         assert_eq!(found.mistakes[0].id, "ep_context");

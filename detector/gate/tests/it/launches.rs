@@ -102,6 +102,21 @@ fn one_launch_and_a_warm_up_among_its_runs_are_named() {
     assert_eq!(judged.targets[0].mistakes.len(), 1);
 }
 
+/// Nanoseconds that were taken for microseconds.
+#[test]
+fn a_median_far_beyond_its_limit_asks_for_the_unit() {
+    let limit = "[latency]\nmedian_ms = 10";
+    let judged = alone(launches(8_195_000, 1, ""), limit);
+    let why = &check(&judged, "median", Outcome::Fail).why;
+    assert!(
+        why.contains("8") && why.ends_with("are the run times nanoseconds?"),
+        "{why}"
+    );
+    let judged = alone(launches(80_000, 1, ""), limit);
+    let why = &check(&judged, "median", Outcome::Fail).why;
+    assert!(!why.contains("nanoseconds"), "{why}");
+}
+
 #[test]
 fn five_runs_are_refused_and_kinds_are_not_mixed() {
     let few = files("[8000, 8000, 8000, 8000, 8000]");
