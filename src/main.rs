@@ -19,6 +19,7 @@ mod facts;
 mod folder_lock;
 mod gate;
 mod incident_order;
+mod input_file;
 mod inspect;
 mod ledger;
 mod load;

@@ -6,10 +6,15 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, manifest_of, stamp_names};
+use epwatch_manifest::{
+    FreeDim, InputShape, ManifestDocument, ManifestError, manifest_of, stamp_names,
+};
 use tempfile::NamedTempFile;
 
-use crate::output::{self, WrongUse};
+use crate::{
+    input_file::{self, InputKind},
+    output::{self, WrongUse},
+};
 
 /// Most nodes in the text; the side-car has all.
 const SHOWN_NODES: usize = 20;
@@ -34,15 +39,26 @@ pub(crate) struct Args {
     /// Shape of an input that the model leaves open, for example input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS")]
     shape: Vec<InputShape>,
+    /// Size of a dimension that the model leaves open, by name: batch=1. Once for each.
+    #[arg(long, value_name = "NAME=SIZE")]
+    dim: Vec<FreeDim>,
     /// Print the side-car too.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    input_file::check(&args.model, InputKind::Model).map_err(|error| {
+        WrongUse(format!(
+            "failed to read MODEL {}: {error}",
+            args.model.display()
+        ))
+    })?;
     let stamped = stamped(args)?;
     let model = args.stamp_names.as_ref().unwrap_or(&args.model);
-    let manifest = manifest_of(model, &args.shape).map_err(|error| refused(model, error))?;
+    let shapes = args.dim.iter().map(InputShape::from);
+    let shapes: Vec<InputShape> = shapes.chain(args.shape.iter().cloned()).collect();
+    let manifest = manifest_of(model, &shapes).map_err(|error| refused(model, error))?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => side_car_of(model),

@@ -19,6 +19,8 @@ use ring::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::input_file::{self, InputKind};
+
 const PRIVATE: &str = "PRIVATE KEY";
 const PUBLIC: &str = "PUBLIC KEY";
 const KEY_ID: &str = "key-id:";
@@ -122,10 +124,13 @@ pub(crate) fn made() -> anyhow::Result<(String, SigningKey)> {
 impl SigningKey {
     /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors hold nothing of its content.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = epwatch_server::read_secret(path, "private key").with_context(|| {
-            let path = path.display();
-            format!("failed to read key file {path}; `epwatch directive keygen` makes one")
-        })?;
+        let text = input_file::read_text(path, InputKind::Secret)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| {
+                let path = path.display();
+                format!("failed to read key file {path}; `epwatch directive keygen` makes one")
+            })?;
+        epwatch_server::warn_of_readers(path, "private key");
         Self::parse(&text).with_context(|| format!("failed to use key file {}", path.display()))
     }
 
@@ -207,7 +212,8 @@ impl PublicKey {
 
     /// Reads a PEM file, as `keygen` and `openssl pkey -pubout` write it.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = input_file::read_text(path, InputKind::Document)
+            .map_err(anyhow::Error::msg)
             .with_context(|| format!("failed to read key file {}", path.display()))?;
         let found = der(PUBLIC, &text).and_then(|(_, der)| der);
         let key = found.and_then(|der| der.strip_prefix(&SPKI)?.try_into().ok());

@@ -2,8 +2,6 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -20,12 +18,11 @@ use serde::Serialize;
 
 use crate::{
     gate::dsse::opened,
+    input_file::{self, InputKind},
     output::{self, No, WrongUse},
     signing_key::PublicKey,
 };
 
-/// Largest evidence; a gate over all chipsets has some hundred kilobytes.
-const MOST_BYTES: u64 = 16 << 20;
 /// How far the clock of the machine that signed may be ahead.
 const MOST_AHEAD: Duration = Duration::from_secs(300);
 
@@ -80,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "{shown} is no evidence: {why}; expected gate.dsse.json or test-result.dsse.json of `epwatch gate --attest`"
         ))
     };
-    let text = read(&args.evidence)
+    let text = input_file::read(&args.evidence, InputKind::Evidence)
         .map_err(|error| WrongUse(format!("failed to read {shown}: {error}")))?;
     let envelope: Envelope = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
     let Some(statement) = opened(&envelope, &key) else {
@@ -102,12 +99,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => Ok(ExitCode::SUCCESS),
         false => Err(No(verified.problems.join("\n")).into()),
     }
-}
-
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(MOST_BYTES).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 /// Reads what a statement says.
@@ -134,12 +125,13 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
     if verified.result != "pass" {
         problems.push("the gate failed".to_owned());
     }
-    let hash = |path: &Path| {
-        let hash = sha256_of_file(path);
-        hash.map_err(|error| WrongUse(format!("failed to read {}: {error}", path.display())))
+    let hash = |path: &Path, kind: InputKind| {
+        let failed = |error| WrongUse(format!("failed to read {}: {error}", path.display()));
+        input_file::check(path, kind).map_err(failed)?;
+        sha256_of_file(path).map_err(|error| failed(error.to_string()))
     };
     for path in &args.model {
-        let sha256 = hash(path)?;
+        let sha256 = hash(path, InputKind::Model)?;
         if !verified
             .models
             .iter()
@@ -149,7 +141,7 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
         }
     }
     if let Some(path) = &args.policy
-        && verified.policy.as_ref() != Some(&hash(path)?)
+        && verified.policy.as_ref() != Some(&hash(path, InputKind::Document)?)
     {
         let text = format!("{} is not the policy that was used", path.display());
         problems.push(text);
@@ -162,7 +154,10 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
     }
     if let Some(most) = args.max_age {
         match verified.made_at.map(|made_at| now.duration_since(made_at)) {
-            None => problems.push("the evidence has no time; verify gate.dsse.json".to_owned()),
+            None => {
+                let text = "--max-age needs evidence with a time: verify gate.dsse.json";
+                return Err(WrongUse(text.to_owned()));
+            }
             Some(age) if age.unsigned_abs() > most.0 && age.is_positive() => {
                 problems.push(format!("the evidence is older than {most}"));
             }

@@ -2,7 +2,6 @@
 //! placement on each chipset.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,6 +17,7 @@ use tonic::{Code, Request, Status, metadata::AsciiMetadataValue, transport::Chan
 
 use crate::{
     engines,
+    input_file::{self, InputKind},
     output::{self, No, WrongUse},
 };
 
@@ -157,7 +157,7 @@ impl<'a> Collector<'a> {
     fn new(url: &'a str, key: &str, ca: Option<&Path>) -> Result<Self, WrongUse> {
         let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("--certify: {error}"));
         let ca = ca.map(|path| {
-            fs::read(path).map_err(|error| {
+            input_file::read(path, InputKind::Document).map_err(|error| {
                 WrongUse(format!("failed to read --ca {}: {error}", path.display()))
             })
         });

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     engines,
-    inspect::{self, EpOption, SocModel},
+    inspect::{self, AppOptions, EpOption, SocModel},
     output::{self, No, WrongUse},
 };
 
@@ -57,6 +57,8 @@ pub(crate) struct FixArgs {
     /// Option of the QNN EP, as the app gives it. Once for each.
     #[arg(long, value_name = "KEY=VALUE")]
     ep_option: Vec<EpOption>,
+    #[command(flatten)]
+    app: AppOptions,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
@@ -134,9 +136,12 @@ pub(crate) async fn fix(args: FixArgs) -> anyhow::Result<ExitCode> {
                 folder.display()
             ))
         })?;
-    let found = rewrite(&args.model, copy.path(), &args.shape, |name| {
-        wanted.has(name)
-    });
+    let found = rewrite(
+        &args.model,
+        copy.path(),
+        &args.app.shapes(&args.shape),
+        |name| wanted.has(name),
+    );
     let rewritten = found.map_err(|error| refused(&args.model, error))?;
     if rewritten.rewrites.is_empty() {
         return Err(No(nothing(&before, &rewritten)).into());
@@ -196,14 +201,16 @@ async fn placed(args: &FixArgs, model: &Path) -> anyhow::Result<Vec<InspectedChi
         manifest: None,
         shape: args.shape.clone(),
         ep_option: args.ep_option.clone(),
+        app: args.app.clone(),
         timeout: args.timeout,
         fail_on: Vec::new(),
         json: false,
     })
     .await?;
     let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
-    let late = found.chipsets.iter().find(|on| on.session == "timed_out");
-    if let Some(late) = late {
+    let is_answer = |on: &&InspectedChipset| matches!(&*on.session, "ok" | "failed");
+    let unanswered = found.chipsets.iter().find(|on| !is_answer(on));
+    if let Some(late) = unanswered {
         anyhow::bail!(
             "{}: {}",
             late.shown(),

@@ -12,7 +12,6 @@ mod runs;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -35,7 +34,8 @@ use reports::ReportArgs;
 use runs::RunFiles;
 
 use crate::{
-    inspect::{self, EpOption, SocModel},
+    input_file::{self, InputKind},
+    inspect::{self, AppOptions, EpOption, SocModel},
     output::{self, No, WrongUse},
     signing_key::SigningKey,
 };
@@ -122,6 +122,8 @@ pub(crate) struct Args {
     /// Option of the QNN EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
     #[arg(long, value_name = "KEY=VALUE", requires = "soc")]
     ep_option: Vec<EpOption>,
+    #[command(flatten)]
+    app: AppOptions,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
@@ -143,7 +145,15 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         Some(GateCommand::Keygen(args)) => return keygen::keygen(&args),
         None => {}
     }
-    let (policy, policy_file) = policy(&args)?;
+    let ended = gated(&args).await;
+    if let Err(error) = &ended {
+        args.report.annotate_wrong_use(error)?;
+    }
+    ended
+}
+
+async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
+    let (policy, policy_file) = policy(args)?;
     let key = args
         .report
         .attest
@@ -151,20 +161,22 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         .map(SigningKey::read)
         .transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
-    check_use(&args)?;
+    check_use(args)?;
+    args.report.make_folder()?;
     let mut judged = Vec::new();
     let (mut not_checked, mut found) = (NOT_CHECKED.to_vec(), Vec::new());
     if !args.soc.is_empty() {
-        found = targets(&args, &policy, &mut judged).await?;
+        found = targets(args, &policy, &mut judged).await?;
     }
     let mut latency = None;
     if !args.runs.is_empty() {
-        let model = model_of_runs(&args, &policy)?;
+        let model = model_of_runs(args, &policy)?;
+        let shapes = args.app.shapes(&args.shape);
         let files = RunFiles {
             runs: &args.runs,
             baseline: &args.baseline,
             model: model.as_deref(),
-            shapes: &args.shape,
+            shapes: &shapes,
             chipset: args.soc.first().map(shown),
             options: ReadOptions {
                 hdr_unit: args.hdr_unit,
@@ -192,9 +204,8 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         Outcome::Undecided => anyhow::bail!("{}", sentences(Outcome::Undecided)),
         _ => {
             if let Some(url) = &args.certify.certify {
-                let send = args
-                    .certify
-                    .send(url, judged, latency, evidence, &args.shape);
+                let shapes = args.app.shapes(&args.shape);
+                let send = args.certify.send(url, judged, latency, evidence, &shapes);
                 let lines = send.await?;
                 for line in lines.iter().filter(|_| !args.report.json) {
                     output::line(line)?;
@@ -248,15 +259,18 @@ fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
         return Ok((policy, None));
     };
     let shown = path.display();
-    let text = fs::read_to_string(path)
+    let text = input_file::read_text(path, InputKind::Document)
         .map_err(|error| WrongUse(format!("failed to read --policy {shown}: {error}")))?;
     let policy = Policy::parse(&text)
         .map_err(|error| WrongUse(format!("--policy {shown} cannot be used: {error}")))?;
     for name in policy.chipsets() {
         let known = name.parse::<SocModel>().map(|soc| soc.chipset());
         if known.as_deref() != Ok(name) {
-            let expected = known.unwrap_or_else(|expected| expected);
-            let text = format!("--policy {shown} names the chipset {name}: expected {expected}");
+            let expected = match known {
+                Ok(chipset) => format!("expected {chipset}"),
+                Err(expected) => expected,
+            };
+            let text = format!("--policy {shown} names the chipset {name}: {expected}");
             return Err(WrongUse(text).into());
         }
     }
@@ -333,6 +347,7 @@ async fn targets(
             manifest: None,
             shape: args.shape.clone(),
             ep_option: args.ep_option.clone(),
+            app: args.app.clone(),
             timeout: args.timeout,
             fail_on: Vec::new(),
             json: false,
@@ -349,7 +364,7 @@ async fn targets(
             sha256: epwatch_manifest::sha256_of_file(&model)
                 .with_context(|| format!("failed to read MODEL {}", model.display()))?,
         };
-        let facts = graph_facts(&model, &args.shape);
+        let facts = graph_facts(&model, &args.app.shapes(&args.shape));
         for mut on in found.chipsets {
             on.counted = found.counted.clone();
             let limits = policy.placement_on(&on.chipset);

@@ -11,7 +11,10 @@ use epwatch_proto::ModelHash;
 use jiff::Timestamp;
 
 use super::dsse;
-use crate::{output, signing_key::SigningKey};
+use crate::{
+    output::{self, WrongUse},
+    signing_key::SigningKey,
+};
 
 /// Reports that are asked for.
 #[derive(Debug, clap::Args)]
@@ -41,6 +44,30 @@ pub(super) struct ReportArgs {
 }
 
 impl ReportArgs {
+    /// Marks a gate that judged nothing, where GitHub's lines are asked for.
+    pub(super) fn annotate_wrong_use(&self, error: &anyhow::Error) -> io::Result<()> {
+        match error
+            .downcast_ref::<WrongUse>()
+            .filter(|_| self.annotations)
+        {
+            Some(WrongUse(why)) => output::line(report::annotations::wrong_use(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the folder of --out, before anything is judged that could not be written then.
+    pub(super) fn make_folder(&self) -> Result<(), WrongUse> {
+        let Some(folder) = &self.out else {
+            return Ok(());
+        };
+        fs::create_dir_all(folder).map_err(|error| {
+            WrongUse(format!(
+                "failed to make the folder {} of --out: {error}",
+                folder.display()
+            ))
+        })
+    }
+
     /// Writes the reports, and returns the hash of the evidence. Those in files come first, so that they exist whatever
     /// happens to standard output.
     pub(super) fn write(
@@ -50,9 +77,6 @@ impl ReportArgs {
     ) -> anyhow::Result<Option<ModelHash>> {
         let mut evidence = None;
         if let Some(folder) = &self.out {
-            fs::create_dir_all(folder).with_context(|| {
-                format!("failed to make the folder {} of --out", folder.display())
-            })?;
             evidence = attest(folder, verdict, key)?;
         }
         let file = |name: &str, path: Option<&PathBuf>, text: String| {

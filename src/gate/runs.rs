@@ -1,9 +1,6 @@
 //! `epwatch gate --runs`: launches that were measured elsewhere, a file each.
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use epwatch_gate::{
     Launch,
@@ -17,7 +14,10 @@ use epwatch_gate::{
 use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, Sha256Reader, manifest_of};
 use epwatch_proto::{placement::is_npu_ep, v1};
 
-use crate::output::WrongUse;
+use crate::{
+    input_file::{self, InputKind},
+    output::WrongUse,
+};
 
 /// Files of the command line.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
 fn measured(path: &Path, options: ReadOptions) -> Result<Vec<MeasuredFile>, WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("{shown}: {error}"));
-    let file = File::open(path).map_err(|error| wrong(&error))?;
+    let file = input_file::open(path, InputKind::Run).map_err(|error| wrong(&error))?;
     let mut file = Sha256Reader::new(file);
     let runs = read(&mut file, options).map_err(|error| wrong(&error))?;
     let file = GatedFile {
@@ -74,10 +74,14 @@ fn measured(path: &Path, options: ReadOptions) -> Result<Vec<MeasuredFile>, Wron
 fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedFile, Option<ModelMacs>), WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("MODEL {shown}: {error}"));
+    input_file::check(path, InputKind::Model).map_err(|error| wrong(&error))?;
     let counted = match manifest_of(path, shapes) {
         Ok(document) => Some(macs(document)),
         Err(
             error @ (ManifestError::NotOnnx { .. }
+            | ManifestError::OtherFormat { .. }
+            | ManifestError::Over2Gb { .. }
+            | ManifestError::WrongDim { .. }
             | ManifestError::WrongShape { .. }
             | ManifestError::Io(_)),
         ) => {

@@ -18,22 +18,82 @@ pub(super) enum Answer {
         /// The message `Placement`, in base64.
         encoded: String,
     },
-    Failed {
-        error: String,
-        reason: String,
-    },
+    Failed(Failed),
+    /// Of a session for the CPU alone; `None` if it was made.
+    OnCpu(Option<CpuError>),
     /// The file is no ONNX model, for whatever chipset.
     NoModel(String),
-    /// Given by the parent alone.
+    /// An argument of the command line that is for no chipset.
+    WrongUse(String),
+    /// Given by the parent alone, as the next ones: a signal ended the process.
+    Crashed(Crash),
     TimedOut(String),
+    /// The process ended without an answer, not by a fault of the model.
+    NoAnswer(String),
+    /// The model's ops are in a library that was not given.
+    NeedsCustomOps(String),
+    /// A session that says nothing about the chipset.
+    Unproven(String),
 }
 
-impl Answer {
+/// A session that the chipset refuses.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Failed {
+    pub(super) error: String,
+    pub(super) reason: String,
+    /// What to do, beyond the reason's own.
+    pub(super) way_out: Option<String>,
+}
+
+impl Failed {
     pub(super) fn without_reason(error: impl Into<String>) -> Self {
-        Self::Failed {
+        Self {
             error: error.into(),
             reason: ReasonCode::Unknown.as_str().to_owned(),
+            way_out: None,
         }
+    }
+}
+
+/// Why ONNX Runtime makes no session for the CPU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct CpuError {
+    pub(super) error: String,
+    pub(super) status_code: i32,
+}
+
+/// A process that a signal ended while it made the session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Crash {
+    /// For example `SIGSEGV`.
+    pub(super) signal: String,
+    /// The last node that QNN was told of.
+    pub(super) node: Option<NodeName>,
+}
+
+/// A node of the model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct NodeName {
+    pub(super) name: String,
+    pub(super) op_type: String,
+}
+
+impl Crash {
+    /// What happened, and the way out.
+    pub(super) fn in_words(&self) -> (String, Option<String>) {
+        let what = format!(
+            "QNN crashed ({}) while it made the session, as it would in the app",
+            self.signal
+        );
+        let Some(NodeName { name, op_type }) = &self.node else {
+            return (what, None);
+        };
+        let name = if name.is_empty() { "(unnamed)" } else { name };
+        let way_out = format!(
+            "Replace {op_type}, or keep it off the NPU: --ep-option op_affinity=FILE with {{\"op_type\":{{\"{op_type}\":\"cpu\"}}}}, in the app too."
+        );
+        let error = format!("{what}; the last node that it was told of is {op_type} {name}");
+        (error, Some(way_out))
     }
 }
 

@@ -7,6 +7,9 @@ use epwatch_proto::{
     chipset::{SOCS, Soc, soc_by_qnn_id},
 };
 
+/// Most letters between a name and the chipset that was meant.
+const MOST_LETTERS: usize = 2;
+
 /// A chipset of `--soc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocModel {
@@ -35,25 +38,58 @@ impl FromStr for SocModel {
     type Err = String;
 
     /// Looks names up here, since QNN silently uses its default chipset for an unknown text. Numbers go to QNN
-    /// as they are.
+    /// as they are. A name of the market (`Snapdragon 8 Gen 3`) is taken if it is of one chipset.
     fn from_str(text: &str) -> Result<Self, String> {
         let asked = text.trim();
         let qnn_id = match asked.parse::<u32>() {
             Ok(number) => Some(number),
             Err(_) => named(asked).map(|(_, soc)| soc.qnn_id),
         };
-        let Some(qnn_id) = qnn_id else {
-            let names: Vec<&str> = SOCS.iter().map(|soc| soc.soc).collect();
-            return Err(format!(
-                "expected QNN's number of a chipset or one of {}",
-                names.join(", ")
-            ));
-        };
-        Ok(Self {
-            asked: asked.to_owned(),
-            qnn_id,
-        })
+        if let Some(qnn_id) = qnn_id {
+            return Ok(Self {
+                asked: asked.to_owned(),
+                qnn_id,
+            });
+        }
+        let of_market: Vec<&Soc> = SOCS
+            .iter()
+            .filter(|soc| soc.name.eq_ignore_ascii_case(asked))
+            .collect();
+        match of_market.as_slice() {
+            [soc] => Ok(Self {
+                asked: soc.soc.to_owned(),
+                qnn_id: soc.qnn_id,
+            }),
+            [] => Err(unknown(asked)),
+            several => Err(format!(
+                "several chipsets have this name; expected one of {}",
+                names(several.iter().copied())
+            )),
+        }
     }
+}
+
+/// What is expected instead of a name that no chipset has: the nearest ones, or all.
+fn unknown(asked: &str) -> String {
+    let upper = asked.to_ascii_uppercase();
+    let away = |soc: &&Soc| strsim::damerau_levenshtein(&upper, soc.soc);
+    let least = SOCS.iter().map(|soc| away(&soc)).min();
+    let near = SOCS
+        .iter()
+        .filter(|soc| away(soc) <= MOST_LETTERS && Some(away(soc)) == least);
+    let near = names(near);
+    match near.is_empty() {
+        false => format!("no chipset has this name; did you mean {near}?"),
+        true => format!(
+            "expected QNN's number of a chipset or one of {}",
+            names(SOCS.iter())
+        ),
+    }
+}
+
+fn names<'a>(socs: impl IntoIterator<Item = &'a Soc>) -> String {
+    let names: Vec<&str> = socs.into_iter().map(|soc| soc.soc).collect();
+    names.join(", ")
 }
 
 /// Returns the one chipset of the table with this name. Letters after the digits (`SXR2230P`) may be left out.
@@ -102,7 +138,15 @@ mod tests {
             "99999999999",
         ] {
             let error = asked.parse::<SocModel>().unwrap_err();
-            assert!(error.contains("SM8650"), "{error}");
+            assert!(!error.contains("expected expected"), "{error}");
+            assert!(error.contains("SM"), "{error}");
         }
+        let error = "SM8560".parse::<SocModel>().unwrap_err();
+        assert!(
+            error.contains("did you mean") && error.contains("SM8650"),
+            "{error}"
+        );
+        let soc: SocModel = "snapdragon 8 Gen 3".parse().unwrap();
+        assert_eq!((&*soc.asked, soc.qnn_id), ("SM8650", 57));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use epwatch_manifest::{GraphFacts, Place, Uncounted};
+use epwatch_manifest::{GraphFacts, ModelOutline, Place, Uncounted};
 use epwatch_proto::{
     ReasonCode,
     placement::{CPU_EP, QNN_EP},
@@ -12,7 +12,7 @@ use epwatch_sdk::ExplainedReason;
 use serde::Serialize;
 
 use super::{
-    answer::{Answer, InspectedNode, Placed},
+    answer::{Answer, Failed, InspectedNode, NodeName, Placed},
     chipset::SocModel,
     fail_on::FailOn,
 };
@@ -20,8 +20,8 @@ use super::{
 /// Most CPU nodes of a chipset in the text; `--json` has all.
 const SHOWN_NODES: usize = 20;
 
-/// A session that took longer than `--timeout`.
-const TIMED_OUT: &str = "timed_out";
+/// States of a session about which nothing could be found out.
+const UNANSWERED: [&str; 4] = ["timed_out", "no_answer", "needs_custom_ops", "unproven"];
 
 /// The one document of `inspect --json`.
 #[derive(Debug, Serialize)]
@@ -49,16 +49,25 @@ pub(super) struct OnChipset {
     soc_model: String,
     name: Option<&'static str>,
     hexagon_arch: Option<u32>,
-    /// `ok`, `failed`, or `timed_out`.
+    /// `ok`, `failed`, or nothing could be found out: `timed_out`, `no_answer`, `needs_custom_ops` or `unproven`.
     session: &'static str,
     /// The error; `null` for `ok`.
     error: Option<String>,
+    /// What else is known of a failed session.
+    no_session: NoSession,
     requested: Vec<String>,
     #[serde(flatten)]
     placed: Placed,
     /// The message `Placement`, in base64; empty without a session.
     #[serde(skip)]
     encoded: String,
+}
+
+/// Node and way out of a failed session, as far as they are known.
+#[derive(Debug, Default, Serialize)]
+struct NoSession {
+    node: Option<NodeName>,
+    way_out: Option<String>,
 }
 
 impl InspectDocument {
@@ -84,6 +93,7 @@ impl OnChipset {
             ..Placed::default()
         };
         let mut message = String::new();
+        let mut no_session = NoSession::default();
         let (session, error, placed) = match answer {
             Answer::Placed {
                 mut placed,
@@ -96,9 +106,33 @@ impl OnChipset {
                 }
                 ("ok", None, *placed)
             }
-            Answer::Failed { error, reason } => ("failed", Some(error), without(&reason)),
-            Answer::NoModel(error) => ("failed", Some(error), without("unknown")),
-            Answer::TimedOut(error) => (TIMED_OUT, Some(error), without("unknown")),
+            Answer::Failed(Failed {
+                error,
+                reason,
+                way_out,
+            }) => {
+                no_session.way_out = way_out;
+                ("failed", Some(error), without(&reason))
+            }
+            Answer::Crashed(crash) => {
+                let (error, way_out) = crash.in_words();
+                no_session = NoSession {
+                    node: crash.node,
+                    way_out,
+                };
+                ("failed", Some(error), without("unknown"))
+            }
+            Answer::NoModel(error) | Answer::WrongUse(error) => {
+                ("failed", Some(error), without("unknown"))
+            }
+            Answer::TimedOut(error) => ("timed_out", Some(error), without("unknown")),
+            Answer::NoAnswer(error) => ("no_answer", Some(error), without("unknown")),
+            Answer::NeedsCustomOps(error) => ("needs_custom_ops", Some(error), without("unknown")),
+            Answer::Unproven(error) => ("unproven", Some(error), without("unknown")),
+            Answer::OnCpu(_) => {
+                let error = "the session was made for the CPU alone".to_owned();
+                ("no_answer", Some(error), without("unknown"))
+            }
         };
         Self {
             chipset: soc.chipset(),
@@ -107,15 +141,39 @@ impl OnChipset {
             hexagon_arch: known.map(|soc| soc.hexagon_arch),
             session,
             error,
+            no_session,
             requested: vec![QNN_EP.to_owned()],
             placed,
             encoded: message,
         }
     }
 
-    /// The error if it took too long.
-    pub(super) fn timed_out(&self) -> Option<String> {
-        let error = self.error.as_ref().filter(|_| self.session == TIMED_OUT)?;
+    /// Names the option that judges what the app sets, where the model leaves dimensions open.
+    pub(super) fn name_open_dims(&mut self, outline: &ModelOutline) {
+        let open: Vec<String> = outline
+            .open_dims()
+            .into_iter()
+            .map(|name| format!("--dim {name}=1"))
+            .collect();
+        let code = ReasonCode::DynamicShape.as_str();
+        for reason in self
+            .placed
+            .reasons
+            .iter_mut()
+            .filter(|why| why.code == code)
+        {
+            if !open.is_empty() {
+                reason
+                    .fix
+                    .push_str(&format!(" {} judges the latter.", open.join(" ")));
+            }
+        }
+    }
+
+    /// The error if nothing could be found out.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        let is_it = UNANSWERED.contains(&self.session);
+        let error = self.error.as_ref().filter(|_| is_it)?;
         Some(format!("{}: {error}", self.chipset))
     }
 
@@ -185,8 +243,13 @@ impl OnChipset {
     fn story(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(error) = &self.error {
-            lines.push(format!("no session: {error}"));
+            let word = match self.session {
+                "failed" => "no session",
+                _ => "no answer",
+            };
+            lines.push(format!("{word}: {error}"));
         }
+        lines.extend(self.no_session.way_out.clone());
         lines.extend(self.placed.story());
         lines
     }

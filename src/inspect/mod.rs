@@ -3,10 +3,13 @@
 //! Each chipset has a process of its own: QNN cannot run several in one, and a crash must not lose other answers.
 
 mod answer;
+mod app;
 mod chipset;
 mod document;
 mod fail_on;
+mod refusal;
 pub(crate) mod session;
+mod stderr;
 
 use std::{
     io::{IsTerminal, Write},
@@ -19,25 +22,29 @@ use std::{
 use anyhow::Context;
 use epwatch_engines::Engine;
 use epwatch_manifest::{
-    GraphFacts, InputShape, ManifestDocument, ManifestError, graph_facts, manifest_of,
+    GraphFacts, InputShape, ManifestDocument, ManifestError, ModelOutline, graph_facts, manifest_of,
 };
 use epwatch_server::Period;
 use tempfile::NamedTempFile;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{
-    engines, manifest,
+    engines,
+    input_file::{self, InputKind},
+    manifest,
     output::{self, No, WrongUse},
 };
 use answer::Answer;
 pub(crate) use answer::{Placed, each};
+pub(crate) use app::AppOptions;
 pub(crate) use chipset::SocModel;
 pub(crate) use document::InspectDocument;
 use document::OnChipset;
 use fail_on::FailOn;
 pub(crate) use fail_on::share_of_percent;
+use refusal::Refusal;
 pub(crate) use session::EpOption;
-use session::{Runtimes, read_manifest};
+use session::{Attempt, Runtimes, SessionInputs, read_manifest};
 
 /// The default chipsets: one of each HTP generation in the field, with FP16 and without.
 const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
@@ -50,7 +57,8 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 ///
 /// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0
 /// there is an answer for each chipset, 1 it breaks a rule of --fail-on, 2 wrong use or MODEL is no
-/// ONNX model, 3 the runtimes are not to be had, a chipset took too long, or a rule depends on MACs that are not counted.
+/// ONNX model or a broken one, 3 the runtimes are not to be had, a chipset took too long, MODEL needs a library of custom
+/// ops, or a rule depends on MACs that are not counted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
@@ -68,6 +76,8 @@ pub(crate) struct Args {
     /// Option of the QNN EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) ep_option: Vec<EpOption>,
+    #[command(flatten)]
+    pub(crate) app: AppOptions,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     pub(crate) timeout: Period,
@@ -116,9 +126,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         output::line(&document)?;
     }
     let each_chipset = || document.chipsets.iter();
-    let late: Vec<_> = each_chipset().filter_map(OnChipset::timed_out).collect();
-    if !late.is_empty() {
-        anyhow::bail!("{}", late.join("\n"));
+    let unanswered: Vec<_> = each_chipset().filter_map(OnChipset::unanswered).collect();
+    if !unanswered.is_empty() {
+        anyhow::bail!("{}", unanswered.join("\n"));
     }
     let broken: Vec<_> = each_chipset()
         .flat_map(|on| args.fail_on.iter().filter_map(|rule| on.broken(*rule)))
@@ -143,13 +153,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Inputs of each process, checked once.
 #[derive(Debug)]
 struct Inputs {
-    /// Absolute, since each process has a working folder of its own.
-    model: PathBuf,
-    manifest: Option<PathBuf>,
+    session: SessionInputs,
     /// Why the MACs could not be counted.
     macs_error: Option<String>,
     /// The graph's edges; `None` if it is too large.
     facts: Option<GraphFacts>,
+    /// What the file says of itself; `None` if it is too large.
+    outline: Option<ModelOutline>,
+    /// Shapes and sizes of what the model leaves open.
+    shapes: Vec<InputShape>,
     /// MACs that were counted here.
     counted: Option<ManifestDocument>,
     /// Keeps their file.
@@ -159,14 +171,24 @@ struct Inputs {
 impl Inputs {
     /// Checks the arguments. The error names the argument and the expected value.
     fn check(args: &Args) -> Result<Self, String> {
-        let model = readable(&args.model, "MODEL")?;
+        let model = readable(&args.model, "MODEL", InputKind::Model)?;
+        let shown = args.model.display();
         let is_empty = model.metadata().is_ok_and(|metadata| metadata.len() == 0);
         if is_empty {
-            let path = args.model.display();
-            return Err(format!("MODEL {path} is empty; expected an ONNX model"));
+            return Err(format!("MODEL {shown} is empty; expected an ONNX model"));
         }
+        let outline = match ModelOutline::of(&model) {
+            Ok(outline) => Some(outline),
+            Err(
+                error @ (ManifestError::NotOnnx { .. }
+                | ManifestError::OtherFormat { .. }
+                | ManifestError::Over2Gb { .. }),
+            ) => return Err(format!("MODEL {shown} is no ONNX model: {error}")),
+            Err(_) => None,
+        };
         let given = args.manifest.as_deref();
-        let manifest = given.map(|path| readable(path, "--manifest")).transpose()?;
+        let manifest = given.map(|path| readable(path, "--manifest", InputKind::SideCar));
+        let manifest = manifest.transpose()?;
         if let Some(path) = &manifest {
             read_manifest(path).map_err(|error| {
                 format!(
@@ -176,15 +198,23 @@ impl Inputs {
                 )
             })?;
         }
+        let shapes = args.app.shapes(&args.shape);
         let mut inputs = Self {
-            facts: graph_facts(&model, &args.shape).ok(),
-            model,
-            manifest,
+            facts: graph_facts(&model, &shapes).ok(),
+            session: SessionInputs {
+                custom_ops: args.app.checked(outline.as_ref())?,
+                dims: args.app.dim.clone(),
+                ep_options: app::ep_options(&args.ep_option)?,
+                model,
+                manifest,
+            },
+            shapes,
+            outline,
             macs_error: None,
             counted: None,
             _file: None,
         };
-        if inputs.manifest.is_none() {
+        if inputs.session.manifest.is_none() {
             inputs.count(args)?;
         }
         Ok(inputs)
@@ -195,7 +225,7 @@ impl Inputs {
     fn count(&mut self, args: &Args) -> Result<(), String> {
         let needs_macs = args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_)));
         let shown = args.model.display();
-        match manifest_of(&self.model, &args.shape) {
+        match manifest_of(&self.session.model, &self.shapes) {
             Ok(found)
                 if needs_macs && found.side_car.total_macs == 0 && found.uncounted.is_empty() =>
             {
@@ -208,14 +238,16 @@ impl Inputs {
                 let file = file.map_err(|error| {
                     format!("failed to keep the MACs of MODEL {shown}: {error:#}")
                 })?;
-                self.manifest = Some(file.path().to_owned());
+                self.session.manifest = Some(file.path().to_owned());
                 self._file = Some(file);
                 self.counted = Some(found);
             }
             Err(error @ ManifestError::NotOnnx { .. }) => {
                 return Err(format!("MODEL {shown} is no ONNX model: {error}"));
             }
-            Err(error @ ManifestError::WrongShape { .. }) => return Err(error.to_string()),
+            Err(error @ (ManifestError::WrongShape { .. } | ManifestError::WrongDim { .. })) => {
+                return Err(error.to_string());
+            }
             Err(error) if needs_macs => {
                 return Err(format!(
                     "--fail-on macs needs the MACs of MODEL {shown}: {error}"
@@ -227,13 +259,10 @@ impl Inputs {
     }
 }
 
-fn readable(path: &Path, argument: &str) -> Result<PathBuf, String> {
-    let shown = path.display();
-    if path.is_dir() {
-        return Err(format!("{argument} {shown} is a folder; expected a file"));
-    }
-    let opened = std::fs::File::open(path).and_then(|_| path.canonicalize());
-    opened.map_err(|error| format!("failed to read {argument} {shown}: {error}"))
+/// The absolute path of a file. Links stay, since a model's data lies next to its link.
+fn readable(path: &Path, argument: &str, kind: InputKind) -> Result<PathBuf, String> {
+    let opened = input_file::open(path, kind).and_then(|_| app::absolute(path));
+    opened.map_err(|error| format!("failed to read {argument} {}: {error}", path.display()))
 }
 
 /// Runs one process a chipset, as many at a time as there are processors. Answers are in the order of `--soc`.
@@ -247,28 +276,87 @@ async fn on_each(
     let mut running = JoinSet::new();
     for (index, soc) in args.soc.iter().cloned().enumerate() {
         let (turns, runtimes) = (Arc::clone(&turns), Arc::clone(runtimes));
-        let (model, manifest) = (inputs.model.clone(), inputs.manifest.clone());
-        let ep_options = args.ep_option.clone();
+        let session = inputs.session.clone();
         let timeout: Duration = args.timeout.0;
         running.spawn(async move {
             let _turn = turns.acquire().await.expect("it is never closed");
-            let inputs = (manifest.as_deref(), &*ep_options);
-            let answer = session::ask(&runtimes, &soc, &model, inputs, timeout).await;
+            let answer = session::ask(&runtimes, &soc, &session, timeout).await;
             (index, soc, answer)
         });
     }
+    let shown = args.model.display();
     let mut answers = Vec::new();
     while let Some(answer) = running.join_next().await {
         let (index, soc, answer) = answer?;
-        if let Answer::NoModel(error) = answer {
-            let path = args.model.display();
-            return Err(WrongUse(format!("MODEL {path} is no ONNX model: {error}")).into());
+        match answer {
+            Answer::NoModel(error) => {
+                return Err(WrongUse(format!("MODEL {shown} is no ONNX model: {error}")).into());
+            }
+            Answer::WrongUse(error) => return Err(WrongUse(error).into()),
+            answer => answers.push((index, soc, answer)),
         }
-        answers.push((index, OnChipset::new(&soc, answer, inputs.facts.as_ref())));
         progress(answers.len(), args.soc.len());
     }
-    answers.sort_by_key(|(index, _)| *index);
-    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    answers.sort_by_key(|(index, ..)| *index);
+    let outline = inputs.outline.as_ref();
+    let is_refused = |answer: &Answer| matches!(answer, Answer::Failed(_) | Answer::Crashed(_));
+    if answers.iter().all(|(.., answer)| is_refused(answer)) {
+        match refusal(args, inputs, runtimes).await? {
+            Some(Refusal::Broken(why)) => {
+                return Err(WrongUse(format!("MODEL {shown} is broken: {why}")).into());
+            }
+            Some(Refusal::NeedsLibrary(why)) => {
+                for (.., answer) in &mut answers {
+                    *answer = Answer::NeedsCustomOps(why.clone());
+                }
+            }
+            None => {}
+        }
+    }
+    let each = answers.into_iter().map(|(_, soc, mut answer)| {
+        match (&mut answer, outline) {
+            (Answer::Failed(failed), Some(outline)) => {
+                failed.way_out = refusal::way_out(&failed.error, outline);
+            }
+            (Answer::Placed { .. }, Some(outline)) => {
+                answer = refusal::of_precompiled(&soc, outline).unwrap_or(answer);
+            }
+            _ => {}
+        }
+        let mut on = OnChipset::new(&soc, answer, inputs.facts.as_ref());
+        if let Some(outline) = outline {
+            on.name_open_dims(outline);
+        }
+        on
+    });
+    Ok(each.collect())
+}
+
+/// Why a model that no chipset has a session of is refused by every EP; `None` if the CPU takes it.
+async fn refusal(
+    args: &Args,
+    inputs: &Inputs,
+    runtimes: &Runtimes,
+) -> anyhow::Result<Option<Refusal>> {
+    let outline = inputs.outline.as_ref();
+    if let Some(found) = outline.and_then(refusal::by_outline) {
+        return Ok(Some(found));
+    }
+    // Any chipset: the process does not look at it.
+    let Some(soc) = args.soc.first() else {
+        return Ok(None);
+    };
+    let (session, attempt, timeout) = (&inputs.session, Attempt::Cpu, args.timeout.0);
+    Ok(
+        match session::attempt(runtimes, soc, session, attempt, timeout).await {
+            Answer::OnCpu(Some(found)) if found.status_code != refusal::NOT_IMPLEMENTED => Some(
+                refusal::by_cpu(&found.error, outline, !session.custom_ops.is_empty()),
+            ),
+            Answer::NoModel(why) => Some(Refusal::Broken(why)),
+            Answer::WrongUse(why) => return Err(WrongUse(why).into()),
+            _ => None,
+        },
+    )
 }
 
 /// A progress line on a terminal.

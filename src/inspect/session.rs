@@ -2,29 +2,41 @@
 //! `inspect-session`.
 
 use std::{
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::{ExitCode, Stdio},
+    process::{ExitCode, ExitStatus, Stdio},
     str::FromStr,
     time::Duration,
 };
 
 use anyhow::Context;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use clap::ValueEnum;
 use epwatch_engines::Installed;
+use epwatch_manifest::FreeDim;
 use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP, v1};
 use epwatch_sdk::{
     placement::{Inspection, PlacementInput, inspect_file},
     qnn::{HtpOptions, Plugin},
 };
-use ort::logging::LogLevel;
+use ort::{
+    logging::LogLevel,
+    session::builder::{GraphOptimizationLevel, SessionBuilder},
+    sys::OrtErrorCode,
+};
 use prost::Message;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::{io::AsyncReadExt, process::Command, time::timeout};
 
 use super::{
-    answer::{Answer, Placed},
+    answer::{Answer, CpuError, Crash, Failed, NodeName, Placed},
     chipset::SocModel,
+    stderr::Said,
 };
-use crate::output;
+use crate::{
+    input_file::{self, InputKind},
+    output,
+};
 
 /// Precedes the answer, since QNN's libraries also write to standard output.
 const MARK: &str = "epwatch-inspect ";
@@ -34,9 +46,6 @@ const INVALID_PROTOBUF: i32 = 7;
 
 /// Longest output that is read of a process.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-
-/// Longest output in the error of a process that ended without an answer.
-const SAID_CHARS: usize = 400;
 
 /// Paths of the runtimes.
 #[derive(Debug)]
@@ -56,29 +65,66 @@ impl Runtimes {
     }
 }
 
+/// What each process gets, with absolute paths.
+#[derive(Debug, Clone)]
+pub(super) struct SessionInputs {
+    pub(super) model: PathBuf,
+    pub(super) manifest: Option<PathBuf>,
+    pub(super) ep_options: Vec<EpOption>,
+    pub(super) dims: Vec<FreeDim>,
+    pub(super) custom_ops: Vec<PathBuf>,
+}
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Attempt {
+    /// Places the model.
+    Place,
+    /// As `Place`, and writes ONNX Runtime's log to standard error, for the last node before a crash.
+    Trace,
+    /// Makes a session for the CPU alone.
+    Cpu,
+}
+
 /// Runs a process that creates the session. A failure of the process is also an answer.
 pub(super) async fn ask(
     runtimes: &Runtimes,
     soc: &SocModel,
-    model: &Path,
-    (manifest, ep_options): (Option<&Path>, &[EpOption]),
+    inputs: &SessionInputs,
     patience: Duration,
 ) -> Answer {
-    match timeout(patience, asked(runtimes, soc, model, manifest, ep_options)).await {
+    let answer = attempt(runtimes, soc, inputs, Attempt::Place, patience).await;
+    let Answer::Crashed(crash) = answer else {
+        return answer;
+    };
+    match attempt(runtimes, soc, inputs, Attempt::Trace, patience).await {
+        Answer::Crashed(again) => Answer::Crashed(again),
+        _ => Answer::Crashed(crash),
+    }
+}
+
+/// Runs one process.
+pub(super) async fn attempt(
+    runtimes: &Runtimes,
+    soc: &SocModel,
+    inputs: &SessionInputs,
+    kind: Attempt,
+    patience: Duration,
+) -> Answer {
+    match timeout(patience, attempted(runtimes, soc, inputs, kind)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => Answer::without_reason(format!("{error:#}")),
+        Ok(Err(error)) => Answer::NoAnswer(format!("{error:#}")),
         Err(_) => Answer::TimedOut(format!(
             "no session after {patience:?}; --timeout gives it more"
         )),
     }
 }
 
-async fn asked(
+async fn attempted(
     runtimes: &Runtimes,
     soc: &SocModel,
-    model: &Path,
-    manifest: Option<&Path>,
-    ep_options: &[EpOption],
+    inputs: &SessionInputs,
+    kind: Attempt,
 ) -> anyhow::Result<Answer> {
     // The libraries leave files in their working folder.
     let dir = tempfile::Builder::new()
@@ -87,7 +133,7 @@ async fn asked(
     let mut command = Command::new(std::env::current_exe()?);
     command
         .arg("inspect-session")
-        .arg(model)
+        .arg(&inputs.model)
         .args(["--soc-model", &soc.qnn_id.to_string()])
         .arg("--ort")
         .arg(&runtimes.ort)
@@ -95,11 +141,20 @@ async fn asked(
         .arg(&runtimes.qnn_provider)
         .arg("--qnn-backend")
         .arg(&runtimes.qnn_backend);
-    if let Some(manifest) = manifest {
+    if let Some(name) = kind.to_possible_value() {
+        command.args(["--attempt", name.get_name()]);
+    }
+    if let Some(manifest) = &inputs.manifest {
         command.arg("--manifest").arg(manifest);
     }
-    for EpOption { key, value } in ep_options {
+    for EpOption { key, value } in &inputs.ep_options {
         command.arg(format!("--ep-option={key}={value}"));
+    }
+    for dim in &inputs.dims {
+        command.arg(format!("--dim={dim}"));
+    }
+    for library in &inputs.custom_ops {
+        command.arg("--custom-ops").arg(library);
     }
     let mut child = command
         .current_dir(dir.path())
@@ -111,16 +166,11 @@ async fn asked(
         .context("failed to start a process for the session")?;
     let stdout = child.stdout.take().context("it has no standard output")?;
     let stderr = child.stderr.take().context("it has no standard error")?;
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let (mut out_reader, mut err_reader) =
-        (stdout.take(MAX_OUTPUT_BYTES), stderr.take(MAX_OUTPUT_BYTES));
-    let (read_out, read_err) = tokio::join!(
-        out_reader.read_to_end(&mut out),
-        err_reader.read_to_end(&mut err)
-    );
-    read_out
-        .and(read_err)
-        .context("failed to read its answer")?;
+    let mut out = Vec::new();
+    let mut out_reader = stdout.take(MAX_OUTPUT_BYTES);
+    let (read_out, said) = tokio::join!(out_reader.read_to_end(&mut out), Said::of(stderr));
+    read_out.context("failed to read its answer")?;
+    let said = said.context("failed to read its standard error")?;
     let status = child.wait().await?;
     let out = String::from_utf8_lossy(&out);
     let answer = out.lines().find_map(|line| {
@@ -128,12 +178,43 @@ async fn asked(
         serde_json::from_str(json).ok()
     });
     // The answer counts, even if the libraries crash afterwards.
-    answer.with_context(|| {
-        let said = String::from_utf8_lossy(&err);
-        let said = said.trim_end();
-        let last = said.char_indices().rev().nth(SAID_CHARS);
-        let said = &said[last.map_or(0, |(at, _)| at)..];
-        format!("the process ended without an answer ({status}); it said: {said}")
+    Ok(answer.unwrap_or_else(|| without_answer(status, said)))
+}
+
+/// A process that ended without an answer.
+fn without_answer(status: ExitStatus, said: Said) -> Answer {
+    let tail = said.tail();
+    let words = match tail.is_empty() {
+        true => String::new(),
+        false => format!("; it said: {tail}"),
+    };
+    match status.signal().map(|signal| (signal, crash_signal(signal))) {
+        Some((_, Some(name))) => Answer::Crashed(Crash {
+            signal: name.to_owned(),
+            node: said
+                .last_node
+                .map(|(name, op_type)| NodeName { name, op_type }),
+        }),
+        Some((SIGKILL, None)) => Answer::NoAnswer(format!(
+            "the session's process was killed (SIGKILL), as the system does when memory runs out{words}"
+        )),
+        _ => Answer::NoAnswer(format!(
+            "the session's process ended without an answer ({status}){words}"
+        )),
+    }
+}
+
+const SIGKILL: i32 = 9;
+
+/// Name of a signal by which a fault in the process's own code ends it.
+fn crash_signal(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        11 => "SIGSEGV",
+        _ => return None,
     })
 }
 
@@ -160,13 +241,22 @@ pub(crate) struct Args {
     /// Options of the EP.
     #[arg(long)]
     ep_option: Vec<EpOption>,
+    /// Sizes of dimensions.
+    #[arg(long)]
+    dim: Vec<FreeDim>,
+    /// Libraries of ops.
+    #[arg(long)]
+    custom_ops: Vec<PathBuf>,
+    /// What to do.
+    #[arg(long)]
+    attempt: Attempt,
 }
 
 /// An option of the EP, as the app gives it to QNN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EpOption {
-    key: String,
-    value: String,
+    pub(super) key: String,
+    pub(super) value: String,
 }
 
 /// Options that the command sets itself.
@@ -196,10 +286,58 @@ impl FromStr for EpOption {
 
 /// Makes the session and writes the answer.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let answer = inspected(args)?;
+    // Whatever ends the parent: nobody would read the answer.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let answer = match args.attempt {
+        Attempt::Cpu => on_cpu(args)?,
+        Attempt::Place | Attempt::Trace => inspected(args)?,
+    };
     // A line of its own, since the libraries may have written before.
     output::line(format_args!("\n{MARK}{}", serde_json::to_string(&answer)?))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tries the model on the EP that has every op of ONNX Runtime.
+fn on_cpu(args: &Args) -> anyhow::Result<Answer> {
+    let environment = ort::init_from(&args.ort)?.build()?;
+    environment.set_log_level(LogLevel::Fatal);
+    let builder = match as_the_app(SessionBuilder::new(&environment)?, args)? {
+        Ok(builder) => builder,
+        Err(wrong) => return Ok(Answer::WrongUse(wrong)),
+    };
+    // What is read of the weights has to be whole; nothing has to be fast.
+    let builder = builder.with_optimization_level(GraphOptimizationLevel::Disable);
+    let mut builder = builder.map_err(|error| -> ort::Error { error.into() })?;
+    let made = builder.commit_from_file(&args.model);
+    Ok(Answer::OnCpu(made.err().map(|error| CpuError {
+        status_code: OrtErrorCode::from(error.code()) as i32,
+        error: error.message().to_owned(),
+    })))
+}
+
+/// Sets what the app sets. The inner error is about an argument.
+fn as_the_app(
+    mut builder: SessionBuilder,
+    args: &Args,
+) -> anyhow::Result<Result<SessionBuilder, String>> {
+    for dim in &args.dim {
+        let set = builder.with_dimension_override(dim.name(), dim.size().into());
+        builder = set.map_err(|error| -> ort::Error { error.into() })?;
+    }
+    for library in &args.custom_ops {
+        builder = match builder.with_operator_library(library) {
+            Ok(builder) => builder,
+            Err(error) => {
+                let error: ort::Error = error.into();
+                let shown = library.display();
+                return Ok(Err(format!(
+                    "--custom-ops {shown} cannot be used: {}; expected a library of this machine with RegisterCustomOps",
+                    error.message().trim()
+                )));
+            }
+        };
+    }
+    Ok(Ok(builder))
 }
 
 fn inspected(args: &Args) -> anyhow::Result<Answer> {
@@ -212,11 +350,25 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         soc_model: Some(args.soc_model.clone()),
         performance_mode: None,
     })?;
-    let mut builder = htp.builder;
+    let mut builder = match as_the_app(htp.builder, args)? {
+        Ok(builder) => builder,
+        Err(wrong) => return Ok(Answer::WrongUse(wrong)),
+    };
     for EpOption { key, value } in &args.ep_option {
         let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
         let set = builder.with_config_entry(key, value);
         builder = set.map_err(|error| -> ort::Error { error.into() })?;
+    }
+    if args.attempt == Attempt::Trace {
+        environment.set_log_level(LogLevel::Verbose);
+        let set = builder.with_log_level(LogLevel::Verbose);
+        builder = set.map_err(|error| -> ort::Error { error.into() })?;
+        // Without a crash the answer of the first attempt stands.
+        let made = builder.commit_from_file(&args.model).map(drop);
+        return Ok(Answer::OnCpu(made.err().map(|error| CpuError {
+            status_code: OrtErrorCode::from(error.code()) as i32,
+            error: error.message().to_owned(),
+        })));
     }
     let requested = [QNN_EP.to_owned()];
     let input = PlacementInput {
@@ -240,16 +392,18 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             status_code: INVALID_PROTOBUF,
             ..
         } => Answer::NoModel(error),
-        Inspection::Failed { error, reason, .. } => Answer::Failed {
+        Inspection::Failed { error, reason, .. } => Answer::Failed(Failed {
             error,
             reason: reason.as_str().to_owned(),
-        },
-        _ => Answer::without_reason("the SDK gave an answer that this program does not know"),
+            way_out: None,
+        }),
+        _ => Answer::NoAnswer("the SDK gave an answer that this program does not know".to_owned()),
     })
 }
 
 /// Reads a side-car of MACs.
 pub(super) fn read_manifest(path: &Path) -> anyhow::Result<ModelManifest> {
-    let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
+    let text = input_file::read(path, InputKind::SideCar).map_err(anyhow::Error::msg)?;
+    let side_car: SideCar = serde_json::from_slice(&text)?;
     Ok(ModelManifest::try_from(side_car)?)
 }

@@ -5,7 +5,6 @@ mod utf16;
 use std::{
     collections::BTreeMap,
     fmt,
-    fs::File,
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -25,6 +24,7 @@ use epwatch_sdk::{
 use serde::Serialize;
 
 use crate::{
+    input_file::{self, InputKind},
     inspect::{Placed, each},
     output::{self, WrongUse},
 };
@@ -291,7 +291,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn read(path: &Path) -> io::Result<Vec<LoggedSession>> {
     let input: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(io::stdin()),
-        false => Box::new(File::open(path)?),
+        false => Box::new(input_file::open(path, InputKind::Log).map_err(io::Error::other)?),
     };
     let mut input = BufReader::new(utf16::as_utf8(input)?);
     let (mut reader, mut line) = (LogReader::default(), Vec::new());

@@ -74,8 +74,8 @@ fn evidence_is_of_one_model_policy_and_key() {
     assert!(said.contains("for evidence alone"), "{said}");
     check_fails(
         &mut verify("out/test-result.dsse.json --max-age 1h"),
-        1,
-        "no time",
+        2,
+        "--max-age needs evidence with a time",
     );
     let (json, _) = check_ends(&mut verify("out/gate.dsse.json --max-age 0s --json"), 1);
     let found: Value = serde_json::from_str(&json).unwrap();

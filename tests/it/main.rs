@@ -17,6 +17,7 @@ mod fleet;
 mod gate;
 mod gate_cases;
 mod gate_fix;
+mod gate_inputs;
 mod gate_reports;
 mod inspect;
 mod late_reads;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     mistakes::Mistake,
-    placement::{Counted, InspectedChipset, InspectedNode, NPU},
+    placement::{Counted, InspectedChipset, InspectedNode, NPU, NoSession},
     run::{Run, RunNode, Unit},
     verdict::EpNumbers,
 };
@@ -234,6 +234,7 @@ fn placed(
         reasons: Vec::new(),
         npu_partitions: Vec::new(),
         crossings: None,
+        no_session: NoSession::default(),
         counted: Counted::default(),
     }
 }

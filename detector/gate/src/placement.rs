@@ -74,9 +74,28 @@ pub struct InspectedChipset {
     pub npu_partitions: Vec<PartitionSize>,
     #[serde(default)]
     pub crossings: Option<CrossingTensors>,
+    /// Of a session that failed.
+    #[serde(default)]
+    pub no_session: NoSession,
     /// Of the model.
     #[serde(skip)]
     pub counted: Counted,
+}
+
+/// What `inspect --json` says of a failed session next to its error.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct NoSession {
+    pub node: Option<NamedNode>,
+    pub way_out: Option<String>,
+}
+
+/// A node by name and op.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct NamedNode {
+    pub name: String,
+    pub op_type: String,
 }
 
 /// A CPU node of `inspect --json`.
@@ -279,23 +298,29 @@ impl InspectedChipset {
     fn no_session(&self, error: &str) -> Check {
         let mut known = self.reasons.iter().filter(|why| why.code != "unknown");
         let reason = known.next();
-        let node = node_of_error(error).map(|(op_type, name)| FailingNode {
+        let NoSession { node, way_out } = &self.no_session;
+        let told = node
+            .as_ref()
+            .map(|node| (node.op_type.clone(), node.name.clone()));
+        let is_told = told.is_some();
+        let node = told.or_else(|| node_of_error(error));
+        let node = node.map(|(op_type, name)| FailingNode {
             name,
             op_type,
             types: Vec::new(),
             reason: reason.map_or("unknown", |why| &why.code).to_owned(),
-            reason_text: Some(error.to_owned()),
+            reason_text: (!is_told).then(|| error.to_owned()),
             macs_share: None,
-            fix: reason.map(|why| why.fix.clone()),
+            fix: way_out.clone().or(reason.map(|why| why.fix.clone())),
             alternative: None,
         });
-        let fixes: Vec<&str> = self
-            .reasons
-            .iter()
-            .filter(|why| why.code != "unknown")
+        let fixes = self.reasons.iter().filter(|why| why.code != "unknown");
+        let fixes: Vec<&str> = fixes
             .map(|why| why.fix.as_str())
+            .chain(way_out.as_deref())
             .collect();
         let why = match &node {
+            Some(_) if is_told => format!("no session: {error}"),
             Some(node) => format!("no session: {} {} was not taken", node.op_type, node.name),
             None => format!("no session: {error} {}", fixes.join(" ")),
         };

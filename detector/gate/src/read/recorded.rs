@@ -26,7 +26,7 @@ use super::{
 use crate::{
     launch::LEAST_RUNS,
     mistakes::Mistake,
-    placement::{Counted, InspectedChipset, InspectedNode, InspectedReason, NPU},
+    placement::{Counted, InspectedChipset, InspectedNode, InspectedReason, NPU, NoSession},
     run::{Run, RunOutputs, RunTarget},
     verdict::EpNumbers,
 };
@@ -200,6 +200,7 @@ impl Sessions {
             reasons: vec![reason(failure.reason)],
             npu_partitions: Vec::new(),
             crossings: None,
+            no_session: NoSession::default(),
             counted: Counted::default(),
         };
         let placed = Some(self.shared(placed)?);
@@ -406,6 +407,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         reasons: reasons.collect(),
         npu_partitions: Vec::new(),
         crossings: None,
+        no_session: NoSession::default(),
         counted: Counted::default(),
     }
 }

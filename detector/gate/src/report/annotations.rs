@@ -37,6 +37,11 @@ pub fn annotations(verdict: &Verdict) -> String {
     lines.join("\n")
 }
 
+/// The line of a gate that judged nothing, because it was called in a wrong way.
+pub fn wrong_use(why: &str) -> String {
+    format!("::error title=epwatch gate::{}", data(why))
+}
+
 fn data(text: &str) -> String {
     clean(text).replace('%', "%25")
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use epwatch_gate::{
     launches::{JudgedLaunches, LaunchesError, MeasuredFile},
     macs::ModelMacs,
-    placement::{Counted, InspectedChipset, InspectedNode},
+    placement::{Counted, InspectedChipset, InspectedNode, NoSession},
     run::{Run, RunTarget},
     verdict::{EpNumbers, GatedFile, Outcome},
 };
@@ -43,6 +43,7 @@ fn placed(on_cpu: &[&str]) -> InspectedChipset {
         reasons: Vec::new(),
         npu_partitions: Vec::new(),
         crossings: None,
+        no_session: NoSession::default(),
         counted: Counted::default(),
     }
 }

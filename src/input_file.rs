@@ -1,0 +1,142 @@
+//! Files of the command line: checked before the first byte is read, since a FIFO waits for ever and a device never ends.
+
+use std::{fmt, fs::File, io::Read, os::unix::fs::FileTypeExt, path::Path};
+
+/// What a file is read for, which bounds its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputKind {
+    /// An ONNX model, or the side-car of one: read in parts.
+    Model,
+    /// MACs by node.
+    SideCar,
+    /// What was measured of a launch: read in parts.
+    Run,
+    /// A log: read by lines.
+    Log,
+    /// A policy, a public key, a certificate, a document that people write.
+    Document,
+    /// A private key. It may come through any FIFO.
+    Secret,
+    /// Evidence of a gate.
+    Evidence,
+    /// A shared library.
+    Library,
+}
+
+impl InputKind {
+    /// Most bytes; `None` of what is read in parts, whose readers have bounds of their own.
+    fn most_bytes(self) -> Option<u64> {
+        match self {
+            Self::Model | Self::Run | Self::Log | Self::Library => None,
+            Self::SideCar => Some(256 << 20),
+            Self::Document | Self::Secret => Some(1 << 20),
+            Self::Evidence => Some(16 << 20),
+        }
+    }
+}
+
+/// Refuses what is no plain file, and more bytes than a file of this kind has.
+///
+/// # Errors
+/// In words, without the path.
+pub(crate) fn check(path: &Path, kind: InputKind) -> Result<(), String> {
+    let found = path.metadata().map_err(|error| error.to_string())?;
+    let is = found.file_type();
+    let strange = match () {
+        () if is.is_dir() => Some("a folder"),
+        () if is.is_fifo() && !may_be_pipe(path, kind) => Some("a FIFO"),
+        () if is.is_socket() => Some("a socket"),
+        () if is.is_char_device() || is.is_block_device() => Some("a device"),
+        () => None,
+    };
+    if let Some(strange) = strange {
+        let log = match kind {
+            InputKind::Log => ", or - for standard input",
+            _ => "",
+        };
+        return Err(format!("it is {strange}; expected a file{log}"));
+    }
+    match kind.most_bytes() {
+        Some(most) if found.len() > most => {
+            Err(too_long(&format_args!("{} bytes", found.len()), most))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether bytes may come through a pipe, once from the beginning. A shell's own has a writer: `cmd | .. /dev/stdin` and
+/// `<(cmd)`. A FIFO by name may wait for ever.
+fn may_be_pipe(path: &Path, kind: InputKind) -> bool {
+    let is_of_shell = path == Path::new("/dev/stdin")
+        || path.starts_with("/dev/fd")
+        || path.starts_with("/proc/self/fd");
+    match kind {
+        InputKind::Secret => true,
+        InputKind::Model | InputKind::Library => false,
+        _ => is_of_shell,
+    }
+}
+
+/// Opens a file that is one.
+///
+/// # Errors
+/// As [`check`], and those of the system.
+pub(crate) fn open(path: &Path, kind: InputKind) -> Result<File, String> {
+    check(path, kind)?;
+    File::open(path).map_err(|error| error.to_string())
+}
+
+/// Reads a file that is one, as far as its kind may go.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
+    let (file, most) = (open(path, kind)?, kind.most_bytes().unwrap_or(u64::MAX));
+    let mut bytes = Vec::new();
+    // It may grow, and files of /proc have no size.
+    let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    match bytes.len() as u64 > most {
+        true => Err(too_long(&"more", most)),
+        false => Ok(bytes),
+    }
+}
+
+/// As [`read`], of text.
+///
+/// # Errors
+/// As [`read`], and for bytes that are no UTF-8.
+pub(crate) fn read_text(path: &Path, kind: InputKind) -> Result<String, String> {
+    String::from_utf8(read(path, kind)?).map_err(|_| "it is no UTF-8 text".to_owned())
+}
+
+fn too_long(found: &dyn fmt::Display, most: u64) -> String {
+    format!("it has {found}; expected at most {} MiB", most >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_files_of_their_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("long.toml");
+        File::create(&long).unwrap().set_len((1 << 20) + 1).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, words) in [
+            (dir.path(), "a folder"),
+            (socket.as_path(), "a socket"),
+            (Path::new("/dev/zero"), "a device"),
+            (long.as_path(), "1048577 bytes; expected at most 1 MiB"),
+            (&dir.path().join("none"), "No such file"),
+        ] {
+            let error = read(path, InputKind::Document).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+        assert_eq!(check(&long, InputKind::Model), Ok(()));
+        let error = check(Path::new("/dev/zero"), InputKind::Log).unwrap_err();
+        assert!(error.contains("- for standard input"), "{error}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Tells a broken model from a chipset's refusal, where no chipset has a session: ONNX Runtime's own EP, the CPU's,
+//! refuses a broken model too.
+
+use epwatch_manifest::{ModelOutline, Precompiled};
+use epwatch_proto::chipset::soc_by_qnn_id;
+
+use super::{
+    answer::{Answer, Failed},
+    chipset::SocModel,
+};
+
+/// ONNX Runtime's status where an EP has no kernel for an op: the model may be whole.
+pub(super) const NOT_IMPLEMENTED: i32 = 9;
+
+/// Words of ONNX Runtime about an op that it does not have.
+const NOT_REGISTERED: [&str; 2] = ["is not a registered function/op", "No Op registered for"];
+
+/// Why a model has no session on any chipset.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// For whatever chipset.
+    Broken(String),
+    /// Its ops are in a library that was not given.
+    NeedsLibrary(String),
+}
+
+/// The refusal by what the model says of itself.
+pub(super) fn by_outline(outline: &ModelOutline) -> Option<Refusal> {
+    outline.missing_data().map(Refusal::Broken)
+}
+
+/// The refusal by the CPU's error.
+pub(super) fn by_cpu(error: &str, outline: Option<&ModelOutline>, has_library: bool) -> Refusal {
+    let custom = outline.map(ModelOutline::custom_ops).unwrap_or_default();
+    let is_unknown = NOT_REGISTERED.iter().any(|words| error.contains(words));
+    if !is_unknown || custom.is_empty() {
+        return Refusal::Broken(plain(error));
+    }
+    let ops = custom.join(", ");
+    match has_library {
+        true => Refusal::Broken(format!(
+            "{}; the libraries of --custom-ops must have {ops}",
+            plain(error)
+        )),
+        false => Refusal::NeedsLibrary(format!(
+            "the model needs a custom-op library, for {ops}; give the app's with --custom-ops LIB"
+        )),
+    }
+}
+
+/// ONNX Runtime's sentence, without what comes before it: the path, the line of its source, a C++ signature.
+fn plain(error: &str) -> String {
+    let mut text = match error.split_once(" failed:") {
+        Some((before, rest)) if before.starts_with("Load model from ") => rest,
+        _ => error,
+    };
+    let place = [".cc:", ".h:"].iter().find_map(|mark| {
+        let (_, rest) = text.split_once(mark)?;
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.strip_prefix(' ')
+    });
+    if let Some(rest) = place {
+        // The function is one word, or a signature with its parameters.
+        let one_word = rest.split_once(' ').map_or("", |(_, rest)| rest);
+        text = match rest.split_once('(') {
+            Some((function, _)) if function.contains("::") => after_parameters(rest),
+            _ => one_word,
+        };
+    }
+    let text = text.trim();
+    let text = text.strip_prefix("Fatal error: ").unwrap_or(text);
+    let text = text
+        .strip_prefix("This is an invalid model. ")
+        .unwrap_or(text);
+    let text = text.strip_prefix("Error: ").unwrap_or(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The text behind the first balanced parentheses.
+fn after_parameters(text: &str) -> &str {
+    let mut depth = 0_u32;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth == 1 => return &text[at + 1..],
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    text
+}
+
+/// The answer of a chipset where the graph was compiled before: the emulator makes a session of a graph for any.
+pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<Answer> {
+    let named = |qnn_id: u32| match soc_by_qnn_id(qnn_id) {
+        Some(soc) => format!("{} (QNN's {qnn_id})", soc.soc),
+        None => format!("QNN's chipset {qnn_id}"),
+    };
+    match outline.precompiled()? {
+        Precompiled::For(qnn_id) if qnn_id == soc.qnn_id => None,
+        Precompiled::For(qnn_id) => Some(Answer::Failed(Failed {
+            way_out: Some(
+                "Compile it for this chipset too, and give each its own file ([variants] of the policy).".to_owned(),
+            ),
+            ..Failed::without_reason(format!(
+                "the graph was compiled for {}, and not for {}",
+                named(qnn_id),
+                named(soc.qnn_id)
+            ))
+        })),
+        Precompiled::NotSaid => Some(Answer::Unproven(
+            "the graph was compiled before, and the file does not name one chipset; the emulator makes a session of \
+             such a graph for any. Judge the model that it was compiled from"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The way out of a session that QNN refused for what its inputs are.
+pub(super) fn way_out(error: &str, outline: &ModelOutline) -> Option<String> {
+    let input = outline.empty_input()?;
+    let is_told = error.contains("zero graph inputs") || error.contains("input tensors");
+    is_told.then(|| {
+        format!("{input}, so that it has no elements: export the model without the empty cache, or with a length of 1 or more.")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_its_sentence() {
+        for (error, expected) in [
+            (
+                "Load model from /a b/m.onnx failed:/src/core/graph/model.cc:256 ns::Model::Model(ns::Proto&&, const \
+                 std::basic_string<char>&, f(int)) Unsupported model IR version: 99, max supported IR version: 13\n",
+                "Unsupported model IR version: 99, max supported IR version: 13",
+            ),
+            (
+                "Deserialize tensor w failed.tensorprotoutils.cc:1876 GetExtData External initializer: w offset: 1",
+                "External initializer: w offset: 1",
+            ),
+            (
+                "Load model from m.onnx failed:This is an invalid model. Error: the graph is not acyclic.",
+                "the graph is not acyclic.",
+            ),
+            (
+                "Load model from m.onnx failed:Fatal error: com.microsoft:Foo(-1) is not a registered function/op",
+                "com.microsoft:Foo(-1) is not a registered function/op",
+            ),
+            ("plain", "plain"),
+            ("x.cc:1 ns::f((", "ns::f(("),
+        ] {
+            assert_eq!(plain(error), expected);
+        }
+    }
+}

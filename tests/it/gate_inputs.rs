@@ -1,0 +1,371 @@
+//! What `epwatch gate` and its kin are given: broken models, data elsewhere, settings of the app, a plugin that crashes,
+//! and files that are none. A gate must not be red for these, nor wait for ever.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
+
+const GATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/gate");
+const SOCS: &str = "--soc SM8650,SM8635";
+
+fn path(model: &str) -> String {
+    format!("{GATE}/{model}.onnx")
+}
+
+#[track_caller]
+fn document(words: &str, code: i32) -> Value {
+    let (stdout, _) = check_ends(&mut epwatch(&format!("{words} --json")), code);
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn check<'a>(target: &'a Value, id: &str) -> &'a Value {
+    let checks = target["checks"].as_array().unwrap();
+    let found = checks.iter().find(|check| check["id"] == id);
+    found.unwrap_or_else(|| panic!("{id}: {target:#}"))
+}
+
+fn session(words: &str, code: i32) -> Value {
+    let found = document(words, code);
+    check(&found["targets"][0], "session").clone()
+}
+
+/// A broken model is nobody's refusal: wrong use, once for all chipsets, with the file and the tensor or node.
+#[test]
+fn a_broken_model_is_no_chipsets_refusal() {
+    for (model, words) in [
+        ("cyclic", "the graph is not acyclic"),
+        ("unknown_op", "No Op registered for Rellu"),
+        (
+            "unknown_op_ms",
+            "com.microsoft:Foo(-1) is not a registered function/op",
+        ),
+        ("no_opset", "Missing opset in the model"),
+        ("no_import", "No opset import for domain 'my.domain'"),
+        ("opset99", "Opset 99 is under development"),
+        (
+            "ir99",
+            "Unsupported model IR version: 99, max supported IR version: 13",
+        ),
+        ("same_names", "two nodes with same node name (mm)"),
+        ("no_source", "Node input 'nowhere' is not a graph input"),
+        ("wrong_shapes", "Node (mm) Op (MatMul)"),
+        ("lying_dims", "tensor w has 1024 bytes of data"),
+        ("data_missing", "tensor w has its data in nowhere.bin"),
+        (
+            "data_short",
+            "tensor w has its data in short.bin: 1024 bytes",
+        ),
+        ("data_beyond", "tensor w has its data in w.bin"),
+        ("data_lying_dims", "its shape [16,32] takes 2048"),
+        ("data_lfs", "git lfs pull"),
+    ] {
+        let path = path(&format!("broken/{model}"));
+        for command in ["gate", "inspect"] {
+            let (stdout, stderr) = check_ends(&mut epwatch(&format!("{command} {path} {SOCS}")), 2);
+            let lines: Vec<&str> = stderr.trim().lines().collect();
+            assert_eq!(lines.len(), 1, "{model}: {stderr}");
+            assert!(lines[0].contains(words), "{model}: {stderr}");
+            assert!(
+                lines[0].contains(&format!("MODEL {path} is broken")),
+                "{stderr}"
+            );
+            // Neither a chipset nor a line of ONNX Runtime's source.
+            for strange in ["SM8650", ".cc:", "std::", "Load model"] {
+                assert!(!stderr.contains(strange), "{model}: {stderr}");
+            }
+            assert_eq!(stdout, "", "{model}");
+        }
+    }
+    let words = format!("gate {} {SOCS} --annotations", path("broken/ir99"));
+    let (stdout, _) = check_ends(&mut epwatch(&words), 2);
+    assert!(
+        stdout.starts_with("::error title=epwatch gate::MODEL "),
+        "{stdout}"
+    );
+}
+
+/// ONNX Runtime loads a model of Hugging Face's cache, whose files are links into `blobs`.
+#[test]
+fn data_next_to_a_link_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (blobs, snapshot) = (dir.path().join("blobs"), dir.path().join("snapshots/abc"));
+    fs::create_dir_all(&blobs).unwrap();
+    fs::create_dir_all(&snapshot).unwrap();
+    for (blob, from, name) in [
+        ("aaaa1111", "external.onnx", "model.onnx"),
+        ("bbbb2222", "broken/w.bin", "w.bin"),
+    ] {
+        fs::copy(format!("{GATE}/{from}"), blobs.join(blob)).unwrap();
+        symlink(format!("../../blobs/{blob}"), snapshot.join(name)).unwrap();
+    }
+    let words = format!(
+        "gate {} --soc SM8650",
+        snapshot.join("model.onnx").display()
+    );
+    let found = document(&words, 0);
+    assert_eq!(
+        found["targets"][0]["placement"]["npu_macs"], 1.0,
+        "{found:#}"
+    );
+}
+
+#[test]
+fn a_model_with_ops_of_the_app_is_judged_with_its_library() {
+    let model = path("custom_op");
+    let needs = session(&format!("gate {model} {SOCS}"), 3);
+    assert_eq!(needs["result"], "undecided", "{needs:#}");
+    let why = needs["why"].as_str().unwrap();
+    assert!(
+        why.contains("custom-op library, for my.domain:Foo") && why.contains("--custom-ops"),
+        "{why}"
+    );
+    check_fails(
+        &mut epwatch(&format!("inspect {model} --soc SM8650")),
+        3,
+        "custom-op library",
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let library = dir.path().join("libfoo.so");
+    let source = format!("{GATE}/custom_op.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source)
+        .status();
+    assert!(built.unwrap().success());
+    let with = |library: &Path| format!("gate {model} {SOCS} --custom-ops {}", library.display());
+    let found = document(&with(&library).replace(",SM8635", ""), 0);
+    let target = &found["targets"][0];
+    assert_eq!(check(target, "cpu_ops")["nodes"][0]["op_type"], "Foo");
+    assert_eq!(target["placement"]["partitions"], 1);
+    // Neither a library without the op, nor what is no library, is the model's fault.
+    check_fails(
+        &mut epwatch(&with(Path::new(&path("external")))),
+        2,
+        "RegisterCustomOps",
+    );
+    check_fails(
+        &mut epwatch(&with(&dir.path().join("none.so"))),
+        2,
+        "No such file",
+    );
+}
+
+#[test]
+fn free_dimensions_are_fixed_as_the_app_does() {
+    let model = path("open_batch");
+    let found = document(&format!("gate {model} --soc SM8650"), 1);
+    let fix = check(&found["targets"][0], "npu_macs")["nodes"][0]["fix"].clone();
+    assert!(fix.as_str().unwrap().contains("--dim batch=1"), "{fix}");
+    let found = document(&format!("gate {model} --soc SM8650 --dim batch=1"), 0);
+    let placement = &found["targets"][0]["placement"];
+    assert_eq!(
+        (&placement["npu_macs"], &placement["partitions"]),
+        (&1.0.into(), &1.into())
+    );
+    let wrong = format!("gate {model} --soc SM8650 --dim batsh=1");
+    check_fails(&mut epwatch(&wrong), 2, "its open dimensions are batch");
+    let mut manifest = epwatch(&format!("manifest {model} --dim batch=4 --json --out"));
+    let dir = tempfile::tempdir().unwrap();
+    let (stdout, _) = check_ends(manifest.arg(dir.path().join("m.json")), 0);
+    assert!(stdout.contains("\"total_macs\": 1024"), "{stdout}");
+}
+
+/// The session's process has another working folder than the app.
+#[test]
+fn a_relative_path_of_an_option_is_that_of_the_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = r#"{"op_type":{"GroupQueryAttention":"htp"}}"#;
+    fs::write(dir.path().join("aff.json"), text).unwrap();
+    let words = format!(
+        "gate {} --soc SM8650 --ep-option op_affinity=aff.json",
+        path("gqa_static")
+    );
+    check_ends(epwatch(&words).current_dir(dir.path()), 0);
+    let missing = words.replace("aff.json", "none.json");
+    check_fails(
+        epwatch(&missing).current_dir(dir.path()),
+        2,
+        "op_affinity=none.json",
+    );
+}
+
+#[test]
+fn a_crash_of_qnn_names_the_node_it_was_told_of_last() {
+    let model = path("crash_stft");
+    let found = document(&format!("gate {model} --soc SM8650"), 1);
+    let session = check(&found["targets"][0], "session");
+    let why = session["why"].as_str().unwrap();
+    assert!(
+        why.contains("QNN crashed (SIGSEGV)") && why.contains("STFT spectrum"),
+        "{why}"
+    );
+    let node = &session["nodes"][0];
+    assert_eq!(
+        (&node["op_type"], &node["name"]),
+        (&"STFT".into(), &"spectrum".into())
+    );
+    // The way out that is printed works.
+    let dir = tempfile::tempdir().unwrap();
+    let fix = node["fix"].as_str().unwrap();
+    let (_, json) = fix.split_once("FILE with ").unwrap();
+    let (json, _) = json.split_once(", in the app").unwrap();
+    fs::write(dir.path().join("aff.json"), json).unwrap();
+    let words = format!("inspect {model} --soc SM8650 --ep-option op_affinity=aff.json");
+    let (table, _) = check_ends(epwatch(&words).current_dir(dir.path()), 0);
+    assert!(table.contains("on the CPU: STFT spectrum"), "{table}");
+}
+
+#[test]
+fn a_compiled_graph_is_of_its_chipset_alone() {
+    let model = path("context_sm8650");
+    let found = document(&format!("gate {model} {SOCS}"), 1);
+    let (own, other) = (&found["targets"][0], &found["targets"][1]);
+    assert_eq!(check(own, "session")["result"], "pass");
+    let session = check(other, "session");
+    assert_eq!(session["result"], "fail");
+    let why = session["why"].as_str().unwrap();
+    assert!(
+        why.contains("compiled for SM8650 (QNN's 57), and not for SM8635"),
+        "{why}"
+    );
+    let unnamed = fs::read(path("context_unnamed")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("context.onnx");
+    fs::write(&model, unnamed).unwrap();
+    let words = format!("gate {} --soc SM8650", model.display());
+    let missing = "context_sm8650_qnn.bin, which is not there";
+    check_fails(&mut epwatch(&words), 2, missing);
+    fs::copy(
+        format!("{GATE}/context_sm8650_qnn.bin"),
+        dir.path().join("context_sm8650_qnn.bin"),
+    )
+    .unwrap();
+    let session = session_of(&words);
+    assert_eq!(session["result"], "undecided", "{session:#}");
+}
+
+fn session_of(words: &str) -> Value {
+    session(words, 3)
+}
+
+#[test]
+fn inputs_that_are_odd_have_a_way_out() {
+    let found = session(&format!("gate {} --soc SM8650", path("empty_cache")), 1);
+    let why = found["why"].as_str().unwrap();
+    assert!(why.contains("input past has the shape [1,4,0,16]"), "{why}");
+    for (model, words) in [
+        ("sequence_in", "input s is a sequence"),
+        ("optional_in", "input o is optional"),
+    ] {
+        let found = document(&format!("gate {} --soc SM8650", path(model)), 3);
+        let why = check(&found["targets"][0], "npu_macs")["why"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(why.contains(words) && !why.contains("--shape"), "{why}");
+    }
+}
+
+#[test]
+fn other_formats_and_files_over_2_gb_are_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let ort = dir.path().join("m.ort");
+    fs::write(&ort, b"\x18\0\0\0ORTM\0\0\0\0").unwrap();
+    let big = dir.path().join("big.onnx");
+    fs::copy(path("tanh_clip"), &big).unwrap();
+    // Sparse.
+    let file = fs::OpenOptions::new().append(true).open(&big).unwrap();
+    file.set_len(2_200_000_000).unwrap();
+    for (model, words) in [(ort, "ORT format"), (big, "external data")] {
+        let model = model.display();
+        for command in [
+            format!("inspect {model} --soc SM8650"),
+            format!("gate {model} --soc SM8650"),
+            format!("manifest {model}"),
+        ] {
+            check_fails(&mut epwatch(&command), 2, words);
+        }
+    }
+    let empty = dir.path().join("empty.json");
+    fs::write(&empty, "").unwrap();
+    let words = format!("gate {} --runs {}", path("tanh_clip"), empty.display());
+    check_fails(&mut epwatch(&words), 2, "the file is empty");
+}
+
+/// A FIFO waits for ever and a device never ends, so both are refused before they are opened.
+#[test]
+fn what_is_no_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let long = dir.path().join("long.toml");
+    fs::File::create(&long).unwrap().set_len(300 << 20).unwrap();
+    let (fifo, long) = (fifo.display(), long.display());
+    let model = path("tanh_clip");
+    let key = dir.path().join("key.pem");
+    check_succeeds(epwatch("gate keygen --out").arg(&key));
+    let (key, soc) = (key.display(), "--soc SM8650");
+    for words in [
+        format!("gate FILE {soc}"),
+        format!("gate {model} {soc} --policy FILE"),
+        format!("gate {model} --runs FILE"),
+        format!("gate {model} {soc} --ep-option op_affinity=FILE"),
+        format!("gate {model} {soc} --custom-ops FILE"),
+        format!("gate fix FILE {soc}"),
+        format!("inspect FILE {soc}"),
+        format!("inspect {model} {soc} --manifest FILE"),
+        format!("manifest FILE"),
+        format!("logs FILE"),
+        format!("verify FILE --key {key}.pub"),
+        format!("verify {model} --key FILE"),
+    ] {
+        for (file, what) in [
+            (fifo.to_string(), "a FIFO"),
+            ("/dev/zero".to_owned(), "a device"),
+        ] {
+            check_fails(&mut epwatch(&words.replace("FILE", &file)), 2, what);
+        }
+    }
+    for words in [
+        format!("gate {model} {soc} --policy {long}"),
+        format!("verify {long} --key {key}.pub"),
+    ] {
+        check_fails(&mut epwatch(&words), 2, "expected at most 1");
+    }
+}
+
+/// The key of a pipeline may come through a FIFO. Whoever never writes it must be able to end the gate.
+#[test]
+fn sigterm_ends_a_gate_that_waits_for_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("key");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let words = format!(
+        "gate {} --soc SM8650 --out {} --attest {}",
+        path("tanh_clip"),
+        dir.path().display(),
+        fifo.display()
+    );
+    let mut child = epwatch(&words).stderr(Stdio::null()).spawn().unwrap();
+    // Returns once the gate has opened it, and reads.
+    let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(writer);
+}
