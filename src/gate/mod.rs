@@ -6,6 +6,7 @@ pub(crate) mod dsse;
 mod fix;
 mod keygen;
 mod percent;
+mod policy_ops;
 mod reports;
 mod runs;
 
@@ -26,10 +27,11 @@ use epwatch_gate::{
     read::{HdrUnit, ReadOptions},
     verdict::{Check, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
-use epwatch_manifest::{GraphFacts, InputShape, graph_facts};
+use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
 use percent::Percent;
+use policy_ops::OtherOps;
 use reports::ReportArgs;
 use runs::RunFiles;
 
@@ -163,6 +165,7 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
     check_use(args)?;
     args.report.make_folder()?;
+    check_ops(args, &policy)?;
     let mut judged = Vec::new();
     let (mut not_checked, mut found) = (NOT_CHECKED.to_vec(), Vec::new());
     if !args.soc.is_empty() {
@@ -230,6 +233,22 @@ fn check_use(args: &Args) -> Result<(), WrongUse> {
         return wrong("--attest is about a model: give MODEL");
     }
     Ok(())
+}
+
+/// Refuses ops of the policy that no model on a chipset of --soc can have.
+fn check_ops(args: &Args, policy: &Policy) -> Result<(), WrongUse> {
+    let mut outlines = Vec::new();
+    for soc in &args.soc {
+        let path = model_of(args, policy, &soc.chipset())?;
+        // What is wrong with the file is said when it is inspected.
+        let is_file = input_file::check(&path, InputKind::Model).is_ok();
+        outlines.extend(is_file.then(|| ModelOutline::of(&path).ok()).flatten());
+    }
+    if outlines.is_empty() {
+        return Ok(());
+    }
+    let ops = outlines.iter().flat_map(ModelOutline::op_types);
+    policy_ops::check(policy, ops, OtherOps::None)
 }
 
 /// Reads the policy file, or makes one of the arguments.

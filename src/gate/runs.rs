@@ -11,9 +11,12 @@ use epwatch_gate::{
     read::{ReadOptions, read},
     verdict::GatedFile,
 };
-use epwatch_manifest::{InputShape, ManifestDocument, ManifestError, Sha256Reader, manifest_of};
+use epwatch_manifest::{
+    InputShape, ManifestDocument, ManifestError, ModelOutline, Sha256Reader, manifest_of,
+};
 use epwatch_proto::{placement::is_npu_ep, v1};
 
+use super::policy_ops::{self, OtherOps};
 use crate::{
     input_file::{self, InputKind},
     output::WrongUse,
@@ -40,6 +43,16 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
         Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
     };
     let (candidate, baseline) = (read(files.runs)?, read(files.baseline)?);
+    let layers = candidate
+        .iter()
+        .chain(&baseline)
+        .flat_map(|of| &of.run.nodes);
+    let is_file = |path: &&Path| input_file::check(path, InputKind::Model).is_ok();
+    let outline = files.model.filter(is_file);
+    let outline = outline.and_then(|path| ModelOutline::of(path).ok());
+    let of_model = outline.iter().flat_map(ModelOutline::op_types);
+    let ops = layers.map(|layer| layer.op_type.as_str()).chain(of_model);
+    policy_ops::check(policy, ops, OtherOps::OfRuntimes)?;
     let model = files.model.map(|path| model(path, files.shapes));
     let model = model.transpose()?;
     let by = JudgedBy {

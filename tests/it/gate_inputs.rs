@@ -319,6 +319,7 @@ fn what_is_no_file_is_refused() {
         format!("gate FILE {soc}"),
         format!("gate {model} {soc} --policy FILE"),
         format!("gate {model} --runs FILE"),
+        format!("gate FILE --runs {model}"),
         format!("gate {model} {soc} --ep-option op_affinity=FILE"),
         format!("gate {model} {soc} --custom-ops FILE"),
         format!("gate fix FILE {soc}"),
@@ -342,6 +343,33 @@ fn what_is_no_file_is_refused() {
     ] {
         check_fails(&mut epwatch(&words), 2, "expected at most 1");
     }
+}
+
+#[test]
+fn a_misspelt_op_of_a_policy_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("gate.toml");
+    let gate = format!(
+        "gate {} --soc SM8650 --policy {}",
+        path("custom_op"),
+        policy.display()
+    );
+    fs::write(
+        &policy,
+        "[placement]\nforbidden_cpu_ops = ['LayerNormalisation']",
+    )
+    .unwrap();
+    check_fails(&mut epwatch(&gate), 2, "did you mean LayerNormalization?");
+    fs::write(
+        &policy,
+        "[chipset.SM8650.placement]\nallowed_cpu_ops = ['Topk']",
+    )
+    .unwrap();
+    let words = "chipset.SM8650.placement.allowed_cpu_ops";
+    check_fails(&mut epwatch(&gate), 2, words);
+    // An op of the model; the gate goes on, to the library that it needs.
+    fs::write(&policy, "[placement]\nallowed_cpu_ops = ['Foo']").unwrap();
+    check_fails(&mut epwatch(&gate), 3, "custom-op library");
 }
 
 /// The key of a pipeline may come through a FIFO. Whoever never writes it must be able to end the gate.
