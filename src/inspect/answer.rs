@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Deref};
 
+use epwatch_gate::time::{NodeWork, TimeRange};
 use epwatch_manifest::{CrossingTensors, GraphFacts, Place, SidesOfNodes};
 use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
@@ -127,13 +128,20 @@ pub(crate) struct InspectedNode {
     /// Left out if the model has no node of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) place: Option<Place>,
+    /// How long the CPU takes for it in a run, estimated; left out if a size is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) time: Option<TimeRange>,
 }
 
 /// Nodes whose places are not known.
 pub(crate) fn each(nodes: Vec<ExplainedNode>) -> Vec<InspectedNode> {
     let each = nodes.into_iter();
-    each.map(|node| InspectedNode { node, place: None })
-        .collect()
+    each.map(|node| InspectedNode {
+        node,
+        place: None,
+        time: None,
+    })
+    .collect()
 }
 
 impl Deref for InspectedNode {
@@ -176,6 +184,13 @@ impl Placed {
         let has_npu = partitions.is_some_and(|n| n > 0);
         for (node, place) in self.cpu_nodes.iter_mut().zip(found.places) {
             node.place = place.filter(|_| has_npu);
+            node.time = facts.size_of(&node.name).map(|size| {
+                TimeRange::of_node(NodeWork {
+                    macs: size.macs,
+                    bytes: size.bytes,
+                    is_8bit: facts.is_8bit(&node.name),
+                })
+            });
             // Without the graph, each QuantizeLinear next to the NPU counts as an edge.
             if let Some(place) = node.place.filter(|_| node.benign) {
                 node.node.benign = place.is_benign();

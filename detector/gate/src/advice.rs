@@ -76,6 +76,7 @@ fn suspect(check: &mut Check, chipset: &str, nodes: &[ModelNode<'_>]) {
                 "by docs/ops.md, {chipset} refuses this op in a model of its own"
             )),
             macs_share: None,
+            time: None,
             fix: ReasonCode::from_name(reason).map(|code| code.fix().to_owned()),
             alternative: None,
         })
@@ -127,6 +128,7 @@ mod tests {
             reason: reason.to_owned(),
             reason_text: None,
             macs_share: None,
+            time: None,
             fix: Some("Quantise the model.".to_owned()),
             alternative: None,
         }));

@@ -15,6 +15,7 @@
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
 //! - [`ops`]: other forms of ops, as they were measured by chipset; [`advice`]: what of them fits a node.
+//! - [`time`]: estimates of time of nodes on the CPU and of crossings, as ranges.
 //! - [`layers`]: layer counts of a farm, where MACs are not available.
 
 pub mod advice;
@@ -46,6 +47,7 @@ pub mod policy;
 pub mod read;
 pub mod report;
 pub mod run;
+pub mod time;
 pub mod unpaired;
 pub mod verdict;
 

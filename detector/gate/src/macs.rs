@@ -252,6 +252,7 @@ fn inspected(node: &RunNode, macs_share: Option<f64>) -> InspectedNode {
             "QuantizeLinear" | "DequantizeLinear" | "ReorderInput" | "ReorderOutput"
         ),
         place: None,
+        time: None,
     }
 }
 

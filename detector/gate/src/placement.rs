@@ -6,12 +6,13 @@ use std::{
     collections::{BTreeMap, HashSet},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     advice::node_of_error,
     ops::OpForm,
     policy::PlacementLimits,
+    time::TimeRange,
     verdict::{
         Check, CrossingWay, Crossings, EpNumbers, FailingNode, Outcome, PartitionSize,
         PlacementNumbers,
@@ -25,6 +26,8 @@ const MOST_LOST: f64 = 0.02;
 const ROUNDING: f64 = 1e-6;
 /// Partitions in a sentence.
 const SHOWN_PARTITIONS: usize = 4;
+/// Nodes without a rule in a sentence.
+const SHOWN_UNCOUNTED: usize = 3;
 /// Tensors of each way in a sentence.
 const SHOWN_TENSORS: usize = 4;
 
@@ -49,7 +52,7 @@ pub struct Counted {
 }
 
 /// A node of `inspect --json` whose MACs are not known, or not all of them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct Uncounted {
     pub name: String,
@@ -110,6 +113,8 @@ pub struct InspectedNode {
     pub benign: bool,
     #[serde(default)]
     pub place: Option<Place>,
+    #[serde(default)]
+    pub time: Option<TimeRange>,
 }
 
 /// Where a node of the CPU stands in the graph, as `inspect --json` names it.
@@ -259,7 +264,12 @@ impl InspectedChipset {
             partitions: npu.and_then(|npu| npu.partitions).unwrap_or(0),
             partition_sizes: self.npu_partitions.clone(),
             cpu_nodes: self.computing().count(),
-            crossings: self.crossings.as_ref().map(CrossingTensors::numbers),
+            cpu_time: self.cpu_time(|node| !node.benign),
+            uncounted: self.counted.uncounted.clone(),
+            crossings: self
+                .crossings
+                .as_ref()
+                .map(|found| found.numbers(self.further_calls())),
             fingerprint_normalised: self.fingerprint_normalised.clone(),
         })
     }
@@ -279,6 +289,19 @@ impl InspectedChipset {
         checks.extend(self.crossings_check(limits));
         list_once(&mut checks);
         checks
+    }
+
+    /// Time of these nodes on the CPU together; `None` if there are none, or one has no estimate.
+    fn cpu_time(&self, keep: impl Fn(&InspectedNode) -> bool) -> Option<TimeRange> {
+        let mut kept = self.cpu_nodes.iter().filter(|node| keep(node)).peekable();
+        kept.peek()?;
+        kept.try_fold(TimeRange::default(), |sum, node| Some(sum + node.time?))
+    }
+
+    /// Calls of the NPU in a run after the first.
+    fn further_calls(&self) -> u32 {
+        let partitions = self.eps.get(NPU).and_then(|npu| npu.partitions);
+        partitions.unwrap_or(0).saturating_sub(1)
     }
 
     pub(crate) fn computing(&self) -> impl Iterator<Item = &InspectedNode> {
@@ -311,6 +334,7 @@ impl InspectedChipset {
             reason: reason.map_or("unknown", |why| &why.code).to_owned(),
             reason_text: (!is_told).then(|| error.to_owned()),
             macs_share: None,
+            time: None,
             fix: way_out.clone().or(reason.map(|why| why.fix.clone())),
             alternative: None,
         });
@@ -590,6 +614,15 @@ impl InspectedChipset {
                 format!("{} on the CPU, all of them allowed", compute(all)),
             ),
         };
+        let time = match n {
+            0 => self.cpu_time(|node| !node.benign),
+            _ => self.cpu_time(broken),
+        };
+        let time = time.and_then(TimeRange::in_words);
+        let why = match time {
+            Some(time) => format!("{why}; about {time} a run"),
+            None => why,
+        };
         let value = if n > 0 { n } else { all } as f64;
         let mut check = self.with_nodes(Check::new("cpu_ops", result, why).with(Some(value), None));
         if n > 0 {
@@ -628,7 +661,7 @@ impl InspectedChipset {
             None if bytes > 0 && self.cpu_nodes.iter().any(is_inner) => Outcome::Warn,
             _ => Outcome::Pass,
         };
-        let mut why = found.in_words(bytes);
+        let mut why = found.in_words(bytes, self.further_calls());
         if let Some(most) = most {
             why.push_str(&format!("; at most {most}"));
         }
@@ -650,6 +683,7 @@ impl InspectedChipset {
                 reason: node.reason.clone(),
                 reason_text: node.reason_text.clone(),
                 macs_share: node.macs_share,
+                time: node.time,
                 fix: fix_of(&node.reason).map(|why| why.fix.clone()),
                 alternative: OpForm {
                     op_type: &node.op_type,
@@ -666,21 +700,32 @@ impl InspectedChipset {
 }
 
 impl Counted {
-    /// What is not counted; `None` if all is.
+    /// What is not counted, the largest first; `None` if all is.
     fn sentence(&self) -> Option<String> {
-        let first = self.uncounted.first()?;
-        let missing = self.uncounted.iter().map(|work| work.at_least_macs);
+        let mut largest: Vec<&Uncounted> = self.uncounted.iter().collect();
+        largest.sort_by_key(|work| Reverse(work.at_least_macs));
+        let first = largest.first()?;
+        let missing = largest.iter().map(|work| work.at_least_macs);
         let missing = missing.fold(0, u64::saturating_add) as f64;
         let total = self.total_macs.unwrap_or(0) as f64;
-        let more = match self.uncounted.len() {
-            1 => String::new(),
-            n => format!(" and {} more", n - 1),
+        let sized = |work: &&Uncounted| {
+            let Uncounted {
+                name,
+                op_type,
+                at_least_macs,
+                ..
+            } = work;
+            format!("{op_type} {name} ({at_least_macs} or more)")
+        };
+        let shown: Vec<String> = largest.iter().take(SHOWN_UNCOUNTED).map(sized).collect();
+        let more = match largest.len() - shown.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
         };
         Some(format!(
-            "at least {} are not counted: {} {}{more}: {}",
+            "at least {} are not counted: {}{more}: {}",
             percent(missing / (total + missing).max(1.0)),
-            first.op_type,
-            first.name,
+            shown.join(", "),
             first.why
         ))
     }
@@ -693,7 +738,14 @@ impl CrossingTensors {
         all.try_fold(0_u64, |sum, tensor| Some(sum.saturating_add(tensor.bytes?)))
     }
 
-    fn numbers(&self) -> Crossings {
+    /// Time of both ways; `None` if a tensor has no fixed size.
+    fn time(&self, further_calls: u32) -> Option<TimeRange> {
+        let is_empty = self.to_npu.is_empty() && self.to_cpu.is_empty();
+        let calls = if is_empty { 0 } else { further_calls };
+        Some(TimeRange::of_crossings(self.bytes()?, calls))
+    }
+
+    fn numbers(&self, further_calls: u32) -> Crossings {
         let way = |tensors: &[CrossingTensor]| CrossingWay {
             count: tensors.len() as u64,
             bytes: tensors
@@ -703,11 +755,12 @@ impl CrossingTensors {
         Crossings {
             to_npu: way(&self.to_npu),
             to_cpu: way(&self.to_cpu),
+            time: self.time(further_calls),
         }
     }
 
-    /// For example `4096 bytes a run: 1 tensor to the CPU (h 4096), 0 to the NPU`.
-    fn in_words(&self, bytes: u64) -> String {
+    /// For example `4096 bytes a run, about 0 to 0.004 ms: 1 tensor to the CPU (h 4096), 0 to the NPU`.
+    fn in_words(&self, bytes: u64, further_calls: u32) -> String {
         if self.to_npu.is_empty() && self.to_cpu.is_empty() {
             return "no tensor within the graph crosses between NPU and CPU".to_owned();
         }
@@ -728,8 +781,10 @@ impl CrossingTensors {
             }
         };
         let n = self.to_cpu.len();
+        let time = self.time(further_calls).and_then(TimeRange::in_words);
+        let time = time.map_or(String::new(), |time| format!(", about {time}"));
         format!(
-            "{bytes} bytes a run: {n} {} to the CPU{}, {} to the NPU{}",
+            "{bytes} bytes a run{time}: {n} {} to the CPU{}, {} to the NPU{}",
             if n == 1 { "tensor" } else { "tensors" },
             way(&self.to_cpu),
             self.to_npu.len(),

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{change::Before, mistakes::Mistake};
+use crate::{change::Before, mistakes::Mistake, placement::Uncounted, time::TimeRange};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
@@ -124,6 +124,10 @@ pub struct PlacementNumbers {
     pub partition_sizes: Vec<PartitionSize>,
     /// Nodes on the CPU that compute.
     pub cpu_nodes: usize,
+    /// How long these take in a run, estimated; `None` if a size is not known.
+    pub cpu_time: Option<TimeRange>,
+    /// Nodes of the model whose MACs no rule counts.
+    pub uncounted: Vec<Uncounted>,
     /// Tensors between NPU and CPU; `None` if they are not known.
     pub crossings: Option<Crossings>,
     /// Fingerprint of the computing nodes.
@@ -151,11 +155,13 @@ pub struct PartitionSize {
 }
 
 /// Tensors between NPU and CPU, without the graph's own inputs and outputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Crossings {
     pub to_npu: CrossingWay,
     pub to_cpu: CrossingWay,
+    /// Estimated: the copies, and each call of the NPU after the first; `None` if a tensor has no fixed size.
+    pub time: Option<TimeRange>,
 }
 
 /// Tensors of one direction.
@@ -235,6 +241,8 @@ pub struct FailingNode {
     pub reason_text: Option<String>,
     /// Share of the model's MACs, 0 to 1.
     pub macs_share: Option<f64>,
+    /// How long the CPU takes for it in a run, estimated; `None` if it is not known.
+    pub time: Option<TimeRange>,
     /// The way out for this reason.
     pub fix: Option<String>,
     /// Other forms of the op that this chipset's NPU was measured to take.
@@ -399,6 +407,9 @@ impl FailingNode {
         }
         if let Some(share) = self.macs_share.filter(|share| *share > 0.0) {
             line.push_str(&format!(", {:.1} % of the MACs", 100.0 * share));
+        }
+        if let Some(time) = self.time.and_then(TimeRange::in_words) {
+            line.push_str(&format!(", about {time}"));
         }
         // A reason that is not known is no news.
         let reason = Some(self.reason.as_str()).filter(|reason| *reason != "unknown");

@@ -328,19 +328,13 @@ fn per_output(weight: &[u64]) -> Result<u64, Missing> {
     product(weight.get(1..).unwrap_or_default()).ok_or(TOO_MANY)
 }
 
-/// One multiplication for each combination of labels and each operand after the first.
 fn einsum(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
-    let Some((operands, _)) = infer::equation(node.text("equation")) else {
-        return Err(Missing::Rule(
-            "its equation has an ellipsis or no arrow; write all labels",
-        ));
+    let Some(equation) = infer::equation(node, inputs) else {
+        let open = (0..inputs.0.len()).find(|at| inputs.shape(*at).is_none());
+        let rule = Missing::Rule("its equation does not fit its operands");
+        return Err(open.map_or(rule, Missing::Input));
     };
-    let labels = infer::labels(node, inputs).ok_or_else(|| {
-        let open = (0..operands.len()).find(|at| inputs.shape(*at).is_none());
-        Missing::Input(open.unwrap_or(0))
-    })?;
-    let sizes: Vec<u64> = labels.iter().map(|(_, size)| *size).collect();
-    times(product(&sizes).ok_or(TOO_MANY)?, operands.len() as u64 - 1)
+    equation.macs().ok_or(TOO_MANY)
 }
 
 /// The products of query with key and of the result with value; and the projections where it does them itself.

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use epwatch_proto::fingerprint::normalised_node_name;
+
 use crate::{
     ManifestError, count,
     forms::{NodeForm, forms},
@@ -27,6 +29,15 @@ pub(crate) struct Wiring {
     pub(crate) is_constant: bool,
 }
 
+/// The size of a node's work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeSize {
+    /// Multiplications with an addition.
+    pub macs: u64,
+    /// Of its inputs and outputs.
+    pub bytes: u64,
+}
+
 /// A graph's edges with their sizes.
 #[derive(Debug)]
 pub struct GraphFacts {
@@ -34,6 +45,7 @@ pub struct GraphFacts {
     names: Names,
     bytes: HashMap<TensorId, u64>,
     types: BTreeMap<String, Vec<&'static str>>,
+    work: BTreeMap<String, NodeSize>,
     forms: BTreeMap<String, (String, NodeForm)>,
 }
 
@@ -44,7 +56,10 @@ pub struct GraphFacts {
 pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, ManifestError> {
     let mut model = read::model(File::open(model)?)?;
     let counted = shapes::fix_inputs(&mut model, given).and_then(|()| count::counted(&mut model));
-    let tensors = counted.map(|counted| counted.tensors).unwrap_or_default();
+    let (macs, tensors) = counted.map_or_else(
+        |_| Default::default(),
+        |counted| (counted.macs, counted.tensors),
+    );
     let graph = &model.graph;
     let mut constants: HashSet<TensorId> = graph.initializers.iter().map(|(id, _)| *id).collect();
     constants.insert(0);
@@ -52,8 +67,8 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
     let tensor = |id: &TensorId| tensors.get(*id);
     let view = GraphView::new(graph);
     let all_forms = forms(&view, &tensors);
-    let mut named_forms = BTreeMap::new();
-    for (node, form) in graph.nodes.iter().zip(&all_forms) {
+    let (mut named_forms, mut work) = (BTreeMap::new(), BTreeMap::new());
+    for (at, (node, form)) in graph.nodes.iter().zip(&all_forms).enumerate() {
         let is_constant = node.inputs.iter().all(|input| constants.contains(input));
         if is_constant {
             constants.extend(&node.outputs);
@@ -73,6 +88,12 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
             let name = tensor(id).and_then(|tensor| type_name(tensor.element));
             of_node.extend(name.filter(|name| !of_node.contains(name)));
         }
+        let used = node.inputs.iter().chain(&node.outputs);
+        let mut sizes = used.filter(|id| **id > 0).map(|id| tensor(id)?.bytes());
+        let sizes = sizes.try_fold(0_u64, |sum, size| Some(sum.saturating_add(size?)));
+        if let (Some(bytes), Some(macs)) = (sizes, macs.get(at).copied()) {
+            work.insert(node.name.clone(), NodeSize { macs, bytes });
+        }
         if !node.name.is_empty() {
             types.insert(node.name.clone(), of_node);
             let of = (node.op_type.clone(), form.clone());
@@ -91,6 +112,7 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         names: model.names,
         bytes,
         types,
+        work,
         forms: named_forms,
     })
 }
@@ -122,6 +144,20 @@ impl GraphFacts {
     /// Kinds of elements of a node's inputs and outputs, for example `float`; empty if they are not known.
     pub fn types(&self, node: &str) -> &[&'static str] {
         self.types.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// MACs and bytes of a node, by its name in the model or in a session; `None` if a tensor has no fixed size.
+    pub fn size_of(&self, node: &str) -> Option<NodeSize> {
+        let found = self.work.get(node);
+        let found = found.or_else(|| self.work.get(normalised_node_name(node)));
+        found.copied().filter(|_| !node.is_empty())
+    }
+
+    /// Whether a node computes in 8 bits. Its kinds of elements are those around its quantisation.
+    pub fn is_8bit(&self, node: &str) -> bool {
+        let types = self.types(node);
+        let has = |wanted: [&str; 2]| types.iter().any(|name| wanted.contains(name));
+        has(["uint8", "int8"]) && !has(["uint16", "int16"])
     }
 
     pub(crate) fn name_of(&self, tensor: TensorId) -> &str {
@@ -167,5 +203,12 @@ mod tests {
         let facts = graph_facts(&model, &[]).unwrap();
         assert_eq!(facts.types("head_fc1"), ["float"]);
         assert_eq!(facts.types("x_QuantizeLinear"), ["float", "uint8"]);
+        // 1,024 floats in and 256 out, and the weight between them.
+        let size = facts.size_of("head_fc1").unwrap();
+        assert_eq!(size.macs, 1_024 * 256);
+        assert!(size.bytes >= 4 * (1_024 + 256 + 1_024 * 256), "{size:?}");
+        assert_eq!(facts.size_of("head_fc1_token_3"), Some(size));
+        assert!(!facts.is_8bit("head_fc1") && facts.is_8bit("conv1"));
+        assert_eq!(facts.size_of(""), None);
     }
 }

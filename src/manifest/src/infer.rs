@@ -3,6 +3,7 @@
 //! An op that is not here leaves its outputs to the shapes declared in the model. Sizes beyond 2^40 are no shape.
 
 use crate::{
+    einsum::Equation,
     graph::Node,
     tensor::{Tensor, element, product},
 };
@@ -526,45 +527,14 @@ fn recurrent(node: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
     vec![of(all), of(state.clone()), of(state)]
 }
 
-/// Labels of an equation's operands and of its result; `None` with an ellipsis or without an arrow.
-pub(crate) fn equation(text: &str) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
-    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    if text.contains('.') {
-        return None;
-    }
-    let (operands, result) = text.split_once("->")?;
-    let operands = operands.split(',').map(|labels| labels.as_bytes().to_vec());
-    Some((operands.collect(), result.as_bytes().to_vec()))
-}
-
-/// Sizes of an equation's labels, by label.
-pub(crate) fn labels(node: &Node, inputs: &Inputs<'_>) -> Option<Vec<(u8, u64)>> {
-    let (operands, _) = equation(node.text("equation"))?;
-    let mut found: Vec<(u8, u64)> = Vec::new();
-    for (at, operand) in operands.iter().enumerate() {
-        let dims = inputs
-            .shape(at)
-            .filter(|dims| dims.len() == operand.len())?;
-        for (label, dim) in operand.iter().zip(dims) {
-            match found.iter_mut().find(|(known, _)| known == label) {
-                Some((_, size)) => *size = (*size).max(*dim),
-                None => found.push((*label, *dim)),
-            }
-        }
-    }
-    Some(found)
+/// The equation of an Einsum; `None` if an operand has no fixed shape, or they do not fit.
+pub(crate) fn equation(node: &Node, inputs: &Inputs<'_>) -> Option<Equation> {
+    let shapes: Option<Vec<&[u64]>> = (0..inputs.0.len()).map(|at| inputs.shape(at)).collect();
+    Equation::of(node.text("equation"), &shapes?)
 }
 
 fn einsum(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
-    let (_, result) = equation(node.text("equation"))?;
-    let sizes = labels(node, inputs)?;
-    let size = |label: &u8| {
-        sizes
-            .iter()
-            .find(|(known, _)| known == label)
-            .map(|(_, size)| *size)
-    };
-    result.iter().map(size).collect()
+    equation(node, inputs)?.dims()
 }
 
 fn attention(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {

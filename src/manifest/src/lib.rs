@@ -6,6 +6,7 @@
 
 mod count;
 mod document;
+mod einsum;
 mod error;
 mod facts;
 mod forms;
@@ -36,7 +37,7 @@ use sha2::{Digest, Sha256};
 
 pub use document::{ManifestDocument, SCHEMA, Uncounted};
 pub use error::ManifestError;
-pub use facts::{GraphFacts, graph_facts};
+pub use facts::{GraphFacts, NodeSize, graph_facts};
 pub use forms::NodeForm;
 pub use outline::{ModelOutline, Precompiled};
 pub use rewrite::{Rewrite, Rewritten, rewrite};

@@ -394,6 +394,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         macs_share: node.macs_share,
         benign: node.benign,
         place: None,
+        time: None,
     });
     let reasons = placement.reasons.iter().copied().map(reason);
     InspectedChipset {

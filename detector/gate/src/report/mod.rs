@@ -40,6 +40,7 @@ mod tests {
             reason: "op_config_rejected".to_owned(),
             reason_text: Some("only the last axis".to_owned()),
             macs_share: None,
+            time: None,
             fix: Some(fix.to_owned()),
             alternative: alternative.map(ToOwned::to_owned),
         }

@@ -102,7 +102,7 @@ fn tensors_that_cross_are_named_with_and_without_a_limit() {
     let middle = crossing("LayerNormalization", "middle");
     let why = check(&alone(files(&middle), ""), "crossings", Outcome::Warn).why;
     assert!(
-        why.contains("1400 bytes a run: 2 tensors to the CPU (b 900, a 400), 1 to the NPU (y 100)"),
+        why.contains("1400 bytes a run, about 0.10 to 3.0 ms: 2 tensors to the CPU (b 900, a 400), 1 to the NPU (y 100)"),
         "{why}"
     );
     let limit = |most: u32| format!("[placement]\nmax_crossing_bytes = {most}");

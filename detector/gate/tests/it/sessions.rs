@@ -31,6 +31,7 @@ fn placed(on_cpu: &[&str]) -> InspectedChipset {
         macs_share: None,
         benign: false,
         place: None,
+        time: None,
     });
     InspectedChipset {
         chipset: "SM8650".to_owned(),
