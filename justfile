@@ -5,13 +5,13 @@ check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
 
-# All tests, with the real engine, ONNX Runtime and QNN; fetches them once.
+# All tests, with the real engine, ONNX Runtime and QNN; installs packages that are missing, and fetches those once.
 test *ARGS:
-    .ci/tests {{ARGS}}
+    ./test {{ARGS}}
 
 # The whole product on this machine, with a simulated fleet and real sessions.
 demo *ARGS:
-    cargo run --release -- demo {{ARGS}}
+    ./demo {{ARGS}}
 
 # The README's pictures, of the page over a real fleet in a Chromium; those of all pages are in target/screenshots.
 screenshots:

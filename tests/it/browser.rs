@@ -4,14 +4,14 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use epwatch_runtimes::axe;
+use epwatch_runtimes::{axe, is_installed, not_installed};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -74,12 +74,8 @@ impl Browser {
             .args([path("to"), path("from")])
             .status();
         assert!(made.unwrap().success());
-        let found = COMMANDS.iter().find(|name| {
-            let mut which = Command::new("sh");
-            which.args(["-c", &format!("command -v {name}")]);
-            which.stdout(Stdio::null()).status().unwrap().success()
-        });
-        let command = found.expect("a Chromium is there: apt-get install chromium");
+        let found = COMMANDS.iter().find(|name| is_installed(name));
+        let command = found.unwrap_or_else(|| panic!("{}", not_installed(COMMANDS[0])));
         let script =
             format!("exec {command} --user-data-dir=profile {FLAGS} 3<to 4>from >log 2>&1");
         let child = Command::new("sh")

@@ -193,7 +193,7 @@ sys.exit("a changed payload was accepted")
         let said = check_succeeds(python.args([&format!("out/{evidence}.dsse.json"), "pae"]));
         assert_eq!(said.trim(), says);
         let openssl = "pkeyutl -verify -rawin -pubin -inkey json.pem.pub -in pae -sigfile pae.sig";
-        let mut command = Command::new("openssl");
+        let mut command = epwatch_runtimes::tool("openssl");
         check_succeeds(command.current_dir(dir).args(openssl.split_whitespace()));
     }
 }

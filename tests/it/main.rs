@@ -20,6 +20,7 @@ mod gate_fix;
 mod gate_inputs;
 mod gate_reports;
 mod inspect;
+mod install;
 mod late_reads;
 mod layering;
 mod load;

@@ -12,7 +12,7 @@ use std::{
 
 use epwatch_engines::{Engine, ensure};
 use epwatch_proto::hex;
-use epwatch_runtimes::{build_by_maven, is_nightly};
+use epwatch_runtimes::{build_by_maven, is_nightly, tool};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -62,7 +62,7 @@ fn built(into: &Path) -> String {
 /// A JVM of its own for a program of `sdk/android/checks`.
 fn jvm(class_path: &str, program: &str) -> Command {
     let library = std::env::current_exe().unwrap();
-    let mut command = Command::new("java");
+    let mut command = tool("java");
     command
         .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
         .arg(format!(
@@ -135,7 +135,7 @@ impl Fleet {
             .args(&self.npu)
             .arg(chipset.soc_model)
             .output()
-            .expect("java starts: apt-get install default-jdk-headless");
+            .unwrap();
         let out = String::from_utf8_lossy(&ran.stdout);
         let err = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "phone {phone}: {out}\n{err}");

@@ -350,7 +350,7 @@ fn a_certificate_that_no_device_accepts_is_found_by_a_check() {
         "valid only from 2100-01-01",
     );
     let soon = dir.path().join("soon.pem");
-    let mut openssl = std::process::Command::new("openssl");
+    let mut openssl = epwatch_runtimes::tool("openssl");
     openssl.args("req -x509 -new -days 3 -subj /CN=localhost -key".split(' '));
     openssl.arg(tls("server.key")).arg("-out").arg(&soon);
     check_succeeds(&mut openssl);

@@ -1,7 +1,7 @@
 //! Debian's ZooKeeper on a free loopback port, for replicated tables.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ impl ZooKeeper {
             address.port()
         );
         std::fs::write(&config, text).unwrap();
-        let child = Command::new("java")
+        let child = epwatch_runtimes::tool("java")
             // Its data ends with the test.
             .args(["-Xmx128m", "-Dzookeeper.forceSync=no", "-cp"])
             .arg(jars.join("*"))
@@ -51,7 +51,7 @@ impl ZooKeeper {
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()
-            .expect("java runs: Debian's package default-jre-headless has it");
+            .unwrap();
         let mut server = ZooKeeper {
             child,
             address,

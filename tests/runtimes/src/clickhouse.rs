@@ -5,13 +5,13 @@ use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
-use crate::{PIP_DOWNLOAD, cached, only_file, run};
+use crate::{PIP_DOWNLOAD, cached, only_file, run, tool};
 
 /// Serves an unpacked wheel over ClickHouse's HTTP protocol.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/clickhouse.py");
@@ -100,7 +100,7 @@ impl ClickHouse {
         let wheel = release.wheel();
         let stderr = File::create(dir.join("stderr")).unwrap();
         // Neither the packages of the user nor those of the machine: they may be another chdb's.
-        let mut child = Command::new("python3")
+        let mut child = tool("python3")
             .args(["-I", "-S", SERVER])
             .arg(wheel)
             .args(["data", "store.sock", "statements"].map(|name| dir.join(name)))
@@ -110,7 +110,7 @@ impl ClickHouse {
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()
-            .expect("python3 starts: apt-get install python3");
+            .unwrap();
         let mut version = String::new();
         // Its first line comes once it takes requests.
         let stdout = child.stdout.take().unwrap();

@@ -12,6 +12,7 @@
 )]
 
 mod clickhouse;
+mod tool;
 
 use std::{
     env,
@@ -25,6 +26,7 @@ use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
 pub use crate::clickhouse::{ClickHouse, RELEASES, Release};
+pub use crate::tool::{is_installed, not_installed, tool};
 
 const PIP_DOWNLOAD: &str = "python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.11 \
      --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --dest .";
@@ -51,13 +53,13 @@ pub fn is_nightly(what: &str) -> bool {
 
 /// Builds a Maven project, with its classes and jars below `into`. Maven keeps what it downloads.
 pub fn build_by_maven(pom: &Path, into: &Path) {
-    let built = Command::new("mvn")
+    let built = tool("mvn")
         .args(["-q", "-B", "-f"])
         .arg(pom)
         .arg(format!("-Doutput={}", into.display()))
         .arg("process-classes")
         .output()
-        .expect("mvn starts: apt-get install maven default-jdk-headless");
+        .unwrap();
     let said = String::from_utf8_lossy(&built.stdout);
     assert!(built.status.success(), "{said}");
 }
@@ -330,7 +332,7 @@ fn run(work: &Path, command: &str, arguments: &[&str]) {
 
 fn try_run(work: &Path, command: &str, arguments: &[&str]) -> bool {
     let mut words = command.split_whitespace();
-    let mut child = Command::new(words.next().unwrap());
+    let mut child = tool(words.next().unwrap());
     let child = child.args(words).args(arguments).current_dir(work);
     child.status().is_ok_and(|status| status.success())
 }

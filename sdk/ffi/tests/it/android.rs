@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use epwatch_runtimes::is_nightly;
+use epwatch_runtimes::{is_nightly, tool};
 
 use crate::{
     c::{crate_file, library_folder},
@@ -13,7 +13,7 @@ use crate::{
 /// Runs Maven up to a phase, which keeps what it downloads.
 #[track_caller]
 fn maven(into: &Path, phase: &str) -> String {
-    let ran = Command::new("mvn")
+    let ran = tool("mvn")
         .args(["-B", "-Pandroid", "-f"])
         .arg(crate_file("../android/pom.xml"))
         .arg(format!("-Doutput={}", into.display()))
@@ -21,7 +21,7 @@ fn maven(into: &Path, phase: &str) -> String {
         // Cargo's path finds the host's library: a test is without it.
         .env_remove("LD_LIBRARY_PATH")
         .output()
-        .expect("mvn starts: apt-get install maven default-jdk-headless");
+        .unwrap();
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{said}");
     said
@@ -46,7 +46,7 @@ fn aar(classes: &Path, into: &Path, abi: &str) -> Result<Vec<u8>, String> {
 /// The names of a zip file's entries.
 #[track_caller]
 fn listed(path: &Path) -> Vec<String> {
-    let listed = Command::new("jar")
+    let listed = tool("jar")
         .arg("--list")
         .arg("--file")
         .arg(path)

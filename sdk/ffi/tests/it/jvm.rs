@@ -13,7 +13,7 @@ use std::{
 };
 
 use epwatch_engines::{Engine, for_tests};
-use epwatch_runtimes::{build_by_maven, is_nightly};
+use epwatch_runtimes::{build_by_maven, is_nightly, tool};
 use epwatch_sdk::proto::{Report, ReportKey, v1};
 use epwatch_strict_collector::{answer_to, deletion_of};
 use prost::Message;
@@ -150,7 +150,7 @@ pub(crate) fn built(into: &Path) {
 fn jar(artifact: &str, version: &str, into: &Path) -> PathBuf {
     let (_, name) = artifact.split_once(':').unwrap();
     let artifact = format!("-Dartifact={artifact}:{version}");
-    let copied = Command::new("mvn")
+    let copied = tool("mvn")
         .args([
             "-q",
             "-B",
@@ -179,7 +179,7 @@ pub(crate) fn class_path(folder: &Path, onnxruntime: &Path) -> Vec<PathBuf> {
 /// Packs a folder of classes into a jar.
 fn packed(classes: &Path, into: &Path) -> PathBuf {
     let jar = into.join("classes.jar");
-    let packed = Command::new("jar")
+    let packed = tool("jar")
         .arg("--create")
         .arg("--file")
         .arg(&jar)
@@ -200,7 +200,7 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
         -dontwarn org.jetbrains.annotations.**\n-dontwarn kotlin.**\n";
     fs::write(&rules, app).unwrap();
     let (out, mapping) = (folder.join("shrunk.jar"), folder.join("mapping.txt"));
-    let java_home = Command::new("java")
+    let java_home = tool("java")
         .args(["-XshowSettings:properties", "-version"])
         .output()
         .unwrap();
@@ -209,7 +209,7 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
         .lines()
         .find_map(|line| line.trim().strip_prefix("java.home = "));
     let classes = packed(&class_path[0], folder);
-    let ran = Command::new("java")
+    let ran = tool("java")
         .arg("-cp")
         .arg(r8)
         .args([
@@ -277,7 +277,7 @@ fn java_with(
     main: &str,
     args: impl FnOnce(&mut Command),
 ) -> Printed {
-    let mut command = Command::new("java");
+    let mut command = tool("java");
     command
         .args(flags)
         .arg(format!(
@@ -288,9 +288,7 @@ fn java_with(
         .arg(std::env::join_paths(class_path).unwrap())
         .arg(main);
     args(&mut command);
-    let ran = command
-        .output()
-        .expect("java starts: apt-get install default-jdk-headless");
+    let ran = command.output().unwrap();
     let out = String::from_utf8_lossy(&ran.stdout).into_owned();
     let err = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{out}\n{err}");

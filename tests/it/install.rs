@@ -1,0 +1,158 @@
+//! The set-up of a fresh machine.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+    process::Command,
+};
+
+use epwatch_runtimes::tool;
+use tempfile::TempDir;
+
+use crate::support::{check_ends, check_fails, check_succeeds};
+
+const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A `PATH` with these programs of the machine alone, and scripts that stand in for others.
+struct Machine(TempDir);
+
+impl Machine {
+    fn with(programs: &[&str]) -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        let basic = ["bash", "cut", "dirname", "env", "head", "sed", "sort"];
+        for name in basic.iter().chain(programs) {
+            let mut which = Command::new("sh");
+            let path = check_succeeds(which.args(["-c", &format!("command -v {name}")]));
+            symlink(path.trim(), machine.path().join(name)).unwrap();
+        }
+        machine.script("cargo", "echo cargo 1.92.0");
+        machine
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn script(&self, name: &str, text: &str) {
+        let path = self.path().join(name);
+        fs::write(&path, format!("#!/usr/bin/env bash\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn setup(&self, words: &str) -> Command {
+        let mut setup = Command::new(Path::new(CHECKOUT).join(".ci/setup"));
+        setup.args(words.split_whitespace());
+        setup.env_clear().env("PATH", self.path());
+        setup
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_with_its_reason_and_installed_at_once() {
+    let machine = Machine::with(&["tar", "cat", "chmod"]);
+    machine.script("id", "echo 0");
+    let program = "printf '#!/usr/bin/env bash\\n' > \"$here/$name\"; chmod +x \"$here/$name\"";
+    machine.script(
+        "apt-get",
+        &format!(
+            "here={0}; echo \"$*\" >> $here/said\n\
+             [ \"$1\" != install ] || for name in npm python3 curl; do {program}; done",
+            machine.path().display()
+        ),
+    );
+    let (_, stderr) = check_ends(&mut machine.setup("run"), 0);
+    for line in [
+        "missing: npm, which fetches ClickHouse as a library (no npm)",
+        "missing: python3-pip, which fetches ONNX Runtime and QNN (no python:pip)",
+        "installing npm python3 python3-pip curl",
+    ] {
+        assert!(stderr.contains(line), "no {line} in {stderr}");
+    }
+    let said = fs::read_to_string(machine.path().join("said")).unwrap();
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("update"), "{said:?}");
+    assert!(
+        said[1].ends_with("npm python3 python3-pip curl"),
+        "{said:?}"
+    );
+    // A second run finds nothing missing.
+    check_ends(&mut machine.setup("run"), 0);
+    let again = fs::read_to_string(machine.path().join("said")).unwrap();
+    assert_eq!(again.lines().count(), 2, "{again}");
+}
+
+#[test]
+fn a_user_who_may_not_install_is_told_what_an_administrator_types() {
+    let machine = Machine::with(&["tar"]);
+    machine.script("id", "echo 1000");
+    machine.script("apt-get", "exit 9");
+    let line = "  apt-get install --no-install-recommends npm python3 python3-pip curl\n";
+    check_fails(&mut machine.setup("run"), 3, line);
+    check_fails(&mut machine.setup("run"), 3, "--only-what-is-here");
+    let (rows, _) = check_ends(&mut machine.setup("--only-what-is-here run"), 0);
+    let checks: Vec<&str> = rows
+        .lines()
+        .filter_map(|row| row.split(' ').next())
+        .collect();
+    assert_eq!(checks, ["npm", "python3", "python:pip", "curl"]);
+}
+
+#[test]
+fn a_rust_that_is_missing_or_too_old_is_said_before_anything_is_installed() {
+    let machine = Machine::with(&[]);
+    machine.script("cargo", "echo cargo 1.63.0");
+    check_fails(
+        &mut machine.setup("run"),
+        3,
+        "cargo is 1.63.0, and 1.92 or newer is needed",
+    );
+    machine.script("cargo", "exit 1");
+    check_fails(&mut machine.setup("run"), 3, "cargo is without a toolchain");
+    fs::remove_file(machine.path().join("cargo")).unwrap();
+    check_fails(
+        &mut machine.setup("run"),
+        3,
+        "install 1.92 or newer from https://rustup.rs",
+    );
+}
+
+/// A test that fails for another reason is not left out with those that lack a program.
+#[test]
+fn only_tests_that_lack_a_program_are_left_out() {
+    const PYTHON: &str = r#"
+import importlib.machinery, importlib.util, os, sys
+loader = importlib.machinery.SourceFileLoader("tests", sys.argv[1])
+tests = importlib.util.module_from_spec(importlib.util.spec_from_loader("tests", loader))
+sys.dont_write_bytecode = True
+loader.exec_module(tests)
+os.environ["MISSING_PROGRAMS"] = "chromium,google-chrome chromium opens every page\npython:pip python3-pip fetches"
+output = """
+running 4 tests
+failures:
+
+---- page::opens stdout ----
+thread 'page::opens' panicked at tests/it/browser.rs:1:1:
+`chromium` is not installed: apt-get install chromium
+
+---- engines::fetches stdout ----
+failed to fetch x: `npm`, `pip` are not installed; install them
+
+---- page::counts stdout ----
+assertion failed: `chromium` opened no page
+
+---- gate::signs stdout ----
+`openssl` is not installed: apt-get install openssl
+
+failures:
+    page::opens
+"""
+print(tests.left_out(output, tests.missing_programs()))
+"#;
+    let mut python = tool("python3");
+    python.args(["-B", "-c", PYTHON]);
+    let said = check_succeeds(python.arg(Path::new(CHECKOUT).join(".ci/tests")));
+    let expected = "([('chromium', 'page::opens'), ('python3-pip', 'engines::fetches')], 2)";
+    assert_eq!(said.trim(), expected);
+}
