@@ -87,12 +87,9 @@ fn fetch(engines: Vec<Engine>, unpinned: bool) -> anyhow::Result<()> {
     } else {
         engines
     };
+    epwatch_engines::check_programs(&wanted, unpinned)?;
     let mut refused = None;
-    for engine in wanted {
-        let fetched = match unpinned {
-            true => epwatch_engines::ensure_unpinned(engine),
-            false => epwatch_engines::ensure(engine),
-        };
+    for fetched in epwatch_engines::ensure_all(&wanted, unpinned) {
         match fetched {
             // The list below shows that it does not exist on this platform.
             Err(error) if error.is_unavailable() => {}
@@ -122,6 +119,18 @@ fn show(json: bool) -> anyhow::Result<bool> {
     Ok(statuses
         .iter()
         .any(|s| matches!(s.state, State::Missing | State::Damaged)))
+}
+
+/// Makes runtimes available, with one progress on stderr. Fails before the first download if a program is missing.
+pub(crate) async fn ensure_all<const N: usize>(
+    engines: [Engine; N],
+) -> anyhow::Result<[Result<Installed, EngineError>; N]> {
+    let fetch = move || {
+        epwatch_engines::check_programs(&engines, false)?;
+        let fetched = epwatch_engines::ensure_all(&engines, false);
+        Ok(fetched.try_into().expect("one result for each engine"))
+    };
+    tokio::task::spawn_blocking(fetch).await?
 }
 
 /// Makes a runtime available, with progress on stderr.

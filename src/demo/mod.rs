@@ -140,11 +140,25 @@ async fn start_page(stack: &AllInOne) -> anyhow::Result<RunningPage> {
 
 /// Fetches missing runtimes. Without ONNX Runtime or QNN the demo continues, and shows the reason later.
 async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
-    engines::ensure(Engine::Chdb).await?;
-    if !args.no_runtimes {
-        for wanted in [Engine::OnnxRuntime, Engine::OnnxRuntimeQnn] {
-            let _said_when_devices_start = engines::ensure(wanted).await;
+    let all = [Engine::Chdb, Engine::OnnxRuntime, Engine::OnnxRuntimeQnn];
+    let with_runtimes = match epwatch_engines::check_programs(&all, false) {
+        _ if args.no_runtimes => false,
+        Ok(()) => true,
+        // It is named along with the others, so that one installation is enough.
+        Err(error) if epwatch_engines::check_programs(&[Engine::Chdb], false).is_err() => {
+            return Err(error.into());
         }
+        Err(error) => {
+            output::remark(format_args!("{error}; the demo goes on without them"));
+            false
+        }
+    };
+    if with_runtimes {
+        // Those of the runtimes are said when devices start.
+        let [store, _, _] = engines::ensure_all(all).await?;
+        store?;
+    } else {
+        engines::ensure(Engine::Chdb).await?;
     }
     Ok(())
 }

@@ -93,10 +93,9 @@ pub(crate) struct Args {
 /// Inspects the model on each chipset.
 pub(crate) async fn inspected(args: &Args) -> anyhow::Result<InspectDocument> {
     let inputs = Inputs::check(args).map_err(WrongUse)?;
-    let ort = engines::ensure(Engine::OnnxRuntime).await?;
-    let qnn = engines::ensure(Engine::OnnxRuntimeQnn)
-        .await
-        .context("without QNN and its emulator there is no chipset to look at")?;
+    let [ort, qnn] = engines::ensure_all([Engine::OnnxRuntime, Engine::OnnxRuntimeQnn]).await?;
+    let ort = ort?;
+    let qnn = qnn.context("without QNN and its emulator there is no chipset to look at")?;
     let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
     let chipsets = on_each(args, &inputs, &runtimes).await?;
     Ok(InspectDocument {

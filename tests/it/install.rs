@@ -1,4 +1,5 @@
-//! The set-up of a fresh machine.
+//! The set-up of a fresh machine: scripts that install what is missing, a command that says what is missing, completions,
+//! the manual, and the signature of a release.
 
 use std::{
     fs,
@@ -10,7 +11,7 @@ use std::{
 use epwatch_runtimes::tool;
 use tempfile::TempDir;
 
-use crate::support::{check_ends, check_fails, check_succeeds};
+use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
 
 const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -155,4 +156,21 @@ print(tests.left_out(output, tests.missing_programs()))
     let said = check_succeeds(python.arg(Path::new(CHECKOUT).join(".ci/tests")));
     let expected = "([('chromium', 'page::opens'), ('python3-pip', 'engines::fetches')], 2)";
     assert_eq!(said.trim(), expected);
+}
+
+/// In a bare root one program was named after the other, each after a download.
+#[test]
+fn the_command_alone_names_all_that_is_missing_before_it_fetches() {
+    let empty = tempfile::tempdir().unwrap();
+    for words in ["engines fetch", "demo"] {
+        let cache = tempfile::tempdir().unwrap();
+        let mut command = epwatch(words);
+        command
+            .env("PATH", empty.path())
+            .env("EPWATCH_CACHE", cache.path());
+        let line = "`npm`, `python3`, `pip`, `tar` are not installed; install them (Debian, Ubuntu: \
+                    `apt-get install npm python3 python3-pip tar`";
+        check_fails(&mut command, 3, line);
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "{words}");
+    }
 }

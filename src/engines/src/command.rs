@@ -23,6 +23,8 @@ pub(crate) const UNPACK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 const POLL: Duration = Duration::from_millis(100);
+/// The command's standard output, in the work folder.
+pub(crate) const STDOUT_FILE: &str = "stdout.log";
 /// npm names the cause first and explains it at length; fewer lines would lose it.
 const TAIL_LINES: usize = 24;
 const TAIL_BYTES: u64 = 8 << 10;
@@ -50,7 +52,7 @@ pub(crate) fn run(
     while_waiting: &mut dyn FnMut(),
 ) -> Result<(), EngineError> {
     let stderr_path = work.join("stderr.log");
-    let stdout_path = work.join("stdout.log");
+    let stdout_path = work.join(STDOUT_FILE);
     let stdout = File::create(&stdout_path).map_err(EngineError::io("create log", &stdout_path))?;
     let stderr = File::create(&stderr_path).map_err(EngineError::io("create log", &stderr_path))?;
     command

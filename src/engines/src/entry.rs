@@ -51,13 +51,15 @@ pub(crate) struct RecordedFile {
     pub(crate) sha256: String,
 }
 
-/// The two folders of a fetch. Both are removed afterwards, whether it succeeds or fails.
+/// The two folders of a fetch, which are removed afterwards, whether it succeeds or fails, and its partial download.
 #[derive(Debug)]
 pub(crate) struct Staging<'a> {
     /// For downloads and logs.
     pub(crate) work: &'a Path,
     /// Becomes the entry.
     pub(crate) out: &'a Path,
+    /// A file that stays after a broken download, for the next fetch to continue.
+    pub(crate) partial: &'a Path,
 }
 
 /// Fills `Staging::out`.
@@ -181,7 +183,8 @@ pub(crate) fn ensure(
     }
 
     let (work, out) = (&work, &out);
-    fetch(&Staging { work, out }, say)?;
+    let partial = &cache.join(format!(".{name}.part"));
+    fetch(&Staging { work, out, partial }, say)?;
     let record = Record {
         name: name.clone(),
         version: plan.version.to_owned(),

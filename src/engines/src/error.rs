@@ -32,6 +32,33 @@ pub enum EngineError {
         way_out: String,
     },
 
+    /// Programs that fetch engines are not installed. Nothing was downloaded.
+    #[error(
+        "failed to fetch {names}: {programs} {verb} not installed; install {} (Debian, Ubuntu: `apt-get install {apt}`; \
+         macOS: `brew install {brew}`), or bring the engines from a machine where `epwatch engines fetch` works: \
+         `epwatch engines export FILE` there, `epwatch engines import FILE` here",
+        if *verb == "is" { "it" } else { "them" }
+    )]
+    ProgramsMissing {
+        /// The entries that they fetch.
+        names: String,
+        /// The programs, each in backticks.
+        programs: String,
+        /// `is` or `are`.
+        verb: &'static str,
+        /// Packages of Debian and Ubuntu.
+        apt: String,
+        /// Formulas of Homebrew.
+        brew: String,
+    },
+
+    /// A signal ended the fetch.
+    #[error("failed to fetch {name}: interrupted")]
+    Interrupted {
+        /// The entry that was being fetched.
+        name: String,
+    },
+
     /// A command failed (offline, unknown version, no disk space), or was killed because it did not end in time.
     #[error("failed to fetch {name}: `{command}` {status}\n{stderr_tail}\n{way_out}")]
     CommandFailed {

@@ -9,27 +9,33 @@ use std::{
 
 use crate::{
     EngineError,
-    cache::Say,
     command::{self, DOWNLOAD_TIMEOUT, Purpose, UNPACK_TIMEOUT},
     entry::{self, Staging},
     pins::{Plan, Source},
+    programs::{self, python},
+    progress::Progress,
+    resume,
 };
 
 /// Downloads the package of `plan` and unpacks it into `staging.out`.
 pub(crate) fn fetch(
     plan: &Plan,
     staging: &Staging<'_>,
-    say: &mut Say<'_>,
+    progress: &Progress,
 ) -> Result<(), EngineError> {
+    programs::check(&[plan])?;
     let size = entry::megabytes(plan.download_bytes);
-    say(&format!("fetching {} ({size})", plan.name));
+    progress.say(&format!(
+        "fetching {} ({size}), {}",
+        plan.name, plan.purpose
+    ));
     match &plan.source {
-        Source::Npm { package } => npm(plan, package, staging, say),
+        Source::Npm { package } => npm(plan, package, staging, progress),
         Source::Pip {
             package,
             platforms,
             keep,
-        } => pip(plan, package, platforms, keep, staging, say),
+        } => pip(plan, package, platforms, keep, staging, progress),
     }
 }
 
@@ -37,46 +43,50 @@ fn npm(
     plan: &Plan,
     package: &str,
     staging: &Staging<'_>,
-    say: &mut Say<'_>,
+    progress: &Progress,
 ) -> Result<(), EngineError> {
-    let mut pack = Command::new("npm");
-    pack.args([
-        "pack",
-        "--ignore-scripts",
-        "--no-update-notifier",
-        "--loglevel=error",
-    ]);
-    // Its log would be in the work folder, which is removed.
-    pack.arg("--logs-max=0");
-    // Offline, npm's defaults take over a minute to fail.
-    pack.args([
-        "--fetch-retry-mintimeout=1000",
-        "--fetch-retry-maxtimeout=5000",
-    ]);
-    // A cache of its own: its growth is the progress, and 180 MB do not stay in the user's.
-    pack.arg("--cache").arg(staging.work.join("npm-cache"));
-    pack.arg(format!("{package}@{}", plan.version));
-    let purpose_of = |install, way_out| purpose(&plan.name, install, way_out);
-    download(
-        pack,
-        plan,
-        staging,
-        &purpose_of(INSTALL_NPM, REACH_NPM),
-        say,
-    )?;
+    let package = format!("{package}@{}", plan.version);
+    let purpose = purpose(&plan.name, INSTALL_NPM, REACH_NPM);
+    let view = npm_command(&["view", "--json", &package, "dist.tarball"], staging);
+    let archive = match resume::download(view, plan, staging, &purpose, progress)? {
+        Some(archive) => archive,
+        None => {
+            let pack = npm_command(&["pack", "--ignore-scripts", &package], staging);
+            download(pack, plan, staging, &purpose, progress)?;
+            find_archive(plan, staging, "tgz")?
+        }
+    };
+    progress.end(plan);
 
-    say(&format!("unpacking {}", plan.name));
-    let archive = find_archive(plan, staging, "tgz")?;
+    progress.say(&format!("unpacking {}", plan.name));
     let mut tar = Command::new("tar");
     tar.arg("-xzf")
         .arg(&archive)
         .args(["--no-same-owner", "-C"])
         .arg(staging.work);
-    unpack(tar, staging, &purpose_of("tar", DAMAGED))?;
+    unpack(tar, staging, &self::purpose(&plan.name, "tar", DAMAGED))?;
     // The package also holds a Node binding; the library alone is what epwatch loads.
     let unpacked = staging.work.join("package");
     let library = plan.pins[0].path;
     rename(&unpacked.join(library), &staging.out.join(library))
+}
+
+/// npm with the settings of every call.
+fn npm_command(words: &[&str], staging: &Staging<'_>) -> Command {
+    let mut npm = Command::new("npm");
+    npm.args(words);
+    // Its log would be in the work folder, which is removed.
+    npm.args([
+        "--no-update-notifier",
+        "--loglevel=error",
+        "--logs-max=0",
+        // Offline, npm's defaults take over a minute to fail.
+        "--fetch-retry-mintimeout=1000",
+        "--fetch-retry-maxtimeout=5000",
+    ]);
+    // A cache of its own: its growth is the progress, and 180 MB do not stay in the user's.
+    npm.arg("--cache").arg(staging.work.join("npm-cache"));
+    npm
 }
 
 fn pip(
@@ -85,7 +95,7 @@ fn pip(
     platforms: &[&str],
     keep: &[&str],
     staging: &Staging<'_>,
-    say: &mut Say<'_>,
+    progress: &Progress,
 ) -> Result<(), EngineError> {
     let mut download_wheel = Command::new(python());
     // The tags name the wheel, so the host's own Python version does not matter.
@@ -106,10 +116,20 @@ fn pip(
     download_wheel.env("TMPDIR", staging.work);
     // Nothing is installed, so a rule against installing outside a venv must not apply.
     download_wheel.env("PIP_REQUIRE_VIRTUALENV", "0");
+    if resumes(staging) {
+        download_wheel.args(["--resume-retries", "20"]);
+    }
     let purpose_of = |way_out| purpose(&plan.name, INSTALL_PIP, way_out);
-    download(download_wheel, plan, staging, &purpose_of(REACH_PIP), say)?;
+    download(
+        download_wheel,
+        plan,
+        staging,
+        &purpose_of(REACH_PIP),
+        progress,
+    )?;
+    progress.end(plan);
 
-    say(&format!("unpacking {}", plan.name));
+    progress.say(&format!("unpacking {}", plan.name));
     let wheel = find_archive(plan, staging, "whl")?;
     let unpacked = staging.work.join("unpacked");
     let mut unzip = Command::new(python());
@@ -124,8 +144,16 @@ fn pip(
     Ok(())
 }
 
-fn python() -> &'static str {
-    if cfg!(windows) { "python" } else { "python3" }
+/// Returns whether this pip continues a broken download, as it does from 25.1 on.
+fn resumes(staging: &Staging<'_>) -> bool {
+    let mut help = Command::new(python());
+    help.args(["-m", "pip", "download", "--help"])
+        .current_dir(staging.work);
+    let said = help
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    String::from_utf8_lossy(&said).contains("--resume-retries")
 }
 
 const INSTALL_NPM: &str = "npm (Debian, Ubuntu: `apt-get install npm`; macOS: `brew install node`)";
@@ -169,14 +197,10 @@ fn download(
     plan: &Plan,
     staging: &Staging<'_>,
     purpose: &Purpose,
-    say: &mut Say<'_>,
+    progress: &Progress,
 ) -> Result<(), EngineError> {
-    let mut quarters = Quarters::of(plan.download_bytes);
-    let mut report = || {
-        if let Some(percent) = quarters.reached(entry::tree_bytes(staging.work)) {
-            say(&format!("downloading {}: {percent} %", plan.name));
-        }
-    };
+    progress.begin(plan, 0);
+    let mut report = || progress.reached(plan, entry::tree_bytes(staging.work));
     command::run(
         command,
         staging.work,
@@ -184,32 +208,6 @@ fn download(
         purpose,
         &mut report,
     )
-}
-
-/// The quarters of a download. More lines than these are of no use in a log.
-#[derive(Debug)]
-struct Quarters {
-    expected_bytes: u64,
-    reported: u64,
-}
-
-impl Quarters {
-    fn of(expected_bytes: u64) -> Self {
-        Self {
-            expected_bytes,
-            reported: 0,
-        }
-    }
-
-    /// Returns the percentage if `bytes` reach another quarter. Package managers hold a second copy for a moment, so
-    /// there may be more bytes than expected.
-    fn reached(&mut self, bytes: u64) -> Option<u64> {
-        let quarters = (bytes * 4 / self.expected_bytes.max(1)).min(4);
-        (quarters > self.reported).then(|| {
-            self.reported = quarters;
-            quarters * 25
-        })
-    }
 }
 
 fn unpack(command: Command, staging: &Staging<'_>, purpose: &Purpose) -> Result<(), EngineError> {
@@ -235,19 +233,4 @@ fn rename(from: &Path, to: &Path) -> Result<(), EngineError> {
     let parent: PathBuf = to.parent().map(Path::to_owned).unwrap_or_default();
     fs::create_dir_all(&parent).map_err(EngineError::io("create", parent))?;
     fs::rename(from, to).map_err(EngineError::io("move", from))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_quarter_of_a_download_is_reported_once() {
-        let mut quarters = Quarters::of(400);
-        let reported: Vec<_> = [10, 110, 120, 399, 800]
-            .into_iter()
-            .filter_map(|bytes| quarters.reached(bytes))
-            .collect();
-        assert_eq!(reported, [25, 75, 100]);
-    }
 }

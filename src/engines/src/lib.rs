@@ -13,8 +13,11 @@ mod fetch;
 mod installed;
 mod lock;
 mod pins;
+mod programs;
+mod progress;
 #[cfg(test)]
 mod real_engines;
+mod resume;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -29,6 +32,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use installed::Installed;
 pub use pins::QnnVersion;
+use progress::Progress;
 pub use status::{State, Status, list};
 
 /// Returns the engine, after fetching it if it is missing or damaged. Progress goes to standard error, a line a step.
@@ -40,18 +44,36 @@ pub use status::{State, Status, list};
 /// The engine does not exist here ([`EngineError::is_unavailable`]), a package manager is missing or fails, a fetched
 /// file is not the pinned one, or the cache cannot be written.
 pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
-    ensure_plan(engine, pins::plan_here(engine)?)
+    let plan = pins::plan_here(engine)?;
+    let progress = Progress::of(&[&plan]);
+    ensure_plan(engine, plan, &progress)
 }
 
-/// As [`ensure`], and takes an engine whose build for this platform has no pinned hash on its source's word. Later calls
-/// of [`ensure`] use it, and [`list`] marks it.
+/// As [`ensure`] for each of these engines, with one progress over all. `is_unpinned_allowed` takes an engine whose build
+/// for this platform has no pinned hash on its source's word. Later calls of [`ensure`] use it, and [`list`] marks it.
+///
+/// One engine that cannot be had leaves the others.
+pub fn ensure_all(
+    engines: &[Engine],
+    is_unpinned_allowed: bool,
+) -> Vec<Result<Installed, EngineError>> {
+    let missing = missing(engines, is_unpinned_allowed);
+    let progress = Progress::of(&missing.iter().collect::<Vec<_>>());
+    let ensure = |engine: &Engine| {
+        let mut plan = pins::plan_here(*engine)?;
+        plan.is_unpinned_allowed = is_unpinned_allowed;
+        ensure_plan(*engine, plan, &progress)
+    };
+    engines.iter().map(ensure).collect()
+}
+
+/// Checks that the machine has the programs that fetch those of these engines that are not in the cache.
 ///
 /// # Errors
-/// As [`ensure`].
-pub fn ensure_unpinned(engine: Engine) -> Result<Installed, EngineError> {
-    let mut plan = pins::plan_here(engine)?;
-    plan.is_unpinned_allowed = true;
-    ensure_plan(engine, plan)
+/// Names every missing program, and the packages that have them.
+pub fn check_programs(engines: &[Engine], is_unpinned_allowed: bool) -> Result<(), EngineError> {
+    let missing = missing(engines, is_unpinned_allowed);
+    programs::check(&missing.iter().collect::<Vec<_>>())
 }
 
 /// Returns ONNX Runtime and a release of its QNN plugin that work together, after fetching what is missing.
@@ -68,17 +90,40 @@ pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineE
     // Says where there is none.
     pins::plan_here(Engine::OnnxRuntimeQnn)?;
     let ort = match version.ort_plan() {
-        Some(plan) => ensure_plan(Engine::OnnxRuntime, plan)?,
-        None => ensure(Engine::OnnxRuntime)?,
+        Some(plan) => plan,
+        None => pins::plan_here(Engine::OnnxRuntime)?,
     };
-    Ok((ort, ensure_plan(Engine::OnnxRuntimeQnn, version.plan())?))
+    let qnn = version.plan();
+    let progress = Progress::of(&[&ort, &qnn]);
+    Ok((
+        ensure_plan(Engine::OnnxRuntime, ort, &progress)?,
+        ensure_plan(Engine::OnnxRuntimeQnn, qnn, &progress)?,
+    ))
 }
 
-fn ensure_plan(engine: Engine, plan: pins::Plan) -> Result<Installed, EngineError> {
+/// The plans of engines that a use would fetch.
+fn missing(engines: &[Engine], is_unpinned_allowed: bool) -> Vec<pins::Plan> {
+    let plans = engines
+        .iter()
+        .filter_map(|engine| pins::plan_here(*engine).ok());
+    let is_missing = |plan: &pins::Plan| {
+        let look = cache_dir().map(|cache| entry::look(&cache, plan));
+        let is_refused = plan.is_unpinned() && !is_unpinned_allowed;
+        !is_refused && look.is_ok_and(|look| !matches!(look, entry::Look::Good(_)))
+    };
+    plans.filter(is_missing).collect()
+}
+
+fn ensure_plan(
+    engine: Engine,
+    plan: pins::Plan,
+    progress: &Progress,
+) -> Result<Installed, EngineError> {
     let cache = cache_dir()?;
-    let mut fetch =
-        |staging: &entry::Staging<'_>, say: &mut cache::Say<'_>| fetch::fetch(&plan, staging, say);
-    entry::ensure(&cache, &plan, &mut fetch, &mut |line| cache::print(line))?;
+    let mut fetch = |staging: &entry::Staging<'_>, _: &mut cache::Say<'_>| {
+        fetch::fetch(&plan, staging, progress)
+    };
+    entry::ensure(&cache, &plan, &mut fetch, &mut |line| progress.say(line))?;
     Ok(Installed::new(engine, &cache, &plan))
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Plan {
     pub(crate) source: Source,
     /// Files that the entry must hold.
     pub(crate) pins: Vec<Pin>,
+    /// What epwatch needs it for, as a phrase.
+    pub(crate) purpose: &'static str,
     /// About the bytes that come over the network, for progress.
     pub(crate) download_bytes: u64,
     /// The user takes files without a pin on the source's word.
@@ -118,6 +120,7 @@ fn chdb(platform: Platform<'_>) -> Option<Plan> {
             path: "libchdb.so",
             sha256,
         }],
+        purpose: "the embedded store",
         download_bytes: 178_000_000,
         is_unpinned_allowed: false,
     })
@@ -175,6 +178,7 @@ fn ort_plan(
             .filter(|(_, sha256)| sha256.is_some())
             .map(|(path, sha256)| Pin { path, sha256 })
             .collect(),
+        purpose: "runs models",
         download_bytes: 24_000_000,
         is_unpinned_allowed: false,
     }

@@ -146,6 +146,10 @@ fn machine_without_npm_is_told_how_to_get_it() {
     let text = failure_of("libchdb_has_its_pinned_hash_and_loads", &settings);
     assert_says(
         &text,
-        &["`npm` is not installed; install npm", "apt-get install npm"],
+        &[
+            "`npm`, `tar` are not installed; install them",
+            "`apt-get install npm tar`",
+            "`epwatch engines import FILE` here",
+        ],
     );
 }

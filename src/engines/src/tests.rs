@@ -31,6 +31,7 @@ fn plan() -> Plan {
             path: "lib/a.so",
             sha256: Some(HELLO),
         }],
+        purpose: "a test",
         download_bytes: 6,
         is_unpinned_allowed: false,
     }

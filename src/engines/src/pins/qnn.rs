@@ -101,6 +101,7 @@ impl QnnVersion {
                 keep: &["onnxruntime_qnn", "onnxruntime_qnn.libs"],
             },
             pins: release.pins.iter().map(pin).collect(),
+            purpose: "Qualcomm's NPU in an emulator",
             download_bytes: release.download_bytes,
             is_unpinned_allowed: false,
         }
