@@ -7,6 +7,7 @@ mod all_in_one;
 mod backup;
 mod calibrate;
 mod collector;
+mod completions;
 mod config;
 mod config_command;
 mod demo;
@@ -48,7 +49,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use shutdown::until_interrupted;
 use tracing::level_filters::LevelFilter;
 
@@ -82,6 +83,7 @@ enum Command {
     Serve(serve::Args),
     Certificates(look::CertificatesArgs),
     Collector(collector::Args),
+    Completions(completions::CompletionsArgs),
     Config(config_command::Args),
     Detector(detector::Args),
     Migrate(migrate::Args),
@@ -96,6 +98,7 @@ enum Command {
     Ledger(look::LedgerArgs),
     Load(load::Args),
     Logs(logs::Args),
+    Man(completions::ManArgs),
     Manifest(manifest::Args),
     Orders(look::OrdersArgs),
     Page(page::Args),
@@ -176,6 +179,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Page(args) => Box::pin(page::run(args)),
         Command::Load(args) => Box::pin(load::run(args)),
         Command::Manifest(args) => return manifest::run(&args),
+        Command::Completions(args) => return completions::completions(&args, Cli::command()),
+        Command::Man(args) => return completions::man(&args, Cli::command()),
         Command::Verify(args) => return verify::run(&args),
         Command::Explain(args) => return explain::run(&args),
         Command::Logs(args) => return logs::run(&args),

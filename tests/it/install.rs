@@ -4,7 +4,7 @@
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -173,4 +173,76 @@ fn the_command_alone_names_all_that_is_missing_before_it_fetches() {
         check_fails(&mut command, 3, line);
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0, "{words}");
     }
+}
+
+/// Writes the completions of a shell into a file.
+fn completions(shell: &str, folder: &Path) -> PathBuf {
+    let path = folder.join(format!("epwatch.{shell}"));
+    fs::write(
+        &path,
+        check_succeeds(&mut epwatch(&format!("completions {shell}"))),
+    )
+    .unwrap();
+    path
+}
+
+#[test]
+fn completions_load_in_bash_zsh_and_fish() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |shell: &str, flags: &[&str], script: &str| {
+        let mut command = tool(shell);
+        command.args(flags).args(["-c", script]);
+        command
+            .env("HOME", folder.path())
+            .current_dir(folder.path());
+        let (stdout, stderr) = check_ends(&mut command, 0);
+        assert_eq!(stderr, "", "{shell}");
+        stdout
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        completions(shell, folder.path());
+    }
+    let bash = "source epwatch.bash; COMP_WORDS=(epwatch ga) COMP_CWORD=1; _epwatch epwatch ga epwatch; \
+                echo \"${COMPREPLY[*]}\"; COMP_WORDS=(epwatch gate --so) COMP_CWORD=2; _epwatch epwatch --so gate; \
+                echo \"${COMPREPLY[*]}\"";
+    assert_eq!(
+        run("bash", &["--norc", "--noprofile"], bash),
+        "gate\n--soc\n"
+    );
+    let zsh = "autoload -U compinit; compinit -D -u; source ./epwatch.zsh; echo $_comps[epwatch]; whence -w _epwatch";
+    assert_eq!(run("zsh", &["-f"], zsh), "_epwatch\n_epwatch: function\n");
+    let fish = "source epwatch.fish; complete -C 'epwatch ga'; complete -C 'epwatch gate --so'";
+    let said = run("fish", &["--no-config"], fish);
+    assert!(
+        said.contains("gate\t") && said.contains("--soc\t"),
+        "{said}"
+    );
+}
+
+#[test]
+fn every_command_has_a_manual_page_that_man_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let man1 = folder.path().join("share/man/man1");
+    check_succeeds(epwatch("man").arg(&man1));
+    let page = |name: &str| {
+        let mut man = tool("man");
+        man.args(["--warnings", "-l"])
+            .arg(man1.join(format!("{name}.1")));
+        let (text, warnings) = check_ends(man.env("MANWIDTH", "100").env("LC_ALL", "C.UTF-8"), 0);
+        assert_eq!(warnings, "", "{name}");
+        text
+    };
+    for name in [
+        "epwatch",
+        "epwatch-gate",
+        "epwatch-serve",
+        "epwatch-engines-fetch",
+    ] {
+        let text = page(name);
+        assert!(text.contains("NAME") && text.contains("OPTIONS"), "{text}");
+    }
+    assert!(page("epwatch-gate").contains("--soc"), "gate");
+    // What only this program starts is no command of people.
+    let is_hidden = |name: &str| !man1.join(format!("{name}.1")).exists();
+    assert!(is_hidden("epwatch-engine-child") && is_hidden("epwatch-sign-release"));
 }
