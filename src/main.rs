@@ -30,6 +30,7 @@ mod manifest;
 mod migrate;
 mod output;
 mod page;
+mod release;
 mod replay;
 mod serve;
 mod server_config;
@@ -113,6 +114,9 @@ enum Command {
     /// Makes one session of a model; started by `inspect`.
     #[command(hide = true)]
     InspectSession(inspect::session::Args),
+    /// Started by `.ci/dist`.
+    #[command(hide = true)]
+    SignRelease(release::Args),
     /// Becomes the embedded engine's process; started by `serve` and `demo`.
     #[command(hide = true)]
     EngineChild,
@@ -182,6 +186,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => return completions::completions(&args, Cli::command()),
         Command::Man(args) => return completions::man(&args, Cli::command()),
         Command::Verify(args) => return verify::run(&args),
+        Command::SignRelease(args) => return release::sign(&args),
         Command::Explain(args) => return explain::run(&args),
         Command::Logs(args) => return logs::run(&args),
         Command::InspectSession(args) => return inspect::session::run(&args),

@@ -20,13 +20,14 @@ use crate::{
     gate::dsse::opened,
     input_file::{self, InputKind},
     output::{self, No, WrongUse},
+    release,
     signing_key::PublicKey,
 };
 
 /// How far the clock of the machine that signed may be ahead.
 const MOST_AHEAD: Duration = Duration::from_secs(300);
 
-/// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age.
+/// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age; or files of a release.
 ///
 /// Needs no network. Exit codes: 0 the evidence is signed with the key, its result is pass, and all that is
 /// given is what was judged; 1 something is not so; 2 wrong use, or no evidence.
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// A model at hand, which must be one that was judged.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     model: Vec<PathBuf>,
+    /// A file of a release; the first argument is its release.dsse.json then.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "policy", "max_age"])]
+    file: Vec<PathBuf>,
     /// The policy at hand, which must be the one that was used.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -88,6 +92,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(No(text).into());
     };
     let statement: Statement = serde_json::from_slice(&statement).map_err(|error| wrong(&error))?;
+    if !args.file.is_empty() {
+        return verify_release(args, &statement, &key);
+    }
     let mut verified = verified(&key, statement).map_err(|why| wrong(&why))?;
     verified.problems = problems(args, &verified, Timestamp::now())?;
     if args.json {
@@ -98,6 +105,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match verified.problems.is_empty() {
         true => Ok(ExitCode::SUCCESS),
         false => Err(No(verified.problems.join("\n")).into()),
+    }
+}
+
+/// Compares files with the release that names them.
+fn verify_release(args: &Args, statement: &Statement, key: &PublicKey) -> anyhow::Result<ExitCode> {
+    let problems = release::problems(statement, &args.file)?;
+    if args.json {
+        output::json(&serde_json::json!({
+            "evidence_id": key.evidence_id(),
+            "key_id": key.short_id(),
+            "predicate_type": statement.predicate_type,
+            "files": statement.subject,
+            "problems": problems,
+        }))?;
+    } else {
+        output::line(format_args!(
+            "signed by  {} (key id {})",
+            key.evidence_id(),
+            key.short_id()
+        ))?;
+        for file in &statement.subject {
+            let name = file.name.escape_debug();
+            output::line(format_args!("file       {} {name}", file.digest.sha256))?;
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(No(problems.join("\n")).into()),
     }
 }
 

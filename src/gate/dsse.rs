@@ -4,7 +4,7 @@ use epwatch_gate::dsse::Envelope;
 
 use crate::signing_key::{PublicKey, SigningKey};
 
-pub(super) fn signed(statement: &[u8], key: &SigningKey) -> Envelope {
+pub(crate) fn signed(statement: &[u8], key: &SigningKey) -> Envelope {
     Envelope::signed(statement, key.public().evidence_id(), |bytes| {
         key.sign(bytes)
     })

@@ -246,3 +246,57 @@ fn every_command_has_a_manual_page_that_man_formats() {
     let is_hidden = |name: &str| !man1.join(format!("{name}.1")).exists();
     assert!(is_hidden("epwatch-engine-child") && is_hidden("epwatch-sign-release"));
 }
+
+#[test]
+fn a_release_is_signed_and_no_evidence_of_a_gate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let run = |words: &str| {
+        let mut command = epwatch(words);
+        command.current_dir(folder.path());
+        command
+    };
+    for name in ["epwatch.tar.gz", "changed.tar.gz"] {
+        fs::write(path(name), name).unwrap();
+    }
+    check_succeeds(&mut run("gate keygen --out release.pem"));
+    let signed = check_succeeds(&mut run("sign-release --key release.pem epwatch.tar.gz"));
+    fs::write(path("release.dsse.json"), signed).unwrap();
+    let verify = "verify release.dsse.json --key release.pem.pub";
+    let said = check_succeeds(&mut run(&format!("{verify} --file epwatch.tar.gz")));
+    assert!(said.contains(" epwatch.tar.gz\n"), "{said}");
+    check_fails(
+        &mut run(&format!("{verify} --file epwatch.tar.gz changed.tar.gz")),
+        1,
+        "changed.tar.gz is not a file of this release",
+    );
+    check_fails(&mut run(verify), 2, "its predicate is of another kind");
+    check_succeeds(&mut run("gate keygen --out other.pem"));
+    let other = "verify release.dsse.json --key other.pem.pub --file epwatch.tar.gz";
+    check_fails(&mut run(other), 1, "is not signed with the key");
+}
+
+/// The command stands in for itself as a script: what is tested is the package.
+#[test]
+fn the_wheel_puts_the_command_among_the_scripts_and_is_the_same_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("binary"), "#!/bin/sh\necho epwatch of a wheel\n").unwrap();
+    fs::write(path("licences"), "of others\n").unwrap();
+    let mut wheels = Vec::new();
+    for out in ["one", "two"] {
+        fs::create_dir(path(out)).unwrap();
+        let mut wheel = Command::new(Path::new(CHECKOUT).join(".ci/wheel"));
+        wheel.arg(path("binary")).args(["x86_64", "2.17", "0.1.0"]);
+        wheel.arg(path("licences")).arg(path(out));
+        check_succeeds(wheel.env("SOURCE_DATE_EPOCH", "1790000000"));
+        let name = "epwatch_cli-0.1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl";
+        wheels.push(path(out).join(name));
+    }
+    assert_eq!(fs::read(&wheels[0]).unwrap(), fs::read(&wheels[1]).unwrap());
+    let mut pip = tool("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--target"]);
+    check_succeeds(pip.arg(path("installed")).arg(&wheels[0]));
+    let said = check_succeeds(&mut Command::new(path("installed/bin/epwatch")));
+    assert_eq!(said, "epwatch of a wheel\n");
+}
