@@ -2,6 +2,8 @@
 
 use std::{path::Path, process::Command};
 
+use saphyr::{LoadableYamlNode, Yaml};
+
 use crate::support::{Running, check_ends, check_fails, check_succeeds, docs, epwatch};
 
 /// One process of the examples, with its exact settings.
@@ -84,6 +86,7 @@ impl Example {
                 "tls.key" => include_str!("../fixtures/tls/server.key").to_owned(),
                 "keys.toml" => String::new(),
                 "clickhouse" => "secret".to_owned(),
+                "page" => "0123456789abcdef0123456789abcdef".to_owned(),
                 other => panic!("{other}: what is in it?"),
             };
             let path = root.join(path.trim_start_matches('/'));
@@ -168,6 +171,15 @@ fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
     assert!(unit.contains(&told), "{told}");
 }
 
+/// The page gets as far as the store, with its token and its names.
+#[test]
+fn the_page_of_the_examples_starts_with_what_it_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let mut command = service("page").command(root.path());
+    let (_running, address) = Running::start(command.arg("--json"));
+    assert!(address["page"].is_string(), "{address}");
+}
+
 #[test]
 fn the_image_of_the_examples_has_what_its_processes_need() {
     let image = docs("examples/Containerfile");
@@ -193,7 +205,7 @@ fn the_image_of_the_examples_has_what_its_processes_need() {
         .filter(|line| line.starts_with('#') && line.contains("chown "))
         .flat_map(|line| words_after(line, &format!("chown {user} ")))
         .collect();
-    for service_name in ["collector", "detector"] {
+    for service_name in ["collector", "detector", "page"] {
         for path in service(service_name).files {
             let Some(secret) = path.strip_prefix("/run/secrets/") else {
                 continue;
@@ -211,6 +223,7 @@ fn the_commands_of_the_examples_exist() {
     for example in [
         service("collector"),
         service("detector"),
+        service("page"),
         unit("epwatch-collector"),
         unit("epwatch-detector"),
         unit("epwatch-serve"),
@@ -218,15 +231,65 @@ fn the_commands_of_the_examples_exist() {
     ] {
         check_command(&example.args);
     }
-    let kubernetes = docs("examples/kubernetes.yaml");
-    let lines = kubernetes
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("args: "));
-    let args: Vec<Vec<String>> = lines
-        .map(|list| serde_json::from_str(list).unwrap())
-        .collect();
-    assert_eq!(args.len(), 2, "{args:?}");
-    args.iter().for_each(|args| check_command(args));
+    for part in ["collector", "detector", "page"] {
+        let pod = docs(&format!("examples/kubernetes/base/{part}.yaml"));
+        let mut lines = pod.lines().map(str::trim);
+        let args = lines.find_map(|line| line.strip_prefix("args: "));
+        check_command(&serde_json::from_str::<Vec<String>>(args.unwrap()).unwrap());
+    }
+}
+
+/// The base of Kustomize and its overlay: every file is listed and parses, and the config is one that the command takes.
+#[test]
+fn the_kustomize_base_is_whole() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples/kubernetes");
+    for part in ["base", "with-clickhouse"] {
+        let text = std::fs::read_to_string(folder.join(part).join("kustomization.yaml")).unwrap();
+        let mut named = vec!["kustomization.yaml".to_owned()];
+        let kustomization = &Yaml::load_from_str(&text).unwrap()[0];
+        let resources = kustomization["resources"].as_sequence().unwrap();
+        named.extend(
+            resources
+                .iter()
+                .map(|name| name.as_str().unwrap().to_owned()),
+        );
+        for entry in std::fs::read_dir(folder.join(part)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            if name.ends_with(".yaml") {
+                assert!(named.contains(&name.to_owned()), "{name} is not a resource");
+                let documents = Yaml::load_from_str(&text).unwrap();
+                assert!(
+                    documents.iter().all(|one| one["kind"].as_str().is_some()),
+                    "{name}"
+                );
+            }
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let secret = root.path().join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    for (name, text) in [
+        ("clickhouse", "secret"),
+        ("page", "0123456789abcdef0123456789abcdef"),
+        ("keys.toml", ""),
+        ("tls.pem", include_str!("../fixtures/tls/server.pem")),
+        ("tls.key", include_str!("../fixtures/tls/server.key")),
+    ] {
+        std::fs::write(secret.join(name), text).unwrap();
+    }
+    let config = docs("examples/kubernetes/base/epwatch.toml");
+    let inside = |path: &str| root.path().join(path).display().to_string();
+    let config = config
+        .replace("/etc/epwatch/secret", &inside("secret"))
+        .replace("/var/lib/epwatch", &inside("data"));
+    let path = root.path().join("epwatch.toml");
+    std::fs::write(&path, config).unwrap();
+    for server in ["collector", "detector"] {
+        let mut check = epwatch(&format!("config check --for {server}"));
+        check_succeeds(check.arg(&path));
+    }
 }
 
 /// Checks that the help of a command line's command has its options.
@@ -289,9 +352,9 @@ fn the_serve_of_the_examples_starts_with_what_it_is_given() {
             .starts_with("https://"),
         "{addresses}"
     );
-    let image = docs("examples/Containerfile.serve");
+    let image = docs("examples/Containerfile");
     for part in [
-        "FROM epwatch",
+        "FROM epwatch AS serve",
         "epwatch engines import",
         "EPWATCH_CACHE=",
         "\"serve\"",
