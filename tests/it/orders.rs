@@ -372,10 +372,13 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     assert_eq!(refused.status, 400);
     assert!(refused.json()["error"].is_string(), "{}", refused.text);
     let as_json = [headers[0], ("content-type", "application/json")];
-    let seen = &placed.json()["n"];
-    let body = serde_json::json!({"incident": "open-1", "kind": "ack", "who": "robot", "why": "known", "seen": seen});
-    let body = body.to_string();
-    let placed = page.ask(Method::POST, "/order.json", &as_json, &body).await;
+    let ack = serde_json::json!({
+        "incident": "open-1", "kind": "ack", "who": "robot", "why": "known", "seen": placed.json()["n"],
+    });
+    let ack = ack.to_string();
+    let placed = page
+        .ask(Method::POST, "/order.json", &as_json, &order)
+        .await;
     assert_eq!(placed.status, 200, "{}", placed.text);
     for body in ["", "[1]", r#"{"kind": ["ack"]}"#] {
         let refused = page.ask(Method::POST, "/order.json", &as_json, body).await;
