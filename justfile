@@ -13,6 +13,14 @@ test *ARGS:
 demo *ARGS:
     ./demo {{ARGS}}
 
+# Archives, wheels, checksums and SBOM for x86-64 and arm64 Linux, in target/dist/out; `--key FILE` signs them.
+dist *ARGS:
+    .ci/dist {{ARGS}}
+
+# The wheels epwatch-cli alone, `just wheel x86_64` for one.
+wheel *ARGS:
+    .ci/dist --wheels {{ARGS}}
+
 # The README's pictures, of the page over a real fleet in a Chromium; those of all pages are in target/screenshots.
 screenshots:
     cargo test -p epwatch --test it page::every_page
