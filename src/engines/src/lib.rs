@@ -76,29 +76,28 @@ pub fn check_programs(engines: &[Engine], is_unpinned_allowed: bool) -> Result<(
     programs::check(&missing.iter().collect::<Vec<_>>())
 }
 
-/// Returns ONNX Runtime and a release of its QNN plugin that work together, after fetching what is missing.
+/// Returns ONNX Runtime and a release of its QNN plugin that work together, after fetching what is missing, with one
+/// progress over both.
 ///
 /// # Errors
 /// As [`ensure`].
 pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineError> {
-    if version == QnnVersion::NEWEST {
-        return Ok((
-            ensure(Engine::OnnxRuntime)?,
-            ensure(Engine::OnnxRuntimeQnn)?,
-        ));
-    }
     // Says where there is none.
     pins::plan_here(Engine::OnnxRuntimeQnn)?;
     let ort = match version.ort_plan() {
         Some(plan) => plan,
         None => pins::plan_here(Engine::OnnxRuntime)?,
     };
-    let qnn = version.plan();
-    let progress = Progress::of(&[&ort, &qnn]);
-    Ok((
-        ensure_plan(Engine::OnnxRuntime, ort, &progress)?,
-        ensure_plan(Engine::OnnxRuntimeQnn, qnn, &progress)?,
-    ))
+    let plans = [
+        (Engine::OnnxRuntime, ort),
+        (Engine::OnnxRuntimeQnn, version.plan()),
+    ];
+    let each = plans.iter().map(|(_, plan)| plan);
+    let missing: Vec<&pins::Plan> = each.filter(|plan| is_missing(plan)).collect();
+    programs::check(&missing)?;
+    let progress = Progress::of(&missing);
+    let [ort, qnn] = plans.map(|(engine, plan)| ensure_plan(engine, plan, &progress));
+    Ok((ort?, qnn?))
 }
 
 /// The plans of engines that a use would fetch.
@@ -106,12 +105,15 @@ fn missing(engines: &[Engine], is_unpinned_allowed: bool) -> Vec<pins::Plan> {
     let plans = engines
         .iter()
         .filter_map(|engine| pins::plan_here(*engine).ok());
-    let is_missing = |plan: &pins::Plan| {
-        let look = cache_dir().map(|cache| entry::look(&cache, plan));
-        let is_refused = plan.is_unpinned() && !is_unpinned_allowed;
-        !is_refused && look.is_ok_and(|look| !matches!(look, entry::Look::Good(_)))
-    };
-    plans.filter(is_missing).collect()
+    let is_refused = |plan: &pins::Plan| plan.is_unpinned() && !is_unpinned_allowed;
+    plans
+        .filter(|plan| !is_refused(plan) && is_missing(plan))
+        .collect()
+}
+
+fn is_missing(plan: &pins::Plan) -> bool {
+    let look = cache_dir().map(|cache| entry::look(&cache, plan));
+    look.is_ok_and(|look| !matches!(look, entry::Look::Good(_)))
 }
 
 fn ensure_plan(
