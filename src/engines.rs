@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use epwatch_engines::{Engine, EngineError, Installed, State};
+use epwatch_engines::{Engine, EngineError, Installed, QnnVersion, State};
 
 use crate::output::{self, WrongUse};
 
@@ -32,6 +32,9 @@ enum Action {
         /// Also take one whose build for this platform has no pinned hash, on its source's word.
         #[arg(long)]
         unpinned: bool,
+        /// Instead: QNN of this version (2.3 to 2.7, or 2.47 to 2.51 as the QNN SDK counts), for `gate --qnn-version`.
+        #[arg(long, value_name = "VERSION", conflicts_with_all = ["engines", "unpinned"])]
+        qnn_version: Option<QnnVersion>,
     },
     /// Write fetched runtimes into one archive, for a machine without internet.
     Export {
@@ -67,7 +70,13 @@ fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
             epwatch_engines::export(&engines, &file)?;
         }
         Some(Action::Import { file, unpinned }) => drop(epwatch_engines::import(&file, unpinned)?),
-        Some(Action::Fetch { engines, unpinned }) => fetch(engines, unpinned)?,
+        Some(Action::Fetch {
+            qnn_version: Some(version),
+            ..
+        }) => drop(epwatch_engines::ensure_qnn(version)?),
+        Some(Action::Fetch {
+            engines, unpinned, ..
+        }) => fetch(engines, unpinned)?,
         Some(Action::List) | None => {}
     }
     let is_missing = show(args.json)?;
@@ -78,7 +87,14 @@ fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
 fn ready() -> Vec<Engine> {
     let statuses = epwatch_engines::list().into_iter();
     let ready = statuses.filter(|status| status.state == State::Ready);
-    ready.map(|status| status.engine).collect()
+    let mut engines: Vec<Engine> = Vec::new();
+    for status in ready {
+        // An older release is a second line of its engine.
+        if !engines.contains(&status.engine) {
+            engines.push(status.engine);
+        }
+    }
+    engines
 }
 
 fn fetch(engines: Vec<Engine>, unpinned: bool) -> anyhow::Result<()> {
@@ -136,4 +152,9 @@ pub(crate) async fn ensure_all<const N: usize>(
 /// Makes a runtime available, with progress on stderr.
 pub(crate) async fn ensure(engine: Engine) -> anyhow::Result<Installed> {
     tokio::task::spawn_blocking(move || Ok(epwatch_engines::ensure(engine)?)).await?
+}
+
+/// Makes ONNX Runtime and a release of QNN available, with progress on stderr.
+pub(crate) async fn ensure_qnn(version: QnnVersion) -> anyhow::Result<(Installed, Installed)> {
+    tokio::task::spawn_blocking(move || Ok(epwatch_engines::ensure_qnn(version)?)).await?
 }

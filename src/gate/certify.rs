@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_engines::Engine;
+use epwatch_engines::QnnVersion;
 use epwatch_manifest::{InputShape, manifest_of, sha256_of_file};
 use epwatch_proto::{
     EpBackend, EpLinkage, ModelHash, ModelManifest, Runtime, unhex,
@@ -78,6 +78,7 @@ impl CertifyArgs {
         latency: Option<v1::CertifiedLatency>,
         evidence: Option<ModelHash>,
         shapes: &[InputShape],
+        runtime: &Runtime,
     ) -> anyhow::Result<Vec<String>> {
         let certified_by = match evidence {
             Some(sha256) => {
@@ -91,7 +92,6 @@ impl CertifyArgs {
             None => self.certified_by.clone(),
         };
         let mut collector = Collector::new(url, &self.certify_key, self.ca.as_deref())?;
-        let runtime = runtime().await?;
         let mut lines = Vec::new();
         let mut sent: Vec<PathBuf> = Vec::new();
         for one in passed {
@@ -108,7 +108,7 @@ impl CertifyArgs {
                 .placement(v1::PutCertifiedPlacementRequest {
                     model: Some(model),
                     chipset: one.chipset,
-                    runtime: Some(v1::Runtime::from(&runtime)),
+                    runtime: Some(v1::Runtime::from(runtime)),
                     placement: one.placement.into(),
                     certified_by: certified_by.clone(),
                     latency,
@@ -132,16 +132,15 @@ impl CertifyArgs {
 }
 
 /// The runtimes that the placements come from.
-pub(super) async fn runtime() -> anyhow::Result<Runtime> {
+pub(super) async fn runtime(version: QnnVersion) -> anyhow::Result<Runtime> {
+    let (ort, qnn) = engines::ensure_qnn(version).await?;
     Ok(Runtime {
-        ort_version: engines::ensure(Engine::OnnxRuntime).await?.version().into(),
+        ort_version: ort.version().into(),
         ep_package: "onnxruntime-qnn".to_owned(),
-        ep_version: engines::ensure(Engine::OnnxRuntimeQnn)
-            .await?
-            .version()
-            .into(),
+        ep_version: qnn.version().into(),
         ep_linkage: EpLinkage::Plugin,
         backend: EpBackend::Htp,
+        qnn_sdk_version: version.sdk().to_owned(),
         ..Runtime::default()
     })
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_engines::Engine;
+use epwatch_engines::{Engine, QnnVersion};
 use epwatch_gate::placement::{Inspected, InspectedChipset};
 use epwatch_manifest::{InputShape, ManifestError, Rewrite, Rewritten, rewrite};
 use epwatch_server::Period;
@@ -59,6 +59,9 @@ pub(crate) struct FixArgs {
     ep_option: Vec<EpOption>,
     #[command(flatten)]
     app: AppOptions,
+    /// QNN that partitions, as `epwatch gate` takes it.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    qnn_version: QnnVersion,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
@@ -202,6 +205,7 @@ async fn placed(args: &FixArgs, model: &Path) -> anyhow::Result<Vec<InspectedChi
         shape: args.shape.clone(),
         ep_option: args.ep_option.clone(),
         app: args.app.clone(),
+        qnn_version: args.qnn_version,
         timeout: args.timeout,
         fail_on: Vec::new(),
         json: false,

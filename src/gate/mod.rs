@@ -1,5 +1,6 @@
 //! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
 
+mod baseline;
 mod certify;
 mod distance;
 pub(crate) mod dsse;
@@ -18,7 +19,9 @@ use std::{
 };
 
 use anyhow::Context;
+use baseline::Baseline;
 use certify::{CertifyArgs, Judged};
+use epwatch_engines::QnnVersion;
 use epwatch_gate::{
     advice::{ModelNode, advise},
     ops::OpForm,
@@ -30,6 +33,7 @@ use epwatch_gate::{
 use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
+use jiff::Timestamp;
 use percent::Percent;
 use policy_ops::OtherOps;
 use reports::ReportArgs;
@@ -37,7 +41,7 @@ use runs::RunFiles;
 
 use crate::{
     input_file::{self, InputKind},
-    inspect::{self, AppOptions, EpOption, SocModel},
+    inspect::{self, AppOptions, EpOption, InspectDocument, SocModel, SocTier},
     output::{self, No, WrongUse},
     signing_key::SigningKey,
 };
@@ -58,8 +62,8 @@ const NOT_CHECKED: [NotChecked; 2] = [
 ///
 /// With --soc it needs no phone: the placement comes from the real QNN EP and its op validator on this machine
 /// (Linux x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first.
-/// With --runs it judges launches of a phone against a baseline and limits; with MODEL also the placement that
-/// their profiles show. With both, and one chipset, both are judged.
+/// A model as --baseline adds what is new on the CPU since then. With --runs it judges launches of a phone against a
+/// baseline and limits; with MODEL also the placement that their profiles show. With both, and one chipset, both are judged.
 /// docs/gate.md has the policy's keys and what a gate cannot see.
 ///
 /// Exit codes: 0 passed, with warnings too; 1 failed; 2 wrong use, no ONNX model, or a policy that
@@ -69,22 +73,25 @@ const NOT_CHECKED: [NotChecked; 2] = [
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<GateCommand>,
-    /// The ONNX model. May be left out if the policy's `[variants]` name a file for each chipset.
-    model: Option<PathBuf>,
-    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
+    /// The ONNX model, or several. May be left out if the policy's `[variants]` name a file for each chipset.
+    #[arg(value_name = "MODEL")]
+    models: Vec<PathBuf>,
+    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas. Whole tiers: all, fp16 and no-fp16 (by what
+    /// their NPU computes), v73 and the like (by its Hexagon version).
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
         required_unless_present = "runs"
     )]
-    soc: Vec<SocModel>,
+    soc: Vec<SocTier>,
     /// What was measured of the model elsewhere, a launch (a process with one session) a file: ONNX Runtime's
     /// profile, AI Hub's result, latencies as JSON array, CSV or HDR log, and more (docs/gate.md lists them).
     #[arg(long, value_name = "FILE", num_args = 1..)]
     runs: Vec<PathBuf>,
-    /// The same of the model before, as many, measured in turn with --runs on one device.
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "runs")]
+    /// What the model is compared with. With --soc the model before (.onnx): what is new on the CPU fails. With --runs its
+    /// launches, as many, measured in turn on one device. With both, files that end in .onnx are models.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     baseline: Vec<PathBuf>,
     /// Unit of the values of an HDR log: ns, us or ms.
     #[arg(long, value_name = "UNIT", requires = "runs")]
@@ -126,6 +133,10 @@ pub(crate) struct Args {
     ep_option: Vec<EpOption>,
     #[command(flatten)]
     app: AppOptions,
+    /// QNN that partitions, as the app on the phone has it: 2.3 to 2.7 as onnxruntime-qnn counts, or 2.47 to 2.51 as the
+    /// QNN SDK does. Each is fetched once, about 250 MB. There is no older one for this machine.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    qnn_version: QnnVersion,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
@@ -156,6 +167,7 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
 
 async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(args)?;
+    let chosen = Chosen::of(args, &policy)?;
     let key = args
         .report
         .attest
@@ -163,24 +175,24 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
         .map(SigningKey::read)
         .transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
-    check_use(args)?;
+    check_use(args, &chosen)?;
     args.report.make_folder()?;
-    check_ops(args, &policy)?;
+    check_ops(args, &chosen, &policy)?;
     let mut judged = Vec::new();
     let (mut not_checked, mut found) = (NOT_CHECKED.to_vec(), Vec::new());
-    if !args.soc.is_empty() {
-        found = targets(args, &policy, &mut judged).await?;
+    if !chosen.socs.is_empty() {
+        found = targets(args, &chosen, &policy, &mut judged).await?;
     }
     let mut latency = None;
     if !args.runs.is_empty() {
-        let model = model_of_runs(args, &policy)?;
+        let model = model_of_runs(args, &chosen, &policy)?;
         let shapes = args.app.shapes(&args.shape);
         let files = RunFiles {
             runs: &args.runs,
-            baseline: &args.baseline,
+            baseline: &chosen.baseline.launches,
             model: model.as_deref(),
             shapes: &shapes,
-            chipset: args.soc.first().map(shown),
+            chipset: chosen.socs.first().map(shown),
             options: ReadOptions {
                 hdr_unit: args.hdr_unit,
             },
@@ -188,18 +200,20 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
         let measured = runs::launches(&files, &policy)?;
         latency = runs::certified(&measured.launches);
         not_checked = measured.not_checked;
-        if !args.soc.is_empty() {
+        if !chosen.socs.is_empty() {
             not_checked.retain(|part| part.id != "placement");
         }
         found.extend(measured.targets);
     }
     not_checked.extend(unused(&policy, &found));
     let version = env!("CARGO_PKG_VERSION");
-    let verdict = Verdict::new(version, policy_file, not_checked, found);
+    let mut verdict = Verdict::new(version, policy_file, not_checked, found);
+    verdict.made_at = Some(Timestamp::from_second(Timestamp::now().as_second())?.to_string());
     let evidence = args.report.write(&verdict, key.as_ref())?;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
-        let each = found.map(|(on, check)| format!("{}: {}: {}", on.chipset, check.id, check.why));
+        let each = found
+            .map(|(on, check)| format!("{}: {}: {}", verdict.name_of(on), check.id, check.why));
         each.collect::<Vec<_>>().join("\n")
     };
     match verdict.result {
@@ -208,7 +222,10 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
         _ => {
             if let Some(url) = &args.certify.certify {
                 let shapes = args.app.shapes(&args.shape);
-                let send = args.certify.send(url, judged, latency, evidence, &shapes);
+                let runtime = certify::runtime(args.qnn_version).await?;
+                let send = args
+                    .certify
+                    .send(url, judged, latency, evidence, &shapes, &runtime);
                 let lines = send.await?;
                 for line in lines.iter().filter(|_| !args.report.json) {
                     output::line(line)?;
@@ -219,27 +236,66 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// What the command line names, once tiers and kinds of files are known.
+struct Chosen {
+    /// Each once, in the order of the command line.
+    models: Vec<PathBuf>,
+    socs: Vec<SocModel>,
+    baseline: Baseline,
+}
+
+impl Chosen {
+    fn of(args: &Args, policy: &Policy) -> Result<Self, WrongUse> {
+        let mut models: Vec<PathBuf> = Vec::new();
+        for model in &args.models {
+            if !models.contains(model) {
+                models.push(model.clone());
+            }
+        }
+        if models.len() > 1 && !policy.variants.is_empty() {
+            return Err(WrongUse(
+                "[variants] of --policy are of one model: give one MODEL, or take them out"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self {
+            models,
+            socs: SocTier::chipsets(&args.soc),
+            baseline: Baseline::of(args)?,
+        })
+    }
+
+    fn only_model(&self) -> Option<&PathBuf> {
+        self.models.first().filter(|_| self.models.len() == 1)
+    }
+}
+
 /// Refuses arguments that do not belong together.
-fn check_use(args: &Args) -> Result<(), WrongUse> {
+fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     let wrong = |text: &str| Err(WrongUse(text.to_owned()));
-    let (measures, places) = (!args.runs.is_empty(), !args.soc.is_empty());
-    if measures && args.soc.len() > 1 {
+    let (measures, places) = (!args.runs.is_empty(), !chosen.socs.is_empty());
+    if measures && chosen.socs.len() > 1 {
         return wrong("--runs are of one chipset: give one with --soc");
+    }
+    if measures && chosen.models.len() > 1 {
+        return wrong("--runs are of one model: give one MODEL");
     }
     if args.certify.certify.is_some() && !places {
         return wrong("--certify stores placements: give --soc, and --runs for their latency");
     }
-    if args.report.attest.is_some() && !places && args.model.is_none() {
+    if args.certify.certify.is_some() && chosen.models.len() > 1 {
+        return wrong("--certify is of one model id and version: give one MODEL");
+    }
+    if args.report.attest.is_some() && !places && chosen.models.is_empty() {
         return wrong("--attest is about a model: give MODEL");
     }
     Ok(())
 }
 
 /// Refuses ops of the policy that no model on a chipset of --soc can have.
-fn check_ops(args: &Args, policy: &Policy) -> Result<(), WrongUse> {
+fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongUse> {
     let mut outlines = Vec::new();
-    for soc in &args.soc {
-        let path = model_of(args, policy, &soc.chipset())?;
+    for (path, _) in by_model(args, chosen, policy)? {
         // What is wrong with the file is said when it is inspected.
         let is_file = input_file::check(&path, InputKind::Model).is_ok();
         outlines.extend(is_file.then(|| ModelOutline::of(&path).ok()).flatten());
@@ -301,13 +357,18 @@ fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
 }
 
 /// The model file of a chipset: its variant, else the one of the command line, else the policy's default.
-fn model_of(args: &Args, policy: &Policy, chipset: &str) -> Result<PathBuf, WrongUse> {
+fn model_of(
+    args: &Args,
+    chosen: &Chosen,
+    policy: &Policy,
+    chipset: &str,
+) -> Result<PathBuf, WrongUse> {
     let folder = args.policy.as_deref().and_then(Path::parent);
     let variant = |name: &str| {
         let path = policy.variants.get(name)?;
         Some(folder.map_or_else(|| path.clone(), |folder| folder.join(path)))
     };
-    let model = variant(chipset).or_else(|| args.model.clone());
+    let model = variant(chipset).or_else(|| chosen.only_model().cloned());
     model.or_else(|| variant("default")).ok_or_else(|| {
         WrongUse(format!(
             "no model for {chipset}: give MODEL, or {chipset} or default in [variants] of --policy"
@@ -316,10 +377,14 @@ fn model_of(args: &Args, policy: &Policy, chipset: &str) -> Result<PathBuf, Wron
 }
 
 /// The model of measured launches, which is that of their chipset.
-fn model_of_runs(args: &Args, policy: &Policy) -> Result<Option<PathBuf>, WrongUse> {
-    match args.soc.first() {
-        Some(soc) => model_of(args, policy, &soc.chipset()).map(Some),
-        None if policy.variants.is_empty() => Ok(args.model.clone()),
+fn model_of_runs(
+    args: &Args,
+    chosen: &Chosen,
+    policy: &Policy,
+) -> Result<Option<PathBuf>, WrongUse> {
+    match chosen.socs.first() {
+        Some(soc) => model_of(args, chosen, policy, &soc.chipset()).map(Some),
+        None if policy.variants.is_empty() => Ok(chosen.only_model().cloned()),
         None => Err(WrongUse(
             "--policy has [variants]: give the chipset of --runs with --soc".to_owned(),
         )),
@@ -343,35 +408,59 @@ fn unused(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
     each.collect()
 }
 
+/// Each model with its chipsets: all models on all chipsets, or the variant of each chipset.
+fn by_model(
+    args: &Args,
+    chosen: &Chosen,
+    policy: &Policy,
+) -> Result<Vec<(PathBuf, Vec<SocModel>)>, WrongUse> {
+    if chosen.models.len() > 1 {
+        let each = chosen.models.iter();
+        return Ok(each
+            .map(|model| (model.clone(), chosen.socs.clone()))
+            .collect());
+    }
+    let mut by_model: BTreeMap<PathBuf, Vec<SocModel>> = BTreeMap::new();
+    for soc in &chosen.socs {
+        let model = model_of(args, chosen, policy, &soc.chipset())?;
+        by_model.entry(model).or_default().push(soc.clone());
+    }
+    Ok(by_model.into_iter().collect())
+}
+
+/// Shows where the nodes of a model are on these chipsets.
+async fn inspected(
+    args: &Args,
+    model: &Path,
+    socs: &[SocModel],
+) -> anyhow::Result<InspectDocument> {
+    inspect::inspected(&inspect::Args {
+        model: model.to_owned(),
+        soc: socs.to_vec(),
+        manifest: None,
+        shape: args.shape.clone(),
+        ep_option: args.ep_option.clone(),
+        app: args.app.clone(),
+        qnn_version: args.qnn_version,
+        timeout: args.timeout,
+        fail_on: Vec::new(),
+        json: false,
+    })
+    .await
+}
+
 /// Inspects each model on its chipsets, and judges the placements.
 async fn targets(
     args: &Args,
+    chosen: &Chosen,
     policy: &Policy,
     judged: &mut Vec<Judged>,
 ) -> anyhow::Result<Vec<Target>> {
-    let mut by_model: BTreeMap<PathBuf, Vec<SocModel>> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    for soc in &args.soc {
-        let model = model_of(args, policy, &soc.chipset())?;
-        if seen.insert(soc.qnn_id) {
-            by_model.entry(model).or_default().push(soc.clone());
-        }
-    }
     let mut targets = Vec::new();
-    let runtime = certify::runtime().await?.name();
-    for (model, socs) in by_model {
-        let document = inspect::inspected(&inspect::Args {
-            model: model.clone(),
-            soc: socs,
-            manifest: None,
-            shape: args.shape.clone(),
-            ep_option: args.ep_option.clone(),
-            app: args.app.clone(),
-            timeout: args.timeout,
-            fail_on: Vec::new(),
-            json: false,
-        })
-        .await?;
+    let runtime = certify::runtime(args.qnn_version).await?.name();
+    let n_models = chosen.models.len();
+    for (model, socs) in by_model(args, chosen, policy)? {
+        let document = inspected(args, &model, &socs).await?;
         judged.extend(document.placements().map(|(chipset, placement)| Judged {
             model: model.clone(),
             chipset: chipset.to_owned(),
@@ -384,12 +473,21 @@ async fn targets(
                 .with_context(|| format!("failed to read MODEL {}", model.display()))?,
         };
         let facts = graph_facts(&model, &args.app.shapes(&args.shape));
-        for mut on in found.chipsets {
+        let baseline = &chosen.baseline;
+        let before = baseline
+            .before(args, &file, n_models, &socs, facts.as_ref().ok())
+            .await?;
+        for (at, mut on) in found.chipsets.into_iter().enumerate() {
             on.counted = found.counted.clone();
             let limits = policy.placement_on(&on.chipset);
             let mut checks = on.judge(&limits, found.macs_error.as_deref());
+            let was = before.judge(at, &on, &limits, &mut checks);
             let placement = on.numbers();
-            if let Ok(facts) = &facts {
+            if args.qnn_version != QnnVersion::NEWEST {
+                // docs/ops.md is measured with the newest one, and others may refuse the same form.
+                let nodes = checks.iter_mut().flat_map(|check| &mut check.nodes);
+                nodes.for_each(|node| node.alternative = None);
+            } else if let Ok(facts) = &facts {
                 advised(&mut checks, &on.chipset, facts);
             }
             for node in checks.iter_mut().flat_map(|check| &mut check.nodes) {
@@ -407,6 +505,7 @@ async fn targets(
                 firmware: None,
                 runtime: Some(runtime.clone()),
                 against: None,
+                before: was,
                 placement,
                 latency: None,
                 checks,
@@ -418,8 +517,16 @@ async fn targets(
             targets.push(target);
         }
     }
-    let order = |target: &Target| args.soc.iter().position(|soc| shown(soc) == target.chipset);
-    targets.sort_by_key(order);
+    // Variants are in the order of the chipsets.
+    if n_models <= 1 {
+        let order = |target: &Target| {
+            chosen
+                .socs
+                .iter()
+                .position(|soc| shown(soc) == target.chipset)
+        };
+        targets.sort_by_key(order);
+    }
     Ok(targets)
 }
 

@@ -8,7 +8,6 @@ use std::{
 use anyhow::Context;
 use epwatch_gate::{evidence, report, verdict::Verdict};
 use epwatch_proto::ModelHash;
-use jiff::Timestamp;
 
 use super::dsse;
 use crate::{
@@ -25,7 +24,7 @@ pub(super) struct ReportArgs {
     /// Print GitHub's ::error and ::warning lines too.
     #[arg(long, conflicts_with = "json")]
     annotations: bool,
-    /// Write all reports into a folder: gate.json, gate.md, gate.xml (JUnit), gate.sarif.
+    /// Write all reports into a folder: gate.json, gate.md, comment.md, gate.xml (JUnit), gate.sarif.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Sign the result with this Ed25519 key (PKCS #8 in PEM, as `epwatch gate keygen` makes it), into
@@ -35,6 +34,9 @@ pub(super) struct ReportArgs {
     /// Write a summary in Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Write a short table in Markdown for a comment on a pull or merge request. Its first line is a hidden mark.
+    #[arg(long, value_name = "FILE")]
+    comment: Option<PathBuf>,
     /// Write JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -91,6 +93,8 @@ impl ReportArgs {
         file("gate.json", None, json + "\n")?;
         let markdown = report::markdown::markdown(verdict);
         file("gate.md", self.markdown.as_ref(), markdown)?;
+        let comment = report::comment::comment(verdict);
+        file("comment.md", self.comment.as_ref(), comment)?;
         file(
             "gate.xml",
             self.junit.as_ref(),
@@ -130,8 +134,8 @@ fn attest(
             _ => {}
         }
     }
-    let now = Timestamp::from_second(Timestamp::now().as_second())?.to_string();
-    let statements = evidence::statements(verdict, &now);
+    let made_at = verdict.made_at.as_deref().unwrap_or_default();
+    let statements = evidence::statements(verdict, made_at);
     let mut written = None;
     if let (Some(key), Some(statements)) = (key, statements) {
         for (path, statement) in paths.iter().zip(&statements) {

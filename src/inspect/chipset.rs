@@ -1,10 +1,10 @@
 //! Chipsets of the command line, with QNN's number for each.
 
-use std::str::FromStr;
+use std::{collections::BTreeSet, str::FromStr};
 
 use epwatch_proto::{
     Chipset,
-    chipset::{SOCS, Soc, soc_by_qnn_id},
+    chipset::{Fp16, SOCS, Soc, soc_by_qnn_id},
 };
 
 /// Most letters between a name and the chipset that was meant.
@@ -92,6 +92,73 @@ fn names<'a>(socs: impl IntoIterator<Item = &'a Soc>) -> String {
     names.join(", ")
 }
 
+/// One chipset, or all of the table that have something in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SocTier {
+    One(SocModel),
+    All,
+    /// By whether the NPU computes in FP16.
+    Fp16(bool),
+    /// By the Hexagon version of the NPU.
+    Hexagon(u32),
+}
+
+impl SocTier {
+    /// The chipsets, each once: in the order of the command line, then of the table.
+    pub(crate) fn chipsets(tiers: &[Self]) -> Vec<SocModel> {
+        let mut found: Vec<SocModel> = Vec::new();
+        let mut add = |soc: SocModel| {
+            if found.iter().all(|known| known.qnn_id != soc.qnn_id) {
+                found.push(soc);
+            }
+        };
+        for tier in tiers {
+            let is_of = |soc: &&Soc| match tier {
+                Self::One(_) => false,
+                Self::All => true,
+                Self::Fp16(has) => (soc.fp16 == Fp16::Yes) == *has,
+                Self::Hexagon(version) => soc.hexagon_arch == *version,
+            };
+            if let Self::One(soc) = tier {
+                add(soc.clone());
+            }
+            for soc in SOCS.iter().filter(is_of) {
+                add(SocModel {
+                    asked: soc.soc.to_owned(),
+                    qnn_id: soc.qnn_id,
+                });
+            }
+        }
+        found
+    }
+}
+
+impl FromStr for SocTier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hexagon = |text: &str| text.strip_prefix(['v', 'V'])?.parse::<u32>().ok();
+        Ok(match text.trim().to_ascii_lowercase().as_str() {
+            "all" => Self::All,
+            "fp16" => Self::Fp16(true),
+            "no-fp16" => Self::Fp16(false),
+            tier => match hexagon(tier) {
+                Some(version) if SOCS.iter().any(|soc| soc.hexagon_arch == version) => {
+                    Self::Hexagon(version)
+                }
+                Some(_) => {
+                    let versions: BTreeSet<u32> = SOCS.iter().map(|soc| soc.hexagon_arch).collect();
+                    let versions: Vec<String> = versions.iter().map(|v| format!("v{v}")).collect();
+                    return Err(format!("expected one of {}", versions.join(", ")));
+                }
+                None => Self::One(text.parse().map_err(|expected| {
+                    format!("{expected} (or a tier: all, fp16, no-fp16, v73 and the like)")
+                })?),
+            },
+        })
+    }
+}
+
 /// Returns the one chipset of the table with this name. Letters after the digits (`SXR2230P`) may be left out.
 fn named(asked: &str) -> Option<(Chipset, &'static Soc)> {
     let chipset = Chipset::normalise(asked, "", "");
@@ -122,6 +189,28 @@ mod tests {
             let soc: SocModel = asked.parse().unwrap();
             assert_eq!((soc.qnn_id, &*soc.chipset()), (qnn_id, chipset), "{asked}");
             assert_eq!(soc.asked, asked.trim());
+        }
+    }
+
+    #[test]
+    fn a_tier_is_its_chipsets_each_once() {
+        let names = |text: &str| {
+            let tiers: Vec<SocTier> = text.split(',').map(|one| one.parse().unwrap()).collect();
+            let chipsets = SocTier::chipsets(&tiers).into_iter();
+            chipsets.map(|soc| soc.chipset()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("all").len(), SOCS.len());
+        assert_eq!(names("fp16").len() + names("no-fp16").len(), SOCS.len());
+        assert!(names("NO-FP16").contains(&"SM8635".to_owned()));
+        // Float ops of this one may fail when the session is made.
+        assert!(names("no-fp16").contains(&"SM8350".to_owned()));
+        assert_eq!(names("SM8650,68,sm8650,57"), ["SM8650", "SM8635"]);
+        let v79 = names("v79");
+        assert_eq!(v79, ["SM8750", "SXR2330"]);
+        assert_eq!(names("SXR2330,v79"), ["SXR2330", "SM8750"]);
+        for text in ["v12", "fp32", "every", ""] {
+            let error = text.parse::<SocTier>().unwrap_err();
+            assert!(error.contains("v73"), "{error}");
         }
     }
 

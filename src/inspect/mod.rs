@@ -20,7 +20,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_engines::Engine;
+use epwatch_engines::QnnVersion;
 use epwatch_manifest::{
     GraphFacts, InputShape, ManifestDocument, ManifestError, ModelOutline, graph_facts, manifest_of,
 };
@@ -37,7 +37,7 @@ use crate::{
 use answer::Answer;
 pub(crate) use answer::{Placed, each};
 pub(crate) use app::AppOptions;
-pub(crate) use chipset::SocModel;
+pub(crate) use chipset::{SocModel, SocTier};
 pub(crate) use document::InspectDocument;
 use document::OnChipset;
 use fail_on::FailOn;
@@ -78,6 +78,9 @@ pub(crate) struct Args {
     pub(crate) ep_option: Vec<EpOption>,
     #[command(flatten)]
     pub(crate) app: AppOptions,
+    /// QNN that partitions: 2.3 to 2.7 as onnxruntime-qnn counts, or 2.47 to 2.51 as the QNN SDK does.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub(crate) qnn_version: QnnVersion,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     pub(crate) timeout: Period,
@@ -93,9 +96,9 @@ pub(crate) struct Args {
 /// Inspects the model on each chipset.
 pub(crate) async fn inspected(args: &Args) -> anyhow::Result<InspectDocument> {
     let inputs = Inputs::check(args).map_err(WrongUse)?;
-    let [ort, qnn] = engines::ensure_all([Engine::OnnxRuntime, Engine::OnnxRuntimeQnn]).await?;
-    let ort = ort?;
-    let qnn = qnn.context("without QNN and its emulator there is no chipset to look at")?;
+    let (ort, qnn) = engines::ensure_qnn(args.qnn_version)
+        .await
+        .context("without QNN and its emulator there is no chipset to look at")?;
     let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
     let chipsets = on_each(args, &inputs, &runtimes).await?;
     Ok(InspectDocument {

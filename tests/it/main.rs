@@ -16,6 +16,7 @@ mod faults;
 mod fleet;
 mod gate;
 mod gate_cases;
+mod gate_compare;
 mod gate_fix;
 mod gate_inputs;
 mod gate_reports;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Name of the check.
-const ID: &str = "placement_change";
+pub(crate) const ID: &str = "placement_change";
 /// Nodes in a sentence.
 const SHOWN_NODES: usize = 3;
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{markdown::escaped, not_checked};
+use crate::change;
 use crate::verdict::{Check, Outcome, PlacementNumbers, Target, Verdict};
 
 /// Hidden line by which a pipeline finds its comment again.
@@ -14,6 +15,8 @@ pub const MARK: &str = "<!-- epwatch gate -->";
 const MOST_BYTES: usize = 60_000;
 /// Bytes for the tables of numbers.
 const MOST_OF_NUMBERS: usize = 30_000;
+/// Keeps a cell on one line.
+const NO_BREAK: &str = "\u{a0}";
 /// Hexadecimal digits of a file's SHA-256.
 const HASH_DIGITS: usize = 12;
 /// Most nodes of a problem.
@@ -69,7 +72,7 @@ pub(super) fn numbers(verdict: &Verdict, most: usize) -> String {
         let times = if has_times { " median |" } else { "" };
         let line = if has_times { "---:|" } else { "" };
         text.push_str(&format!(
-            "\n| chipset | result | MACs on the NPU | partitions | ops on the CPU | bytes crossing a run |{times}\n\
+            "\n| chipset | result | MACs on the NPU | partitions | CPU ops | bytes crossing |{times}\n\
              |---|---|---:|---:|---:|---:|{line}\n"
         ));
         for target in of_file() {
@@ -102,8 +105,8 @@ fn row(target: &Target, has_times: bool) -> String {
         let is_measured = now.is_none() && target.source != "emulator";
         match (before.map(shown), shown(now)) {
             _ if is_measured => String::new(),
-            (Some(was), is) if was != is => format!("{was} → {is}"),
-            (_, is) => is,
+            (Some(was), is) if was != is => format!("{was} → {is}").replace(' ', NO_BREAK),
+            (_, is) => is.replace(' ', NO_BREAK),
         }
     };
     let mut text = format!(
@@ -175,6 +178,8 @@ fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
             }
         }
     }
+    // What the change brought comes first.
+    found.sort_by_key(|problem| problem.check.id != change::ID);
     found
 }
 

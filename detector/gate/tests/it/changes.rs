@@ -270,8 +270,11 @@ fn a_comment_has_each_chipset_before_and_now() {
         "Fix: Read the sentence.",
         "Runtime: 1.31.1/2.7.0.",
     ] {
+        let text = text.replace('\u{a0}', " ");
         assert!(text.contains(row), "no {row} in {text}");
     }
+    let at = |word: &str| text.find(word).unwrap();
+    assert!(at("placement\\_change") < at("cpu\\_ops"), "{text}");
     assert_eq!(verdict.name_of(&verdict.targets[0]), "SM8650");
 }
 

@@ -1,0 +1,243 @@
+//! `--baseline`: the model before, whose placement a model is compared with, or launches that were measured of it.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use epwatch_gate::{
+    change::{self, Before, Neighbours, Side},
+    placement::{Inspected, InspectedChipset},
+    policy::PlacementLimits,
+    verdict::{Check, GatedFile, Outcome},
+};
+use epwatch_manifest::{GraphFacts, graph_facts};
+
+use super::{Args, inspected};
+use crate::{
+    input_file::{self, InputKind},
+    inspect::SocModel,
+    output::WrongUse,
+};
+
+/// First line of the file that Git LFS leaves where a file was not fetched.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// Files of `--baseline` by their kind.
+#[derive(Debug, Default)]
+pub(super) struct Baseline {
+    models: Vec<PathBuf>,
+    /// For `--runs`.
+    pub(super) launches: Vec<PathBuf>,
+}
+
+impl Baseline {
+    /// Tells models from launches: without `--runs` all are models, else those that end in `.onnx`.
+    pub(super) fn of(args: &Args) -> Result<Self, WrongUse> {
+        let is_model =
+            |path: &&PathBuf| args.runs.is_empty() || path.extension() == Some(OsStr::new("onnx"));
+        let (models, launches): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            args.baseline.iter().partition(is_model);
+        if let Some(model) = models.first().filter(|_| args.soc.is_empty()) {
+            return Err(WrongUse(format!(
+                "--baseline {} is a model: give the chipsets to compare it on with --soc",
+                model.display()
+            )));
+        }
+        let owned = |paths: Vec<&PathBuf>| paths.into_iter().cloned().collect();
+        Ok(Self {
+            models: owned(models),
+            launches: owned(launches),
+        })
+    }
+
+    /// The model before of a model: the only one of the only model, else the one whose path ends like it.
+    fn of_model(&self, model: &Path, n_models: usize) -> Result<Option<&Path>, WrongUse> {
+        if let ([only], 0 | 1) = (self.models.as_slice(), n_models) {
+            return Ok(Some(only));
+        }
+        let common = |path: &PathBuf| {
+            let both = path.components().rev().zip(model.components().rev());
+            both.take_while(|(a, b)| a == b).count()
+        };
+        let most = self.models.iter().map(common).max().unwrap_or(0);
+        let mut found = self.models.iter().filter(|path| common(path) == most);
+        match (most, found.next(), found.next()) {
+            (0, ..) | (_, None, _) => Ok(None),
+            (_, Some(one), None) => Ok(Some(one)),
+            (_, Some(one), Some(other)) => Err(WrongUse(format!(
+                "--baseline has two files for {}: {} and {}; give one",
+                model.display(),
+                one.display(),
+                other.display()
+            ))),
+        }
+    }
+
+    /// Shows where the nodes of the model before were, on the same chipsets.
+    pub(super) async fn before(
+        &self,
+        args: &Args,
+        model: &GatedFile,
+        n_models: usize,
+        socs: &[SocModel],
+        facts: Option<&GraphFacts>,
+    ) -> anyhow::Result<Compared> {
+        if self.models.is_empty() {
+            return Ok(Compared::NotAsked);
+        }
+        let Some(path) = self.of_model(Path::new(&model.path), n_models)? else {
+            return Ok(Compared::NoFile);
+        };
+        let shown = path.display();
+        input_file::check(path, InputKind::Model)
+            .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?;
+        let is_pointer = is_lfs_pointer(path)
+            .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?;
+        if is_pointer {
+            let text =
+                format!("--baseline {shown} is a pointer of Git LFS: `git lfs pull` fetches it");
+            return Err(WrongUse(text).into());
+        }
+        let file = GatedFile {
+            path: shown.to_string(),
+            sha256: epwatch_manifest::sha256_of_file(path)
+                .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?,
+        };
+        if file.sha256 == model.sha256 {
+            return Ok(Compared::SameFile(file));
+        }
+        let document = inspected(args, path, socs).await?;
+        let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
+        let old = graph_facts(path, &args.app.shapes(&args.shape)).ok();
+        Ok(Compared::Model {
+            file,
+            chipsets: found.chipsets,
+            now: neighbours(facts),
+            before: neighbours(old.as_ref()),
+        })
+    }
+}
+
+fn is_lfs_pointer(path: &Path) -> std::io::Result<bool> {
+    let mut first = Vec::new();
+    let most = LFS_POINTER.len() as u64;
+    File::open(path)?.take(most).read_to_end(&mut first)?;
+    Ok(first == LFS_POINTER)
+}
+
+fn neighbours(facts: Option<&GraphFacts>) -> BTreeMap<String, Neighbours> {
+    let each = facts.map(GraphFacts::surroundings).unwrap_or_default();
+    let each = each.into_iter().map(|(name, found)| {
+        let around = Neighbours {
+            op_type: found.op_type,
+            between: found.between,
+        };
+        (name, around)
+    });
+    each.collect()
+}
+
+/// What a model is compared with.
+pub(super) enum Compared {
+    /// There is no model in `--baseline`.
+    NotAsked,
+    /// None of them is of this model.
+    NoFile,
+    /// It is the model itself.
+    SameFile(GatedFile),
+    /// Another one.
+    Model {
+        file: GatedFile,
+        /// In the order of the model's own.
+        chipsets: Vec<InspectedChipset>,
+        now: BTreeMap<String, Neighbours>,
+        before: BTreeMap<String, Neighbours>,
+    },
+}
+
+impl Compared {
+    /// Adds the check of one chipset, and returns the placement before.
+    pub(super) fn judge(
+        &self,
+        at: usize,
+        on: &InspectedChipset,
+        limits: &PlacementLimits,
+        checks: &mut Vec<Check>,
+    ) -> Option<Before> {
+        match self {
+            Self::NotAsked => None,
+            Self::NoFile => {
+                checks.push(change::no_file());
+                None
+            }
+            Self::SameFile(file) => {
+                checks.push(change::same_file());
+                Some(Before {
+                    model: file.clone(),
+                    placement: on.numbers(),
+                })
+            }
+            Self::Model {
+                file,
+                chipsets,
+                now,
+                before,
+            } => {
+                let was = chipsets.get(at)?;
+                let (now, before) = (
+                    Side { on, nodes: now },
+                    Side {
+                        on: was,
+                        nodes: before,
+                    },
+                );
+                if let Some(mut check) = change::judge(now, before, limits) {
+                    // A node is listed once, where its reason is.
+                    let listed: Vec<_> = checks
+                        .iter()
+                        .filter(|other| other.result == Outcome::Fail)
+                        .flat_map(|other| other.nodes.iter().cloned())
+                        .collect();
+                    check.nodes.retain(|node| !listed.contains(node));
+                    checks.push(check);
+                }
+                Some(Before {
+                    model: file.clone(),
+                    placement: was.numbers(),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_compared_with_the_file_whose_path_ends_like_its_own() {
+        let baseline = |paths: &[&str]| Baseline {
+            models: paths.iter().map(PathBuf::from).collect(),
+            launches: Vec::new(),
+        };
+        let of = |paths: &[&str], model: &str, n| {
+            let baseline = baseline(paths);
+            let found = baseline
+                .of_model(Path::new(model), n)
+                .map_err(|error| error.0);
+            found.map(|path| path.map(|path| path.display().to_string()))
+        };
+        let some = |path: &str| Ok(Some(path.to_owned()));
+        assert_eq!(of(&["old.onnx"], "new.onnx", 1), some("old.onnx"));
+        assert_eq!(of(&["old.onnx"], "new.onnx", 2), Ok(None));
+        let two = ["base/a/m.onnx", "base/b/m.onnx"];
+        assert_eq!(of(&two, "b/m.onnx", 2), some("base/b/m.onnx"));
+        assert_eq!(of(&two, "./b/m.onnx", 2), some("base/b/m.onnx"));
+        let error = of(&two, "c/m.onnx", 2).unwrap_err();
+        assert!(error.contains("two files for c/m.onnx"), "{error}");
+    }
+}
