@@ -10,6 +10,7 @@ mod percent;
 mod policy_ops;
 mod reports;
 mod runs;
+mod trend;
 
 use std::{
     borrow::Cow,
@@ -150,12 +151,14 @@ pub(crate) struct Args {
 enum GateCommand {
     Fix(fix::FixArgs),
     Keygen(keygen::GateKeygenArgs),
+    Trend(trend::TrendArgs),
 }
 
 pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     match args.command.take() {
         Some(GateCommand::Fix(args)) => return Box::pin(fix::fix(args)).await,
         Some(GateCommand::Keygen(args)) => return keygen::keygen(&args),
+        Some(GateCommand::Trend(args)) => return trend::trend(&args),
         None => {}
     }
     let ended = gated(&args).await;

@@ -20,6 +20,7 @@ mod gate_compare;
 mod gate_fix;
 mod gate_inputs;
 mod gate_reports;
+mod gate_trend;
 mod inspect;
 mod install;
 mod late_reads;

@@ -1,0 +1,75 @@
+//! `epwatch gate trend`: results of real sessions over time.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{check_ends, check_fails, epwatch, json};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+
+#[test]
+fn a_trend_is_in_the_order_of_the_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, model: &str, words: &str, code: i32, made_at: &str| {
+        let folder = dir.path().join(name);
+        let words = format!(
+            "gate {} --soc SM8650,SM8635 {words} --out {}",
+            format_args!("{MODELS}/{model}.onnx"),
+            folder.display()
+        );
+        check_ends(&mut epwatch(&words), code);
+        let path = folder.join("gate.json");
+        let mut found: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        found["made_at"] = made_at.into();
+        for target in found["targets"].as_array_mut().unwrap() {
+            target["model"]["path"] = "scene.onnx".into();
+        }
+        fs::write(path, found.to_string()).unwrap();
+    };
+    write("b", "e_mixed.qu8", "", 0, "2026-10-01T08:00:00Z");
+    write("a", "e_mixed.q8head32", "", 1, "2026-11-01T08:00:00Z");
+    let folder = dir.path().display().to_string();
+    let svg = dir.path().join("trend.svg");
+    let (table, _) = check_ends(
+        &mut epwatch(&format!("gate trend {folder} --svg {}", svg.display())),
+        0,
+    );
+    let line = "  2026-11-01 08:00  FAIL       72.6 %      1        5       4096  -27.4 points, +5 CPU ops, +4096 bytes";
+    assert!(table.contains(line), "{table}");
+    let svg = fs::read_to_string(svg).unwrap();
+    assert!(
+        svg.starts_with("<svg ") && svg.contains("SM8635: 2026-11-01 08:00 73 %, fail"),
+        "{svg}"
+    );
+    let found = json(&mut epwatch(&format!("gate trend {folder}")));
+    assert_eq!(found["schema"], "epwatch.trend/1");
+    let times: Vec<&str> = found["series"][0]["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| point["made_at"].as_str().unwrap())
+        .collect();
+    assert_eq!(times, ["2026-10-01T08:00:00Z", "2026-11-01T08:00:00Z"]);
+
+    // Other JSON is passed over, and a result that cannot be read is named.
+    fs::write(dir.path().join("other.json"), "{}").unwrap();
+    fs::write(
+        dir.path().join("a/gate.json"),
+        "{\"schema\": \"epwatch.gate/1\"}",
+    )
+    .unwrap();
+    let (_, said) = check_ends(&mut epwatch(&format!("gate trend {folder}")), 0);
+    assert!(
+        said.contains("a/gate.json") && !said.contains("other.json"),
+        "{said}"
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let words = format!("gate trend {}", empty.path().display());
+    check_fails(&mut epwatch(&words), 2, "has no result");
+    check_fails(
+        &mut epwatch("gate trend /does/not/exist"),
+        2,
+        "/does/not/exist",
+    );
+}
