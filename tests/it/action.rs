@@ -39,6 +39,8 @@ fn texts(of: Option<&Yaml>) -> BTreeMap<String, String> {
 struct Runner {
     dir: TempDir,
     inputs: BTreeMap<String, String>,
+    /// Number of the pull request; its base is `main`.
+    pull: Option<&'static str>,
     /// By `ID.NAME`.
     outputs: BTreeMap<String, String>,
     /// Output and exit code of the steps until now.
@@ -58,6 +60,7 @@ impl Runner {
         let runner = Self {
             dir,
             inputs: BTreeMap::new(),
+            pull: None,
             outputs: BTreeMap::new(),
             log: String::new(),
             code: 0,
@@ -84,6 +87,46 @@ impl Runner {
         );
         fs::write(&curl, script).unwrap();
         fs::set_permissions(&curl, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Makes the repository a clone of one whose `main` has what is there now.
+    fn be_a_pull_request(&mut self) {
+        self.pull = Some("7");
+        let origin = self.dir.path().join("origin");
+        let origin = origin.display();
+        self.shell(&format!(
+            "git init -q -b main . && git config user.email a@example.com && git config user.name a && git add -A \
+             && git commit -q -m base && git clone -q --bare . {origin} && git remote add origin file://{origin} \
+             && git switch -q -c change"
+        ));
+        // A stand-in for GitHub's command: it keeps what it was called with, and answers with comments.json.
+        let gh = format!(
+            "#!/bin/bash\n{{ printf '%s ' \"$@\"; echo; }} >> {0}/gh.log\n[ \"$GH_TOKEN\" = of-the-job ] && [ ! -e {0}/gh.refuses ] || exit 1\n\
+             for argument; do case $argument in body=@*) cp \"${{argument#body=@}}\" {0}/gh.body ;; esac; done\n\
+             if [ \"$2\" = --paginate ]; then jq -r \"$5\" < {0}/comments.json; fi\n",
+            self.dir.path().display()
+        );
+        self.write("bin/gh", &gh);
+        let path = self.dir.path().join("bin/gh");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        self.write("comments.json", "[]");
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.dir.path().join(name), text).unwrap();
+    }
+
+    /// The text of a file, with plain spaces.
+    fn read(&self, name: &str) -> String {
+        let text = fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        text.replace('\u{a0}', " ")
+    }
+
+    /// Runs a script in the repository.
+    fn shell(&self, script: &str) {
+        let mut bash = Command::new("bash");
+        bash.args(["-ec", script]).current_dir(self.repository());
+        check_succeeds(&mut bash);
     }
 
     fn commit(&self, model: &str) {
@@ -130,8 +173,8 @@ impl Runner {
         self.inputs = declared
             .iter()
             .map(|(name, input)| {
-                let default = input["default"].as_str().unwrap();
-                (name.as_str().unwrap().to_owned(), default.to_owned())
+                let default = self.expanded(input["default"].as_str().unwrap());
+                (name.as_str().unwrap().to_owned(), default)
             })
             .collect();
         for &(name, value) in given {
@@ -209,6 +252,7 @@ impl Runner {
             .arg(file("script"))
             .current_dir(self.repository())
             .env_remove("EPWATCH_CONFIG")
+            .env("GITHUB_BASE_REF", self.pull.map_or("", |_| "main"))
             .env("PATH", path)
             .env("RUNNER_TEMP", self.temp())
             .env("GITHUB_ACTION_PATH", CHECKOUT)
@@ -266,6 +310,10 @@ impl Runner {
             ["github", "server_url"] => "https://github.com".to_owned(),
             ["github", "action_repository"] => "example/epwatch".to_owned(),
             ["github", "action_ref"] => "0123456789abcdef0123456789abcdef01234567".to_owned(),
+            ["github", "token"] => "of-the-job".to_owned(),
+            ["github", "event", "pull_request", "number"] => {
+                self.pull.unwrap_or_default().to_owned()
+            }
             ["runner", "os"] => "Linux".to_owned(),
             ["runner", "arch"] => "X64".to_owned(),
             ["runner", "temp"] => self.temp().display().to_string(),
@@ -295,7 +343,14 @@ fn a_pull_request_is_red_and_then_green() {
     let files = fs::read_dir(&upload["path"]).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["gate.json", "gate.md", "gate.sarif", "gate.xml"]);
+    let expected = [
+        "comment.md",
+        "gate.json",
+        "gate.md",
+        "gate.sarif",
+        "gate.xml",
+    ];
+    assert_eq!(names, expected);
 
     runner.check_summary("Not certified");
     assert!(
@@ -348,6 +403,135 @@ fn a_pull_request_is_red_and_then_green() {
     assert!(!names.any(|name| name.starts_with("epwatch-key")));
     let secret = key.lines().nth(2).unwrap();
     assert!(!runner.log.contains(secret) && !runner.summary().contains(secret));
+}
+
+/// A policy that the red model keeps.
+const LAX: &str = "preset = 'macs-only'\n[placement]\nmin_npu_macs = 0.1";
+
+#[test]
+fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
+    let mut runner = Runner::new(GREEN);
+    runner.write("repository/lax.toml", LAX);
+    runner.be_a_pull_request();
+    runner.commit(RED);
+    let inputs = [
+        ("epwatch", EPWATCH),
+        ("model", "scene.onnx"),
+        ("soc", "SM8635"),
+        ("policy", "lax.toml"),
+    ];
+    runner.run(&inputs);
+    runner.check_ends(1, "fail");
+    runner.check_log("placement_change");
+    runner.check_summary("Before → now.");
+    let log = runner.read("gh.log");
+    let comments = "repos/example/models/issues/7/comments";
+    assert!(
+        log.contains(&format!("api --silent {comments} --field body=@")),
+        "{log}"
+    );
+    let body = runner.read("gh.body");
+    assert!(
+        body.starts_with("<!-- epwatch gate: epwatch-gate -->\n"),
+        "{body}"
+    );
+    assert!(
+        body.contains("| SM8635 | **fail** | 100.0 % → 72.6 % |"),
+        "{body}"
+    );
+
+    // The next push finds its comment, and leaves those of people alone.
+    let first = "<!-- epwatch gate: epwatch-gate -->\\r\\nold";
+    runner.write(
+        "comments.json",
+        &format!(
+            r#"[{{"id": 40, "user": {{"type": "Bot"}}, "body": "other"}}, {{"id": 41, "user": {{"type": "User"}}, "body": "{first}"}},
+                {{"id": 42, "user": {{"type": "Bot"}}, "body": "{first}"}}, {{"id": 43, "user": {{"type": "Bot"}}, "body": "{first}"}}]"#
+        ),
+    );
+    runner.commit(GREEN);
+    runner.write("gh.log", "");
+    runner.run(&inputs);
+    runner.check_ends(0, "pass");
+    let log = runner.read("gh.log");
+    let edited =
+        "api --silent --method PATCH repos/example/models/issues/comments/42 --field body=@";
+    assert!(log.contains(edited) && log.lines().count() == 2, "{log}");
+    assert!(
+        runner
+            .read("gh.body")
+            .contains("| SM8635 | pass | 100.0 % |")
+    );
+
+    // A fork's token may not write.
+    runner.write("gh.refuses", "");
+    runner.run(&inputs);
+    runner.check_ends(0, "pass");
+    runner.check_summary("pull-requests: write");
+    runner.write("gh.log", "");
+    runner.run(&[inputs[0], inputs[1], inputs[2], ("comment", "false")]);
+    runner.check_ends(0, "pass");
+    assert_eq!(runner.read("gh.log"), "");
+    // What is measured elsewhere, or turned off, has no base.
+    runner.commit(RED);
+    let mut off = inputs.to_vec();
+    off.push(("baseline", "none"));
+    runner.run(&off);
+    runner.check_ends(0, "pass");
+}
+
+#[test]
+fn a_model_without_a_usable_base_is_gated_without_and_says_so() {
+    let mut runner = Runner::new(GREEN);
+    fs::create_dir(runner.repository().join("big")).unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n";
+    runner.write("repository/big/a model.onnx", pointer);
+    runner.write("repository/lax.toml", LAX);
+    runner.be_a_pull_request();
+    for name in ["big/a model.onnx", "new.onnx"] {
+        fs::copy(
+            runner.repository().join("scene.onnx"),
+            runner.repository().join(name),
+        )
+        .unwrap();
+    }
+    runner.commit(RED);
+    let inputs = [
+        ("epwatch", EPWATCH),
+        ("model", "*.onnx\n./big/a model.onnx\n"),
+        ("soc", "SM8635"),
+        ("policy", "lax.toml"),
+    ];
+    runner.run(&inputs);
+    runner.check_ends(1, "fail");
+    runner.check_summary("No baseline for new.onnx: the base branch has no such file.");
+    runner.check_summary("No baseline for ./big/a model.onnx: Git LFS has only its pointer");
+    let document: Value =
+        serde_json::from_slice(&fs::read(runner.output("json")).unwrap()).unwrap();
+    let results: Vec<(&str, &str)> = document["targets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|on| {
+            let checks = on["checks"].as_array().unwrap();
+            let change = checks
+                .iter()
+                .find(|check| check["id"] == "placement_change");
+            let path = on["model"]["path"].as_str().unwrap();
+            (path, change.unwrap()["result"].as_str().unwrap())
+        })
+        .collect();
+    let expected = [
+        ("new.onnx", "skip"),
+        ("scene.onnx", "fail"),
+        ("./big/a model.onnx", "skip"),
+    ];
+    assert_eq!(results, expected);
+    // A branch that is gone.
+    runner.shell("git remote set-url origin file:///does/not/exist");
+    runner.run(&inputs);
+    runner.check_ends(0, "pass");
+    runner.check_summary("No baseline: git fetch of the base branch failed.");
 }
 
 #[test]
@@ -422,6 +606,8 @@ fn inputs_are_texts_and_never_code() {
         "shape",
         "ep-option",
         "hdr-unit",
+        "qnn-version",
+        "artifact",
     ];
     let mut inputs = vec![("epwatch", EPWATCH)];
     inputs.extend(all.map(|name| (name, hostile)));
@@ -455,9 +641,78 @@ fn the_job_of_gitlab_writes_the_reports_that_it_names() {
         let said = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(ran.status.code(), Some(code), "{said}");
         let junit = job["artifacts"]["reports"]["junit"].as_str().unwrap();
+        assert!(runner.repository().join("gate/comment.md").exists());
         let junit = fs::read_to_string(runner.repository().join(junit)).unwrap();
         assert_eq!(junit.contains("<failure"), code == 1, "{junit}");
         runner.commit(GREEN);
+    }
+}
+
+/// In a merge request the job compares with the target branch, and keeps one note.
+#[test]
+fn the_job_of_gitlab_compares_with_the_target_branch_and_notes_it() {
+    let text = yaml("docs/examples/gitlab-gate.yml");
+    let job = &first(&text)["epwatch-gate"];
+    let mut runner = Runner::new(GREEN);
+    runner.be_a_pull_request();
+    let bin = runner.repository().join(".epwatch/bin");
+    fs::create_dir_all(&bin).unwrap();
+    std::os::unix::fs::symlink(EPWATCH, bin.join("epwatch")).unwrap();
+    let cache = epwatch_engines::cache_dir().unwrap();
+    std::os::unix::fs::symlink(cache, runner.repository().join(".epwatch/epwatch")).unwrap();
+    runner.commit(RED);
+    // A stand-in for GitLab: it keeps what it was called with, and answers with notes.json.
+    let folder = runner.dir.path().display();
+    let curl =
+        format!("#!/bin/bash\nprintf '%s ' \"$@\" >> {folder}/curl.log\ncat {folder}/notes.json\n");
+    runner.write("bin/curl", &curl);
+    let curl = runner.dir.path().join("bin/curl");
+    fs::set_permissions(&curl, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        runner.dir.path().join("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
+    let run = |script: &Yaml, code: i32| {
+        let ran = Command::new("bash")
+            .args(["-ec", script.as_str().unwrap()])
+            .current_dir(runner.repository())
+            .env_remove("EPWATCH_CACHE")
+            .env_remove("EPWATCH_CONFIG")
+            .env("PATH", &path)
+            .env("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
+            .env("CI_MERGE_REQUEST_IID", "9")
+            .env("CI_API_V4_URL", "https://gitlab.example/api/v4")
+            .env("CI_PROJECT_ID", "5")
+            .env("GATE_TOKEN", "of-the-project")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{said}");
+    };
+    run(&job["script"][0], 1);
+    let comment = runner.read("repository/gate/comment.md");
+    assert!(
+        comment.contains("| SM8635 | **fail** | 100.0 % → 72.6 % |"),
+        "{comment}"
+    );
+    let notes = "https://gitlab.example/api/v4/projects/5/merge_requests/9/notes";
+    for (known, call) in [
+        ("[]", format!("--request POST {notes} ")),
+        (
+            r#"[{"id": 3, "body": "a"}, {"id": 4, "body": "<!-- epwatch gate -->\nold"}]"#,
+            format!("--request PUT {notes}/4 "),
+        ),
+    ] {
+        runner.write("notes.json", known);
+        runner.write("curl.log", "");
+        run(&job["after_script"][0], 0);
+        let log = runner.read("curl.log");
+        let body = format!("{call}--data-urlencode body@gate/comment.md");
+        assert!(
+            log.contains(&body) && log.contains("PRIVATE-TOKEN: of-the-project"),
+            "{log}"
+        );
     }
 }
 
