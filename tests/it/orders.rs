@@ -377,7 +377,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     });
     let ack = ack.to_string();
     let placed = page
-        .ask(Method::POST, "/order.json", &as_json, &order)
+        .ask(Method::POST, "/order.json", &as_json, &ack)
         .await;
     assert_eq!(placed.status, 200, "{}", placed.text);
     for body in ["", "[1]", r#"{"kind": ["ack"]}"#] {
