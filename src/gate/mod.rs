@@ -502,6 +502,7 @@ async fn targets(
             let mut target = Target {
                 chipset: on.shown(),
                 model: Some(file.clone()),
+                before: None,
                 runs: Vec::new(),
                 source: "emulator",
                 device: None,

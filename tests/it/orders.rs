@@ -438,7 +438,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
 
     // Without the token nobody orders from the page, on loopback too.
     let page = Served::with(store.client(), PageConfig::default()).await;
-    let answer = page.ask(Method::POST, "/order", &[same], body).await;
+    let answer = page.ask(Method::POST, "/order", &[same], &body).await;
     assert_eq!(answer.status, 403);
     assert!(
         answer.text.contains("page.orders_token_file"),
