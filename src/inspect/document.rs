@@ -20,6 +20,9 @@ use super::{
 /// Most CPU nodes of a chipset in the text; `--json` has all.
 const SHOWN_NODES: usize = 20;
 
+/// QNN's sentence about a node that its table of ops keeps on the CPU.
+const BY_AFFINITY: &str = "filtered off QNN by the op_affinity provider option";
+
 /// States of a session about which nothing could be found out.
 const UNANSWERED: [&str; 4] = ["timed_out", "no_answer", "needs_custom_ops", "unproven"];
 
@@ -166,6 +169,20 @@ impl OnChipset {
                 reason
                     .fix
                     .push_str(&format!(" {} judges the latter.", open.join(" ")));
+            }
+        }
+    }
+
+    /// Names the way out of an op that the plugin keeps off the NPU by its default.
+    pub(super) fn name_default_affinity(&mut self) {
+        for InspectedNode { node, .. } in &mut self.placed.cpu_nodes {
+            let text = node.reason_text.as_deref().unwrap_or_default();
+            if text.contains(BY_AFFINITY) {
+                let op_type = &node.op_type;
+                node.reason_text = Some(format!(
+                    "The plugin's default keeps {op_type} on the CPU; --ep-option op_affinity=FILE with \
+                     {{\"op_type\":{{\"{op_type}\":\"htp\"}}}} opts in, in the app too."
+                ));
             }
         }
     }

@@ -192,6 +192,10 @@ fn a_relative_path_of_an_option_is_that_of_the_caller() {
     let dir = tempfile::tempdir().unwrap();
     let text = r#"{"op_type":{"GroupQueryAttention":"htp"}}"#;
     fs::write(dir.path().join("aff.json"), text).unwrap();
+    // Off the NPU by the plugin's default, with the same way out.
+    let found = document(&format!("gate {} --soc SM8650", path("gqa_static")), 1);
+    let node = &check(&found["targets"][0], "npu_macs")["nodes"][0];
+    assert!(node["reason_text"].as_str().unwrap().contains(text), "{node:#}");
     let words = format!(
         "gate {} --soc SM8650 --ep-option op_affinity=aff.json",
         path("gqa_static")
