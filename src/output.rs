@@ -1,7 +1,7 @@
 //! Output of every subcommand: answers on stdout, everything else on stderr, colour only on a terminal.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -30,6 +30,15 @@ pub(crate) struct WrongUse(pub(crate) String);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct No(pub(crate) String);
+
+/// Width of the terminal that standard output is; `None` if it is none.
+pub(crate) fn columns() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
 
 /// Returns the error of a command that needs a ClickHouse server.
 pub(crate) fn no_server_is_named() -> WrongUse {

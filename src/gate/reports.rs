@@ -106,7 +106,7 @@ impl ReportArgs {
             output::json(verdict)?;
             return Ok(evidence);
         }
-        output::line(report::table::table(verdict))?;
+        output::line(report::table::table(verdict, output::columns()))?;
         if self.annotations {
             output::line(report::annotations::annotations(verdict))?;
         }

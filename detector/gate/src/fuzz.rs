@@ -58,7 +58,7 @@ pub fn read(bytes: &[u8]) {
         };
         if let Ok(found) = judged(arm("a", 0), arm("b", 1), by) {
             let verdict = Verdict::new("0", None, found.not_checked, found.targets);
-            report::table::table(&verdict);
+            report::table::table(&verdict, Some(80));
             report::markdown::markdown(&verdict);
             report::junit::junit(&verdict);
             report::sarif::sarif(&verdict);

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, HashSet},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{
     advice::node_of_error,
@@ -15,7 +15,7 @@ use crate::{
     time::TimeRange,
     verdict::{
         Check, CrossingWay, Crossings, EpNumbers, FailingNode, Outcome, PartitionSize,
-        PlacementNumbers,
+        PlacementNumbers, Uncounted,
     },
 };
 
@@ -49,16 +49,6 @@ pub struct Counted {
     pub total_macs: Option<u64>,
     #[serde(default)]
     pub uncounted: Vec<Uncounted>,
-}
-
-/// A node of `inspect --json` whose MACs are not known, or not all of them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
-pub struct Uncounted {
-    pub name: String,
-    pub op_type: String,
-    pub why: String,
-    pub at_least_macs: u64,
 }
 
 /// A chipset of `inspect --json`.
@@ -671,9 +661,15 @@ impl InspectedChipset {
     /// These CPU nodes, the largest share of the MACs first.
     pub(crate) fn nodes(&self, keep: impl Fn(&InspectedNode) -> bool) -> Vec<FailingNode> {
         let kept = self.cpu_nodes.iter().filter(|node| keep(node));
-        let fix_of = |code: &str| {
-            let named = self.reasons.iter().filter(|why| why.code != "unknown");
-            named.into_iter().find(|why| why.code == code)
+        // Files of launches do not name the chipset as QNN does, and have no reasons.
+        let no_reasons =
+            "The files have no reasons: `epwatch gate MODEL --soc CHIPSET` names them.";
+        let fix_of = |node: &InspectedNode| match node.reason.as_str() {
+            "unknown" => self.soc_model.is_empty().then(|| no_reasons.to_owned()),
+            code => {
+                let known = self.reasons.iter().find(|why| why.code == code);
+                known.map(|why| why.fix.clone())
+            }
         };
         let mut nodes: Vec<FailingNode> = kept
             .map(|node| FailingNode {
@@ -684,7 +680,7 @@ impl InspectedChipset {
                 reason_text: node.reason_text.clone(),
                 macs_share: node.macs_share,
                 time: node.time,
-                fix: fix_of(&node.reason).map(|why| why.fix.clone()),
+                fix: fix_of(node),
                 alternative: OpForm {
                     op_type: &node.op_type,
                     titles: &[],

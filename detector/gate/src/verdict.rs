@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{change::Before, mistakes::Mistake, placement::Uncounted, time::TimeRange};
+use crate::{change::Before, mistakes::Mistake, time::TimeRange};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
@@ -132,6 +132,16 @@ pub struct PlacementNumbers {
     pub crossings: Option<Crossings>,
     /// Fingerprint of the computing nodes.
     pub fingerprint_normalised: Option<String>,
+}
+
+/// A node of `inspect --json` whose MACs are not known, or not all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+pub struct Uncounted {
+    pub name: String,
+    pub op_type: String,
+    pub why: String,
+    pub at_least_macs: u64,
 }
 
 /// An EP's part of a placement.

@@ -99,7 +99,7 @@ mod tests {
     fn each_report_carries_each_fix() {
         let verdict = verdict();
         let reports = [
-            ("table", table::table(&verdict)),
+            ("table", table::table(&verdict, None)),
             ("markdown", markdown::markdown(&verdict)),
             ("junit", junit::junit(&verdict)),
             ("sarif", sarif::sarif(&verdict).to_string()),

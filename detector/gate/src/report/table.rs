@@ -6,37 +6,99 @@ use crate::{
     verdict::{Outcome, Verdict},
 };
 
-/// Returns the verdict as lines of text, without colours.
-pub fn table(verdict: &Verdict) -> String {
-    let mut text = format!("not checked: {}\n", not_checked(verdict));
+/// Columns below which nothing is wrapped: a terminal so narrow shows one word a line.
+const LEAST_COLUMNS: usize = 40;
+/// Column of nodes and ways out, and of a check's further lines.
+const INDENT: usize = 12;
+
+/// Returns the verdict as lines of text, without colours. On a terminal they end at a word before its last column.
+pub fn table(verdict: &Verdict, columns: Option<usize>) -> String {
+    let columns = columns.filter(|columns| *columns >= LEAST_COLUMNS);
+    let mut text = Lines {
+        text: String::new(),
+        columns: columns.unwrap_or(usize::MAX),
+    };
+    text.line("", &format!("not checked: {}", not_checked(verdict)), 2);
     for target in &verdict.targets {
+        text.line("", "", 0);
         let head = clean(&format!("{}  {}", target.chipset, target.file()));
-        text.push_str(&format!("\n{head}\n"));
+        text.line("", &head, 2);
         for check in &target.checks {
             let word = match check.result {
                 Outcome::Fail => "FAIL",
                 other => other.as_str(),
             };
-            text.push_str(&format!(
-                "  {word:<9} {:<10} {}\n",
-                check.id,
-                clean(&check.why)
-            ));
+            let head = format!("  {word:<9} {:<10} ", check.id);
+            text.line(&head, &clean(&check.why), INDENT);
+            let indent = " ".repeat(INDENT);
             for node in check.nodes.iter().take(SHOWN_NODES) {
-                text.push_str(&format!("            {}\n", clean(&node.line())));
+                text.line(&indent, &clean(&node.line()), INDENT + 2);
             }
             if let Some(more @ 1..) = check.nodes.len().checked_sub(SHOWN_NODES) {
-                text.push_str(&format!("            and {more} more; --json has all\n"));
+                let line = format!("and {more} more; --json has all");
+                text.line(&indent, &line, INDENT);
             }
             for fix in check.fixes() {
-                text.push_str(&format!("            fix: {}\n", clean(fix)));
+                text.line(&indent, &format!("fix: {}", clean(fix)), INDENT + 5);
             }
         }
         for Mistake { id, why, fix } in &target.mistakes {
-            text.push_str(&format!("  note      {id}: {}\n", clean(why)));
-            text.push_str(&format!("            fix: {}\n", clean(fix)));
+            text.line("  note      ", &format!("{id}: {}", clean(why)), INDENT);
+            let indent = " ".repeat(INDENT);
+            text.line(&indent, &format!("fix: {}", clean(fix)), INDENT + 5);
         }
     }
-    text.push_str(&format!("\nresult: {}", verdict.result.as_str()));
-    text
+    text.line("", "", 0);
+    text.text
+        .push_str(&format!("result: {}", verdict.result.as_str()));
+    text.text
+}
+
+/// Lines of at most so many columns. A word that is longer stays whole, so that it can be copied.
+struct Lines {
+    text: String,
+    columns: usize,
+}
+
+impl Lines {
+    /// Adds the words behind `head`; further lines begin at the column `indent`.
+    fn line(&mut self, head: &str, words: &str, indent: usize) {
+        self.text.push_str(head);
+        let mut at = head.chars().count();
+        let mut is_first = true;
+        // Two spaces next to one another are a part of the text.
+        for word in words.split(' ') {
+            let width = word.chars().count();
+            if !is_first && at + 1 + width > self.columns {
+                self.text.push('\n');
+                self.text.extend(std::iter::repeat_n(' ', indent));
+                at = indent;
+            } else if !is_first {
+                self.text.push(' ');
+                at += 1;
+            }
+            self.text.push_str(word);
+            at += width;
+            is_first = false;
+        }
+        self.text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_at_a_word_before_the_last_column() {
+        let mut lines = Lines {
+            text: String::new(),
+            columns: 30,
+        };
+        lines.line("  FAIL      cpu_ops    ", "3 nodes compute on the CPU", 12);
+        lines.line("", "a/very/long/path/that/is/longer/than/the/screen x", 2);
+        let expected = "  FAIL      cpu_ops    3 nodes\n            compute on the CPU\n\
+            a/very/long/path/that/is/longer/than/the/screen\n  x\n";
+        assert_eq!(lines.text, expected);
+    }
 }

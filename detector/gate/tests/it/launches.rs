@@ -267,7 +267,7 @@ fn reports_have_the_mistakes() {
     let json = serde_json::to_value(&verdict).unwrap();
     assert_eq!(json["targets"][0]["mistakes"][0]["id"], "one_launch");
     for text in [
-        epwatch_gate::report::table::table(&verdict),
+        epwatch_gate::report::table::table(&verdict, None),
         epwatch_gate::report::markdown::markdown(&verdict),
         epwatch_gate::report::junit::junit(&verdict),
     ] {
