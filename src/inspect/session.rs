@@ -13,10 +13,10 @@ use anyhow::Context;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::ValueEnum;
 use epwatch_engines::Installed;
-use epwatch_manifest::FreeDim;
+use epwatch_manifest::{FreeDim, weights_outside};
 use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP, v1};
 use epwatch_sdk::{
-    placement::{Inspection, PlacementInput, inspect_file},
+    placement::{Inspection, PlacementInput, inspect_bytes, inspect_file},
     qnn::{HtpOptions, Plugin},
 };
 use ort::{
@@ -40,6 +40,9 @@ use crate::{
 
 /// Precedes the answer, since QNN's libraries also write to standard output.
 const MARK: &str = "epwatch-inspect ";
+
+/// ONNX Runtime's option for the folder of external data, of a model in memory.
+const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
 /// ONNX Runtime's status of a file that it cannot parse.
 const INVALID_PROTOBUF: i32 = 7;
@@ -377,7 +380,7 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         manifest: manifest.as_ref(),
         known_reasons: &htp.reasons,
     };
-    Ok(match inspect_file(builder, &args.model, input) {
+    Ok(match made(builder, &args.model, input) {
         Inspection::Placed {
             placement,
             npu_partitions,
@@ -399,6 +402,22 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         }),
         _ => Answer::NoAnswer("the SDK gave an answer that this program does not know".to_owned()),
     })
+}
+
+/// Makes the session. The weights of a large model stay in its file, which ONNX Runtime maps: read into memory, they take
+/// their size once more.
+fn made(builder: SessionBuilder, model: &Path, input: PlacementInput<'_>) -> Inspection {
+    let outside = || {
+        let path = model.canonicalize().ok()?;
+        let (folder, name) = (path.parent()?.to_str()?, path.file_name()?.to_str()?);
+        let bytes = weights_outside(&path, name).ok()??;
+        let builder = builder.clone().with_config_entry(WEIGHTS_FOLDER, folder);
+        Some((builder.ok()?, bytes))
+    };
+    match outside() {
+        Some((builder, bytes)) => inspect_bytes(builder, &bytes, input),
+        None => inspect_file(builder, model, input),
+    }
 }
 
 /// Reads a side-car of MACs.

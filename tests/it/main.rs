@@ -23,6 +23,7 @@ mod gate_reports;
 mod gate_trend;
 mod inspect;
 mod install;
+mod large_models;
 mod late_reads;
 mod layering;
 mod load;

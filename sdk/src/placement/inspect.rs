@@ -1,6 +1,6 @@
 //! Inspection of a model at a desk: where every node runs and why, without the limits of a report.
 //!
-//! The session is made twice, once to capture its log at VERBOSE, read, and dropped.
+//! The session logs at VERBOSE while it is made, is read, and dropped. It never runs.
 
 use std::path::Path;
 
@@ -8,8 +8,9 @@ use epwatch_proto::{CpuNode, Placement, ReasonCode, chipset::soc_by_soc_model, c
 use ort::session::{Session, builder::SessionBuilder};
 
 use super::{
-    PlacementInput, capture_log,
+    PlacementInput,
     log::SessionLog,
+    log_capture::VerboseBuilder,
     ort::{read, record_assignment},
     start_failure_reason, status_code, summarise,
     summary::{PartitionSize, all_cpu_nodes, npu_nodes, npu_partitions},
@@ -48,10 +49,33 @@ pub fn inspect_file(
     model: &Path,
     input: PlacementInput<'_>,
 ) -> Inspection {
-    let make = |builder: &mut SessionBuilder| builder.commit_from_file(model);
+    inspected(builder, |builder| builder.commit_from_file(model), input)
+}
+
+/// Makes a session of a model in memory from the host's builder, and returns where its nodes run.
+pub fn inspect_bytes(
+    builder: SessionBuilder,
+    model: &[u8],
+    input: PlacementInput<'_>,
+) -> Inspection {
+    inspected(builder, |builder| builder.commit_from_memory(model), input)
+}
+
+fn inspected(
+    builder: SessionBuilder,
+    make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
+    input: PlacementInput<'_>,
+) -> Inspection {
     let mut builder = record_assignment(builder);
-    let captured = capture_log(&builder, make);
-    match make(&mut builder) {
+    let mut verbose = VerboseBuilder::of(&builder);
+    let made = match &mut verbose {
+        Some(verbose) => make(&mut verbose.builder),
+        None => make(&mut builder),
+    };
+    let error = made.as_ref().err().map(ort::Error::message);
+    let captured = verbose.as_ref().map(|verbose| verbose.log(error));
+    let captured = captured.unwrap_or_default();
+    match made {
         Ok(session) => {
             let (placement, npu_partitions, npu_nodes) = placed(&session, &captured, input);
             Inspection::Placed {

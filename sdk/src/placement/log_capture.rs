@@ -31,36 +31,53 @@ pub(crate) fn capture_log(
     builder: &SessionBuilder,
     make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
 ) -> SessionLog {
-    let reader = Arc::new(Mutex::new(LogReader::default()));
-    let sink = Arc::clone(&reader);
-    // ORT calls this from C, where no panic may pass.
-    let log = move |_: LogLevel, _: &str, _: &str, location: &str, message: &str| {
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            let mut reader = lock(&sink);
-            reader.message(location, message);
-        }));
-    };
-    let Ok(copy) = builder.clone().with_logger(Arc::new(log)) else {
+    let Some(mut verbose) = VerboseBuilder::of(builder) else {
         return SessionLog::default();
     };
-    let mut copy = copy
-        .with_log_level(LogLevel::Verbose)
-        .unwrap_or_else(ort::Error::recover);
     for option in OFF {
-        copy = copy
-            .with_config_entry(option, "0")
+        let builder = verbose.builder.with_config_entry(option, "0");
+        verbose.builder = builder.unwrap_or_else(ort::Error::recover);
+    }
+    // The host gets the error from its own attempt.
+    let made = make(&mut verbose.builder);
+    let error = made.as_ref().err().map(ort::Error::message);
+    let log = verbose.log(error);
+    drop(made);
+    log
+}
+
+/// A copy of a builder whose sessions log at VERBOSE into a reader. It has to outlive them.
+pub(crate) struct VerboseBuilder {
+    pub(crate) builder: SessionBuilder,
+    reader: Arc<Mutex<LogReader>>,
+}
+
+impl VerboseBuilder {
+    /// `None` if the builder does not accept a logger.
+    pub(crate) fn of(builder: &SessionBuilder) -> Option<Self> {
+        let reader = Arc::new(Mutex::new(LogReader::default()));
+        let sink = Arc::clone(&reader);
+        // ORT calls this from C, where no panic may pass.
+        let log = move |_: LogLevel, _: &str, _: &str, location: &str, message: &str| {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let mut reader = lock(&sink);
+                reader.message(location, message);
+            }));
+        };
+        let copy = builder.clone().with_logger(Arc::new(log)).ok()?;
+        let builder = copy
+            .with_log_level(LogLevel::Verbose)
             .unwrap_or_else(ort::Error::recover);
+        Some(Self { builder, reader })
     }
-    match make(&mut copy) {
-        Ok(session) => drop(session),
-        // The host gets the error from its own attempt.
-        Err(error) => {
-            let mut reader = lock(&reader);
-            reader.message("", error.message());
+
+    /// The log of the session that was made, or of the attempt that ended with this error.
+    pub(crate) fn log(&self, error: Option<&str>) -> SessionLog {
+        let mut reader = lock(&self.reader);
+        if let Some(error) = error {
+            reader.message("", error);
         }
+        let sessions = std::mem::take(&mut *reader).finish();
+        sessions.into_iter().next().unwrap_or_default()
     }
-    drop(copy);
-    let mut reader = lock(&reader);
-    let sessions = std::mem::take(&mut *reader).finish();
-    sessions.into_iter().next().unwrap_or_default()
 }

@@ -15,7 +15,7 @@ mod of_session;
 mod ort;
 mod summary;
 
-pub use self::inspect::{Inspection, inspect_file};
+pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
 pub use self::ort::{
     AssignedNode, Assignment, HostRuntime, HostSession, PrepareError, Subgraph, ort_version, read,
 };

@@ -35,14 +35,14 @@ pub(super) struct Edit {
 }
 
 /// A part of the copy.
-enum Part {
+pub(super) enum Part {
     /// Bytes of the model, from and up to.
     Copied(u64, u64),
     New(Vec<u8>),
 }
 
 impl Part {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Self::Copied(from, until) => until - from,
             Self::New(bytes) => bytes.len() as u64,
@@ -220,17 +220,27 @@ impl Edit {
 }
 
 fn written(model: &Path, copy: &Path, parts: &[Part]) -> Result<(), ManifestError> {
-    let mut from = File::open(model)?;
     let mut to = BufWriter::new(File::create(copy)?);
+    copied(model, &mut to, parts)?;
+    to.flush()?;
+    Ok(())
+}
+
+/// Writes the parts one after the other.
+pub(super) fn copied(
+    model: &Path,
+    to: &mut impl Write,
+    parts: &[Part],
+) -> Result<(), ManifestError> {
+    let mut from = File::open(model)?;
     for part in parts {
         match part {
             Part::New(bytes) => to.write_all(bytes)?,
             Part::Copied(at, until) => {
                 from.seek(SeekFrom::Start(*at))?;
-                std::io::copy(&mut (&from).take(until - at), &mut to)?;
+                std::io::copy(&mut (&from).take(until - at), to)?;
             }
         }
     }
-    to.flush()?;
     Ok(())
 }

@@ -133,7 +133,7 @@ pub(super) fn push_key(out: &mut Vec<u8>, number: u64, kind: u64) {
     push_varint(out, number << 3 | kind);
 }
 
-fn push_number(out: &mut Vec<u8>, number: u64, value: u64) {
+pub(super) fn push_number(out: &mut Vec<u8>, number: u64, value: u64) {
     push_key(out, number, 0);
     push_varint(out, value);
 }

@@ -3,10 +3,14 @@
 
 mod edit;
 mod encode;
+mod outside;
 mod rewritten;
 mod rules;
 
-pub use self::rewritten::{Rewrite, Rewritten};
+pub use self::{
+    outside::weights_outside,
+    rewritten::{Rewrite, Rewritten},
+};
 
 use std::{fs::File, path::Path};
 
