@@ -52,6 +52,48 @@ fn a_quantised_model_leaves_the_cpu_by_a_rewrite() {
     );
 }
 
+/// Weights with a scale for each channel: of the LayerNormalization they get one, of the transposed Einsum they stay.
+#[test]
+fn weights_with_a_scale_for_each_channel_are_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("fixed.onnx");
+    let document = json(&mut fix(
+        "forms_channels.qs8.onnx",
+        &out,
+        "--soc SM8635,SM8650",
+    ));
+    assert_eq!(document["rewrites"].as_array().unwrap().len(), 4);
+    assert_eq!(document["kept"], serde_json::json!([]));
+    for on in document["chipsets"].as_array().unwrap() {
+        assert_eq!(on["before"]["cpu_nodes"], 4, "{on}");
+        assert_eq!(on["after"]["cpu_nodes"], 0, "{on}");
+    }
+    assert!(document["distance"]["share"].as_f64().unwrap() < 0.05);
+}
+
+/// A model whose weights are in a file next to it keeps them there.
+#[test]
+fn external_data_stays_outside() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("fixed.onnx");
+    let elsewhere = &mut fix("forms_outside.fp32.onnx", &out, "--soc SM8650");
+    check_fails(elsewhere, 2, "write the copy into the folder of the model");
+    assert!(!out.exists());
+    for name in ["forms_outside.fp32.onnx", "forms_outside.fp32.data"] {
+        fs::copy(format!("{MODELS}/{name}"), dir.path().join(name)).unwrap();
+    }
+    let model = dir.path().join("forms_outside.fp32.onnx");
+    let words = format!(
+        "gate fix {} --soc SM8650 --max-distance 0.01%",
+        model.display()
+    );
+    let text = check_succeeds(&mut epwatch(&words));
+    assert!(text.contains("0 on the CPU, 1 partitions"), "{text}");
+    let size = |name: &str| fs::metadata(dir.path().join(name)).unwrap().len();
+    let weights = size("forms_outside.fp32.data");
+    assert!(size("forms_outside.fp32.npu.onnx") < weights / 4);
+}
+
 /// Exact rules change no number, in float and between QuantizeLinear and DequantizeLinear.
 #[test]
 fn a_float_model_keeps_its_numbers() {

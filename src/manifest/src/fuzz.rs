@@ -1,6 +1,6 @@
-//! What the fuzz target runs over a stranger's model. Finds are panics and memory.
+//! What the fuzz targets run over a stranger's model. Finds are panics and memory.
 
-use std::{io::Cursor, path::PathBuf};
+use std::{fs, io::Cursor, path::PathBuf};
 
 use crate::ModelOutline;
 
@@ -16,4 +16,27 @@ pub fn model(bytes: &[u8]) {
             outline.empty_input(),
         );
     }
+}
+
+/// Rewrites every node that a rule is about.
+///
+/// # Panics
+/// The copy is no whole model, or the folder for temporary files cannot be written.
+pub fn rewrite(bytes: &[u8]) {
+    // A folder for each thread, since tests run at the same time.
+    let name = format!("{}-{:?}", std::process::id(), std::thread::current().id());
+    let folder = std::env::temp_dir().join(format!("epwatch-fuzz-{name}"));
+    fs::create_dir_all(&folder).expect("a folder for temporary files");
+    let (model, copy) = (folder.join("model.onnx"), folder.join("copy.onnx"));
+    fs::write(&model, bytes).expect("a temporary file");
+    let found = crate::rewrite(&model, &copy, &[], |_| true);
+    if found.is_ok_and(|found| !found.rewrites.is_empty()) {
+        let copy = fs::read(&copy).expect("a copy, where something was rewritten");
+        let read = crate::read::model(Cursor::new(copy));
+        assert!(
+            !matches!(read, Err(crate::ManifestError::NotOnnx { .. })),
+            "the copy is no whole model"
+        );
+    }
+    let _ = fs::remove_dir_all(&folder);
 }

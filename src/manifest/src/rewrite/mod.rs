@@ -1,6 +1,7 @@
 //! Rewrites nodes that an NPU refuses into forms that compute the same and that it takes. Weights, external data and
 //! everything else are copied byte by byte.
 
+mod data;
 mod edit;
 mod encode;
 mod outside;
@@ -36,6 +37,7 @@ pub fn rewrite(
     let view = GraphView::new(&read.graph);
     let forms = forms(&view, &counted.tensors);
     let mut planner = rules::Planner {
+        model,
         view: &view,
         names: &read.names,
         tensors: &counted.tensors,

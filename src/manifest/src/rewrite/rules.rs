@@ -1,7 +1,10 @@
 //! The rules: each finds what it needs around a node, and adds the change to the edit. A node that misses something is
 //! kept, with the reason.
 
+use std::path::Path;
+
 use super::{
+    data::{self, Data},
     edit::{Edit, MICROSOFT},
     encode::{NewNode, NewTensor, NewValue},
     rewritten::{Rewrite, Rewritten},
@@ -18,6 +21,7 @@ const MOST_TRIANGLE: u64 = 4096;
 
 /// Plans rewrites of a graph.
 pub(super) struct Planner<'a> {
+    pub(super) model: &'a Path,
     pub(super) view: &'a GraphView<'a>,
     pub(super) names: &'a Names,
     pub(super) tensors: &'a [Tensor],
@@ -33,6 +37,25 @@ struct Plan {
     /// The place of the new nodes.
     at: usize,
     is_exact: bool,
+}
+
+/// A weight that is made flat.
+enum Flat {
+    /// The same bytes with other dimensions.
+    Same {
+        weight: TensorId,
+        /// Tensors whose declared shape is no longer true.
+        declared: Vec<TensorId>,
+    },
+    /// Other bytes, since a scale for each channel has no place in one dimension.
+    New {
+        element: u64,
+        bytes: Vec<u8>,
+        scale: f32,
+        zero: u8,
+        /// The node that goes with it.
+        dequantize: usize,
+    },
 }
 
 type Planned = Result<Plan, &'static str>;
@@ -195,7 +218,11 @@ impl Planner<'_> {
         }
         let mut flattened = Vec::new();
         for input in node.inputs.iter().skip(1).filter(|id| **id > 0) {
-            flattened.push(self.flattened(*input, at, normalised)?);
+            let found = match self.channels_of(*input) {
+                Some(dequantize) => self.with_one_scale(*input, dequantize, at, normalised)?,
+                None => self.flattened(*input, at, normalised)?,
+            };
+            flattened.push(found);
         }
         let (before, behind) = match is_quantised {
             false => (None, None),
@@ -206,17 +233,40 @@ impl Planner<'_> {
                 (Some(before), Some(behind))
             }
         };
-        for (weight, declared) in flattened {
-            self.edit.dims.insert(self.text(weight), vec![n]);
-            self.edit.undeclared.extend(
-                declared
-                    .into_iter()
-                    .map(|id| self.names.text(id).to_owned()),
-            );
+        let (mut added, mut removed, mut weights) = (Vec::new(), vec![at], Vec::new());
+        let is_exact = flattened
+            .iter()
+            .all(|weight| matches!(weight, Flat::Same { .. }));
+        for (flat, input) in flattened.into_iter().zip(node.inputs.iter().skip(1)) {
+            match flat {
+                Flat::Same { weight, declared } => {
+                    self.edit.dims.insert(self.text(weight), vec![n]);
+                    let declared = declared.into_iter().map(|id| self.text(id));
+                    let declared: Vec<String> = declared.collect();
+                    self.edit.undeclared.extend(declared);
+                    weights.push(self.text(*input));
+                }
+                Flat::New {
+                    element,
+                    bytes,
+                    scale,
+                    zero,
+                    dequantize,
+                } => {
+                    let base = self.edit.name(&format!("{}_flat", self.text(*input)));
+                    let output = self.dequantised(
+                        &base,
+                        (element, vec![n], bytes),
+                        (scale, zero),
+                        &mut added,
+                    );
+                    weights.push(output);
+                    removed.push(dequantize);
+                }
+            }
         }
         let flat: Vec<u64> = lead.iter().copied().chain([n]).collect();
         let base = node.name.clone();
-        let mut added = Vec::new();
         let mut last = self.edit.name(&format!("{base}_flat"));
         let first = self.reshape(
             &format!("{base}_reshape"),
@@ -229,7 +279,6 @@ impl Planner<'_> {
             last = self.pair(&last, steps, &mut added);
         }
         let normal = self.edit.name(&format!("{base}_normal"));
-        let weights = node.inputs.iter().skip(1).map(|id| self.text(*id));
         let mut attributes = vec![("axis", NewValue::Int(-1))];
         if let Some(epsilon) = node.attribute("epsilon") {
             attributes.push(("epsilon", NewValue::Float(epsilon.float)));
@@ -254,11 +303,88 @@ impl Planner<'_> {
         added.push(back);
         Ok(Plan {
             to: "Reshape to one last axis, LayerNormalization over it, Reshape back",
-            removed: vec![at],
+            removed,
             added,
             at,
-            is_exact: true,
+            is_exact,
         })
+    }
+
+    /// The DequantizeLinear that makes an input from a weight with several scales.
+    fn channels_of(&self, input: TensorId) -> Option<usize> {
+        let maker = self.view.maker(input)?;
+        let node = self.view.node(maker);
+        let several = self.shape(node.input(1)).and_then(product) != Some(1);
+        (node.op_type == "DequantizeLinear" && several).then_some(maker)
+    }
+
+    /// A weight of 8 bits with a scale for each channel, as one with a single scale: flat, it has no channels.
+    fn with_one_scale(
+        &self,
+        input: TensorId,
+        dequantize: usize,
+        at: usize,
+        normalised: &[u64],
+    ) -> Result<Flat, &'static str> {
+        let node = self.view.node(dequantize);
+        let is_own = self.view.readers(input) == [at] && !self.view.is_kept(input);
+        if !is_own || node.int("block_size", 0) != 0 {
+            return Err("its scale or bias is shared with another node, or quantised in blocks");
+        }
+        let read = |id: TensorId| data::weight(self.model, self.names.text(id)).ok().flatten();
+        let unread =
+            "its scale or bias has a scale for each channel, and its values are not in the file";
+        let weight = read(node.input(0)).ok_or(unread)?;
+        let scales = read(node.input(1)).ok_or(unread)?;
+        let zeros = match node.input(2) {
+            0 => None,
+            zero => Some(read(zero).ok_or(unread)?),
+        };
+        if !matches!(weight.element, element::U8 | element::I8) || weight.dims != normalised {
+            return Err("its scale or bias has a scale for each channel, and is not of 8 bits");
+        }
+        let axis = axis_of(node, weight.dims.len()).ok_or("its scales have no axis")?;
+        let one = data::with_one_scale(&weight, &scales, zeros.as_ref(), axis);
+        let (bytes, scale, zero) = one.ok_or("its scales do not fit its channels")?;
+        Ok(Flat::New {
+            element: element::U8,
+            bytes,
+            scale,
+            zero,
+            dequantize,
+        })
+    }
+
+    /// A new weight of 8 bits behind a DequantizeLinear of its own. Returns the tensor after it.
+    fn dequantised(
+        &mut self,
+        base: &str,
+        (element, dims, raw): (u64, Vec<u64>, Vec<u8>),
+        (scale, zero): (f32, u8),
+        nodes: &mut Vec<NewNode>,
+    ) -> String {
+        let scale_name = self.edit.name(&format!("{base}_scale"));
+        let zero_name = self.edit.name(&format!("{base}_zero_point"));
+        let output = self.edit.name(&format!("{base}_dequantized"));
+        let scale = NewTensor::of_floats(scale_name.clone(), Vec::new(), &[scale]);
+        let tensor = |name: &str, dims, raw| NewTensor {
+            name: name.to_owned(),
+            element,
+            dims,
+            raw,
+        };
+        let zero = tensor(&zero_name, Vec::new(), vec![zero]);
+        self.edit
+            .tensors
+            .extend([tensor(base, dims, raw), scale, zero]);
+        nodes.push(NewNode {
+            op_type: "DequantizeLinear",
+            name: self.edit.name(&format!("{base}_DequantizeLinear")),
+            inputs: vec![base.to_owned(), scale_name, zero_name],
+            output: output.clone(),
+            ..NewNode::default()
+        });
+        output
     }
 
     /// The weight behind an input that is made flat, and tensors whose declared shape goes with it.
@@ -267,7 +393,7 @@ impl Planner<'_> {
         input: TensorId,
         at: usize,
         normalised: &[u64],
-    ) -> Result<(TensorId, Vec<TensorId>), &'static str> {
+    ) -> Result<Flat, &'static str> {
         let only = |id: TensorId, reader: usize| {
             self.view.readers(id) == [reader] && !self.view.is_kept(id)
         };
@@ -277,9 +403,7 @@ impl Planner<'_> {
                 let node = self.view.node(maker);
                 let one = self.shape(node.input(1)).and_then(product) == Some(1);
                 if node.op_type != "DequantizeLinear" || !one || !only(input, at) {
-                    return Err(
-                        "its scale or bias is no weight of its own, or has a scale for each channel",
-                    );
+                    return Err("its scale or bias is no weight of its own");
                 }
                 if !only(node.input(0), maker) {
                     return Err("its scale or bias is shared with another node");
@@ -306,7 +430,7 @@ impl Planner<'_> {
             return Err("its scale or bias is shared with another node");
         }
         match self.shape(weight) == Some(normalised) {
-            true => Ok((weight, declared)),
+            true => Ok(Flat::Same { weight, declared }),
             false => Err("its scale or bias has another shape than the normalised axes"),
         }
     }
@@ -387,43 +511,29 @@ impl Planner<'_> {
             einsum_as_matmul(node.text("equation")).ok_or("it is no product of matrices")?;
         let (left, right) = (node.input(0), node.input(1));
         let base = node.name.clone();
-        let mut added = Vec::new();
+        let (mut added, mut removed) = (Vec::new(), vec![at]);
         let mut second = self.text(right);
         if is_transposed {
             let rank = self
                 .shape(right)
                 .map(<[u64]>::len)
                 .ok_or("its second input has no fixed shape")?;
-            let mut order: Vec<i64> = (0..i64::try_from(rank).unwrap_or(0)).collect();
             if rank < 2 {
                 return Err("its second input is no matrix");
             }
-            order.swap(rank - 1, rank - 2);
-            let is_dequantised = self.view.made_by(right) == "DequantizeLinear";
-            let steps = match is_dequantised {
-                true => Some(
-                    self.steps_before(right)
-                        .ok_or("its second input has a scale for each channel")?,
-                ),
-                false => None,
-            };
-            if is_dequantised && self.view.maker(self.view.before(right)).is_none() {
-                return Err(
-                    "its second input is a quantised weight that has to be transposed; transpose it before quantising",
-                );
-            }
-            let output = self.edit.name(&format!("{base}_transposed"));
-            added.push(NewNode {
-                op_type: "Transpose",
-                name: self.edit.name(&format!("{base}_transpose")),
-                inputs: vec![second],
-                output: output.clone(),
-                attributes: vec![("perm", NewValue::Ints(order))],
-                ..NewNode::default()
+            let dequantize = self.view.maker(right).filter(|_| {
+                self.view.made_by(right) == "DequantizeLinear"
+                    && self.view.maker(self.view.before(right)).is_none()
             });
-            second = match &steps {
-                Some(steps) => self.pair(&output, steps, &mut added),
-                None => output,
+            second = match dequantize {
+                Some(dequantize) => {
+                    // Without a reader it would be left to the CPU.
+                    if self.view.readers(right) == [at] && !self.view.is_kept(right) {
+                        removed.push(dequantize);
+                    }
+                    self.transposed_weight(dequantize, &mut added)?
+                }
+                None => self.transposed(right, rank, &base, &mut added)?,
             };
         }
         added.push(NewNode {
@@ -435,11 +545,93 @@ impl Planner<'_> {
         });
         Ok(Plan {
             to: "MatMul",
-            removed: vec![at],
+            removed,
             added,
             at,
             is_exact: true,
         })
+    }
+
+    /// A Transpose behind a tensor that the model computes, with the same quantisation after it.
+    fn transposed(
+        &mut self,
+        right: TensorId,
+        rank: usize,
+        base: &str,
+        added: &mut Vec<NewNode>,
+    ) -> Result<String, &'static str> {
+        let mut order: Vec<i64> = (0..i64::try_from(rank).unwrap_or(0)).collect();
+        order.swap(rank - 1, rank - 2);
+        let steps = match self.view.made_by(right) == "DequantizeLinear" {
+            true => Some(
+                self.steps_before(right)
+                    .ok_or("its second input has a scale for each channel")?,
+            ),
+            false => None,
+        };
+        let output = self.edit.name(&format!("{base}_transposed"));
+        added.push(NewNode {
+            op_type: "Transpose",
+            name: self.edit.name(&format!("{base}_transpose")),
+            inputs: vec![self.text(right)],
+            output: output.clone(),
+            attributes: vec![("perm", NewValue::Ints(order))],
+            ..NewNode::default()
+        });
+        Ok(match &steps {
+            Some(steps) => self.pair(&output, steps, added),
+            None => output,
+        })
+    }
+
+    /// A quantised weight whose bytes are transposed, behind a DequantizeLinear with the same scales: of channels too.
+    fn transposed_weight(
+        &mut self,
+        dequantize: usize,
+        added: &mut Vec<NewNode>,
+    ) -> Result<String, &'static str> {
+        let node = self.view.node(dequantize);
+        let name = self.text(node.input(0));
+        let read = data::weight(self.model, &name).ok().flatten();
+        let weight = read.ok_or("its second input is a weight whose values are not in the file")?;
+        let Data {
+            element,
+            dims,
+            bytes,
+        } = weight
+            .transposed()
+            .filter(|_| node.int("block_size", 0) == 0)
+            .ok_or("its second input is a weight of half bytes, or quantised in blocks")?;
+        let mut attributes = Vec::new();
+        if self.shape(node.input(1)).and_then(product) != Some(1) {
+            let rank = dims.len();
+            let axis = axis_of(node, rank).ok_or("its scales have no axis")?;
+            let moved = match axis {
+                axis if axis + 1 == rank => rank - 2,
+                axis if axis + 2 == rank => rank - 1,
+                axis => axis,
+            };
+            let moved = i64::try_from(moved).unwrap_or(0);
+            attributes.push(("axis", NewValue::Int(moved)));
+        }
+        let base = self.edit.name(&format!("{name}_transposed"));
+        self.edit.tensors.push(NewTensor {
+            name: base.clone(),
+            element,
+            dims,
+            raw: bytes,
+        });
+        let output = self.edit.name(&format!("{base}_dequantized"));
+        let steps = node.inputs.iter().skip(1).map(|id| self.text(*id));
+        added.push(NewNode {
+            op_type: "DequantizeLinear",
+            inputs: [base.clone()].into_iter().chain(steps).collect(),
+            name: self.edit.name(&format!("{base}_DequantizeLinear")),
+            output: output.clone(),
+            attributes,
+            ..NewNode::default()
+        });
+        Ok(output)
     }
 
     /// A sum of all elements up to each one is a product with a triangle of ones.
@@ -476,32 +668,13 @@ impl Planner<'_> {
         let name = self.edit.name(&format!("{base}_triangle"));
         let mut added = Vec::new();
         let second = if is_quantised {
-            self.edit.tensors.push(NewTensor {
-                name: name.clone(),
-                element: element::U8,
-                dims: vec![n, n],
-                raw: ones.map(u8::from).collect(),
-            });
-            let scale = self.edit.name(&format!("{name}_scale"));
-            self.edit
-                .tensors
-                .push(NewTensor::of_floats(scale.clone(), Vec::new(), &[1.0]));
-            let zero = self.edit.name(&format!("{name}_zero_point"));
-            self.edit.tensors.push(NewTensor {
-                name: zero.clone(),
-                element: element::U8,
-                dims: Vec::new(),
-                raw: vec![0],
-            });
-            let output = self.edit.name(&format!("{name}_dequantized"));
-            added.push(NewNode {
-                op_type: "DequantizeLinear",
-                name: self.edit.name(&format!("{name}_DequantizeLinear")),
-                inputs: vec![name, scale, zero],
-                output: output.clone(),
-                ..NewNode::default()
-            });
-            output
+            let bytes = ones.map(u8::from).collect();
+            self.dequantised(
+                &name,
+                (element::U8, vec![n, n], bytes),
+                (1.0, 0),
+                &mut added,
+            )
         } else {
             let floats: Vec<f32> = ones.map(|is_one| f32::from(u8::from(is_one))).collect();
             self.edit
@@ -606,4 +779,14 @@ impl Planner<'_> {
             is_exact: true,
         })
     }
+}
+
+/// The axis of a DequantizeLinear's scales.
+fn axis_of(node: &Node, rank: usize) -> Option<usize> {
+    let axis = node.int("axis", 1);
+    let axis = match axis < 0 {
+        true => axis.checked_add(i64::try_from(rank).ok()?)?,
+        false => axis,
+    };
+    usize::try_from(axis).ok().filter(|axis| *axis < rank)
 }

@@ -111,6 +111,70 @@ fn weights_are_kept_byte_by_byte() {
     assert!(after.windows(data.len()).any(|window| window == data));
 }
 
+/// A scale for each channel stays with the rows of a transposed weight, and is one where the channels are gone.
+#[test]
+fn weights_with_a_scale_for_each_channel_are_rewritten() {
+    let (found, _folder, copy) = rewritten("forms_channels.qs8.onnx");
+    assert_eq!(rules(&found), ALL, "{found:?}");
+    assert!(found.kept.is_empty(), "{found:?}");
+    let exact: Vec<bool> = found.rewrites.iter().map(|one| one.is_exact).collect();
+    assert_eq!(exact, [false, false, true, true]);
+    let weight = |path: &Path, name| data::weight(path, name).unwrap().unwrap();
+    let before = weight(&fixture("forms_channels.qs8.onnx"), "einsum_w_quantized");
+    let after = weight(&copy, "einsum_w_quantized_transposed");
+    assert_eq!(
+        (&before.dims[..], &after.dims[..]),
+        (&[32, 256][..], &[256, 32][..])
+    );
+    assert_eq!(after.bytes[1], before.bytes[256]);
+    let mut gone = found.rewrites[0].removed.iter();
+    assert!(
+        gone.any(|node| node == "DequantizeLinear ln_w_DequantizeLinear"),
+        "{found:?}"
+    );
+    let facts = graph_facts(&copy, &[]).unwrap();
+    let dequantizes = facts.forms().filter(|(_, op, _)| *op == "DequantizeLinear");
+    let names: Vec<&str> = dequantizes.map(|(name, ..)| name).collect();
+    assert!(
+        names.contains(&"einsum_w_quantized_transposed_DequantizeLinear"),
+        "{names:?}"
+    );
+}
+
+/// Weights outside stay outside, where the copy finds them.
+#[test]
+fn external_data_stays_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, copy) = (
+        folder.path().join("m.onnx"),
+        folder.path().join("copy.onnx"),
+    );
+    std::fs::copy(fixture("forms_outside.fp32.onnx"), &model).unwrap();
+    let weights = folder.path().join("forms_outside.fp32.data");
+    std::fs::copy(fixture("forms_outside.fp32.data"), &weights).unwrap();
+    let found = rewrite(&model, &copy, &[], |_| true).unwrap();
+    assert_eq!(rules(&found), ALL, "{found:?}");
+    let size = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert!(size(&copy) < size(&weights) / 4, "{}", size(&copy));
+    let text = std::fs::read(&copy).unwrap();
+    assert!(
+        text.windows(23)
+            .any(|part| part == b"forms_outside.fp32.data")
+    );
+    // A copy elsewhere would not find them.
+    let elsewhere = tempfile::tempdir().unwrap().path().join("copy.onnx");
+    let error = rewrite(&model, &elsewhere, &[], |_| true).unwrap_err();
+    assert!(matches!(error, ManifestError::ExternalData), "{error}");
+}
+
+#[path = "../../../../tests/fuzz/seeds.rs"]
+mod seeds;
+
+#[test]
+fn no_model_of_a_stranger_breaks_a_rewrite() {
+    seeds::check("onnx_rewrite", 60, crate::fuzz::rewrite);
+}
+
 #[test]
 fn an_instance_normalization_is_rewritten_in_float() {
     let (found, _folder, copy) = rewritten("image_norm.fp32.onnx");
