@@ -10,8 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{cache, entry::megabytes, pins::Plan};
 
-const TEMPLATE: &str =
-    "{msg} [{bar:30}] {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+const TEMPLATE: &str = "{msg} [{bar:30}] {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left";
 
 /// The progress of all engines that one command fetches.
 #[derive(Debug)]

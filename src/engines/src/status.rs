@@ -128,9 +128,16 @@ mod tests {
         );
     }
 
+    /// Older releases of an engine follow, if this machine has them.
     #[test]
-    fn every_engine_is_listed_once() {
-        let engines: Vec<Engine> = list().into_iter().map(|status| status.engine).collect();
-        assert_eq!(engines, Engine::ALL);
+    fn every_engine_is_listed_first_and_once() {
+        let listed: Vec<_> = list().into_iter().map(|s| (s.engine, s.version)).collect();
+        let newest = Engine::ALL.map(|engine| (engine, engine.version()));
+        assert_eq!(listed[..newest.len()], newest);
+        assert!(
+            listed[newest.len()..]
+                .iter()
+                .all(|older| !newest.contains(older))
+        );
     }
 }
