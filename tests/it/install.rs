@@ -138,7 +138,14 @@ thread 'page::opens' panicked at tests/it/browser.rs:1:1:
 `chromium` is not installed: apt-get install chromium
 
 ---- engines::fetches stdout ----
+
+failures:
+
+---- another::executable stdout ----
 failed to fetch x: `npm`, `pip` are not installed; install them
+
+failures:
+    another::executable
 
 ---- page::counts stdout ----
 assertion failed: `chromium` opened no page
@@ -148,6 +155,11 @@ assertion failed: `chromium` opened no page
 
 failures:
     page::opens
+    engines::fetches
+    page::counts
+    gate::signs
+
+test result: FAILED. 0 passed; 4 failed
 """
 print(tests.left_out(output, tests.missing_programs()))
 "#;
