@@ -10,6 +10,15 @@
 //!   beat. The present does not count, because rows of the last seconds may be hidden.
 //! - A leader whose beats are not acknowledged for the length of the lease, less a beat, stops judging by its own clock. It
 //!   comes back with another id, as a new claim.
+//! - The store's clock refuses a beat that arrives after that time. A detector that was frozen with a beat under way, or a
+//!   network that kept one, therefore cannot claim a lease that another detector holds by now. The spare beat covers
+//!   servers of a cluster whose clocks differ.
+//! - A beat counts only if the store's clock, read after it, is still within that time. Then it was stored, and no other
+//!   detector can have taken over before. A pause that stopped the detector's own clock, too, is noticed here.
+//!
+//! If the store's clock steps forward, each leader's time is over at once: it comes back with a new claim, and the oldest
+//! claim leads. If the clock steps back, beats of a detector that died lie ahead of it, and a standby waits until it has
+//! passed them.
 //!
 //! While the store is down the leader stays [`LeaseState::Unsure`], since no other detector can take over: it judges
 //! nothing, and goes on delivering the incidents that it holds. If replicas show rows in another order than they were
@@ -30,7 +39,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Beats within a lease: three in a row may get lost.
+/// Beats within a lease: two in a row may get lost.
 const BEATS_PER_LEASE: u32 = 4;
 
 /// Longest time limit of a beat; one that takes longer counts as lost.
@@ -75,6 +84,8 @@ struct HolderBeats {
     is_gone: bool,
     /// Whether it ever led.
     has_led: bool,
+    /// The store's clock when it answered.
+    now_ms: i64,
 }
 
 const SEEN: &str = "
@@ -82,10 +93,17 @@ const SEEN: &str = "
         toUnixTimestamp64Milli(max(beaten_at)) AS last_ms,
         toInt64(argMax(b.lease_ms, b.beat)) AS lease_ms,
         argMax(b.leads, b.beat) AS leads, argMax(b.is_gone, b.beat) AS is_gone,
-        toBool(max(b.leads)) AS has_led
+        toBool(max(b.leads)) AS has_led, toUnixTimestamp64Milli(now64(3)) AS now_ms
     FROM detector_beats AS b
     WHERE beaten_at > now64(3) - INTERVAL 1 HOUR
     GROUP BY holder";
+
+/// One server checks the time and stamps the beat.
+const BEAT: &str = "
+    INSERT INTO detector_beats (holder, beat, leads, is_gone, lease_ms, beaten_at)
+    SELECT ?, ?, ?, ?, ?, now64(3) WHERE toUnixTimestamp64Milli(now64(3)) < ?";
+
+const STORE_CLOCK: &str = "SELECT toUnixTimestamp64Milli(now64(3))";
 
 impl HolderBeats {
     /// Whether it holds its lease or claim at a time of the store's clock up to which beats are visible.
@@ -184,6 +202,8 @@ impl Lease {
             former: Vec::new(),
             n: 0,
             held: held.clone(),
+            held_until_ms: None,
+            store_clock: None,
         };
         let (tasks, stopped) = (tasks.clone(), stop.clone());
         tasks.note_start(TASK);
@@ -264,17 +284,24 @@ struct Beats {
     former: Vec<u64>,
     n: u64,
     held: Arc<HeldUntil>,
+    /// The same time by the store's clock; `None` before the first beat under this id counted.
+    held_until_ms: Option<i64>,
+    /// Latest reading of the store's clock, and when it came.
+    store_clock: Option<(i64, Instant)>,
+}
+
+/// A beat that was acknowledged, which does not mean that it was stored.
+struct Sent {
+    /// When it was begun, by the detector's own clock.
+    at: Instant,
+    /// The store's clock then, or an earlier time.
+    not_before_ms: i64,
 }
 
 impl Beats {
     async fn run(&mut self, state: &watch::Sender<LeaseState>, stop: &CancellationToken) {
         loop {
-            let was = *state.borrow();
-            let now = self.round(was).await;
-            if now != was {
-                tracing::info!("{}", now.as_sentence());
-                state.send_replace(now);
-            }
+            self.round(state).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(self.pause()) => {}
@@ -283,8 +310,9 @@ impl Beats {
     }
 
     async fn give_back(&mut self, leads: bool) {
-        let gone = self.write(leads, true);
-        let is_returned = matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(())));
+        let gone = self.send(leads, true);
+        // If it comes too late, the lease is over anyway.
+        let is_returned = matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(_)));
         if leads && !is_returned {
             tracing::warn!(
                 "failed to return the detector's lease: another detector takes over after {:?}",
@@ -298,34 +326,29 @@ impl Beats {
         self.lease / BEATS_PER_LEASE
     }
 
-    /// Beats once, and returns the new state.
-    async fn round(&mut self, was: LeaseState) -> LeaseState {
-        let is_over = self.held.is_over();
-        if self.n > 0 && is_over {
-            // Others may count it as silent, so its earlier beats claim nothing any more.
-            self.begin_again();
+    /// Beats once, and publishes the new state.
+    async fn round(&mut self, state: &watch::Sender<LeaseState>) {
+        if self.n > 0 && self.held.is_over() {
+            self.begin_again(state);
         }
-        let was = match was {
-            LeaseState::Leads if is_over => LeaseState::Unsure,
-            was => was,
-        };
         let limit = BEAT_TIMEOUT.min(self.lease - self.pause());
-        match timeout(limit, self.beat(was)).await {
-            Ok(Ok(now)) => return now,
+        match timeout(limit, self.beat(state)).await {
+            Ok(Ok(now)) => publish(state, now),
             Ok(Err(error)) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(%error, cause, "failed to keep up the detector's lease");
             }
             Err(_) => tracing::warn!("the store is too slow to keep up the detector's lease"),
         }
-        match was {
-            LeaseState::Leads if self.held.is_over() => LeaseState::Unsure,
-            was => was,
+        if self.held.is_over() {
+            unsure(state);
         }
     }
 
-    /// Takes another id. The claim under the earlier one is over.
-    fn begin_again(&mut self) {
+    /// Takes another id. Others may count this detector as silent, so its claim under the earlier id is over. The state
+    /// changes first, because the next beat extends the time that [`Lease::state`] reads.
+    fn begin_again(&mut self, state: &watch::Sender<LeaseState>) {
+        unsure(state);
         // Beats are read for an hour; a few ids are enough.
         if self.former.len() >= 1_000 {
             self.former.remove(0);
@@ -333,11 +356,25 @@ impl Beats {
         self.former.push(self.holder);
         self.holder = random();
         self.n = 0;
+        self.held_until_ms = None;
     }
 
-    async fn beat(&mut self, was: LeaseState) -> Result<LeaseState, clickhouse::error::Error> {
-        self.write(was == LeaseState::Leads, false).await?;
+    async fn beat(
+        &mut self,
+        state: &watch::Sender<LeaseState>,
+    ) -> Result<LeaseState, clickhouse::error::Error> {
+        let was = *state.borrow();
+        let sent = self.send(was == LeaseState::Leads, false).await?;
         let mut seen = self.client.query(SEEN).fetch_all::<HolderBeats>().await?;
+        let now_ms = match seen.first() {
+            Some(one) => self.note_store_clock(one.now_ms),
+            None => self.read_store_clock().await?,
+        };
+        if !self.counts(&sent, now_ms) {
+            // The next round makes a new claim.
+            self.begin_again(state);
+            return Ok(*state.borrow());
+        }
         let is_former = |one: &HolderBeats| self.former.contains(&one.holder);
         let left = seen.iter().filter(|one| is_former(one));
         let me = Myself {
@@ -349,22 +386,77 @@ impl Beats {
         seen.retain(|one| !is_former(one));
         let now = decide(me, &seen);
         if now == LeaseState::Leads && was != now {
-            self.write(true, false).await?;
+            let sent = self.send(true, false).await?;
+            let now_ms = self.read_store_clock().await?;
+            if !self.counts(&sent, now_ms) {
+                return Ok(was);
+            }
         }
         Ok(now)
     }
 
-    async fn write(&mut self, leads: bool, is_gone: bool) -> Result<(), clickhouse::error::Error> {
-        let insert = "INSERT INTO detector_beats (holder, beat, leads, is_gone, lease_ms) SELECT ?, ?, ?, ?, ?";
-        self.n += 1;
-        let began = Instant::now();
+    /// Sends a beat, which the store takes only if its time is not over.
+    async fn send(&mut self, leads: bool, is_gone: bool) -> Result<Sent, clickhouse::error::Error> {
+        let (read_ms, read_at) = match self.store_clock {
+            Some(read) => read,
+            None => (self.read_store_clock().await?, Instant::now()),
+        };
+        let at = Instant::now();
+        let passed_ms = i64::try_from((at - read_at).as_millis()).unwrap_or(i64::MAX);
+        let until_ms = self.held_until_ms.unwrap_or(i64::MAX);
         let lease_ms = u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX);
-        let insert = self.client.query(insert).bind(self.holder).bind(self.n);
+        self.n += 1;
+        let insert = self.client.query(BEAT).bind(self.holder).bind(self.n);
         let insert = insert.bind(leads).bind(is_gone).bind(lease_ms);
-        insert.execute().await?;
-        // A beat early, because the clocks of store and detector may run differently.
-        *self.held.until.lock() = began + self.lease - self.pause();
-        Ok(())
+        insert.bind(until_ms).execute().await?;
+        Ok(Sent {
+            at,
+            not_before_ms: read_ms.saturating_add(passed_ms),
+        })
+    }
+
+    /// Whether an acknowledged beat counts, given the store's clock after it. If so, it extends the time that it holds.
+    fn counts(&mut self, sent: &Sent, now_ms: i64) -> bool {
+        if self
+            .held_until_ms
+            .is_some_and(|until_ms| now_ms >= until_ms)
+        {
+            return false;
+        }
+        // A beat early, because the clocks of store and detector may run differently, and those of two servers, too.
+        let holds = self.lease - self.pause();
+        let holds_ms = i64::try_from(holds.as_millis()).unwrap_or(i64::MAX);
+        // The clock may have stepped back.
+        let since_ms = sent.not_before_ms.min(now_ms);
+        self.held_until_ms = Some(since_ms.saturating_add(holds_ms));
+        *self.held.until.lock() = sent.at + holds;
+        true
+    }
+
+    async fn read_store_clock(&mut self) -> Result<i64, clickhouse::error::Error> {
+        let now_ms = self.client.query(STORE_CLOCK).fetch_one::<i64>().await?;
+        Ok(self.note_store_clock(now_ms))
+    }
+
+    /// Keeps a reading. It was taken before it came, and a pause may stop the detector's clock but not the store's: so the
+    /// reading and the time that passed since are never later than the store's clock.
+    fn note_store_clock(&mut self, now_ms: i64) -> i64 {
+        self.store_clock = Some((now_ms, Instant::now()));
+        now_ms
+    }
+}
+
+fn publish(state: &watch::Sender<LeaseState>, now: LeaseState) {
+    if *state.borrow() != now {
+        tracing::info!("{}", now.as_sentence());
+        state.send_replace(now);
+    }
+}
+
+/// A leader whose time is over may not judge.
+fn unsure(state: &watch::Sender<LeaseState>) {
+    if *state.borrow() == LeaseState::Leads {
+        publish(state, LeaseState::Unsure);
     }
 }
 
@@ -386,6 +478,7 @@ mod tests {
             leads,
             is_gone: false,
             has_led: leads,
+            now_ms: 0,
         }
     }
 
@@ -483,6 +576,54 @@ mod tests {
         // One that led before.
         let earlier = [beats(3, 600, 605, false), gone(beats(2, 300, 400, true))];
         check(&earlier, Leads);
+    }
+
+    fn holding_until(held_until_ms: Option<i64>) -> Beats {
+        Beats {
+            client: Client::default(),
+            lease: 4 * BEAT,
+            holder: 1,
+            former: Vec::new(),
+            n: 7,
+            held: Arc::new(HeldUntil {
+                until: Mutex::new(Instant::now()),
+            }),
+            held_until_ms,
+            store_clock: None,
+        }
+    }
+
+    /// Its next beat extends the time that it may judge, and must not extend the term that is over.
+    #[test]
+    fn a_leader_whose_time_is_over_is_unsure_before_it_beats_again() {
+        let (state, seen) = watch::channel(Leads);
+        let mut beats = holding_until(Some(100));
+        beats.begin_again(&state);
+        assert_eq!(*seen.borrow(), Unsure);
+        assert_eq!(
+            (beats.former, beats.n, beats.held_until_ms),
+            (vec![1], 0, None)
+        );
+    }
+
+    #[test]
+    fn a_beat_counts_while_the_time_of_the_one_before_lasts() {
+        let check = |until_ms, not_before_ms, now_ms, expected| {
+            let mut beats = holding_until(until_ms);
+            let sent = Sent {
+                at: Instant::now(),
+                not_before_ms,
+            };
+            let counts = beats.counts(&sent, now_ms);
+            assert_eq!(counts.then_some(beats.held_until_ms), expected);
+            assert_eq!(beats.held.is_over(), !counts);
+        };
+        check(None, 1_000, 1_020, Some(Some(16_000)));
+        check(Some(6_000), 1_000, 5_999, Some(Some(16_000)));
+        // It may not have been stored, and another detector may lead.
+        check(Some(6_000), 1_000, 6_000, None);
+        // The store's clock stepped back.
+        check(Some(60_000), 50_000, 1_000, Some(Some(16_000)));
     }
 
     #[test]

@@ -534,6 +534,10 @@ impl Leader {
                 Vec::new()
             }
         };
+        if self.lease.state() != LeaseState::Leads {
+            // The reading took long: the detector that leads now obeys.
+            return;
+        }
         if self.incident_set.obey(&orders, self.clock.now()) {
             self.publish();
             self.save().await;
@@ -558,8 +562,12 @@ impl Leader {
         });
     }
 
-    /// Stores the unsaved incidents. What the store refuses is tried again with the next call.
+    /// Stores the unsaved incidents. What the store refuses is tried again with the next call. A detector that may have
+    /// lost its lease stores nothing, because its states would count as later than those of the one that leads.
     async fn save(&mut self) {
+        if self.lease.state() != LeaseState::Leads {
+            return;
+        }
         let unsaved = self.incident_set.unsaved();
         if unsaved.is_empty() {
             return;

@@ -134,6 +134,12 @@ impl StoreTarget {
         self
     }
 
+    /// Returns the settings of every statement.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        let settings = self.settings.iter();
+        settings.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Adds the settings that a cluster needs in every statement.
     #[must_use]
     pub fn of_cluster(self) -> StoreTarget {

@@ -12,10 +12,10 @@
 mod check;
 mod device;
 mod fault;
-mod late_reads;
 mod load;
 mod options;
 mod process;
+mod proxy;
 mod report;
 mod run;
 mod servers;
@@ -23,9 +23,9 @@ mod two_shards;
 mod views;
 
 pub use check::Findings;
-pub use late_reads::LateReads;
 pub use load::Account;
 pub use options::{FaultOptions, Servers};
+pub use proxy::Proxy;
 pub use run::{Document, Kills, run};
 pub use servers::{READER_PASSWORD, migrate, start_store};
 pub use two_shards::{migrate_two_shards, start_two_shards};

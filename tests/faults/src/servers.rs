@@ -14,9 +14,9 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::late_reads::LateReads;
 use crate::options::{FaultOptions, Servers};
 use crate::process::{Kept, StartLine, State, signal};
+use crate::proxy::Proxy;
 
 /// Silence after which others close buckets without a collector: two buckets of 2 s, see `line`.
 pub(crate) const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(4);
@@ -29,23 +29,23 @@ pub(crate) struct Processes {
     /// `None` where the store is inside of `serve`.
     store: Option<EmbeddedStore>,
     /// Between the collectors and the store.
-    _late_reads: Option<LateReads>,
+    _proxy: Option<Proxy>,
     dir: PathBuf,
 }
 
 impl Processes {
     /// Starts them and waits until each listens.
     pub(crate) async fn start(options: &FaultOptions, dir: &Path) -> anyhow::Result<Self> {
-        let mut late_reads = None;
+        let mut kept_proxy = None;
         let (store, lines) = match options.servers {
             Servers::Collectors => {
                 let store = start_store(&options.program, dir).await?;
                 migrate(&store, Retention::default()).await?;
                 let mut address = format!("unix:{}", store.socket().display());
                 if let Some(hidden_for) = options.late_reads {
-                    let proxy = LateReads::before(&store, hidden_for.0).await?;
+                    let proxy = Proxy::hiding_rows(&store, DATABASE, hidden_for.0).await?;
                     address = proxy.url();
-                    late_reads = Some(proxy);
+                    kept_proxy = Some(proxy);
                 }
                 let args = ["collector", "--clickhouse", &address];
                 let line = |name| line(options, dir, name, &args);
@@ -57,7 +57,7 @@ impl Processes {
         let processes = Self {
             kept: lines.into_iter().map(Kept::start).collect(),
             store,
-            _late_reads: late_reads,
+            _proxy: kept_proxy,
             dir: dir.to_owned(),
         };
         processes.all_listen().await?;

@@ -1,0 +1,265 @@
+//! A proxy before the engine, which adds settings to each request.
+//!
+//! - It hides the rows of the last seconds from every read, like a replica that lags. Inserts are stored and acknowledged at
+//!   once. Tests of what reads back its own writes put it before collectors and detectors. Each table has a column with
+//!   the time of its insert, and each request gets a filter on it, which the engine applies wherever a statement reads the
+//!   table: in views, in subqueries, in the SELECT of an INSERT. So every row becomes visible as long after its insert as
+//!   every other one. Mutations see all rows.
+//! - It gives commands the settings of a store of two shards.
+//! - It keeps requests for a while, as a network may.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clickhouse::Client;
+use epwatch_store::StoreTarget;
+use epwatch_store::embedded::EmbeddedStore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use url::form_urlencoded;
+
+/// Longest head of a request.
+const MAX_HEAD_BYTES: usize = 256 << 10;
+
+/// Which requests stay in the proxy.
+#[derive(Debug, Clone, Default)]
+struct Held {
+    /// Those with one of these texts.
+    texts: Vec<&'static str>,
+    /// Grows when those that are there may go on.
+    releases: u64,
+}
+
+/// Numbers of requests that were kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kept {
+    ever: usize,
+    now: usize,
+}
+
+/// A way to the engine that changes or delays requests. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    database: String,
+    held: Arc<watch::Sender<Held>>,
+    kept: watch::Receiver<Kept>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+impl Proxy {
+    /// Starts before an engine that has the schema in this database. Rows stay hidden for this long.
+    ///
+    /// # Errors
+    /// The engine does not answer, or no port is free.
+    pub async fn hiding_rows(
+        store: &EmbeddedStore,
+        database: &str,
+        hidden_for: Duration,
+    ) -> anyhow::Result<Self> {
+        let filters = filters(&store.client(database), database, hidden_for).await?;
+        Self::start(store, database, [("additional_table_filters", &*filters)]).await
+    }
+
+    /// Starts before an engine. Requests get the settings of its target, for commands that cannot be given them.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn with_settings_of(
+        target: &StoreTarget,
+        store: &EmbeddedStore,
+    ) -> anyhow::Result<Self> {
+        Self::start(store, target.database(), target.settings()).await
+    }
+
+    async fn start<'a>(
+        store: &EmbeddedStore,
+        database: &str,
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> anyhow::Result<Self> {
+        let parameters = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(settings)
+            .finish();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let held = Arc::new(watch::Sender::new(Held::default()));
+        let (count, kept) = watch::channel(Kept::default());
+        let way = Arc::new(Way {
+            socket: store.socket().to_owned(),
+            parameters,
+            held: held.clone(),
+            kept: count,
+        });
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let way = way.clone();
+                tokio::spawn(async move {
+                    // A connection that breaks is a fault like others.
+                    let _ = way.pass(client).await;
+                });
+            }
+        });
+        Ok(Self {
+            address,
+            database: database.to_owned(),
+            held,
+            kept,
+            _accepting: AbortOnDropHandle::new(accepting),
+        })
+    }
+
+    /// Returns its address, for `--clickhouse`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Returns a client that goes this way.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        let target = StoreTarget::parse(&self.url(), &self.database);
+        epwatch_store::client(&target.expect("an address of this form"))
+    }
+
+    /// Keeps requests with this text from the store, as a network may, and waits until there is one. They reach the
+    /// store later, also if their client is gone by then.
+    pub async fn hold(&mut self, text: &'static str) {
+        self.change(|held| held.texts.push(text)).await;
+    }
+
+    /// Sends the requests that were kept, and waits until it keeps another one.
+    pub async fn hold_the_next(&mut self) {
+        self.change(|held| held.releases += 1).await;
+    }
+
+    async fn change(&mut self, change: impl FnOnce(&mut Held)) {
+        let before = self.kept.borrow().ever;
+        self.held.send_modify(change);
+        // The proxy lives as long as `self`.
+        let _ = self.kept.wait_for(|kept| kept.ever > before).await;
+    }
+
+    /// Sends the requests that were kept, and waits until the store has answered them. Others pass.
+    pub async fn let_go(&mut self) {
+        self.held.send_modify(|held| {
+            held.texts.clear();
+            held.releases += 1;
+        });
+        let _ = self.kept.wait_for(|kept| kept.now == 0).await;
+    }
+}
+
+/// Adds the column to the tables, and returns the setting that hides their latest rows.
+async fn filters(client: &Client, database: &str, hidden_for: Duration) -> anyhow::Result<String> {
+    let tables = "SELECT name FROM system.tables WHERE database = currentDatabase() \
+                  AND engine LIKE '%MergeTree' AND name != 'schema_migrations' ORDER BY name";
+    let tables = client.query(tables).fetch_all::<String>().await?;
+    anyhow::ensure!(!tables.is_empty(), "the store has no tables");
+    let hidden_ms = hidden_for.as_millis();
+    let mut filters = Vec::new();
+    for table in tables {
+        let add = format!(
+            "ALTER TABLE `{table}` ADD COLUMN IF NOT EXISTS late_at DateTime64(3) MATERIALIZED now64(3)"
+        );
+        client.query(&add).execute().await?;
+        filters.push(format!(
+            "'{database}.{table}':'late_at <= now64(3) - toIntervalMillisecond({hidden_ms})'"
+        ));
+    }
+    Ok(format!("{{{}}}", filters.join(",")))
+}
+
+/// What each connection needs to know.
+struct Way {
+    socket: PathBuf,
+    parameters: String,
+    held: Arc<watch::Sender<Held>>,
+    kept: watch::Sender<Kept>,
+}
+
+impl Way {
+    /// Passes one request on, with the parameters, and its answer back.
+    async fn pass(&self, mut client: TcpStream) -> anyhow::Result<()> {
+        let mut bytes = Vec::new();
+        let head_end = loop {
+            if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at;
+            }
+            anyhow::ensure!(bytes.len() < MAX_HEAD_BYTES, "the head is too long");
+            if client.read_buf(&mut bytes).await? == 0 {
+                return Ok(());
+            }
+        };
+        let head = std::str::from_utf8(&bytes[..head_end]).context("the head is no text")?;
+        let head = with_parameters(head, &self.parameters)?;
+        let mut rest = bytes.split_off(head_end);
+        let releases = self.held_since(&mut client, &head, &mut rest).await?;
+        if let Some(releases) = releases {
+            self.kept.send_modify(|kept| {
+                kept.ever += 1;
+                kept.now += 1;
+            });
+            let mut held = self.held.subscribe();
+            let _ = held.wait_for(|held| held.releases > releases).await;
+        }
+        let mut store = UnixStream::connect(&self.socket).await?;
+        store.write_all(head.as_bytes()).await?;
+        store.write_all(&rest).await?;
+        if releases.is_some() {
+            let mut answer = Vec::new();
+            let answered = store.read_to_end(&mut answer).await;
+            self.kept.send_modify(|kept| kept.now -= 1);
+            answered?;
+            client.write_all(&answer).await?;
+        } else {
+            tokio::io::copy_bidirectional(&mut client, &mut store).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns how often requests were released so far if this one is to be held. If one may be, `rest` has the whole
+    /// body then.
+    async fn held_since(
+        &self,
+        client: &mut TcpStream,
+        head: &str,
+        rest: &mut Vec<u8>,
+    ) -> anyhow::Result<Option<u64>> {
+        let Held { texts, releases } = self.held.borrow().clone();
+        if texts.is_empty() {
+            return Ok(None);
+        }
+        let fields = head.lines().filter_map(|line| line.split_once(':'));
+        let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        let length = lengths
+            .next()
+            .map_or(Ok(0), |(_, n)| n.trim().parse::<usize>())?;
+        // After the empty line.
+        while rest.len() < length + 4 {
+            anyhow::ensure!(client.read_buf(rest).await? > 0, "the body ends early");
+        }
+        // Short queries are in the head.
+        let body = String::from_utf8_lossy(rest);
+        let has = |text: &&str| body.contains(*text) || head.contains(*text);
+        Ok(texts.iter().any(has).then_some(releases))
+    }
+}
+
+/// Returns a request's head with more parameters. The connection ends with the answer, because the head of a second
+/// request would pass unchanged.
+fn with_parameters(head: &str, parameters: &str) -> anyhow::Result<String> {
+    let (line, fields) = head.split_once("\r\n").context("a head without fields")?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let [method, target, version] = words[..] else {
+        anyhow::bail!("no request line: {line}");
+    };
+    let separator = if target.contains('?') { '&' } else { '?' };
+    Ok(format!(
+        "{method} {target}{separator}{parameters} {version}\r\nconnection: close\r\n{fields}"
+    ))
+}
