@@ -78,6 +78,11 @@ features *MEMBERS:
 generate *ARGS:
     cargo run --manifest-path proto/generate/Cargo.toml -- {{ARGS}}
 
+# The Python wheel in `dist`. WHEEL_TARGET=aarch64-unknown-linux-gnu.2.17 with `pip install cargo-zigbuild ziglang` builds
+# for another processor, or for an older glibc.
+python-wheel OUT="dist":
+    sdk/python/wheel.py {{OUT}}
+
 # Documentation, with broken links denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

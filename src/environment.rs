@@ -15,9 +15,13 @@ const OWN: &[&str] = &[
     "EPWATCH_LOAD_KEY",
     "EPWATCH_LOG",
     "EPWATCH_LOG_FORMAT",
-    // Of the example program of the SDK, in the same shell.
+    // Of an app with the SDK, in the same shell: its example program, and the Python package.
     "EPWATCH_ENDPOINT",
     "EPWATCH_KEY",
+    "EPWATCH_APP",
+    "EPWATCH_CONSENT",
+    "EPWATCH_ENVIRONMENT",
+    "EPWATCH_FOLDER",
     // Of Grafana's provisioning, in the same environment file.
     "EPWATCH_CLICKHOUSE_HOST",
     "EPWATCH_CLICKHOUSE_PASSWORD",

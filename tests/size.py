@@ -21,9 +21,9 @@ CFG_TEST = re.compile(r'#\[cfg\((?:test|feature = "samples"|all\(test\b.*|any\(t
 MODULE = re.compile(r"\s*(?:pub(?:\(\w+\))? )?mod (\w+)\s*([;{])")
 EMPTY_DOC = re.compile(r"\s*/// \w+( \w+)?\.$")
 KEY = re.compile(r"(?:# ?)?([a-z_0-9]+) = ")
-# The page, the dashboards, the gate, the SDK for C and the JVM, the models' manifests, and their subcommands.
+# The page, the dashboards, the gate, the SDK for C, the JVM and Python, the models' manifests, and their subcommands.
 LATER = [
-    *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "src/manifest"),
+    *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "sdk/python", "src/manifest"),
     *("src/gate", "src/incident_order.rs", "src/logs.rs", "src/look.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
 ]
 # Reads windows and assembles them: all lines of it count, those of its tests too.

@@ -20,6 +20,7 @@ const MAY_USE: &str = "
     manifest: proto
     sdk: proto
     ffi: sdk
+    python: sdk
     server: proto
     store: proto
     collector: proto server store
@@ -35,7 +36,7 @@ const MAY_USE: &str = "
 ";
 
 /// Crates that ship into apps, so that their features are few and their own.
-const IN_APPS: [&str; 3] = ["proto", "sdk", "ffi"];
+const IN_APPS: [&str; 4] = ["proto", "sdk", "ffi", "python"];
 
 /// Tests may also store rows as the collector does, fetch runtimes, break their own processes, load the library of other
 /// languages, and enable more features of their own crate.

@@ -11,7 +11,7 @@ use std::{
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
-use crate::cached;
+use crate::{cached, tool};
 
 /// Versions of CPython whose wheels are pinned.
 const VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
@@ -36,7 +36,7 @@ pub fn wheels(requirements: &Path) -> PathBuf {
     let name = format!("wheels-{version}-{hash}");
     let is_whole = |folder: &Path| folder.join("whole").is_file();
     cached(&name, &is_whole, &|_, out| {
-        let mut pip = Command::new("python3");
+        let mut pip = tool("python3");
         pip.args([
             "-m",
             "pip",
@@ -65,11 +65,11 @@ pub struct Environment {
 impl Environment {
     /// Makes an environment in a folder, which must be empty or new.
     pub fn new(folder: &Path) -> Self {
-        let made = Command::new("python3")
+        let made = tool("python3")
             .args(["-m", "venv"])
             .arg(folder)
             .output()
-            .expect("python3 starts: apt-get install python3");
+            .unwrap();
         assert!(
             made.status.success(),
             "python3 -m venv failed: apt-get install python3-venv\n{}",
@@ -111,8 +111,7 @@ impl Environment {
     }
 
     fn run_by<'a>(program: &str, args: impl IntoIterator<Item = &'a str>) -> Output {
-        let ran = Command::new(program).args(args).output();
-        ran.expect("python3 starts: apt-get install python3")
+        tool(program).args(args).output().unwrap()
     }
 }
 

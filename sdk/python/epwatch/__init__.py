@@ -1,0 +1,53 @@
+"""Watches onnxruntime's sessions: where each node runs, and how long a run takes.
+
+    import epwatch
+    epwatch.start(app="com.example.robot", endpoint="https://epwatch.example:4717", key="...", consent=True)
+    session = epwatch.InferenceSession("segmenter.onnx", options, model="segmenter", version="3")
+    outputs = session.run(None, {"x": image})
+    print(epwatch.explain())
+
+Nothing is recorded, written or sent without consent. docs/python.md is the guide.
+"""
+
+import logging as _logging
+
+from ._explanation import Explanation
+from ._native import VERSION as __version__
+from ._native import ConfigError, Plan, UploadError
+from ._process import (
+    explain,
+    flush,
+    is_started,
+    plan,
+    seal,
+    set_conditions,
+    set_consent,
+    set_network,
+    start,
+    stop,
+)
+from ._session import InferenceSession, attach, measure
+
+__all__ = [
+    "ConfigError",
+    "Explanation",
+    "InferenceSession",
+    "Plan",
+    "UploadError",
+    "__version__",
+    "attach",
+    "explain",
+    "flush",
+    "is_started",
+    "measure",
+    "plan",
+    "seal",
+    "set_conditions",
+    "set_consent",
+    "set_network",
+    "start",
+    "stop",
+]
+
+# An app that configures no logging hears nothing.
+_logging.getLogger("epwatch").addHandler(_logging.NullHandler())

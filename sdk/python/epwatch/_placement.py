@@ -1,0 +1,182 @@
+"""What onnxruntime says of a session: the EP of each node, the EPs and options that it was given, its shapes.
+
+Nothing here raises for a session that lacks a call: older versions have fewer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any, Mapping, Sequence
+
+from . import _native
+
+RECORD = "session.record_ep_graph_assignment_info"
+CPU = "CPUExecutionProvider"
+_COMPATIBILITY = "ep_compatibility_info.QNNExecutionProvider"
+# onnxruntime's version of a model without one.
+_NO_VERSION = (0, 2**63 - 1)
+_CODE = re.compile(r"\[ONNXRuntimeError\] : (\d{1,3}) :")
+_FAIL, _INVALID_ARGUMENT = 1, 2
+
+
+def runtime_version() -> str:
+    """Returns the version of the onnxruntime that is imported, or an empty text."""
+    return str(getattr(sys.modules.get("onnxruntime"), "__version__", ""))
+
+
+def record_assignment(options: Any) -> None:
+    """Makes sessions of these options keep the EP of each node. Older versions ignore it."""
+    try:
+        options.add_session_config_entry(RECORD, "1")
+    except Exception:
+        # A session that is not observed is better than none.
+        pass
+
+
+def subgraphs(session: Any) -> list[tuple[str, list[tuple[str, str, str]]]] | None:
+    """Returns onnxruntime's list, or None if it has none: it is older than 1.24, or the session did not record."""
+    listed = getattr(session, "get_provider_graph_assignment_info", None)
+    if listed is None:
+        return None
+    try:
+        return [
+            (subgraph.ep_name, [(node.name, node.op_type, node.domain) for node in subgraph.get_nodes()])
+            for subgraph in listed()
+        ]
+    except Exception:
+        return None
+
+
+def _metadata(session: Any) -> Any:
+    try:
+        return session.get_modelmeta()
+    except Exception:
+        return None
+
+
+def ep_compatibility(session: Any) -> str:
+    """Returns the compatibility text of a precompiled model."""
+    custom = getattr(_metadata(session), "custom_metadata_map", None) or {}
+    return str(custom.get(_COMPATIBILITY, ""))
+
+
+def identity(session: Any, path: str | None, model: str | None, version: str | None) -> tuple[str, str]:
+    """Returns id and version of a model: as given, else of its metadata, else by its file's name."""
+    meta = _metadata(session)
+    custom = getattr(meta, "custom_metadata_map", None) or {}
+    stem = os.path.splitext(os.path.basename(path))[0] if path else ""
+    number = getattr(meta, "version", 0)
+    of_number = "0" if number in _NO_VERSION else str(number)
+    found = model or custom.get("epwatch.model") or stem or getattr(meta, "graph_name", "") or "model"
+    return found[:128], (version or custom.get("epwatch.version") or of_number)[:64]
+
+
+def names_of(providers: Sequence[Any] | None) -> list[str] | None:
+    """Returns the names of EPs as onnxruntime takes them: names, or names with options."""
+    if providers is None:
+        return None
+    return [str(provider[0] if isinstance(provider, (tuple, list)) else provider) for provider in providers]
+
+
+def used(session: Any) -> list[str]:
+    """Returns the EPs that a session has."""
+    try:
+        return [str(name) for name in session.get_providers()]
+    except Exception:
+        return []
+
+
+def npu_options(session: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the options of the session's NPU, as it has them, or else as they were given."""
+    try:
+        options = session.get_provider_options()
+    except Exception:
+        return given
+    of_npu = [of for name, of in options.items() if _native.is_npu_ep(name)]
+    return {**given, **of_npu[0]} if of_npu else given
+
+
+def given_options(providers: Sequence[Any] | None, provider_options: Sequence[Any] | None) -> Mapping[str, Any]:
+    """Returns the options that an NPU was asked for with."""
+    for at, provider in enumerate(providers or ()):
+        name, options = provider if isinstance(provider, (tuple, list)) else (provider, None)
+        if options is None and provider_options is not None and at < len(provider_options):
+            options = provider_options[at]
+        if _native.is_npu_ep(str(name)):
+            return dict(options or {})
+    return {}
+
+
+def is_plugin(ep: str) -> bool:
+    """Returns whether a registered plugin has a device of this EP."""
+    try:
+        return any(device.ep_name == ep for device in sys.modules["onnxruntime"].get_ep_devices())
+    except Exception:
+        return False
+
+
+def missing(requested: Sequence[str], session: Any) -> list[str]:
+    """Returns the NPU's EPs that were asked for and that the session does not have: onnxruntime drops them silently."""
+    has = used(session)
+    return [ep for ep in requested if _native.is_npu_ep(ep) and ep not in has]
+
+
+def error_code(error: BaseException | str) -> int:
+    """Returns onnxruntime's code of an error. Its Python part raises ValueError for wrong inputs."""
+    found = _CODE.search(str(error))
+    if found:
+        return int(found.group(1))
+    return _INVALID_ARGUMENT if isinstance(error, (TypeError, ValueError)) else _FAIL
+
+
+class Shapes:
+    """Keys of the input shapes of a model with free dimensions, for example `ids:1x77,mask:1x77`."""
+
+    # A model with more shapes than these has free-form sizes; its report holds eight.
+    _MOST_KNOWN = 64
+    _MAX_KEY = 128
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._known: dict[Any, str] = {}
+
+    @classmethod
+    def of(cls, session: Any) -> Shapes | None:
+        """None if every input is a tensor of fixed shape."""
+        try:
+            inputs = session.get_inputs()
+        except Exception:
+            return None
+        is_fixed = all(
+            str(node.type).startswith("tensor(") and all(isinstance(dim, int) and dim >= 0 for dim in node.shape)
+            for node in inputs
+        )
+        return None if is_fixed else cls([node.name for node in inputs])
+
+    def key(self, feed: Mapping[str, Any]) -> str:
+        """Returns the key of a run's inputs; empty if one is no tensor."""
+        try:
+            shapes = tuple([getattr(feed.get(name), "shape", None) for name in self._names])
+            known = self._known.get(shapes)
+            return known if known is not None else self._made(shapes, feed)
+        except Exception:
+            return ""
+
+    def _made(self, shapes: tuple[Any, ...], feed: Mapping[str, Any]) -> str:
+        is_kept = len(self._known) < self._MOST_KNOWN
+        parts = []
+        for name, shape in zip(self._names, shapes):
+            if name not in feed:
+                continue
+            if callable(shape):
+                # An OrtValue's.
+                shape, is_kept = shape(), False
+            if shape is None:
+                return ""
+            parts.append(f"{name}:{'x'.join(str(dim) for dim in shape)}")
+        key = ",".join(parts).encode()[: self._MAX_KEY].decode(errors="ignore")
+        if is_kept:
+            self._known[shapes] = key
+        return key

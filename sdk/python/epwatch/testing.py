@@ -1,0 +1,75 @@
+"""Assertions for a team's own tests, before there is a pipeline: `epwatch gate` has more rules, and evidence.
+
+    from epwatch.testing import assert_latency, assert_on_npu
+
+    def test_segmenter_runs_on_the_npu():
+        session = make_session()  # epwatch.InferenceSession
+        assert_on_npu(session)
+        assert_latency(session, {"x": image}, max_ms=20)
+
+They need no `epwatch.start` and send nothing. Placement on QNN's emulator is real, its latency is not.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any, Collection, Mapping
+
+from . import _native, _placement
+
+_EDGES = ("QuantizeLinear", "DequantizeLinear")
+# The first runs on an NPU cost up to 20 times a later one.
+_COLD_RUNS = 3
+
+
+def assert_on_npu(session: Any, *, max_partitions: int = 1, allowed_cpu_ops: Collection[str] = ()) -> None:
+    """Fails unless the NPU runs every op that computes, in at most so many partitions.
+
+    Conversions at the edges of the NPU's graph may be on the CPU, and the op types of `allowed_cpu_ops`. `session` is of
+    `epwatch.InferenceSession`, or of onnxruntime with the option `session.record_ep_graph_assignment_info` at "1".
+    """
+    listed = _placement.subgraphs(session)
+    if listed is None:
+        raise AssertionError(
+            "the session has no placement: make it by epwatch.InferenceSession, with onnxruntime 1.24 or later; "
+            f"this is {_placement.runtime_version() or 'an unknown version'}"
+        )
+    on_npu = [nodes for ep, nodes in listed if _native.is_npu_ep(ep)]
+    used = sorted({ep for ep, _ in listed})
+    if not any(on_npu):
+        raise AssertionError(f"no node is on the NPU; the session's nodes are on {', '.join(used) or 'no EP'}")
+    elsewhere = [
+        (ep, name, op_type)
+        for ep, nodes in listed
+        if not _native.is_npu_ep(ep)
+        for name, op_type, _ in nodes
+        if op_type not in _EDGES and op_type not in allowed_cpu_ops
+    ]
+    if elsewhere:
+        n_nodes = sum(len(nodes) for _, nodes in listed)
+        shown = [f"  {name or '(without a name)'} ({op_type}) on {ep}" for ep, name, op_type in elsewhere[:20]]
+        more = [f"  and {len(elsewhere) - 20} more"] if len(elsewhere) > 20 else []
+        head = f"{len(elsewhere)} of {n_nodes} nodes compute outside of the NPU:"
+        raise AssertionError("\n".join([head, *shown, *more, "`epwatch inspect MODEL` has the reason of each"]))
+    if len(on_npu) > max_partitions:
+        sizes = ", ".join(str(len(nodes)) for nodes in on_npu)
+        raise AssertionError(f"the NPU has {len(on_npu)} partitions instead of at most {max_partitions}: {sizes} nodes")
+
+
+def assert_latency(session: Any, feed: Mapping[str, Any], *, max_ms: float, runs: int = 50) -> None:
+    """Fails if the median of `runs` runs, after the cold ones, is above `max_ms`."""
+    if runs < 1:
+        raise ValueError(f"runs: expected at least 1, got {runs}")
+    taken = []
+    for _ in range(_COLD_RUNS + runs):
+        began = time.perf_counter_ns()
+        session.run(None, feed)
+        taken.append((time.perf_counter_ns() - began) / 1e6)
+    warm = taken[_COLD_RUNS:]
+    median = statistics.median(warm)
+    if median > max_ms:
+        raise AssertionError(
+            f"the median of {runs} runs is {median:.3g} ms instead of at most {max_ms:.3g} ms "
+            f"(fastest {min(warm):.3g}, slowest {max(warm):.3g})"
+        )

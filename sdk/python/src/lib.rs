@@ -1,0 +1,24 @@
+//! The extension module `epwatch._native`: epwatch's SDK for the Python package in `epwatch/`.
+//!
+//! Each class turns Python's values into a call of the SDK and its answer into a value or an exception. It never imports
+//! onnxruntime and never holds a session of it: the package reads the placement, and passes it as a list. The package
+//! decides what is observed, and when. No panic reaches Python.
+
+mod config;
+mod failure;
+mod session;
+mod watch;
+
+/// The SDK below the package.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::failure::{ConfigError, UploadError};
+    #[pymodule_export]
+    use crate::session::{Session, is_npu_ep, now};
+    #[pymodule_export]
+    use crate::watch::{Plan, Watch};
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,111 @@
+//! An observed session, on the path of each run.
+
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use epwatch_sdk::{AttachedSession, Watch, proto};
+use pyo3::{PyResult, pyclass, pyfunction, pymethods};
+
+use crate::failure::guarded;
+
+/// A session whose runs the package measures. Closed when it is dropped.
+#[pyclass(frozen, module = "epwatch._native")]
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Taken when it is dropped.
+    attached: Option<AttachedSession>,
+    watch: Option<Watch>,
+    pid: u32,
+}
+
+impl Session {
+    pub(crate) fn new(attached: AttachedSession, watch: Watch) -> Self {
+        Self {
+            attached: Some(attached),
+            watch: Some(watch),
+            pid: std::process::id(),
+        }
+    }
+
+    /// A panic is a sample lost, and no error of the app's.
+    #[inline]
+    fn with(&self, record: impl FnOnce(&AttachedSession)) {
+        if let Some(attached) = &self.attached {
+            let _ = catch_unwind(AssertUnwindSafe(|| record(attached)));
+        }
+    }
+}
+
+/// A child of a fork inherits locks that a thread of its parent may hold: nothing of the parent's SDK ends there.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            mem::forget(self.attached.take());
+            mem::forget(self.watch.take());
+        }
+    }
+}
+
+fn ns(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
+
+#[inline]
+fn elapsed(began: Duration) -> Duration {
+    AttachedSession::now().saturating_sub(began)
+}
+
+#[pymethods]
+impl Session {
+    /// Records a run that began at `began_ns` and ends now.
+    fn record(&self, began_ns: u64) {
+        let began = ns(began_ns);
+        self.with(|session| session.record(began, elapsed(began)));
+    }
+
+    /// As `record`, for a model with free dimensions.
+    fn record_shape(&self, began_ns: u64, shape: &str) {
+        let began = ns(began_ns);
+        self.with(|session| session.record_shape(began, elapsed(began), shape));
+    }
+
+    /// Records a run that ended.
+    fn record_latency(&self, began_ns: u64, latency_ns: u64, shape: Option<&str>) {
+        let (began, latency) = (ns(began_ns), ns(latency_ns));
+        self.with(|session| match shape {
+            None => session.record(began, latency),
+            Some(shape) => session.record_shape(began, latency, shape),
+        });
+    }
+
+    /// Counts a run that failed with this code of ONNX Runtime.
+    fn record_error(&self, ort_error_code: i32) {
+        self.with(|session| session.record_error(ort_error_code));
+    }
+
+    /// Returns the session's part of `Watch.explain`, as JSON and as text.
+    fn explain(&self) -> PyResult<Option<(String, String)>> {
+        guarded(|| {
+            let (Some(attached), Some(watch)) = (&self.attached, &self.watch) else {
+                return Ok(None);
+            };
+            let explained = watch.explain_session(attached.uid());
+            Ok(explained.map(|session| (session.to_json(), session.to_string())))
+        })
+    }
+}
+
+/// Returns the time by which runs are recorded, in nanoseconds.
+#[pyfunction]
+pub(crate) fn now() -> u64 {
+    u64::try_from(AttachedSession::now().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns whether an EP of this name puts nodes on the NPU.
+#[pyfunction]
+pub(crate) fn is_npu_ep(name: &str) -> bool {
+    proto::placement::is_npu_ep(name)
+}

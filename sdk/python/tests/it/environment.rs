@@ -1,0 +1,126 @@
+//! One environment for the tests of this executable, with the wheel of the library that cargo has built.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use epwatch_runtimes::{Environment, wheels};
+use epwatch_sdk::proto::Report;
+use epwatch_strict_collector::Collector;
+
+pub(crate) const KEY: &str = "demo-key";
+
+pub(crate) fn crate_file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+pub(crate) fn model(name: &str) -> PathBuf {
+    crate_file("../../tests/fixtures/models").join(name)
+}
+
+/// A new folder below cargo's for tests.
+pub(crate) fn new_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Packs the wheel of the library that cargo has built next to this executable, once. Returns its path.
+pub(crate) fn wheel() -> &'static Path {
+    static WHEEL: OnceLock<PathBuf> = OnceLock::new();
+    WHEEL.get_or_init(|| {
+        let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+        let library = folder.join("libepwatch_native.so");
+        assert!(library.exists(), "{library:?}");
+        let packed = Command::new("python3")
+            .arg(crate_file("wheel.py"))
+            .args([new_folder("wheel"), library])
+            .output()
+            .expect("python3 starts: apt-get install python3");
+        let said = String::from_utf8_lossy(&packed.stderr);
+        assert!(packed.status.success(), "{said}");
+        let printed = String::from_utf8(packed.stdout).unwrap();
+        PathBuf::from(printed.split_once(' ').unwrap().0)
+    })
+}
+
+/// The wheels that CI installs.
+pub(crate) fn ci_wheels() -> PathBuf {
+    wheels(&crate_file("tests/requirements/ci.txt"))
+}
+
+/// An environment with the wheel and some packages.
+fn environment_with(name: &str, wheels: &[&Path], packages: &[&str]) -> Environment {
+    let environment = Environment::new(&new_folder(name));
+    let all = packages.iter().map(Path::new).chain([wheel()]);
+    environment.install(wheels, all);
+    environment
+}
+
+/// An environment with another onnxruntime, for nightly runs.
+pub(crate) fn environment_of(version: &str) -> Environment {
+    let file = format!("tests/requirements/onnxruntime-{version}.txt");
+    let (name, own) = (format!("onnxruntime-{version}"), wheels(&crate_file(&file)));
+    let onnxruntime = format!("onnxruntime=={version}");
+    environment_with(&name, &[&own, &ci_wheels()], &[&onnxruntime])
+}
+
+/// The environment of most tests.
+pub(crate) fn environment() -> &'static Environment {
+    static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let packages = ["onnxruntime==1.31.1", "pytest", "mypy", "gunicorn"];
+        environment_with("environment", &[&ci_wheels()], &packages)
+    })
+}
+
+/// A program of Python, without the variables of this process that Python or epwatch read.
+pub(crate) fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(env!("CARGO_TARGET_TMPDIR"));
+    for (name, _) in
+        env::vars().filter(|(name, _)| name.starts_with("PYTHON") || name.starts_with("EPWATCH_"))
+    {
+        command.env_remove(name);
+    }
+    // Cargo's path finds libraries of the tests.
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
+/// Runs one of the programs to its end against a collector; returns its output and the reports that arrived.
+pub(crate) fn run_in(
+    environment: &Environment,
+    program: &str,
+    args: &[&Path],
+) -> (String, Vec<Report>) {
+    let collector = Collector::start(KEY);
+    let folder = tempfile::tempdir().unwrap();
+    let ran = command(&environment.program("python"))
+        .arg(crate_file("tests/programs").join(program))
+        .args(args)
+        .env("EPWATCH_APP", "com.example.robot")
+        .env("EPWATCH_ENDPOINT", collector.endpoint())
+        .env("EPWATCH_KEY", KEY)
+        .env("EPWATCH_FOLDER", folder.path().join("data"))
+        .env("EPWATCH_CONSENT", "yes")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let printed = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.status.success(), "{program}: {printed}\n{said}");
+    (printed, collector.reports())
+}
+
+pub(crate) fn run(program: &str, args: &[&Path]) -> (String, Vec<Report>) {
+    run_in(environment(), program, args)
+}
+
+pub(crate) fn n_runs(reports: &[Report]) -> u64 {
+    reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum()
+}

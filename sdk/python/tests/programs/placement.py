@@ -1,0 +1,25 @@
+"""A session on QNN's emulator, as a robot's program makes it: prints what is explained of it, and runs it 20 times."""
+
+import json
+import sys
+
+import numpy
+import onnxruntime
+
+import epwatch
+
+MODEL, PLUGIN, BACKEND, SOC_MODEL = sys.argv[1:]
+QNN = "QNNExecutionProvider"
+
+epwatch.start()
+onnxruntime.register_execution_provider_library(QNN, PLUGIN)
+device = next(device for device in onnxruntime.get_ep_devices() if device.ep_name == QNN)
+options = onnxruntime.SessionOptions()
+options.add_provider_for_devices([device], {"backend_path": BACKEND, "soc_model": SOC_MODEL})
+session = epwatch.InferenceSession(MODEL, options, model="segmenter", version="3")
+for _ in range(20):
+    (output, *_) = session.run(None, {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)})
+    assert output.shape[0] == 1
+print()
+print(json.dumps(epwatch.explain(session)))
+epwatch.flush(300)

@@ -1,0 +1,51 @@
+"""A team's tests, which pytest runs: MODEL, PLUGIN and BACKEND are in the environment."""
+
+import os
+
+import numpy
+import onnxruntime
+import pytest
+
+import epwatch
+from epwatch.testing import assert_latency, assert_on_npu
+
+QNN = "QNNExecutionProvider"
+IMAGE = {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)}
+
+
+@pytest.fixture(scope="session")
+def device():
+    onnxruntime.register_execution_provider_library(QNN, os.environ["PLUGIN"])
+    return next(device for device in onnxruntime.get_ep_devices() if device.ep_name == QNN)
+
+
+def session_on(device, soc_model):
+    options = onnxruntime.SessionOptions()
+    options.add_provider_for_devices([device], {"backend_path": os.environ["BACKEND"], "soc_model": soc_model})
+    return epwatch.InferenceSession(os.environ["MODEL"], options)
+
+
+def test_a_chipset_with_fp16_takes_every_op(device):
+    assert_on_npu(session_on(device, "57"))
+
+
+def test_one_without_leaves_the_head_to_the_cpu(device):
+    session = session_on(device, "68")
+    with pytest.raises(AssertionError, match=r"nodes compute outside of the NPU") as failure:
+        assert_on_npu(session)
+    assert "head_fc1 (Gemm) on CPUExecutionProvider" in str(failure.value), failure.value
+    ops = ["Gemm", "LayerNormalization", "Relu", "Softmax"]
+    assert_on_npu(session, allowed_cpu_ops=ops)
+    with pytest.raises(AssertionError, match="1 partitions instead of at most 0"):
+        assert_on_npu(session, allowed_cpu_ops=ops, max_partitions=0)
+
+
+def test_the_cpu_is_no_npu():
+    session = epwatch.InferenceSession(os.environ["MODEL"], providers=["CPUExecutionProvider"])
+    with pytest.raises(AssertionError, match="no node is on the NPU"):
+        assert_on_npu(session)
+    with pytest.raises(AssertionError, match="has no placement"):
+        assert_on_npu(onnxruntime.InferenceSession(os.environ["MODEL"], providers=["CPUExecutionProvider"]))
+    assert_latency(session, IMAGE, max_ms=600_000, runs=5)
+    with pytest.raises(AssertionError, match="instead of at most 0 ms"):
+        assert_latency(session, IMAGE, max_ms=0, runs=5)
