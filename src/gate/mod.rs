@@ -502,7 +502,6 @@ async fn targets(
             let mut target = Target {
                 chipset: on.shown(),
                 model: Some(file.clone()),
-                before: None,
                 runs: Vec::new(),
                 source: "emulator",
                 device: None,
