@@ -1,5 +1,6 @@
 //! One evaluation: every cohort of one window, from the store to verdicts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,11 +13,12 @@ use crate::base_rates::BaseRates;
 use crate::baseline::{
     Baseline, BaselineLatency, Certificate, Origin, placement_references, previous_version,
 };
-use crate::cohort::{CohortKey, ModelKey, VersionOnChipset};
+use crate::cohort::{CohortKey, Installation, ModelKey, VersionOnChipset};
 use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
-use crate::describe::describe;
+use crate::describe::{WindowStatistics, describe};
+use crate::hash::HashSet;
 use crate::incident::{Incident, Recovery, to_recover};
 use crate::pinned_references::PinnedReferences;
 use crate::placement::Placement;
@@ -62,6 +64,28 @@ pub struct Evaluation {
 /// A look for recoveries, and its verdicts.
 pub(crate) type Looked = (Recovery, Vec<CohortVerdict>);
 
+/// A cohort that was judged, but for the senders of its devices.
+struct Judged<'a> {
+    verdict: CohortVerdict,
+    page: Option<Page<'a>>,
+}
+
+/// The inputs of a verdict that is a page, which must hold without some of its devices.
+struct Page<'a> {
+    window: Cow<'a, CohortWindow>,
+    baseline: Baseline,
+    statistics: WindowStatistics,
+    nodes: CpuNodes,
+}
+
+/// A version on a chipset, and its firmwares where it has several.
+struct JudgedChipset<'a> {
+    window: &'a CohortWindow,
+    previous_version: Option<String>,
+    whole: Judged<'a>,
+    parts: Vec<Judged<'a>>,
+}
+
 /// Values that all cohorts of one evaluation share.
 struct EvaluationRun {
     config: DetectorConfig,
@@ -70,8 +94,6 @@ struct EvaluationRun {
     limits: Limits,
     rates: BaseRates,
     frozen: PinnedReferences,
-    /// By app and environment, once a page needed them.
-    senders: tokio::sync::Mutex<BTreeMap<(String, String), Arc<Senders>>>,
 }
 
 /// Judges windows; holds nothing between them but what its source keeps of the look-back.
@@ -177,7 +199,6 @@ impl Evaluator {
             rates: self.source.rates(&span),
             inputs,
             frozen,
-            senders: tokio::sync::Mutex::default(),
         }
     }
 
@@ -279,37 +300,28 @@ impl EvaluationRun {
         read: &ModelWindows,
         peers: &PeerRatios,
     ) -> Result<(Vec<CohortVerdict>, Vec<CohortEvidence>), SourceError> {
+        let mut judged = Vec::new();
+        for window in &read.cohorts {
+            judged.push(self.judge_chipset(window, read, peers).await?);
+        }
+        let senders = self.senders_of_pages(&read.model, &judged).await?;
         let mut verdicts = Vec::new();
         let mut evidence = Vec::new();
-        for window in &read.cohorts {
-            let mut baseline = baseline_of(window, read, &self.span);
-            baseline.rates.clone_from(&self.rates);
-            baseline.expects_npu = self.config.expects_npu(&read.model);
-            let cohort = (
-                &read.model,
-                &*window.key.model_version,
-                &*window.key.chipset,
-            );
-            let previous = baseline.previous_version.as_deref();
-            baseline.placements = self.frozen.applied(baseline.placements, cohort, previous);
-            let previous = baseline.previous_version.as_ref().and_then(|version| {
-                read.cohorts.iter().find(|other| {
-                    other.key.chipset == window.key.chipset && other.key.model_version == *version
-                })
-            });
-            let others = read.cohorts.iter().filter(|other| {
-                other.key.model_version == window.key.model_version
-                    && other.key.chipset != window.key.chipset
-            });
-            let others: Vec<&CohortWindow> = others.collect();
+        for JudgedChipset {
+            window,
+            previous_version,
+            whole,
+            parts,
+        } in judged
+        {
+            let previous = previous_of(window, read, previous_version.as_deref());
+            let others = others_of(window, read);
             let controls = Controls {
                 previous,
                 peers,
                 chipsets: &others,
             };
-            let own_until = self.own_past_until(&window.key);
-            let first = self.judge_cohort(window, controls, &mut baseline, own_until);
-            let mut whole = first.await?;
+            let mut whole = self.weighed(whole, controls, &senders);
             let key = &window.key;
             let usual = read.earlier.devices.get(&*key.chipset).copied();
             let seen = read.cohorts.iter();
@@ -318,7 +330,7 @@ impl EvaluationRun {
             let now: u64 = there.sum();
             completeness::doubt(&mut whole, now, usual);
             completeness::doubt_crowd(&mut whole, now, usual);
-            let previous_name = baseline.previous_version.as_deref();
+            let previous_name = previous_version.as_deref();
             let earlier = &read.earlier;
             let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
             cv_rules::apply(&self.config.cv_rules, &mut whole, cv.map(|usual| usual.all));
@@ -331,30 +343,75 @@ impl EvaluationRun {
                 source,
             })?);
             verdicts.push(whole);
-            let firmwares = window.firmwares();
-            if firmwares.len() < 2 {
-                continue;
-            }
-            for firmware in firmwares.iter().filter(|firmware| !firmware.is_empty()) {
-                let part = window.of_firmware(firmware);
-                if count_devices(part.votes.iter()) < MIN_ELIGIBLE {
-                    // Judged with its chipset.
-                    continue;
-                }
-                let judged = self.judge_cohort(&part, controls, &mut baseline, own_until);
-                let mut judged = judged.await?;
+            for part in parts {
                 // With too few known devices of its own, those of its chipset decide.
-                if is_doubted && judged.severity == Severity::Page && part.has_newcomers() {
-                    let proven = part.proven().n_devices();
-                    if proven < MIN_PROVEN {
-                        doubt(&mut judged, proven, part.voteless.unproven > 0);
-                    }
+                let page = part.page.as_ref().filter(|_| is_doubted);
+                let page = page.filter(|page| page.window.has_newcomers());
+                let known = page.map(|page| {
+                    let proven = page.window.proven().n_devices();
+                    (proven, page.window.voteless.unproven > 0)
+                });
+                let mut part = self.weighed(part, controls, &senders);
+                if let Some((proven, is_flood)) = known
+                    && proven < MIN_PROVEN
+                    && part.severity == Severity::Page
+                {
+                    doubt(&mut part, proven, is_flood);
                 }
-                completeness::doubt_crowd(&mut judged, now, usual);
-                verdicts.push(judged);
+                completeness::doubt_crowd(&mut part, now, usual);
+                verdicts.push(part);
             }
         }
         Ok((verdicts, evidence))
+    }
+
+    /// Judges a chipset and its firmwares, but for the senders of the devices of pages.
+    async fn judge_chipset<'a>(
+        &self,
+        window: &'a CohortWindow,
+        read: &'a ModelWindows,
+        peers: &PeerRatios,
+    ) -> Result<JudgedChipset<'a>, SourceError> {
+        let mut baseline = baseline_of(window, read, &self.span);
+        baseline.rates.clone_from(&self.rates);
+        baseline.expects_npu = self.config.expects_npu(&read.model);
+        let cohort = (
+            &read.model,
+            &*window.key.model_version,
+            &*window.key.chipset,
+        );
+        let previous = baseline.previous_version.as_deref();
+        baseline.placements = self.frozen.applied(baseline.placements, cohort, previous);
+        let previous = previous_of(window, read, baseline.previous_version.as_deref());
+        let others = others_of(window, read);
+        let controls = Controls {
+            previous,
+            peers,
+            chipsets: &others,
+        };
+        let own_until = self.own_past_until(&window.key);
+        let window_of_all = Cow::Borrowed(window);
+        let whole = self.judge_cohort(window_of_all, controls, &mut baseline, own_until);
+        let whole = whole.await?;
+        let mut parts = Vec::new();
+        let firmwares = window.firmwares();
+        let several = firmwares.iter().filter(|_| firmwares.len() > 1);
+        for firmware in several.filter(|firmware| !firmware.is_empty()) {
+            let part = window.of_firmware(firmware);
+            if count_devices(part.votes.iter()) < MIN_ELIGIBLE {
+                // Judged with its chipset.
+                continue;
+            }
+            let part = Cow::Owned(part);
+            let judged = self.judge_cohort(part, controls, &mut baseline, own_until);
+            parts.push(judged.await?);
+        }
+        Ok(JudgedChipset {
+            window,
+            previous_version: baseline.previous_version,
+            whole,
+            parts,
+        })
     }
 
     /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.
@@ -431,23 +488,22 @@ impl EvaluationRun {
         Ok(BTreeMap::new())
     }
 
-    async fn judge_cohort(
+    /// Judges a cohort, but for the senders of its devices.
+    async fn judge_cohort<'a>(
         &self,
-        window: &CohortWindow,
+        mut window: Cow<'a, CohortWindow>,
         controls: Controls<'_>,
         baseline: &mut Baseline,
         own_until: Timestamp,
-    ) -> Result<CohortVerdict, SourceError> {
-        let model = &window.key.model;
-        let mut evidence = Evidence::gather(window, controls, baseline, &self.limits);
-        let mut filled = None;
-        if lacks_pasts(window, &evidence)
+    ) -> Result<Judged<'a>, SourceError> {
+        let mut evidence = Evidence::gather(&window, controls, baseline, &self.limits);
+        if lacks_pasts(&window, &evidence)
             && let Some(previous) = &baseline.previous_version
         {
-            let found = filled.insert(self.with_pasts(window, previous).await?);
-            evidence = Evidence::gather(found, controls, baseline, &self.limits);
+            window = Cow::Owned(self.with_pasts(&window, previous).await?);
+            evidence = Evidence::gather(&window, controls, baseline, &self.limits);
         }
-        let window = filled.as_ref().unwrap_or(window);
+        let model = &window.key.model;
         let moved = evidence.placement.as_ref();
         let by_past = evidence.slower_and_moved.as_ref();
         let by_past = by_past.filter(|found| found.reference != SpeedReference::Certified);
@@ -457,7 +513,7 @@ impl EvaluationRun {
             let own_until = own_past_speaks.then_some(own_until);
             let before = self.latency_before(&window.key, baseline, own_until);
             baseline.latency = before.await?;
-            evidence = Evidence::gather(window, controls, baseline, &self.limits);
+            evidence = Evidence::gather(&window, controls, baseline, &self.limits);
         }
         let drift = evidence.certificate.as_ref().map(|drift| &drift.change);
         let changes = evidence.placement.iter().chain(drift);
@@ -469,11 +525,11 @@ impl EvaluationRun {
             let version = &window.key.model_version;
             self.inputs.cpu_nodes(model, version, &fingerprints).await?
         };
-        let statistics = describe(window).map_err(|source| SourceError::Histogram {
+        let statistics = describe(&window).map_err(|source| SourceError::Histogram {
             model: model.model_id.clone(),
             source,
         })?;
-        let mut verdict = judge(window, baseline, &evidence, statistics.clone(), &nodes);
+        let mut verdict = judge(&window, baseline, &evidence, statistics.clone(), &nodes);
         if verdict.severity == Severity::Page && window.has_newcomers() {
             let proven = window.proven();
             let devices = proven.n_devices();
@@ -486,18 +542,58 @@ impl EvaluationRun {
                 }
             }
         }
-        if verdict.severity == Severity::Page {
-            let senders = self.senders(model).await?;
-            let weighed = senders.weigh(window.installations());
-            let holds = weighed.left_out.is_empty() || {
-                let rest = window.without(&weighed.left_out);
-                let evidence = Evidence::gather(&rest, controls, baseline, &self.limits);
-                let held = judge(&rest, baseline, &evidence, statistics, &nodes);
-                held.severity == Severity::Page
-            };
-            doubt_networks(&mut verdict, &weighed, holds, senders.app_is_new());
+        let page = (verdict.severity == Severity::Page).then(|| Page {
+            window,
+            baseline: baseline.clone(),
+            statistics,
+            nodes,
+        });
+        Ok(Judged { verdict, page })
+    }
+
+    /// Returns the senders of the devices of a model's pages, which are read at once.
+    async fn senders_of_pages(
+        &self,
+        model: &ModelKey,
+        judged: &[JudgedChipset<'_>],
+    ) -> Result<Senders, SourceError> {
+        let judged = judged.iter();
+        let cohorts = judged.flat_map(|chipset| chipset.parts.iter().chain([&chipset.whole]));
+        let pages = cohorts.filter_map(|judged| judged.page.as_ref());
+        let devices = pages.flat_map(|page| page.window.installations());
+        let devices: HashSet<Installation> = devices.collect();
+        if devices.is_empty() {
+            return Ok(Senders::default());
         }
-        Ok(verdict)
+        self.inputs.senders(model, &devices).await
+    }
+
+    /// Returns the verdict, as a page only if it also holds without the devices that [`Senders::weigh`] leaves out.
+    fn weighed(
+        &self,
+        judged: Judged<'_>,
+        controls: Controls<'_>,
+        senders: &Senders,
+    ) -> CohortVerdict {
+        let Judged { mut verdict, page } = judged;
+        let Some(page) = page else {
+            return verdict;
+        };
+        let weighed = senders.weigh(page.window.installations());
+        let holds = weighed.left_out.is_empty() || {
+            let rest = page.window.without(&weighed.left_out);
+            let evidence = Evidence::gather(&rest, controls, &page.baseline, &self.limits);
+            let held = judge(
+                &rest,
+                &page.baseline,
+                &evidence,
+                page.statistics,
+                &page.nodes,
+            );
+            held.severity == Severity::Page
+        };
+        doubt_networks(&mut verdict, &weighed, holds, senders.app_is_new());
+        verdict
     }
 
     /// Returns the window with the pasts on `previous` of devices that reported none.
@@ -522,23 +618,32 @@ impl EvaluationRun {
         Ok(filled)
     }
 
-    /// Returns the senders of a model's app, which all of its pages share.
-    async fn senders(&self, model: &ModelKey) -> Result<Arc<Senders>, SourceError> {
-        let app = (model.app_id.clone(), model.environment.clone());
-        let mut known = self.senders.lock().await;
-        if let Some(senders) = known.get(&app) {
-            return Ok(senders.clone());
-        }
-        let senders = Arc::new(self.inputs.senders(model).await?);
-        known.insert(app, senders.clone());
-        Ok(senders)
-    }
-
     /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.
     fn own_past_until(&self, cohort: &CohortKey) -> Timestamp {
         let start = self.span.start();
         self.frozen.began(cohort).unwrap_or(start).min(start)
     }
+}
+
+/// The version before a cohort's on its chipset, in the same window.
+fn previous_of<'a>(
+    window: &CohortWindow,
+    read: &'a ModelWindows,
+    version: Option<&str>,
+) -> Option<&'a CohortWindow> {
+    let version = version?;
+    read.cohorts.iter().find(|other| {
+        other.key.chipset == window.key.chipset && other.key.model_version == *version
+    })
+}
+
+/// A cohort's version on other chipsets.
+fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a CohortWindow> {
+    let others = read.cohorts.iter().filter(|other| {
+        other.key.model_version == window.key.model_version
+            && other.key.chipset != window.key.chipset
+    });
+    others.collect()
 }
 
 /// Whether the placement got worse on every device of a small cohort, and some of them did not report their past. Each

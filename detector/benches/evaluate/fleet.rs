@@ -41,6 +41,8 @@ pub(crate) struct Fleet {
     pub(crate) reports_a_device: u64,
     /// Earlier windows of a day each.
     pub(crate) days: u64,
+    /// Further installations of the first app, which report in the window and ran no model.
+    pub(crate) installations: u64,
     pub(crate) end: Timestamp,
 }
 
@@ -95,6 +97,12 @@ pub(crate) async fn filled(
         let start = end - day * (i64::try_from(ago)? + 1);
         execute(&client, &copies_sql(start)).await?;
     }
+    let mut done = 0;
+    while done < fleet.installations {
+        let rows = CHUNK.min(fleet.installations - done);
+        execute(&client, &installations_sql(end - day, (done, rows))).await?;
+        done += rows;
+    }
     eprintln!("{} days: {:?}", fleet.days + 1, began.elapsed());
     execute(&client, &placements_sql(fleet, end)).await?;
     for ago in 1..=fleet.days {
@@ -127,7 +135,7 @@ pub(crate) async fn stored(client: &Client, fleet: &Fleet) -> Result<u64> {
         .query("SELECT count() FROM reports")
         .fetch_one()
         .await?;
-    Ok(all - fleet.reports)
+    Ok(all - fleet.reports - fleet.installations)
 }
 
 async fn execute(client: &Client, sql: &str) -> Result<()> {
@@ -178,6 +186,18 @@ fn copies_sql(start: i64) -> String {
             collector_id, wal_offset, bucket, app_id, toUInt32(0) \
          FROM reports WHERE received_at >= toDateTime({start}) \
             AND received_at < toDateTime({start} + {DAY_S}) {BLOCKS}"
+    )
+}
+
+/// Installations that report once in the window, from many networks.
+fn installations_sql(start: i64, (offset, rows): (u64, u64)) -> String {
+    format!(
+        "INSERT INTO reports (collector_id, wal_offset, received_at, bucket, installation, stream_id, sequence, \
+            occurred_at, network, network_wide, app_id, environment, chipset) \
+         SELECT 2, number + {offset} AS nth, toDateTime64({start} + nth % {DAY_S}, 3, 'UTC') AS at, \
+            toStartOfHour(at), MD5(toString(('further', nth))), nth, 1, at, 1 + nth % 60000, 1 + nth % 500, \
+            'app-0', 'production', 'SM8350' \
+         FROM numbers({rows}) {BLOCKS}"
     )
 }
 

@@ -9,7 +9,9 @@
 //! hour later, as all others are in operation; `seconds` is its time, and `ahead_...` what the detector
 //! reads for it between the two.
 //! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
-//! measures one size, `--days N` has fewer days before. Without `--bench` (as `cargo test --benches`
+//! measures one size, `--days N` has fewer days before. `--installations N` adds installations of the first app that ran no
+//! model: `--only 10000 --reports 10000 --apps 1 --days 1 --installations 5000000` shows what pages of an app with millions
+//! of installations cost. Without `--bench` (as `cargo test --benches`
 //! runs it) a small fleet is judged.
 
 #![allow(
@@ -31,6 +33,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clickhouse::Client;
 use epwatch_detector::read::Source;
+use epwatch_detector::verdict::Severity;
 use epwatch_detector::{DetectorConfig, Evaluator};
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use jiff::Timestamp;
@@ -101,6 +104,7 @@ impl Plan {
                 apps: number("--apps", 50)?,
                 reports_a_device: number("--reports-a-device", 4)?,
                 days: number("--days", if full { 14 } else { 2 })?,
+                installations: number("--installations", if full { 0 } else { 1_000 })?,
                 end: Timestamp::UNIX_EPOCH,
             },
             rounds: usize::try_from(number("--rounds", if full { 3 } else { 1 })?)?,
@@ -145,7 +149,10 @@ fn run(args: &[String]) -> Result<()> {
 async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
     let temporary = tempfile::tempdir()?;
     let dir = match &plan.dir {
-        Some(dir) => dir.join(format!("{}-{}", fleet.reports, fleet.days)),
+        Some(dir) => dir.join(format!(
+            "{}-{}-{}",
+            fleet.reports, fleet.days, fleet.installations
+        )),
         None => temporary.path().to_owned(),
     };
     std::fs::create_dir_all(&dir)?;
@@ -180,6 +187,7 @@ async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
     figures["reports"] = fleet.reports.into();
     figures["earlier_reports"] = stored.into();
     figures["days"] = fleet.days.into();
+    figures["further_installations"] = fleet.installations.into();
     figures["fill_seconds"] = fill.as_secs_f64().into();
     Ok(figures)
 }
@@ -215,8 +223,10 @@ async fn judge(args: &[String]) -> Result<Value> {
     for verdict in &evaluation.verdicts {
         *classes.entry(verdict.class.as_str()).or_default() += 1;
     }
+    let is_page = |v: &&epwatch_detector::verdict::CohortVerdict| v.severity == Severity::Page;
     Ok(json!({
         "cohorts": cohorts,
+        "pages": evaluation.verdicts.iter().filter(is_page).count(),
         "verdicts": evaluation.verdicts.len(),
         "classes": classes,
         "seconds": next.seconds,

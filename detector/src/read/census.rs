@@ -175,15 +175,20 @@ impl Census {
         Arrivals::of_apps(apps)
     }
 
-    /// Returns which installations of public keys were admitted to the app in the beginning of the look-back, in any
-    /// environment: a made-up environment is no new app.
-    pub(super) fn established(&self, app_id: &str, span: &Span) -> HashSet<Installation> {
-        let mut established = HashSet::default();
+    /// Returns which of the wanted installations of public keys were admitted to the app in the beginning of the
+    /// look-back, in any environment (a made-up environment is no new app), and whether any installation was.
+    pub(super) fn established(
+        &self,
+        app_id: &str,
+        wanted: &HashSet<Installation>,
+        span: &Span,
+    ) -> (HashSet<Installation>, bool) {
+        let (mut established, mut is_any) = (HashSet::default(), false);
         let of_app = |((id, _), _): &(&(TextId, TextId), _)| **self.texts.get(*id) == *app_id;
         for (_, app) in self.apps.iter().filter(of_app) {
-            app.add_established(span, &mut established);
+            is_any |= app.add_established(wanted, span, &mut established);
         }
-        established
+        (established, is_any)
     }
 
     /// Returns the models that anything arrived for in the window.
@@ -314,7 +319,14 @@ impl AppCensus {
         place.map_or(id == NOWHERE[2], |place| place.is_own)
     }
 
-    fn add_established(&self, span: &Span, established: &mut HashSet<Installation>) {
+    /// Adds the wanted installations that are established. Returns whether any installation is.
+    fn add_established(
+        &self,
+        wanted: &HashSet<Installation>,
+        span: &Span,
+        established: &mut HashSet<Installation>,
+    ) -> bool {
+        // A byte a device of the app: a set of the established ones would take 40.
         let mut seen = vec![false; self.devices.len()];
         for (_, bucket) in self.buckets.range(span.first_buckets(ESTABLISHED_IN_FIRST)) {
             let places = bucket.places();
@@ -324,9 +336,12 @@ impl AppCensus {
                     .for_each(|device| seen[device as usize] = true);
             }
         }
-        let devices = self.devices.iter();
-        let those = devices.filter(|(_, device)| seen[**device as usize]);
-        established.extend(those.map(|(installation, _)| *installation));
+        let is_seen = |device: &&Installation| {
+            let known = self.devices.get(*device);
+            known.is_some_and(|device| seen[*device as usize])
+        };
+        established.extend(wanted.iter().filter(is_seen));
+        seen.contains(&true)
     }
 
     /// Returns the cohorts of each model in the window, and how many sessions it has.

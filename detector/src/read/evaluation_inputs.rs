@@ -144,14 +144,17 @@ impl EvaluationInputs {
         self.reader.selves_before(wanted, asked, &self.span).await
     }
 
-    /// Returns the senders of a model's app in the window. They are read for pages alone: healthy windows need none.
-    pub(crate) async fn senders(&self, model: &ModelKey) -> Result<Senders, SourceError> {
-        let senders = self.reader.senders(model.app(), &self.span).await?;
-        let mut established = self.census.established(&model.app_id, &self.span);
-        let app_is_new = established.is_empty();
-        let here: HashSet<Installation> = senders.iter().map(|(device, _)| *device).collect();
-        established.retain(|device| here.contains(device));
-        Ok(Senders::new(senders, established, app_is_new))
+    /// Returns the senders of some devices of a model's app in the window. They are read for the devices of pages alone:
+    /// an app may have millions of others.
+    pub(crate) async fn senders(
+        &self,
+        model: &ModelKey,
+        devices: &HashSet<Installation>,
+    ) -> Result<Senders, SourceError> {
+        let senders = self.reader.senders(model.app(), devices, &self.span);
+        let senders = senders.await?;
+        let (established, is_any) = self.census.established(&model.app_id, devices, &self.span);
+        Ok(Senders::new(senders, established, !is_any))
     }
 
     /// Returns the nodes on the CPU that should not be there, for some fingerprints.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::certified::Certified;
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, HashSet};
 use crate::standing::Sender;
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
@@ -55,10 +55,11 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>>;
 
-    /// Returns who sent the reports of each device of an app and environment in the window.
+    /// Returns who sent the reports of some devices of an app and environment in the window.
     fn senders<'a>(
         &'a self,
         app: (&'a str, &'a str),
+        devices: &'a HashSet<Installation>,
         span: &'a Span,
     ) -> Answer<'a, Vec<(Installation, Sender)>>;
 

@@ -112,21 +112,27 @@ struct Lacking {
 }
 
 impl Recording {
-    /// Returns who sent each device's reports in the window, as the store adds them up.
-    fn senders_of(&self, all: &[Sent], span: &Span) -> Vec<(Installation, Sender)> {
+    /// Returns who sent the reports of the wanted devices in the window, as the store adds them up.
+    fn senders_of(
+        &self,
+        all: &[Sent],
+        wanted: &HashSet<Installation>,
+        span: &Span,
+    ) -> Vec<(Installation, Sender)> {
         let start = all.partition_point(|sent| sent.bucket < span.start_s());
         let end = all.partition_point(|sent| sent.bucket < span.end_s());
-        let mut senders: HashMap<u32, Sender> = HashMap::default();
+        let mut senders: HashMap<Installation, Sender> = HashMap::default();
         for sent in all.get(start..end).unwrap_or_default() {
-            let known = senders.entry(sent.device).or_insert(sent.by);
+            let device = self.devices[sent.device as usize];
+            if !wanted.contains(&device) {
+                continue;
+            }
+            let known = senders.entry(device).or_insert(sent.by);
             known.is_own &= sent.by.is_own;
             let both = known.network.into_iter().chain(sent.by.network);
             known.network = both.min();
         }
-        let senders = senders.into_iter();
-        senders
-            .map(|(device, sender)| (self.devices[device as usize], sender))
-            .collect()
+        senders.into_iter().collect()
     }
 
     /// Passes each series of a span of seconds to `take`.

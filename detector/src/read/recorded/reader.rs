@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::certified::Certified;
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, HashSet};
 use crate::interner::TextId;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
 use crate::read::cpu_nodes::unexpected;
@@ -46,10 +46,12 @@ impl ReportReader for Arc<Recording> {
     fn senders<'a>(
         &'a self,
         (app_id, environment): (&'a str, &'a str),
+        devices: &'a HashSet<Installation>,
         span: &'a Span,
     ) -> Answer<'a, Vec<(Installation, Sender)>> {
         let app = (app_id.to_owned(), environment.to_owned());
-        let senders = self.senders.get(&app).map(|all| self.senders_of(all, span));
+        let senders = self.senders.get(&app);
+        let senders = senders.map(|all| self.senders_of(all, devices, span));
         Box::pin(async { Ok(senders.unwrap_or_default()) })
     }
 

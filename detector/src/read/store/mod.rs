@@ -16,6 +16,7 @@ mod windows;
 use std::sync::Arc;
 
 use clickhouse::{Client, Row};
+use epwatch_proto::hex;
 use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -23,7 +24,7 @@ use serde::Deserialize;
 
 use crate::certified::{Certified, CertifiedRow};
 use crate::cohort::{Installation, ModelKey, VersionOnChipset};
-use crate::hash::HashMap;
+use crate::hash::{HashMap, HashSet};
 use crate::standing::{NetworkHash, Sender};
 use crate::verdict::CpuNodes;
 
@@ -38,7 +39,9 @@ pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
 use history::HeldHistory;
 use nodes::HeldNodes;
-use queries::{CERTIFIED, NODES, SENDERS, latency_before, of_clean_series};
+use queries::{
+    CERTIFIED, MAX_NAMED_DEVICES, MAX_QUERY_BYTES, NODES, SENDERS, latency_before, of_clean_series,
+};
 
 /// A clone for one evaluation shares all but `counted`.
 #[derive(Debug, Clone)]
@@ -62,6 +65,18 @@ struct SenderRow {
     device: u128,
     is_own: bool,
     first_network: (u32, u32),
+}
+
+impl SenderRow {
+    fn sender(self) -> (Installation, Sender) {
+        let (narrow, wide) = self.first_network;
+        let network = NetworkHash { narrow, wide };
+        let sender = Sender {
+            is_own: self.is_own,
+            network: (narrow != 0).then_some(network),
+        };
+        (self.device.to_le_bytes(), sender)
+    }
 }
 
 impl StoreReader {
@@ -160,25 +175,25 @@ impl ReportReader for StoreReader {
     fn senders<'a>(
         &'a self,
         (app_id, environment): (&'a str, &'a str),
+        devices: &'a HashSet<Installation>,
         span: &'a Span,
     ) -> Answer<'a, Vec<(Installation, Sender)>> {
         let buckets = span.window_buckets();
-        let query = self.counted.plain_query(SENDERS).bind(app_id);
-        let query = query.bind(environment).bind(buckets.start);
-        let query = query.bind(buckets.end).bind(buckets.start);
         Box::pin(async move {
-            let rows = query.fetch_all::<SenderRow>().await;
-            let rows = rows.map_err(failed("the senders of reports"))?;
-            let sender = |row: SenderRow| {
-                let (narrow, wide) = row.first_network;
-                let network = NetworkHash { narrow, wide };
-                let sender = Sender {
-                    is_own: row.is_own,
-                    network: (narrow != 0).then_some(network),
-                };
-                (row.device.to_le_bytes(), sender)
-            };
-            Ok(rows.into_iter().map(sender).collect())
+            let mut senders = Vec::with_capacity(devices.len());
+            let devices: Vec<&Installation> = devices.iter().collect();
+            for named in devices.chunks(MAX_NAMED_DEVICES) {
+                let bytes: Vec<u8> = named.iter().copied().flatten().copied().collect();
+                let query = self.counted.plain_query(SENDERS).bind(app_id);
+                let query = query.bind(environment).bind(buckets.start);
+                let query = query.bind(buckets.end).bind(buckets.start);
+                let query = query.bind(hex(&bytes)).bind(named.len());
+                let query = query.with_setting("max_query_size", MAX_QUERY_BYTES);
+                let rows = query.fetch_all::<SenderRow>().await;
+                let rows = rows.map_err(failed("the senders of reports"))?;
+                senders.extend(rows.into_iter().map(SenderRow::sender));
+            }
+            Ok(senders)
         })
     }
 

@@ -201,12 +201,21 @@ pub(super) const COUNTED_COPIES: &str = "
     WHERE c.bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY c.bucket";
 
-/// Who sent the reports of each device of an app in the window that vote. Networks are in the raw table only, because
-/// readers of the views have no use for them. Binds: app, environment, the window's buckets, the first of them.
+/// Devices that one query names, 32 bytes each: the embedded engine takes a query of 1 MiB.
+pub(super) const MAX_NAMED_DEVICES: usize = 24_000;
+
+/// Bytes of a query with that many devices. Servers take 256 KiB if they are not told otherwise.
+pub(super) const MAX_QUERY_BYTES: &str = "1048576";
+
+/// Who sent the reports of some devices of an app in the window that vote: the store groups those alone, and finds them by
+/// its index where they are few. Networks are in the raw table only, because readers of the views have no use for
+/// them. Binds: app, environment, the window's buckets, the first of them, the devices in hex, how many they are.
 pub(super) const SENDERS: &str = "
     SELECT reinterpretAsUInt128(installation) AS device, min(is_own) AS is_own,
         minIf((network, network_wide), network != 0) AS first_network
     FROM reports
     WHERE app_id = ? AND environment = ? AND NOT (is_late OR is_unproven)
         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?)
+        AND installation IN (
+            SELECT toFixedString(substring(unhex(?), 1 + 16 * number, 16), 16) FROM numbers(?))
     GROUP BY installation";
