@@ -35,7 +35,7 @@ use crate::parts::Parts;
 use crate::proxy_watch::{self, ProxyWatch};
 use crate::rebuilds::{RebuildBell, RebuildWorker};
 use crate::refusal_counts::RefusalCounts;
-use crate::rollup::RollUp;
+use crate::rollup::{FailedBuilds, RollUp};
 use crate::rpc::Calls;
 use crate::server::DeviceServer;
 use crate::server::open_files;
@@ -154,6 +154,7 @@ impl Collector {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),
                 shares: AppShares::default(),
                 rechecked_ms: AtomicI64::new(0),
+                rebuild_bell: RebuildBell::default(),
                 config,
                 clock,
                 metrics: metrics.clone(),
@@ -399,8 +400,7 @@ async fn start_writer(
     let decided_until = checkpoint.batch_end.unwrap_or(checkpoint.offset);
     names.begin_wal(decided_until.0, parts.wal.stats().end);
     let encoder = Encoder::new(parts.collector_id(), parts.bucket(), names);
-    let bell = Arc::<RebuildBell>::default();
-    let mut writer = Writer::new(parts.clone(), deletions, encoder, checkpoint, bell.clone());
+    let mut writer = Writer::new(parts.clone(), deletions, encoder, checkpoint);
     let rollup = roll_up(parts);
     let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -415,7 +415,7 @@ async fn start_writer(
     let rebuilding = {
         let (rollup, stop, drained) = (roll_up(parts), stop.clone(), drained.clone());
         move || {
-            let worker = RebuildWorker::new(rollup.clone(), bell.clone());
+            let worker = RebuildWorker::new(rollup.clone());
             worker.run(stop.clone(), drained.clone())
         }
     };
@@ -445,13 +445,14 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
     let Some(period) = period else {
         return stop.cancelled().await;
     };
+    let mut failed = FailedBuilds::new();
     loop {
         tokio::select! {
             () = tokio::time::sleep(period) => {}
             () = stop.cancelled() => return,
         }
         let closing = async {
-            while rollup.close_buckets().await? {}
+            while rollup.close_buckets(&mut failed).await? {}
             Ok(())
         };
         tokio::select! {

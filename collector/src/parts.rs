@@ -10,6 +10,7 @@ use epwatch_server::{Clock, TaskSet};
 use crate::config::CollectorConfig;
 use crate::ingest::shares::AppShares;
 use crate::metrics::Metrics;
+use crate::rebuilds::RebuildBell;
 use crate::refusal_counts::RefusalCounts;
 use crate::store::Sink;
 use crate::wal::Wal;
@@ -28,6 +29,7 @@ pub(crate) struct Parts {
     /// Time by the store's clock of the last build of a summary that was compared with its reports, in milliseconds since
     /// 1970.
     pub(crate) rechecked_ms: AtomicI64,
+    pub(crate) rebuild_bell: RebuildBell,
 }
 
 impl Parts {

@@ -1,5 +1,6 @@
-//! Summaries of closed buckets that have to be built again, because a collector stored a backlog in them. The writer
-//! records them in `rebuild_requests` before its checkpoint moves, and goes on. The worker here builds them, with a pause
+//! Summaries of closed buckets that have to be built again, because a collector stored a backlog in them, or because they
+//! could not be built before. The writer records them in `rebuild_requests` before its checkpoint moves, and goes on; so
+//! does the roll-up. The worker here builds them, with a pause
 //! after a failure that grows for that bucket alone, so that one bucket that cannot be built holds up neither ingest nor
 //! another bucket.
 //!
@@ -7,7 +8,6 @@
 //! may be gone. Two builders of one bucket are harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -54,21 +54,12 @@ struct OpenRequest {
 #[derive(Debug, Default)]
 pub(crate) struct RebuildBell(Notify);
 
-/// Records that the closed ones of `buckets` (start times in seconds) have to be built again, because reports were just
-/// stored in them.
+/// Records that closed buckets (start times in seconds) have to be built again.
 ///
 /// # Errors
 /// The store did not answer; nothing may be recorded.
-pub(crate) async fn ask(
-    rollup: &RollUp,
-    bell: &RebuildBell,
-    buckets: &BTreeSet<u32>,
-) -> Result<(), SinkError> {
-    // Read after the reports were stored: a bucket that closes from now on is built with them.
-    let closed_until = rollup.closed_until().await?;
-    let parts = &rollup.parts;
+pub(crate) async fn request(parts: &Parts, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
     let now_ms = parts.now_ms();
-    let is_closed = |bucket: &&u32| u64::from(**bucket) < closed_until;
     let row = |bucket: &u32| RequestRow {
         bucket: *bucket,
         collector_id: parts.collector_id(),
@@ -76,20 +67,32 @@ pub(crate) async fn ask(
         is_done: false,
         written_at: now_ms,
     };
-    let rows: Vec<RequestRow> = buckets.iter().filter(is_closed).map(row).collect();
-    if rows.is_empty() {
+    insert(parts, &buckets.iter().map(row).collect::<Vec<_>>()).await?;
+    show_oldest(parts, Some(now_ms), true);
+    parts.rebuild_bell.0.notify_one();
+    Ok(())
+}
+
+/// Records that the closed ones of `buckets` (start times in seconds) have to be built again, because reports were just
+/// stored in them.
+///
+/// # Errors
+/// The store did not answer; nothing may be recorded.
+pub(crate) async fn ask(rollup: &RollUp, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
+    // Read after the reports were stored: a bucket that closes from now on is built with them.
+    let closed_until = rollup.closed_until().await?;
+    let is_closed = |bucket: &u32| u64::from(*bucket) < closed_until;
+    let closed: BTreeSet<u32> = buckets.iter().copied().filter(is_closed).collect();
+    if closed.is_empty() {
         return Ok(());
     }
     // At once, because views of raw count a surplus copy of a closed bucket until it is named. Where that fails, the
     // worker does it too.
-    let closed = rows.iter().map(|row| row.bucket);
-    if let Err(error) = rollup.name_surplus(&among(closed), closed_until).await {
-        note_failure(&parts.metrics, "rebuild", &error);
+    let within = among(closed.iter().copied());
+    if let Err(error) = rollup.name_surplus(&within, closed_until).await {
+        note_failure(&rollup.parts.metrics, "rebuild", &error);
     }
-    insert(parts, &rows).await?;
-    show_oldest(parts, Some(now_ms), true);
-    bell.0.notify_one();
-    Ok(())
+    request(&rollup.parts, &closed).await
 }
 
 async fn insert(parts: &Parts, rows: &[RequestRow]) -> Result<(), SinkError> {
@@ -111,16 +114,14 @@ fn show_oldest(parts: &Parts, asked_at_ms: Option<i64>, is_one_more: bool) {
 #[derive(Debug)]
 pub(crate) struct RebuildWorker {
     rollup: RollUp,
-    bell: Arc<RebuildBell>,
     /// Buckets that could not be built: the pause after the next failure, and the time of the next try.
     failed: BTreeMap<u32, (Backoff, Instant)>,
 }
 
 impl RebuildWorker {
-    pub(crate) fn new(rollup: RollUp, bell: Arc<RebuildBell>) -> Self {
+    pub(crate) fn new(rollup: RollUp) -> Self {
         Self {
             rollup,
-            bell,
             failed: BTreeMap::new(),
         }
     }
@@ -140,7 +141,7 @@ impl RebuildWorker {
 
     async fn work_until(&mut self, stop: &CancellationToken) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LOOK_EVERY);
-        let bell = self.bell.clone();
+        let parts = self.rollup.parts.clone();
         loop {
             let pause = tokio::select! {
                 worked = self.work() => match worked {
@@ -156,7 +157,7 @@ impl RebuildWorker {
                 () = stop.cancelled() => return,
             };
             tokio::select! {
-                () = bell.0.notified() => {}
+                () = parts.rebuild_bell.0.notified() => {}
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => return,
             }
@@ -249,7 +250,7 @@ impl RebuildWorker {
         *next = Instant::now() + backoff.pause();
         tracing::error!(
             bucket,
-            "the summary of a closed bucket cannot be rebuilt and lacks reports of a backlog; it is tried again"
+            "the summary of a closed bucket cannot be built and lacks reports; it is tried again"
         );
     }
 

@@ -2,7 +2,7 @@
 //! every view, rebuilds summaries that counted it, adds a row to `deletion_log`, and periodically erases the rows. Once
 //! they are gone for good, views need not hide it any more. Each step may be repeated.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::known::{HiddenRow, IDS_AT_ONCE, IdRow, id_list, received};
 use super::{Deletions, Promise, Tombstone};
 use crate::parts::Parts;
-use crate::rollup::RollUp;
+use crate::rollup::{Rebuilt, RollUp};
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use epwatch_server::Backoff;
 
@@ -74,7 +74,8 @@ impl Worker {
         self.work_until(&stop).await;
         let last = async {
             self.hide_pending().await?;
-            self.look_up_again().await
+            self.look_up_again().await?;
+            self.hide_pending().await
         };
         match timeout(LAST_TRY, last).await {
             Ok(Ok(())) => {}
@@ -127,11 +128,14 @@ impl Worker {
         next_erase: &mut Instant,
     ) -> Result<(), SinkError> {
         let config = &self.parts.config;
-        self.hide_pending().await?;
+        // One that cannot be hidden from a summary must not hold up the steps of others.
+        let mut hidden = self.hide_pending().await;
         if Instant::now() >= *next_refresh {
             let known = &self.deletions.known;
             known.catch_up(&self.parts.sink, Duration::ZERO).await?;
-            self.look_up_again().await?;
+            if self.look_up_again().await? {
+                hidden = hidden.and(self.hide_pending().await);
+            }
             *next_refresh = Instant::now() + config.refresh.0;
         }
         if Instant::now() >= *next_erase {
@@ -149,13 +153,17 @@ impl Worker {
             }
             *next_erase = Instant::now() + config.erase_period.0;
         }
-        Ok(())
+        hidden
     }
 
     /// Hides pending installations that the store has reports of. The others wait, once reports that this collector
     /// received before the promise are in the store.
+    ///
+    /// # Errors
+    /// The store did not answer, or a summary still counts some of them; these are tried again.
     async fn hide_pending(&self) -> Result<(), SinkError> {
         let parts = &self.parts;
+        let mut result = Ok(());
         for some in self.deletions.pending().chunks(AT_ONCE) {
             // Read before the store is asked.
             let stored = parts.metrics.progress.checkpoint.load(Relaxed);
@@ -164,23 +172,24 @@ impl Worker {
             let is_found = |one: &Tombstone| found.contains(one.installation.as_bytes());
             let found: Vec<Tombstone> = tombstones.into_iter().filter(is_found).collect();
             if !found.is_empty() {
-                self.hide(&found).await?;
-                self.deletions.note_hidden(&found).await;
+                let (hidden, error) = self.hide(&found).await?;
+                self.deletions.note_hidden(&hidden).await;
+                result = result.and(error.map_or(Ok(()), Err));
             }
             let is_unknown = |one: &&Promise| one.wal_end.0 <= stored && !is_found(&one.tombstone);
             let unknown = some.iter().filter(is_unknown).map(|one| one.tombstone);
             self.deletions.wait_for(&unknown.collect::<Vec<_>>());
             self.show_pending();
         }
-        Ok(())
+        result
     }
 
     /// Looks up some of the promises that wait: another collector's WAL may have had reports of them. Forgets those that
-    /// waited for as long as the store keeps reports.
-    async fn look_up_again(&self) -> Result<(), SinkError> {
+    /// waited for as long as the store keeps reports. Returns whether some can be hidden now.
+    async fn look_up_again(&self) -> Result<bool, SinkError> {
         let taken = self.deletions.take_waiting(LOOKED_UP_AGAIN);
         if taken.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let found = match received(&self.parts.sink, &taken).await {
             Ok(found) => found,
@@ -196,19 +205,25 @@ impl Worker {
         let (received, unknown): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_found);
         let (over, waiting): (Vec<_>, Vec<_>) =
             unknown.into_iter().partition(|one| one.at_ms < oldest_ms);
+        let is_any = !received.is_empty();
         self.deletions.found(received);
         self.deletions.give_back(waiting);
         if !over.is_empty() {
             self.deletions.forget(over).await;
         }
-        self.hide_pending().await
+        Ok(is_any)
     }
 
     fn show_pending(&self) {
         self.deletions.show_open(&self.parts.metrics);
     }
 
-    async fn hide(&self, some: &[Tombstone]) -> Result<(), SinkError> {
+    /// Hides installations. Returns those that no view and no summary shows any more, and why others are still counted in a
+    /// summary.
+    async fn hide(
+        &self,
+        some: &[Tombstone],
+    ) -> Result<(Vec<Tombstone>, Option<SinkError>), SinkError> {
         let rows: Vec<HiddenRow> = some.iter().map(HiddenRow::from).collect();
         let sink = &self.parts.sink;
         // Tombstones last; views read `hidden_installations`.
@@ -224,9 +239,16 @@ impl Worker {
         );
         sink.wait_until_none("hidden_installations", &unseen)
             .await?;
-        let n_buckets = self.rollup.rebuild_without(&list).await?;
+        let rebuilt = self.rollup.rebuild_without(&list).await?;
+        let counted = self.still_counted(&list, &rebuilt).await?;
+        let is_done = |one: &&Tombstone| !counted.contains(one.installation.as_bytes());
+        let done: Vec<Tombstone> = some.iter().filter(is_done).copied().collect();
+        let n_buckets = rebuilt.slices;
         let hidden_at = self.parts.now_ms();
-        let steps = rows.iter().flat_map(|tombstone| {
+        let rows = rows
+            .iter()
+            .filter(|row| !counted.contains(&row.installation));
+        let steps = rows.flat_map(|tombstone| {
             let row = |step, at, buckets| self.step(tombstone.installation, step, at, (buckets, 0));
             [
                 row("requested", tombstone.tombstoned_at, 0),
@@ -235,13 +257,44 @@ impl Worker {
         });
         let steps: Vec<LogRow> = steps.collect();
         sink.insert::<LogRow>("deletion_log", &steps, None).await?;
-        self.parts.metrics.deletions.inc_by(some.len() as u64);
+        self.parts.metrics.deletions.inc_by(done.len() as u64);
         tracing::info!(
-            installations = some.len(),
+            installations = done.len(),
             buckets = n_buckets,
             "deletions are hidden from every view"
         );
-        Ok(())
+        let failed = rebuilt.failed;
+        if !counted.is_empty() {
+            tracing::error!(
+                installations = counted.len(),
+                summaries = failed.len(),
+                "deletions wait for summaries that cannot be built without them; they are tried again"
+            );
+        }
+        let error = failed.into_iter().next().map(|(_, _, error)| error);
+        Ok((done, error))
+    }
+
+    /// Returns those of some installations (SQL) whose reports are in summaries that could not be built again.
+    async fn still_counted(
+        &self,
+        list: &str,
+        rebuilt: &Rebuilt,
+    ) -> Result<HashSet<[u8; 16]>, SinkError> {
+        if rebuilt.failed.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let slices = rebuilt.failed.iter();
+        let slices = slices.map(|(bucket, slice, _)| format!("({bucket}, {slice})"));
+        let slices: Vec<String> = slices.collect();
+        let sql = format!(
+            "SELECT DISTINCT installation FROM report_copies WHERE installation IN ({list}) \
+             AND (toUInt32(bucket), toUInt8(epwatch_slice(installation))) IN ({})",
+            slices.join(", ")
+        );
+        let sink = &self.parts.sink;
+        let found = sink.fetch::<IdRow>("report_copies", &sql).await?;
+        Ok(found.into_iter().map(|row| row.installation).collect())
     }
 
     fn step(

@@ -7,6 +7,9 @@
 //! the latest published revision. Finally the builder checks for rows that arrived during the build, and records the
 //! check. If that record is missing, the next builder rebuilds those buckets, one at a time.
 //!
+//! A bucket that cannot be built by itself holds up the others for [`TRIES`] attempts only. Then it is closed without a
+//! summary, and its rebuild is requested like one of a backlog: views of summaries lack it, and the alert says so.
+//!
 //! A collector that comes back with a backlog writes into closed buckets. Its writer requests their rebuild before its
 //! checkpoint moves, and [`crate::rebuilds`] carries it out.
 //!
@@ -16,17 +19,25 @@
 
 mod recheck;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::parts::Parts;
+use crate::rebuilds;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
 pub(crate) const MAX_BUCKETS: usize = 48;
+
+/// Failed builds of one bucket before it is closed without a summary. A store that was overloaded for a moment leaves no
+/// bucket without one.
+const TRIES: u32 = 3;
+
+/// How often each bucket that is to be closed could not be built.
+pub(crate) type FailedBuilds = BTreeMap<u32, u32>;
 
 /// Inputs of the decision how far buckets can be closed; times in seconds since 1970.
 #[derive(Debug)]
@@ -99,6 +110,14 @@ enum Look {
     Failed,
 }
 
+/// Slices of buckets that were built again.
+#[derive(Debug)]
+pub(crate) struct Rebuilt {
+    pub(crate) slices: u64,
+    /// Buckets, slices of them and the reasons of those that could not be built.
+    pub(crate) failed: Vec<(u32, u8, SinkError)>,
+}
+
 /// Builds the summaries of one collector.
 #[derive(Debug, Clone)]
 pub(crate) struct RollUp {
@@ -135,7 +154,7 @@ impl RollUp {
     }
 
     /// Closes buckets. Returns whether more may be closable at once.
-    pub(crate) async fn close_buckets(&self) -> Result<bool, SinkError> {
+    pub(crate) async fn close_buckets(&self, failed: &mut FailedBuilds) -> Result<bool, SinkError> {
         if let Err(error) = self.recheck().await {
             note_failure(&self.parts.metrics, "rollup_recheck", &error);
         }
@@ -151,22 +170,32 @@ impl RollUp {
         let now_us = self.parts.clock.now_us();
         let rollup = &self.parts.config.rollup;
         let bucket = rollup.bucket.0;
-        let Some(range) = closable(&state, now_us, bucket, rollup.collector_timeout()) else {
+        let Some(mut range) = closable(&state, now_us, bucket, rollup.collector_timeout()) else {
             return Ok(look == Look::GoesOn);
         };
         // From the watermark, since the buckets before the range's first report are empty.
-        let within = format!(
-            "bucket >= toDateTime({}, 'UTC') AND bucket < toDateTime({}, 'UTC')",
-            state.closed_until, range.end
-        );
+        let since = format!("bucket >= toDateTime({}, 'UTC')", state.closed_until);
+        let until = |end: u64| format!("{since} AND bucket < toDateTime({end}, 'UTC')");
         let has_reports = state.first_open.is_some_and(|first| first < range.end);
-        let rows_before = self.n_rows(&within).await?;
-        self.note_build(state.closed_until, range.end, rows_before)
+        let mut within = until(range.end);
+        let mut rows_before = Some(self.n_rows(&within).await?);
+        self.note_build(state.closed_until, range.end, rows_before.unwrap_or(0))
             .await?;
+        let mut unbuilt = BTreeSet::new();
         if !range.is_empty() && has_reports {
             self.name_surplus(&within, range.end).await?;
-            self.build(&within, "closed").await?;
+            if let Err(error) = self.build(&within, "closed").await {
+                note_failure(&self.parts.metrics, "rollup", &error);
+                let all = range.end;
+                (range.end, unbuilt) = self.build_each(range.clone(), failed).await?;
+                if range.end < all {
+                    within = until(range.end);
+                    // Of fewer buckets it is not known, so they are looked at once more.
+                    rows_before = None;
+                }
+            }
         }
+        failed.retain(|bucket, _| u64::from(*bucket) >= range.end);
         let sql = format!(
             "INSERT INTO rollup_watermark (closed_until, closed_at) \
              SELECT toDateTime({}, 'UTC'), fromUnixTimestamp64Milli(toInt64({}), 'UTC')",
@@ -174,9 +203,13 @@ impl RollUp {
             now_us / 1000
         );
         self.parts.sink.execute("rollup_watermark", &sql).await?;
+        if !unbuilt.is_empty() {
+            // Before they count as checked, so that a crash here loses none.
+            rebuilds::request(&self.parts, &unbuilt).await?;
+        }
         // A silent collector may have stored reports here during the build. It reads the watermark after its insert:
         // either it finds this one and rebuilds the buckets itself, or its rows are found now.
-        if self.n_rows(&within).await? != rows_before {
+        if Some(self.n_rows(&within).await?) != rows_before {
             let sql =
                 format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
             let buckets = self.parts.sink.fetch::<u32>("reports", &sql).await?;
@@ -193,6 +226,42 @@ impl RollUp {
         Ok(n_buckets == MAX_BUCKETS as u64 || look == Look::GoesOn)
     }
 
+    /// Builds the buckets of a range one by one, after they could not be built together. Returns the end of those that can be
+    /// closed, and those of them that have no summary because they failed too often.
+    ///
+    /// # Errors
+    /// The first one cannot be built, and is tried again.
+    async fn build_each(
+        &self,
+        range: Range<u64>,
+        failed: &mut FailedBuilds,
+    ) -> Result<(u64, BTreeSet<u32>), SinkError> {
+        let mut unbuilt = BTreeSet::new();
+        let length = self.parts.bucket().as_secs();
+        let mut at = range.start;
+        while at < range.end {
+            let bucket = u32::try_from(at).unwrap_or(u32::MAX);
+            if let Err(error) = self.build(&among([bucket]), "closed").await {
+                let tries = failed.entry(bucket).or_insert(0);
+                *tries += 1;
+                if *tries < TRIES && at == range.start {
+                    return Err(error);
+                }
+                note_failure(&self.parts.metrics, "rollup", &error);
+                if *tries < TRIES {
+                    break;
+                }
+                tracing::error!(
+                    bucket,
+                    "the summary of a bucket cannot be built: charts lack its reports; it is tried again"
+                );
+                unbuilt.insert(bucket);
+            }
+            at += length;
+        }
+        Ok((at.min(range.end), unbuilt))
+    }
+
     /// Rebuilds a bucket whose builder stopped, or may stop, before it checked for rows that arrived during the build. One
     /// bucket per call, so that closing goes on.
     async fn check(&self, closed_until: u64) -> Result<Look, SinkError> {
@@ -204,8 +273,8 @@ impl RollUp {
         let raw_since = self.raw_since().await?;
         let since = checked.max(raw_since);
         if let Some(bucket) = self.first_with_reports(since, closed_until).await? {
-            self.build_again(&BTreeSet::from([bucket]), raw_since, "check")
-                .await?;
+            let alone = BTreeSet::from([bucket]);
+            self.build_or_request(&alone, raw_since, "check").await?;
             self.note_checked(u64::from(bucket) + 1).await?;
             return Ok(Look::GoesOn);
         }
@@ -267,6 +336,23 @@ impl RollUp {
         Ok(())
     }
 
+    /// As [`Self::build_again`]; if that fails, the rebuild is requested, so that these buckets hold up no others.
+    ///
+    /// # Errors
+    /// The store did not take the request.
+    async fn build_or_request(
+        &self,
+        buckets: &BTreeSet<u32>,
+        raw_since: u64,
+        reason: &'static str,
+    ) -> Result<(), SinkError> {
+        let Err(error) = self.build_again(buckets, raw_since, reason).await else {
+            return Ok(());
+        };
+        note_failure(&self.parts.metrics, "rollup_check", &error);
+        rebuilds::request(&self.parts, buckets).await
+    }
+
     /// Rebuilds the closed ones of `buckets`, and buckets that counted a later copy of their reports so far. Buckets before
     /// `raw_since` stay, because their reports may have expired.
     async fn build_again(
@@ -310,11 +396,11 @@ impl RollUp {
     }
 
     /// Rebuilds every slice of a bucket that counted one of `installations` (SQL), unless its reports may have expired.
-    /// Returns their number.
+    /// Those that cannot be built hold up no other.
     ///
     /// Open buckets too: a bucket that is closed right now may have been read before they were hidden, under
     /// an older revision.
-    pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<u64, SinkError> {
+    pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<Rebuilt, SinkError> {
         let raw_since = self.raw_since().await?;
         let sql = format!(
             "SELECT DISTINCT toUInt32(bucket) AS seconds, epwatch_slice(installation) AS slice \
@@ -323,16 +409,28 @@ impl RollUp {
         );
         let sink = &self.parts.sink;
         let affected = sink.fetch::<(u32, u8)>("affected slices", &sql).await?;
+        let mut failed = Vec::new();
         for same_slice in affected.chunk_by(|a, b| a.1 == b.1) {
             for some in same_slice.chunks(MAX_BUCKETS) {
                 let some_buckets: Vec<u32> = some.iter().map(|(bucket, _)| *bucket).collect();
                 self.note_builds(&some_buckets).await?;
-                let buckets = among(some_buckets);
-                let within = format!("{buckets} AND slice = {}", some[0].1);
-                self.build(&within, "deletion").await?;
+                let slice = some[0].1;
+                let within = |buckets| format!("{} AND slice = {slice}", among(buckets));
+                let Err(error) = self.build(&within(some_buckets.clone()), "deletion").await else {
+                    continue;
+                };
+                note_failure(&self.parts.metrics, "tombstones", &error);
+                for bucket in some_buckets {
+                    if let Err(error) = self.build(&within(vec![bucket]), "deletion").await {
+                        failed.push((bucket, slice, error));
+                    }
+                }
             }
         }
-        Ok(affected.len() as u64)
+        Ok(Rebuilt {
+            slices: (affected.len() - failed.len()) as u64,
+            failed,
+        })
     }
 
     async fn state(&self) -> Result<ClosingState, SinkError> {

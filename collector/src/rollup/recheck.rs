@@ -142,7 +142,7 @@ impl RollUp {
             format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
         let buckets = self.parts.sink.fetch::<u32>("reports", &sql).await?;
         let buckets = BTreeSet::from_iter(buckets);
-        self.build_again(&buckets, raw_since, "recheck").await
+        self.build_or_request(&buckets, raw_since, "recheck").await
     }
 }
 

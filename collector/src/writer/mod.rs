@@ -26,7 +26,7 @@ use crate::deletions::Deletions;
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder, StoredName, stored_names_sql};
 use crate::joined::joined;
 use crate::parts::Parts;
-use crate::rebuilds::{self, RebuildBell};
+use crate::rebuilds;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{Checkpoint, WalError, WalOffset};
@@ -37,7 +37,6 @@ use epwatch_server::Backoff;
 pub(crate) struct Writer {
     parts: Arc<Parts>,
     rollup: RollUp,
-    rebuild_bell: Arc<RebuildBell>,
     deletions: Arc<Deletions>,
     encoder: Arc<Mutex<Encoder>>,
     checkpoint: Checkpoint,
@@ -65,11 +64,9 @@ impl Writer {
         deletions: Arc<Deletions>,
         encoder: Encoder,
         checkpoint: Checkpoint,
-        rebuild_bell: Arc<RebuildBell>,
     ) -> Self {
         Self {
             deletions,
-            rebuild_bell,
             rollup: RollUp {
                 parts: parts.clone(),
             },
@@ -380,7 +377,7 @@ impl Writer {
         self.insert_once("reports", |rows| &rows.reports, batch, may_be_stored)
             .await?;
         // A row, not the summary itself: one that cannot be built must not hold up the reports behind it.
-        rebuilds::ask(&self.rollup, &self.rebuild_bell, &rows.buckets).await
+        rebuilds::ask(&self.rollup, &rows.buckets).await
     }
 
     /// Inserts one table's rows of a batch, under a token by which the store drops a repetition. The store forgets tokens

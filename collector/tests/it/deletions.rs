@@ -114,6 +114,53 @@ async fn a_backlog_of_an_installation_that_was_deleted_long_ago_is_in_no_view() 
     store.end(collector).await;
 }
 
+/// A summary that counts one installation cannot be written: another one's deletion is carried out to its end, and its own
+/// waits until the summary can be built without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_that_cannot_be_built_holds_up_no_other_deletion() {
+    const OTHER: [u8; 32] = [43; 32];
+    let of = |secret: [u8; 32]| v1::DeleteInstallationRequest {
+        secret: secret.to_vec().into(),
+    };
+    let store = Store::start().await;
+    let mut config = config(&store.dir.path().join("wal"));
+    config.refresh = Period(Duration::from_millis(50));
+    config.erase_period = Period(Duration::from_millis(50));
+    let collector = start_with(&store, config).await;
+    let mut device = connect(&collector).await;
+    // Another installation is in its slice, whose summary is therefore not empty without it.
+    let slice = InstallationId::from_secret(&SECRET).as_bytes()[0] % 4;
+    store_all(&mut device, &[doomed(1), report(4 + slice, 1, 1)]).await;
+    store.eventually(ROWS, 2).await;
+    store.eventually(OPEN, 0).await;
+    let broken = "SELECT toUInt64(toUnixTimestamp(max(bucket))) AS n FROM reports";
+    let broken = store.number(broken).await;
+    let mut other = doomed(1);
+    let id = InstallationId::from_secret(&OTHER);
+    other.key.as_mut().unwrap().installation_id = id.as_bytes().to_vec().into();
+    store_all(&mut device, &[other]).await;
+    store.eventually(ROWS, 3).await;
+    store.eventually(OPEN, 0).await;
+    let constraint = format!(
+        "ALTER TABLE cohort_sessions ADD CONSTRAINT broken CHECK toUnixTimestamp(bucket) != {broken}"
+    );
+    store.run(&constraint).await;
+
+    device.delete_installation(deletion()).await.unwrap();
+    device.delete_installation(of(OTHER)).await.unwrap();
+    let erased = "SELECT count() AS n FROM deletions_v1 WHERE toYear(erased_at) > 1970";
+    store.eventually(erased, 1).await;
+    shows(&collector, "pending", 1).await;
+    let hidden = "SELECT count() AS n FROM deletions_v1 WHERE toYear(hidden_at) > 1970";
+    assert_eq!(store.number(hidden).await, 1);
+    let mended = "ALTER TABLE cohort_sessions DROP CONSTRAINT broken";
+    store.run(mended).await;
+    store.eventually(erased, 2).await;
+    shows(&collector, "pending", 0).await;
+    check_views_show(&store, 1).await;
+    store.end(collector).await;
+}
+
 /// A replica that lags shows hidden rows after their removal. The pass over them ends, and the worker goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_do_not_go_hold_up_no_deletion() {

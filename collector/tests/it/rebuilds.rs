@@ -2,8 +2,8 @@
 
 use crate::gate::Gate;
 use crate::support::{
-    OPEN, ROWS, Store, config, connect, eventually, metric, report, start, start_at, start_with,
-    store_all,
+    COUNTED, OPEN, ROWS, Store, config, connect, eventually, metric, report, start, start_at,
+    start_with, store_all,
 };
 
 const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
@@ -52,5 +52,47 @@ async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
     let is_shown = || metric(&collector, OLDEST) == 0.0;
     eventually("nothing waits", is_shown).await;
     store.eventually(SESSIONS, 3).await;
+    store.end(collector).await;
+}
+
+/// One bucket's summary cannot be written: later buckets are closed and have theirs, and its own is built once it can be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_cannot_be_built_holds_up_no_later_bucket() {
+    let store = Store::start().await;
+    let mut open = config(&store.dir.path().join("wal"));
+    open.rollup.enabled = false;
+    let collector = start_with(&store, open.clone()).await;
+    let mut device = connect(&collector).await;
+    store_all(&mut device, &[report(1, 10, 1)]).await;
+    store.eventually(ROWS, 1).await;
+    let broken = store.number("SELECT toUInt64(toUnixTimestamp(min(bucket))) AS n FROM reports");
+    let broken = broken.await;
+    let later = format!("SELECT countIf(toUnixTimestamp(bucket) > {broken}) AS n FROM reports");
+    let mut sequence = 1;
+    while store.number(&later).await == 0 {
+        sequence += 1;
+        store_all(&mut device, &[report(1, 10, sequence)]).await;
+        store.eventually(ROWS, sequence).await;
+    }
+    collector.stop().await;
+
+    let constraint = format!(
+        "ALTER TABLE cohort_sessions ADD CONSTRAINT broken CHECK toUnixTimestamp(bucket) != {broken}"
+    );
+    store.run(&constraint).await;
+    open.rollup.enabled = true;
+    let collector = start_with(&store, open).await;
+    store.eventually(OPEN, 0).await;
+    store.eventually(OPEN_REBUILDS, 1).await;
+    let in_broken = format!("SELECT countIf(toUnixTimestamp(bucket) = {broken}) AS n FROM reports");
+    let in_broken = store.number(&in_broken).await;
+    store.eventually(SESSIONS, sequence - in_broken).await;
+    assert_eq!(store.number(COUNTED).await, sequence);
+    eventually("it is shown", || metric(&collector, OLDEST) > 0.0).await;
+
+    let mended = "ALTER TABLE cohort_sessions DROP CONSTRAINT broken";
+    store.run(mended).await;
+    store.eventually(OPEN_REBUILDS, 0).await;
+    store.eventually(SESSIONS, sequence).await;
     store.end(collector).await;
 }
