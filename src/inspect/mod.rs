@@ -329,7 +329,11 @@ async fn on_each(
         if let Some(outline) = outline {
             on.name_open_dims(outline);
         }
-        if !args.ep_option.iter().any(|option| option.key == "op_affinity") {
+        if !args
+            .ep_option
+            .iter()
+            .any(|option| option.key == "op_affinity")
+        {
             on.name_default_affinity();
         }
         on

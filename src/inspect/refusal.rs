@@ -103,7 +103,7 @@ pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<A
                 "Compile it for this chipset too, and give each its own file ([variants] of the policy).".to_owned(),
             ),
             ..Failed::without_reason(format!(
-                "the graph was compiled for {}, and not for {}",
+                "the graph was compiled for {}, and not for {}.",
                 named(qnn_id),
                 named(soc.qnn_id)
             ))

@@ -195,7 +195,10 @@ fn a_relative_path_of_an_option_is_that_of_the_caller() {
     // Off the NPU by the plugin's default, with the same way out.
     let found = document(&format!("gate {} --soc SM8650", path("gqa_static")), 1);
     let node = &check(&found["targets"][0], "npu_macs")["nodes"][0];
-    assert!(node["reason_text"].as_str().unwrap().contains(text), "{node:#}");
+    assert!(
+        node["reason_text"].as_str().unwrap().contains(text),
+        "{node:#}"
+    );
     let words = format!(
         "gate {} --soc SM8650 --ep-option op_affinity=aff.json",
         path("gqa_static")
@@ -330,7 +333,7 @@ fn what_is_no_file_is_refused() {
         format!("gate FILE {soc}"),
         format!("gate {model} {soc} --policy FILE"),
         format!("gate {model} --runs FILE"),
-        format!("gate FILE --runs {model}"),
+        format!("gate FILE --runs {GATE}/sequence_in.profile.json"),
         format!("gate {model} {soc} --ep-option op_affinity=FILE"),
         format!("gate {model} {soc} --custom-ops FILE"),
         format!("gate fix FILE {soc}"),
