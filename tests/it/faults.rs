@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{EPWATCH, docs};
 
-async fn break_things(servers: Servers, kills: u32) {
+async fn break_things(servers: Servers, kills: u32, late_reads: Option<Period>) {
     let dir = tempfile::tempdir().unwrap();
     // The engine is fetched before the time starts.
     let _ = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb);
@@ -25,8 +25,9 @@ async fn break_things(servers: Servers, kills: u32) {
         pause: seconds(0.2),
         fault_pause: seconds(0.7),
         spell: seconds(2.0),
-        drain: seconds(90.0),
-        late_reads: None,
+        // A store that shows rows late is read back twice for each bucket.
+        drain: seconds(if late_reads.is_some() { 300.0 } else { 90.0 }),
+        late_reads,
     };
     let document = epwatch_faults::run(&options, dir.path(), |_| {}, CancellationToken::new());
     let document = document.await.unwrap();
@@ -39,7 +40,23 @@ async fn break_things(servers: Servers, kills: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_collectors_and_stores_lose_and_double_nothing() {
     let is_nightly = is_nightly("88 of 100 kills of two collectors and their store");
-    break_things(Servers::Collectors, if is_nightly { 100 } else { 12 }).await;
+    break_things(Servers::Collectors, if is_nightly { 100 } else { 12 }, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collectors_killed_before_a_store_that_shows_rows_late_lose_and_double_nothing() {
+    let is_nightly = is_nightly(
+        "88 of 100 kills where reads are 1 s late, and all where they are 0 and 5 s late",
+    );
+    let (kills, late_s): (_, &[u64]) = if is_nightly {
+        (100, &[0, 1, 5])
+    } else {
+        (12, &[1])
+    };
+    for late_s in late_s {
+        let late = Period(Duration::from_secs(*late_s));
+        break_things(Servers::Collectors, kills, Some(late)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +64,7 @@ async fn a_killed_serve_loses_and_doubles_nothing() {
     if !is_nightly("a killed `epwatch serve` under load") {
         return;
     }
-    break_things(Servers::Serve, 12).await;
+    break_things(Servers::Serve, 12, None).await;
 }
 
 /// Returns the source of all Rust files below a folder.
