@@ -562,12 +562,8 @@ impl Leader {
         });
     }
 
-    /// Stores the unsaved incidents. What the store refuses is tried again with the next call. A detector that may have
-    /// lost its lease stores nothing, because its states would count as later than those of the one that leads.
+    /// Stores the unsaved incidents. What the store refuses is tried again with the next call.
     async fn save(&mut self) {
-        if self.lease.state() != LeaseState::Leads {
-            return;
-        }
         let unsaved = self.incident_set.unsaved();
         if unsaved.is_empty() {
             return;
