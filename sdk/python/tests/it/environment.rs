@@ -99,6 +99,17 @@ pub(crate) fn run_in(
     args: &[&Path],
 ) -> (String, Vec<Report>) {
     let collector = Collector::start(KEY);
+    let printed = run_with(&collector, environment, program, args);
+    (printed, collector.reports())
+}
+
+/// Runs one of the programs to its end against this collector, and returns its output.
+pub(crate) fn run_with(
+    collector: &Collector,
+    environment: &Environment,
+    program: &str,
+    args: &[&Path],
+) -> String {
     let folder = tempfile::tempdir().unwrap();
     let ran = command(&environment.program("python"))
         .arg(crate_file("tests/programs").join(program))
@@ -114,7 +125,7 @@ pub(crate) fn run_in(
     let said = String::from_utf8_lossy(&ran.stderr);
     let printed = String::from_utf8(ran.stdout).unwrap();
     assert!(ran.status.success(), "{program}: {printed}\n{said}");
-    (printed, collector.reports())
+    printed
 }
 
 pub(crate) fn run(program: &str, args: &[&Path]) -> (String, Vec<Report>) {
