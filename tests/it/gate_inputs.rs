@@ -339,8 +339,8 @@ fn what_is_no_file_is_refused() {
         format!("gate fix FILE {soc}"),
         format!("inspect FILE {soc}"),
         format!("inspect {model} {soc} --manifest FILE"),
-        format!("manifest FILE"),
-        format!("logs FILE"),
+        "manifest FILE".to_owned(),
+        "logs FILE".to_owned(),
         format!("verify FILE --key {key}.pub"),
         format!("verify {model} --key FILE"),
     ] {
