@@ -30,7 +30,7 @@ pub(super) enum Answer {
     Crashed(Crash),
     TimedOut(String),
     /// The process ended without an answer, not by a fault of the model.
-    NoAnswer(String),
+    Unanswered(String),
     /// The model's ops are in a library that was not given.
     NeedsCustomOps(String),
     /// A session that says nothing about the chipset.

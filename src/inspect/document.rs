@@ -129,7 +129,7 @@ impl OnChipset {
                 ("failed", Some(error), without("unknown"))
             }
             Answer::TimedOut(error) => ("timed_out", Some(error), without("unknown")),
-            Answer::NoAnswer(error) => ("no_answer", Some(error), without("unknown")),
+            Answer::Unanswered(error) => ("no_answer", Some(error), without("unknown")),
             Answer::NeedsCustomOps(error) => ("needs_custom_ops", Some(error), without("unknown")),
             Answer::Unproven(error) => ("unproven", Some(error), without("unknown")),
             Answer::OnCpu(_) => {

@@ -116,7 +116,7 @@ pub(super) async fn attempt(
 ) -> Answer {
     match timeout(patience, attempted(runtimes, soc, inputs, kind)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => Answer::NoAnswer(format!("{error:#}")),
+        Ok(Err(error)) => Answer::Unanswered(format!("{error:#}")),
         Err(_) => Answer::TimedOut(format!(
             "no session after {patience:?}; --timeout gives it more"
         )),
@@ -198,10 +198,10 @@ fn without_answer(status: ExitStatus, said: Said) -> Answer {
                 .last_node
                 .map(|(name, op_type)| NodeName { name, op_type }),
         }),
-        Some((SIGKILL, None)) => Answer::NoAnswer(format!(
+        Some((SIGKILL, None)) => Answer::Unanswered(format!(
             "the session's process was killed (SIGKILL), as the system does when memory runs out{words}"
         )),
-        _ => Answer::NoAnswer(format!(
+        _ => Answer::Unanswered(format!(
             "the session's process ended without an answer ({status}){words}"
         )),
     }
@@ -400,7 +400,9 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             reason: reason.as_str().to_owned(),
             way_out: None,
         }),
-        _ => Answer::NoAnswer("the SDK gave an answer that this program does not know".to_owned()),
+        _ => {
+            Answer::Unanswered("the SDK gave an answer that this program does not know".to_owned())
+        }
     })
 }
 

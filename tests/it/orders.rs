@@ -376,9 +376,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         "incident": "open-1", "kind": "ack", "who": "robot", "why": "known", "seen": placed.json()["n"],
     });
     let ack = ack.to_string();
-    let placed = page
-        .ask(Method::POST, "/order.json", &as_json, &ack)
-        .await;
+    let placed = page.ask(Method::POST, "/order.json", &as_json, &ack).await;
     assert_eq!(placed.status, 200, "{}", placed.text);
     for body in ["", "[1]", r#"{"kind": ["ack"]}"#] {
         let refused = page.ask(Method::POST, "/order.json", &as_json, body).await;
@@ -438,7 +436,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
 
     // Without the token nobody orders from the page, on loopback too.
     let page = Served::with(store.client(), PageConfig::default()).await;
-    let answer = page.ask(Method::POST, "/order", &[same], &body).await;
+    let answer = page.ask(Method::POST, "/order", &[same], body).await;
     assert_eq!(answer.status, 403);
     assert!(
         answer.text.contains("page.orders_token_file"),
