@@ -62,7 +62,7 @@ pub(super) fn weight(model: &Path, wanted: &str) -> Result<Option<Data>, Manifes
             };
             data.bytes = bytes;
             let n = product(&data.dims);
-            let fits = n.is_some_and(|n| n > 0 && data.bytes.len() as u64 % n == 0);
+            let fits = n.is_some_and(|n| n > 0 && (data.bytes.len() as u64).is_multiple_of(n));
             return Ok(fits.then_some(data));
         }
     }
