@@ -47,6 +47,8 @@ SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 CREATE TABLE IF NOT EXISTS judged_windows ${on_cluster} (
     window_end DateTime64(3, 'UTC'),
     window_seconds Float64,
+    -- From one window's end to the next one's.
+    step_seconds Float64,
     cohorts UInt64,
     judged_at DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}ReplacingMergeTree(judged_at)

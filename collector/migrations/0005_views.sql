@@ -325,6 +325,37 @@ SELECT * FROM cohort_windows FINAL;
 CREATE OR REPLACE VIEW judged_windows_v1 ${on_cluster} AS
 SELECT * FROM judged_windows FINAL;
 
+-- Times between two judged windows of one length in which windows are missing: their rows could not be stored, no detector
+-- ran, or one that is slower than its step has not judged them yet.
+CREATE OR REPLACE VIEW missing_windows_v1 ${on_cluster} AS
+SELECT
+    window_seconds, gap_from, window_end AS gap_until,
+    gap_from + toIntervalMillisecond(toInt64(1000 * step_seconds)) AS missing_from,
+    toUInt64(round(dateDiff('millisecond', gap_from, gap_until) / (1000 * step_seconds))) - 1 AS windows
+FROM (
+    SELECT window_seconds, step_seconds, window_end,
+        any(window_end) OVER (PARTITION BY window_seconds ORDER BY window_end ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING) AS gap_from
+    FROM judged_windows_v1
+)
+WHERE toUnixTimestamp64Milli(gap_from) > 0 AND dateDiff('millisecond', gap_from, window_end) > 1500 * step_seconds
+    AND step_seconds > 0;
+
+-- Judged windows of cohorts to draw over time. Where windows are missing, each cohort of the last window before them has a
+-- row without values at the first of them, with the severity of the window before, so that no line or state goes on.
+CREATE OR REPLACE VIEW cohort_timeline_v1 ${on_cluster} AS
+SELECT
+    window_end, window_seconds, app_id, environment, model_id, model_version, chipset, firmware,
+    CAST(verdict, 'Nullable(String)') AS verdict, toString(severity) AS last_severity,
+    CAST(devices_hit, 'Nullable(UInt64)') AS devices_hit, CAST(eligible_devices, 'Nullable(UInt64)') AS eligible_devices,
+    cv_within, cv_between, dip, signal_id, CAST(signal_value, 'Array(Nullable(Float64))') AS signal_value
+FROM cohort_windows_v1
+UNION ALL
+SELECT
+    m.missing_from, w.window_seconds, w.app_id, w.environment, w.model_id, w.model_version, w.chipset, w.firmware,
+    NULL, toString(w.severity), NULL, NULL, NULL, NULL, NULL, w.signal_id, arrayMap(id -> CAST(NULL, 'Nullable(Float64)'), w.signal_id)
+FROM cohort_windows_v1 AS w
+INNER JOIN missing_windows_v1 AS m ON w.window_end = m.gap_from AND w.window_seconds = m.window_seconds;
+
 -- The current state of each incident.
 CREATE OR REPLACE VIEW incidents_v1 ${on_cluster} AS
 SELECT * FROM incidents

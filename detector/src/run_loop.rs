@@ -496,6 +496,7 @@ impl Leader {
         self.unwritten.push(JudgedWindow {
             end,
             window_seconds: self.config.window.0.as_secs_f64(),
+            step_seconds: self.config.step.0.as_secs_f64(),
             verdicts,
             evidence,
             judged_at,

@@ -1,5 +1,5 @@
 //! Judged windows whose rows are not stored yet. The store may be away for a moment; the rows then wait here, so that
-//! the history has no hole. What does not fit is named in the log, and is missing in `judged_windows_v1`.
+//! the history has no hole. What does not fit is named in the log, and is one of `missing_windows_v1`.
 
 use std::collections::VecDeque;
 
@@ -60,6 +60,7 @@ mod tests {
         JudgedWindow {
             end: Timestamp::from_second(second).unwrap(),
             window_seconds: 60.0,
+            step_seconds: 1.0,
             verdicts: Vec::new(),
             evidence: Vec::new(),
             judged_at: Timestamp::from_second(second).unwrap(),

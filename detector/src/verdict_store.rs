@@ -82,6 +82,7 @@ struct WindowRow<'a> {
 pub(crate) struct JudgedWindow {
     pub(crate) end: Timestamp,
     pub(crate) window_seconds: f64,
+    pub(crate) step_seconds: f64,
     pub(crate) verdicts: Vec<CohortVerdict>,
     pub(crate) evidence: Vec<CohortEvidence>,
     pub(crate) judged_at: Timestamp,
@@ -91,6 +92,7 @@ pub(crate) struct JudgedWindow {
 struct JudgedWindowRow {
     window_end: i64,
     window_seconds: f64,
+    step_seconds: f64,
     cohorts: u64,
     judged_at: i64,
 }
@@ -273,6 +275,7 @@ impl VerdictStore {
         let row = JudgedWindowRow {
             window_end: window.end.as_millisecond(),
             window_seconds: window.window_seconds,
+            step_seconds: window.step_seconds,
             cohorts: window.verdicts.len() as u64,
             judged_at: window.judged_at.as_millisecond(),
         };

@@ -248,10 +248,69 @@ pub(crate) async fn put_the_rest(store: &Client) {
                 chipset, devices, verdict, severity, judged_at)
             SELECT now64(3), 1, '{odd}', '{odd}', '{odd}', '{odd}', '{odd}', 1, 'healthy', 'none', now64(3)"
         ),
+        // Of a length that no other window has.
+        "INSERT INTO judged_windows (window_end, window_seconds, step_seconds, cohorts, judged_at)
+            SELECT now64(3) - toIntervalSecond(arrayJoin([60, 20])), 7, 10, 0, now64(3)"
+            .to_owned(),
     ];
     for sql in statements {
         let run = store.query_raw(&sql).execute().await;
         run.unwrap_or_else(|error| panic!("{error}: {sql}"));
+    }
+}
+
+/// Takes a judged window out of the store, as if its rows could not be written.
+pub(crate) async fn lose_window(store: &Client) {
+    let sql = "SELECT toString(window_end) AS at FROM judged_windows WHERE window_seconds != 7 \
+               ORDER BY window_end DESC LIMIT 1 OFFSET 3";
+    let fourth = async || store.query(sql).fetch_optional::<String>().await.unwrap();
+    let is_there = async || fourth().await.is_some();
+    until("four windows are judged", is_there).await;
+    let end = fourth().await.unwrap();
+    for table in ["judged_windows", "cohort_windows"] {
+        let sql = format!(
+            "ALTER TABLE {table} DELETE WHERE window_end = toDateTime64('{end}', 3, 'UTC') \
+             SETTINGS mutations_sync = 2"
+        );
+        store.query_raw(&sql).execute().await.unwrap();
+    }
+}
+
+/// A window whose rows are not there is a row without values in each panel over windows, and has its words.
+async fn check_missing_window(
+    fleet: &WatchedFleet,
+    reader: &Reader,
+    queries: &[(String, String)],
+    names: &Names<'_>,
+) {
+    lose_window(&fleet.store.client()).await;
+    // A busy machine may have left out its neighbours too.
+    let sql = "SELECT toString(missing_from) AS at FROM missing_windows_v1 WHERE window_seconds != 7 \
+               ORDER BY gap_until DESC LIMIT 1";
+    let end: String = fleet.store.client().query(sql).fetch_one().await.unwrap();
+    let of = |part: &'static str| queries.iter().filter(move |(name, _)| name.contains(part));
+    for part in [
+        "Verdicts over time",
+        "Devices hit",
+        "CV within",
+        "Two modes",
+    ] {
+        assert!(of(part).count() > 0, "{part}");
+        for (name, sql) in of(part) {
+            let rows = reader.rows(name, &Range::now().expanded(sql, names)).await;
+            let is_empty = |row: &&String| row.contains(&end) && row.contains("null");
+            assert!(rows.iter().any(|row| is_empty(&row)), "{name}: {rows:?}");
+            let has_values = |row: &&String| row.contains(&end) && !row.contains("null");
+            assert!(!rows.iter().any(|row| has_values(&row)), "{name}: {rows:?}");
+        }
+    }
+    for (name, sql) in of("Missing windows") {
+        let rows = reader.rows(name, &Range::now().expanded(sql, names)).await;
+        let text = rows.join("\n");
+        assert!(
+            text.contains("1 missing: not judged, or not stored"),
+            "{text}"
+        );
     }
 }
 
@@ -272,7 +331,7 @@ async fn every_panel_answers_over_the_readers_port() {
     let several = names(&["1", "2"], &["SM8635", "SM8650"]);
     let mut all = several.clone();
     all.extend([("version", None), ("chipset", None)]);
-    for names in [one, several, all] {
+    for names in [one, several.clone(), all] {
         for (name, sql) in &queries {
             let has_rows = async || {
                 let sql = Range::now().expanded(sql, &names);
@@ -283,6 +342,7 @@ async fn every_panel_answers_over_the_readers_port() {
         // Its results are there, and the rest has the machine.
         fleet.stop_detector().await;
     }
+    check_missing_window(&fleet, &reader, &queries, &several).await;
     // Before the first value of a variable is known, Grafana sends none.
     for (name, sql) in &queries {
         let none = names(&[], &[])

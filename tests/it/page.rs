@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     browser::Browser,
+    dashboards::lose_window,
     fleet::{APP, MODEL, WatchedFleet},
     support::{Store, check_fails, check_succeeds, epwatch, json, until},
 };
@@ -276,6 +277,16 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         true
     })
     .await;
+
+    // A window that is not in the store is a gap with words.
+    lose_window(&watched.store.client()).await;
+    let gaps = |document: &Value| document["gaps"] != serde_json::json!([]);
+    json_when(&page, &json_of(&cohorts[0]), gaps).await;
+    for link in [cohorts[0].as_str(), "/"] {
+        let shown = page_when(&page, link, "healthy then is not known").await;
+        check_page(link, &shown);
+        assert!(shown.text.contains("class=\"w-gap\""), "{}", shown.text);
+    }
 
     let incidents = page.get("/incidents").await;
     check_page("/incidents", &incidents);

@@ -55,11 +55,12 @@ LIMIT 500
 -- panel: Verdicts over time
 -- as: state-timeline 24x10
 -- about: Each cohort's verdict, window by window. Red is a fallback of most devices, the NPU's start or wrong outputs;
---     a gap is a window that was not judged. Compare the first red with a roll-out.
+--     a gap is a window that is missing: it was not judged, or could not be stored. Compare the first red with a roll-out.
+-- gaps: shown
 -- none: No window was judged in this range
 SELECT window_end AS time, concat(model_id, ' ', model_version, ' on ', chipset) AS cohort,
-    toFloat64(indexOf({verdicts}, cohort_windows_v1.verdict)) AS verdict
-FROM cohort_windows_v1
+    nullIf(toFloat64(indexOf({verdicts}, ifNull(cohort_timeline_v1.verdict, ''))), 0) AS verdict
+FROM cohort_timeline_v1
 WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 LIMIT 20000

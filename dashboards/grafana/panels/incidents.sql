@@ -53,11 +53,12 @@ LIMIT 200
 -- as: timeseries 24x8
 -- unit: short
 -- about: Devices hit in the windows that were worth a page or a ticket. It falls after a rollback or a directive took
---     effect; if it does not, look at the versions that still run.
+--     effect; if it does not, look at the versions that still run. A line ends where windows are missing.
+-- gaps: shown
 -- none: No window was worth a page or a ticket in this range
 SELECT window_end AS time, concat(model_id, ' ', model_version, ' on ', chipset) AS cohort, toFloat64(devices_hit) AS hit
-FROM cohort_windows_v1
-WHERE {scope} AND firmware = '' AND severity IN ('page', 'ticket') AND $__timeFilter(window_end)
+FROM cohort_timeline_v1
+WHERE {scope} AND firmware = '' AND last_severity IN ('page', 'ticket') AND $__timeFilter(window_end)
 ORDER BY time, cohort
 LIMIT 20000
 

@@ -91,12 +91,13 @@ ORDER BY step
 -- as: timeseries 12x9
 -- unit: short
 -- about: Share of devices in the slower of two modes and the distance of the modes, as the detector judged them. A share
---     between 0 and 1 with a distance above 1.5 times is a fallback on some devices.
+--     between 0 and 1 with a distance above 1.5 times is a fallback on some devices. A line ends where windows are missing.
+-- gaps: shown
 -- none: No window with two modes to compare in this range
 SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort,
     signal_value[indexOf(signal_id, 'mixture_slow_share')] AS slow_share,
     signal_value[indexOf(signal_id, 'mixture_separation')] AS times_apart, dip
-FROM cohort_windows_v1
+FROM cohort_timeline_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 
@@ -123,10 +124,11 @@ ORDER BY bin
 -- as: timeseries 12x8
 -- unit: none
 -- about: The ratios that the verdict used. Within devices rise heat, contention and intermittent fallback; between
---     devices rises a fallback on some of them.
+--     devices rises a fallback on some of them. A line ends where windows are missing.
+-- gaps: shown
 -- none: No window of this model was judged in this range
 SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort, cv_within, cv_between
-FROM cohort_windows_v1
+FROM cohort_timeline_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 

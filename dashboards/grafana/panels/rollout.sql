@@ -20,10 +20,11 @@ ORDER BY time, version
 -- as: timeseries 12x9
 -- unit: short
 -- about: Devices hit in each window, of those that count. A number that grows with adoption is the version's own fault:
---     stop the roll-out.
+--     stop the roll-out. A line ends where windows are missing, or where no device of the cohort reported.
+-- gaps: shown
 -- none: No window of this model was judged in this range
 SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort, toFloat64(devices_hit) AS hit, toFloat64(eligible_devices) AS devices
-FROM cohort_windows_v1
+FROM cohort_timeline_v1
 WHERE {scope} AND {model} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 

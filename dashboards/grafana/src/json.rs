@@ -16,7 +16,7 @@ pub(crate) fn dashboard(dashboard: &Dashboard) -> anyhow::Result<Value> {
     let source = Source::of(dashboard);
     let head = &dashboard.head;
     let annotations = match source {
-        Source::ClickHouse => vec![incidents(&source)?],
+        Source::ClickHouse => vec![incidents(&source)?, missing_windows(&source)],
         Source::Prometheus => Vec::new(),
     };
     let others = json!({
@@ -154,6 +154,19 @@ fn incidents(source: &Source) -> anyhow::Result<Value> {
     }))
 }
 
+/// Times without judged windows as regions.
+fn missing_windows(source: &Source) -> Value {
+    let sql = "SELECT gap_from AS time, gap_until AS timeEnd,\n    \
+               concat(toString(windows), ' missing: not judged, or not stored') AS text, 'missing windows' AS tags\n\
+               FROM missing_windows_v1\n\
+               WHERE gap_from <= $__toTime AND gap_until >= $__fromTime\n\
+               ORDER BY time DESC\nLIMIT 200";
+    json!({
+        "name": "Missing windows", "enable": true, "hide": false, "iconColor": "gray",
+        "datasource": source.reference(), "target": source.sql(sql, false),
+    })
+}
+
 /// Places panels from left to right. Panels of a collapsed row lie in it and are read once it is opened.
 fn laid_out(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value>> {
     let mut panels: Vec<Value> = Vec::new();
@@ -252,18 +265,23 @@ fn expressions(kind: &str, block: &Block) -> anyhow::Result<Vec<Value>> {
 
 fn custom(kind: &str, block: &Block) -> Value {
     let stacking = json!({"mode": block.get("stack").unwrap_or("none"), "group": "A"});
+    // Rows of a query that shows gaps have no values there.
+    let span_nulls = match block.get("gaps") {
+        Some(_) => json!(false),
+        None => json!(LONGEST_SPAN_MS),
+    };
     match kind {
         "timeseries" => json!({
             "lineWidth": 1,
             "fillOpacity": if block.get("stack").is_some() { 40 } else { 0 },
             "showPoints": "auto",
-            "spanNulls": LONGEST_SPAN_MS,
+            "spanNulls": span_nulls,
             "stacking": stacking,
             "thresholdsStyle": {"mode": if block.get("limit").is_some() { "line" } else { "off" }},
         }),
         "barchart" => json!({"fillOpacity": 80, "lineWidth": 0, "stacking": stacking}),
         "state-timeline" => {
-            json!({"fillOpacity": 80, "lineWidth": 0, "spanNulls": LONGEST_SPAN_MS})
+            json!({"fillOpacity": 80, "lineWidth": 0, "spanNulls": span_nulls})
         }
         "table" => json!({"align": "auto", "filterable": true}),
         _ => json!({}),

@@ -14,6 +14,7 @@ use crate::plot::timeline::{self, Lane, Mark, Moment};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
 use crate::read::document::{DocumentMixture, DocumentVerdict};
 use crate::read::evidence::Evidence;
+use crate::read::gaps;
 use crate::read::windows::{CohortRow, SignalRow, Slot};
 use crate::text::name::{Link, Name, Sentence, visible};
 use crate::text::number;
@@ -438,7 +439,17 @@ impl<'a> CohortHtml<'a> {
             now.len(),
             short(&self.page.query.version)
         );
-        timeline::windows("time", &lanes, mark.as_ref(), &labels, &words)
+        let words = match self.missing() {
+            Some(missing) => format!("{words} {missing}"),
+            None => words,
+        };
+        let gaps = gaps::places(&self.page.gaps, self.page.period);
+        timeline::windows("time", &lanes, &gaps, mark.as_ref(), &labels, &words)
+    }
+
+    /// Returns a sentence on the windows that are missing.
+    fn missing(&self) -> Option<String> {
+        gaps::words(&self.page.gaps, |at| self.frame.clock(&at))
     }
 
     /// Returns the signals with a question, those that fire first.

@@ -12,6 +12,7 @@ use crate::plot::scale::LogScale;
 use crate::plot::svg::Drawing;
 use crate::plot::{bars, spark, strip};
 use crate::read::fleet::{FleetPage, FleetRow, ModelGroup, OpenIncident};
+use crate::read::gaps;
 use crate::read::ledger::MAX_DAYS;
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
@@ -191,7 +192,17 @@ impl<'a> FleetHtml<'a> {
         let (now, before) = (points(&row.slots), points(&row.slots_before));
         let median = |points: &[(f64, f64)]| number::ms(points.last().map(|(_, us)| *us));
         let label = format!("median over time, {} at last", median(&now));
-        spark::medians(&now, &before, row.tone() == Tone::Page, &label)
+        let gaps = self
+            .page
+            .period
+            .map(|period| gaps::places(&self.page.gaps, period));
+        let gaps = gaps.unwrap_or_default();
+        spark::medians(&now, &before, &gaps, row.tone() == Tone::Page, &label)
+    }
+
+    /// Returns a sentence on the windows that are missing.
+    fn missing(&self) -> Option<String> {
+        gaps::words(&self.page.gaps, |at| self.frame.clock(&at))
     }
 
     /// Returns what became of the app's reports, and the address of its ledger.

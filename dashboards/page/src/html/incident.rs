@@ -12,6 +12,7 @@ use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline;
 use crate::read::document::{DocumentCohort, DocumentVerdict};
+use crate::read::gaps;
 use crate::read::history::IncidentNews;
 use crate::read::incident::IncidentPage;
 use crate::read::windows::SeenIn;
@@ -231,7 +232,17 @@ impl<'a> IncidentHtml<'a> {
         let most = slots.iter().map(|slot| slot.hit).max()?;
         let labels = self.page.period?.labels(self.frame.now);
         let words = format!("At most {} hit.", number::of_them(most, "device"));
-        timeline::devices_hit("growth", &points, &labels, &words)
+        let words = match self.missing() {
+            Some(missing) => format!("{words} {missing}"),
+            None => words,
+        };
+        let gaps = gaps::places(&self.page.gaps, self.page.period?);
+        timeline::devices_hit("growth", &points, &gaps, &labels, &words)
+    }
+
+    /// Returns a sentence on the windows that are missing.
+    fn missing(&self) -> Option<String> {
+        gaps::words(&self.page.gaps, |at| self.frame.clock(&at))
     }
 
     /// Returns the devices of the worst cohort by ratio to their own past.

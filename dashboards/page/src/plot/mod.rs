@@ -3,6 +3,7 @@
 
 pub(crate) mod bars;
 pub(crate) mod density;
+mod gaps;
 mod place;
 pub(crate) mod ratios;
 pub(crate) mod scale;

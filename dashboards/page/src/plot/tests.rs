@@ -127,9 +127,16 @@ fn a_row_of_the_fleet() {
     let now = [(0.2, 60_000.0), (1.0, 61_000.0)];
     check(
         "spark",
-        &spark::medians(&now, &[(0.0, 15_000.0), (1.0, 15_100.0)], true, "median").unwrap(),
+        &spark::medians(
+            &now,
+            &[(0.0, 15_000.0), (1.0, 15_100.0)],
+            &[],
+            true,
+            "median",
+        )
+        .unwrap(),
     );
-    assert!(spark::medians(&[(0.5, 1.0)], &[], false, "").is_none());
+    assert!(spark::medians(&[(0.5, 1.0)], &[], &[], false, "").is_none());
     check("npu", &bars::npu(Some(0.739)).unwrap());
     check("npu_none_left", &bars::npu(Some(-0.0)).unwrap());
 }
@@ -191,7 +198,7 @@ fn windows_over_time() {
     };
     let labels = [(0.0, "13:12:40".to_owned()), (1.0, "13:15:00".to_owned())];
     let [wide, narrow] =
-        timeline::windows("t", &lanes, Some(&mark), &labels, "Two pages.").unwrap();
+        timeline::windows("t", &lanes, &[], Some(&mark), &labels, "Two pages.").unwrap();
     check("windows", &wide);
     check("windows_narrow", &narrow);
     // Equal medians, and a name that is longer than the room for it.
@@ -202,7 +209,7 @@ fn windows_over_time() {
     ];
     // Dates, of which five do not fit on a phone.
     let days = [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, "2026-11-25 13:12".to_owned()));
-    let [wide, narrow] = timeline::windows("t", &lanes, None, &days, "None.").unwrap();
+    let [wide, narrow] = timeline::windows("t", &lanes, &[], None, &days, "None.").unwrap();
     check("windows_alike", &wide);
     check("windows_alike_narrow", &narrow);
     assert_eq!(wide.to_string().matches("13:12</text>").count(), 5);
@@ -213,10 +220,42 @@ fn windows_over_time() {
         (0.5, 134, Tone::Page),
         (1.0, 134, Tone::Page),
     ];
-    let [wide, narrow] = timeline::devices_hit("g", &points, &labels, "At most 134.").unwrap();
+    let [wide, narrow] = timeline::devices_hit("g", &points, &[], &labels, "At most 134.").unwrap();
     check("devices_hit", &wide);
     check("devices_hit_narrow", &narrow);
-    assert!(timeline::windows("t", &[], None, &[], "").is_none());
+    assert!(timeline::windows("t", &[], &[], None, &[], "").is_none());
+}
+
+/// Windows that are missing: a grey area with its word, and no line across it.
+#[test]
+fn missing_windows_are_a_gap() {
+    let gaps = [(0.25, 0.5), (0.75, 0.76)];
+    let moment = |at| Moment {
+        at,
+        p50_us: Some(15_000.0),
+        tone: Tone::Fine,
+    };
+    let moments = [0.0, 0.125, 0.25, 0.5, 0.625, 0.75, 0.76, 1.0].map(moment);
+    let lanes = [Lane {
+        label: "version 1".to_owned(),
+        moments: &moments,
+        is_now: true,
+    }];
+    let labels = [(0.0, "10:00".to_owned()), (1.0, "18:00".to_owned())];
+    let [wide, _] = timeline::windows("m", &lanes, &gaps, None, &labels, "Words.").unwrap();
+    check("windows_missing", &wide);
+    let text = wide.to_string();
+    assert_eq!(text.matches("class=\"w-gap\"").count(), 2, "{text}");
+    assert_eq!(text.matches("class=\"fine-l\"").count(), 3, "{text}");
+    assert_eq!(text.matches(">missing<").count(), 1, "{text}");
+    let points = moments.map(|moment| (moment.at, 30, Tone::Page));
+    let [wide, _] = timeline::devices_hit("h", &points, &gaps, &labels, "Words.").unwrap();
+    let text = wide.to_string();
+    assert_eq!(text.matches("class=\"now-l\"").count(), 3, "{text}");
+    let points = moments.map(|moment| (moment.at, 15_000.0));
+    let small = spark::medians(&points, &[], &gaps, false, "median").unwrap();
+    let text = small.to_string();
+    assert_eq!(text.matches("class=\"fine-l\"").count(), 3, "{text}");
 }
 
 /// A number that is none draws nothing, whatever the plot.

@@ -1,5 +1,6 @@
 //! What happened over time: medians above, one box for each judged window below, and devices hit.
 
+use super::gaps::{self, Gap};
 use super::place::Place;
 use super::scale::{LogScale, tick_label, whole_ticks};
 use super::svg::{Drawing, Svg};
@@ -89,13 +90,14 @@ fn lane_name(label: &str) -> String {
 pub(crate) fn windows(
     id: &str,
     lanes: &[Lane<'_>],
+    gaps: &[Gap],
     mark: Option<&Mark>,
     labels: &[(f64, String)],
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Median and verdict of each judged window";
     lanes.iter().flat_map(|lane| lane.moments).next()?;
-    let on = |place| of_windows(place, lanes, mark, labels);
+    let on = |place| of_windows(place, lanes, gaps, mark, labels);
     Some([
         on(&Place::WIDE).figure("wide", id, TITLE, words),
         on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
@@ -105,6 +107,7 @@ pub(crate) fn windows(
 fn of_windows(
     place: &Place,
     lanes: &[Lane<'_>],
+    gaps: &[Gap],
     mark: Option<&Mark>,
     labels: &[(f64, String)],
 ) -> Svg {
@@ -116,8 +119,9 @@ fn of_windows(
     let (boxes, pitch) = (150.0, 20.0 + place.title);
     let bottom = boxes + pitch * lanes.len() as f64;
     let mut svg = Svg::new(place.width, bottom + 24.0);
+    gaps::draw(&mut svg, gaps, (6.0, bottom), |at| x_of(place, at));
     if let Some(scale) = LogScale::over(ms, 132.0, 30.0) {
-        medians(&mut svg, place, scale, lanes);
+        medians(&mut svg, place, scale, lanes, gaps);
     }
     for (at, lane) in lanes.iter().enumerate() {
         let y = boxes + pitch * at as f64 + place.title;
@@ -148,7 +152,7 @@ fn of_windows(
 }
 
 /// Draws the lines of the medians with their scale.
-fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>]) {
+fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>], gaps: &[Gap]) {
     let left = left(place);
     for tick in scale.ticks(5) {
         let y = scale.at(tick);
@@ -165,8 +169,10 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>]) {
             .moments
             .iter()
             .filter_map(|m| Some((m.at, m.p50_us? / 1000.0)));
-        let points: Vec<_> = medians
-            .map(|(at, ms)| (x_of(place, at), scale.at(ms)))
+        let parts = gaps::parts(medians, gaps).into_iter();
+        let placed = |(at, ms): &(f64, f64)| (x_of(place, *at), scale.at(*ms));
+        let parts: Vec<Vec<_>> = parts
+            .map(|part| part.iter().map(placed).collect())
             .collect();
         let is_bad = lane.moments.iter().any(|moment| moment.tone == Tone::Page);
         let class = match (lane.is_now, is_bad) {
@@ -174,10 +180,12 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>]) {
             (true, true) => "now-l",
             (true, false) => "fine-l",
         };
-        if let [(x, y)] = points[..] {
-            svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
+        for part in &parts {
+            if let [(x, y)] = part[..] {
+                svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
+            }
         }
-        if let Some((_, y)) = points.last() {
+        if let Some((_, y)) = parts.last().and_then(|part| part.last()) {
             let class = match (lane.is_now, is_bad) {
                 (true, true) => "e t-page",
                 (true, false) => "e t-npu t-b",
@@ -185,7 +193,9 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>]) {
             };
             ends.push((*y, class, format!("{}, median", lane.label)));
         }
-        svg.line(class, points);
+        for part in parts {
+            svg.line(class, part);
+        }
     }
     // The lower of two lines has its label below, so that lines close to each other keep theirs apart.
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -199,39 +209,53 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>]) {
 pub(crate) fn devices_hit(
     id: &str,
     points: &[(f64, u64, Tone)],
+    gaps: &[Gap],
     labels: &[(f64, String)],
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices hit in each judged window";
     let most = points.iter().map(|(_, hit, _)| *hit).max()?;
-    let on = |place| steps(place, points, most, labels);
+    let on = |place| steps(place, points, gaps, most, labels);
     Some([
         on(&Place::WIDE).figure("wide", id, TITLE, words),
         on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn steps(place: &Place, points: &[(f64, u64, Tone)], most: u64, labels: &[(f64, String)]) -> Svg {
+fn steps(
+    place: &Place,
+    points: &[(f64, u64, Tone)],
+    gaps: &[Gap],
+    most: u64,
+    labels: &[(f64, String)],
+) -> Svg {
     let (top, base) = (16.0, 116.0);
     let y_of = |hit: f64| base - (base - top) * hit / (most.max(1) as f64);
     let x_of = |at: f64| x_of(place, at);
     let left = left(place);
     let mut svg = Svg::new(place.width, base + 26.0);
+    gaps::draw(&mut svg, gaps, (top, base), x_of);
     for tick in whole_ticks(most.max(1) as f64, 4) {
         let y = y_of(tick);
         svg.line("grid", [(left, y), (place.right, y)]);
         svg.text("e t-3", (left - 10.0, y + 4.0), &tick_label(tick));
     }
-    let mut line = Vec::new();
-    for (at, hit, _) in points {
-        let y = y_of(*hit as f64);
-        if let Some((_, last)) = line.last().copied() {
-            line.push((x_of(*at), last));
-        }
-        line.push((x_of(*at), y));
-    }
     let is_bad = points.iter().any(|(_, _, tone)| *tone == Tone::Page);
-    svg.line(if is_bad { "now-l" } else { "before-s" }, line);
+    let counts = points.iter().map(|(at, hit, _)| (*at, *hit as f64));
+    for part in gaps::parts(counts, gaps) {
+        let mut line: Vec<(f64, f64)> = Vec::new();
+        for (at, hit) in part {
+            let y = y_of(hit);
+            if let Some((_, last)) = line.last().copied() {
+                line.push((x_of(at), last));
+            }
+            line.push((x_of(at), y));
+        }
+        if let [(x, y)] = line[..] {
+            svg.circle(if is_bad { "pt" } else { "pt-ok" }, (x, y), 3.0);
+        }
+        svg.line(if is_bad { "now-l" } else { "before-s" }, line);
+    }
     let mut last = None;
     for (at, hit, tone) in points {
         let word = match tone {

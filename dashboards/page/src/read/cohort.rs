@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
+use super::gaps::{self, WindowGap};
 use super::incidents::{self, IncidentRow};
 use super::period::Period;
 use super::progress::Progress;
@@ -52,6 +53,8 @@ pub(crate) struct CohortPage {
     pub(crate) cpu_nodes_cut: bool,
     pub(crate) slots: Vec<Slot>,
     pub(crate) slots_before: Vec<Slot>,
+    /// Windows that are missing in the period.
+    pub(crate) gaps: Vec<WindowGap>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -178,12 +181,14 @@ pub(crate) async fn read(
     let began = both.filter_map(|row| row.first).min().unwrap_or(until);
     let period = Period::of(began, until, SLOTS);
     let version_before = before.as_ref().map(|row| row.version.clone());
-    let (slots, evidence, placements) = tokio::join!(
+    let (slots, gaps, evidence, placements) = tokio::join!(
         windows::slots(store, of, model, chipset, period),
+        gaps::read(store, period),
         evidence::latest(store, of, model, until),
         placements(store, &query, version_before.as_deref(), period),
     );
     let mut slots = left_out.part("medians", slots);
+    let gaps = left_out.part("missing windows", gaps);
     let mut evidence = left_out.part("latency", evidence);
     let name = |version: &str| {
         (
@@ -233,6 +238,7 @@ pub(crate) async fn read(
         slots_before: before_name
             .and_then(|name| slots.remove(&name))
             .unwrap_or_default(),
+        gaps,
         left_out,
         cohort,
         before,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::choices::{self, Choice};
 use super::document::{DocumentVerdict, IncidentDocument};
 use super::evidence::{self, Evidence};
+use super::gaps::{self, WindowGap};
 use super::health::{self, Arrivals, Fact};
 use super::incidents::{self, IncidentRow};
 use super::ledger::{self, LedgerDay};
@@ -49,6 +50,8 @@ pub(crate) struct FleetPage {
     pub(crate) period: Option<Period>,
     pub(crate) open: Vec<OpenIncident>,
     pub(crate) models: Vec<ModelGroup>,
+    /// Windows that are missing in the period.
+    pub(crate) gaps: Vec<WindowGap>,
     /// Rows beyond the limit.
     pub(crate) rows_left_out: usize,
     /// What became of the app's reports of the last days.
@@ -149,8 +152,9 @@ pub(crate) async fn read(
         .min()
         .unwrap_or(until);
     let period = Period::of(began, until, SLOTS);
-    let (slots, evidence, ledger) = tokio::join!(
+    let (slots, gaps, evidence, ledger) = tokio::join!(
         windows::slots(store, of, None, None, period),
+        gaps::read(store, period),
         evidence::latest(store, of, None, until),
         ledger::sum(store, of),
     );
@@ -167,6 +171,7 @@ pub(crate) async fn read(
     Ok(FleetPage {
         choices,
         period: Some(period),
+        gaps: left_out.part("missing windows", gaps),
         open: open.collect(),
         ledger: left_out.part("ledger", ledger),
         arrivals: None,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::{DocumentVerdict, IncidentDocument};
 use super::evidence::{self, Evidence};
+use super::gaps::{self, WindowGap};
 use super::history::{self, IncidentHistory};
 use super::incidents::{IncidentRow, IncidentSelect, select};
 use super::orders::{self, OrderRow};
@@ -31,6 +32,8 @@ pub(crate) struct IncidentPage {
     pub(crate) period: Option<Period>,
     /// The worst cohort's windows.
     pub(crate) slots: Vec<Slot>,
+    /// Windows that are missing in the period.
+    pub(crate) gaps: Vec<WindowGap>,
     /// Those of them that were at fault.
     pub(crate) seen_in: Option<SeenIn>,
     pub(crate) slower: Option<Slower>,
@@ -132,11 +135,17 @@ pub(crate) async fn read(
         .or(row.started_at);
     let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
     let chipset = &*lead.key.chipset;
-    let (slots, evidence, latest) = tokio::join!(
+    let (slots, gaps, evidence, latest) = tokio::join!(
         async {
             match period {
                 Some(period) => windows::slots(store, of, model, Some(chipset), period).await,
                 None => Ok(HashMap::new()),
+            }
+        },
+        async {
+            match period {
+                Some(period) => gaps::read(store, period).await,
+                None => Ok(Vec::new()),
             }
         },
         async {
@@ -158,6 +167,7 @@ pub(crate) async fn read(
     let name = (row.model.clone(), chipset.to_owned(), row.version.clone());
     let slots = left_out.part("growth", slots).remove(&name);
     let slots = slots.unwrap_or_default();
+    let gaps = left_out.part("missing windows", gaps);
     let evidence = left_out.part("evidence", evidence);
     let latest = left_out.part("other chipsets", latest);
     let is_fine =
@@ -172,6 +182,7 @@ pub(crate) async fn read(
         seen_in: period.and_then(|period| SeenIn::of(&slots, period, began)),
         period,
         slots,
+        gaps,
         evidence,
         fine,
         orders,
@@ -243,6 +254,7 @@ pub(crate) mod tests {
             reasons: Vec::new(),
             period: None,
             slots: Vec::new(),
+            gaps: Vec::new(),
             seen_in: Some(SeenIn {
                 windows: 110,
                 is_last_day: false,

@@ -11,6 +11,7 @@ pub(crate) mod cohort;
 pub(crate) mod document;
 pub(crate) mod evidence;
 pub(crate) mod fleet;
+pub(crate) mod gaps;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod incident;

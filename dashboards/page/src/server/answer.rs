@@ -80,7 +80,7 @@ impl<'a> Form<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Page {
-    Fleet(FleetPage),
+    Fleet(Box<FleetPage>),
     Cohort(Box<CohortPage>),
     Incidents(IncidentsPage),
     Incident(Box<IncidentPage>),
@@ -411,7 +411,8 @@ impl Pages {
         let (store, progress) = (&self.store, &progress);
         let page = match target.clone() {
             Target::Fleet(query) => {
-                Page::Fleet(fleet::read(store, progress, query, scope, (self.facts)()).await?)
+                let page = fleet::read(store, progress, query, scope, (self.facts)());
+                Page::Fleet(Box::new(page.await?))
             }
             Target::Cohort(query) => {
                 let page = cohort::read(store, progress, query).await?;

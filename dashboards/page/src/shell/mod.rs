@@ -320,7 +320,7 @@ mod tests {
         };
         let fleet = FleetPage::default();
         let text = fleet::fleet(&fleet);
-        assert_eq!(count(&Page::Fleet(fleet), text), 1);
+        assert_eq!(count(&Page::Fleet(Box::new(fleet)), text), 1);
         let health = health::HealthPage {
             progress: Progress::default(),
             arrivals: None,
@@ -343,7 +343,7 @@ mod tests {
             judged_at: Some(now),
             ..Progress::default()
         };
-        let page = Page::Fleet(FleetPage::default());
+        let page = Page::Fleet(Box::default());
         assert_eq!(judged(&page, judged_at, now).unwrap(), "judged 0 s ago");
     }
 
@@ -356,10 +356,10 @@ mod tests {
                 running: running.to_owned(),
                 is_fine: true,
             };
-            Page::Fleet(FleetPage {
+            Page::Fleet(Box::new(FleetPage {
                 facts: vec![fact],
                 ..FleetPage::default()
-            })
+            }))
         };
         let state = page("Judges.", "The next one ends in 9 s.").state();
         assert_eq!(state, page("Judges.", "The next one ends in 7 s.").state());
