@@ -87,6 +87,8 @@ impl Detector {
         let judging = Arc::new(Judging::new(Timetable::of(&config), clock.clone()));
         let checked = judging.clone();
         tasks.add_check(move || checked.not_ready());
+        let noted = judging.clone();
+        tasks.add_note(move || noted.notes());
         let published = Published {
             incidents: incidents_tx,
             verdicts: verdicts_tx,

@@ -54,6 +54,7 @@ struct Progress {
     waits_for: WaitsFor,
     since: Timestamp,
     n_behind: usize,
+    n_behind_logged: usize,
     seconds: f64,
     was_late: bool,
 }
@@ -75,6 +76,7 @@ impl Judging {
             waits_for: WaitsFor::Lease,
             since: started,
             n_behind: 0,
+            n_behind_logged: 0,
             seconds: 0.0,
             was_late: false,
         };
@@ -100,9 +102,35 @@ impl Judging {
         self.state.lock().seconds = seconds;
     }
 
-    /// Notes the number of earlier windows that are still to be judged.
+    /// Notes the number of earlier windows that are still to be judged. Logs it when the first one is left out, each time the
+    /// number has doubled, and when none is left.
     pub(crate) fn is_behind(&self, n: usize) {
-        self.state.lock().n_behind = n;
+        let mut state = self.state.lock();
+        state.n_behind = n;
+        let logged = state.n_behind_logged;
+        if n > 0 && n >= 2 * logged {
+            state.n_behind_logged = n;
+            drop(state);
+            let why = self.notes().join("; ");
+            tracing::warn!(why, "windows are left out, and judged later");
+        } else if n == 0 && logged > 0 {
+            state.n_behind_logged = 0;
+            tracing::info!("all windows that were left out are judged");
+        }
+    }
+
+    /// Returns how far behind the detector is, if it left windows out.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let state = *self.state.lock();
+        if state.n_behind == 0 {
+            return Vec::new();
+        }
+        let step = self.timetable.step_seconds();
+        vec![format!(
+            "the detector is {} windows behind: the newest one is judged first, earlier ones when none is due; the last \
+             evaluation took {:.1} s of a step of {step:.0} s",
+            state.n_behind, state.seconds
+        )]
     }
 
     pub(crate) fn waits_for(&self, what: WaitsFor) {
@@ -249,6 +277,22 @@ mod tests {
         judging.judged(at(noon + 86_400));
         clock.set(at(noon + 5_000));
         assert!(judging.is_late());
+    }
+
+    /// Of [O14]: 290 windows behind, with an empty log and nothing on `/readyz`.
+    #[test]
+    fn a_detector_that_left_windows_out_says_how_many() {
+        let clock = Arc::new(ManualClock::at(at(100_000)));
+        let timetable = Timetable::of(&DetectorConfig::for_demo());
+        let judging = Judging::new(timetable, clock);
+        assert_eq!(judging.notes(), Vec::<String>::new());
+        judging.took(6.0);
+        judging.is_behind(290);
+        let notes = judging.notes().join("");
+        assert!(notes.contains("290 windows behind"), "{notes}");
+        assert!(notes.contains("took 6.0 s of a step of 3 s"), "{notes}");
+        judging.is_behind(0);
+        assert_eq!(judging.notes(), Vec::<String>::new());
     }
 
     /// A detector that was down has the time of its start on.

@@ -342,6 +342,7 @@ impl Leader {
 
     /// Evaluates a window; `None` if the store did not answer.
     async fn evaluate(&mut self, end: Timestamp) -> Option<Evaluation> {
+        self.published.tasks.held_back("evaluation").await;
         let pinned = PinnedReferences::of(self.incident_set.in_mind());
         let evaluation = match self.evaluator.evaluate_beside(end, pinned).await {
             Ok(evaluation) => evaluation,

@@ -32,6 +32,11 @@ impl Timetable {
         }
     }
 
+    /// Returns the time from one window's end to the next one's.
+    pub(crate) fn step_seconds(&self) -> f64 {
+        Duration::from_millis(self.step_ms.unsigned_abs()).as_secs_f64()
+    }
+
     /// Returns the end of the n-th window since 1970: the last whole bucket of its step.
     fn nth_end(&self, n: i64) -> i64 {
         let end = n.saturating_mul(self.step_ms);

@@ -1,7 +1,7 @@
 //! The admin endpoint of a server: `/metrics`, `/healthz` and `/readyz`, for Prometheus and load balancers; `/` links to
 //! them.
 //!
-//! `/healthz` answers while the process lives. `/readyz` answers the component's reasons for not being ready.
+//! `/healthz` answers while the process lives. `/readyz` answers the component's reasons for not being ready, and its notes.
 //! Nothing can be changed through it.
 
 use std::fmt;
@@ -144,11 +144,15 @@ async fn ready(State(shown): State<Arc<Shown>>) -> (StatusCode, String) {
     let mut reasons = shown.tasks.not_ready();
     let component = (shown.pages.not_ready)();
     reasons.extend(component.into_iter().map(str::to_owned));
+    let status = match reasons.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
     if reasons.is_empty() {
-        (StatusCode::OK, "ready\n".to_owned())
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
+        reasons.push("ready".to_owned());
     }
+    reasons.extend(shown.tasks.notes());
+    (status, reasons.join("\n") + "\n")
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub struct TaskSet(Arc<Shared>);
 struct Shared {
     states: Mutex<BTreeMap<String, TaskState>>,
     checks: Mutex<Vec<Check>>,
+    notes: Mutex<Vec<Check>>,
     failed: CancellationToken,
     ends: Family<TaskLabel, Counter>,
     up: Family<TaskLabel, Gauge>,
@@ -218,6 +219,24 @@ impl TaskSet {
         end.is_some()
     }
 
+    /// Waits while a test holds tasks back at this point.
+    pub async fn held_back(&self, point: &str) {
+        if let Some(faults) = &self.0.faults {
+            faults.held_back(point).await;
+        }
+    }
+
+    /// Adds what a component says on `/readyz`, whether the process is ready or not.
+    pub fn add_note(&self, note: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        self.0.notes.lock().push(Box::new(note));
+    }
+
+    /// Returns what the components say.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.0.notes.lock().iter().flat_map(|note| note()).collect()
+    }
+
     /// Adds a component's reasons for not being ready.
     pub fn add_check(&self, not_ready: impl Fn() -> Vec<String> + Send + Sync + 'static) {
         self.0.checks.lock().push(Box::new(not_ready));
@@ -329,14 +348,23 @@ impl Drop for TaskGuard {
     }
 }
 
-/// Ends tasks of a [`TaskSet`] by name. Only tests make one.
+/// Ends tasks of a [`TaskSet`] by name, and holds them back. Only tests make one.
 #[derive(Debug, Clone, Default)]
 pub struct FaultPoints(Arc<Armed>);
 
 #[derive(Debug, Default)]
 struct Armed {
     ends: Mutex<BTreeMap<String, End>>,
+    holds: Mutex<BTreeMap<String, Hold>>,
     changed: Notify,
+}
+
+/// A point at which a test holds tasks back.
+#[derive(Debug, Default)]
+struct Hold {
+    /// How often tasks may pass.
+    passes: usize,
+    waiting: usize,
 }
 
 impl FaultPoints {
@@ -344,6 +372,47 @@ impl FaultPoints {
     pub fn end(&self, task: &str, end: End) {
         self.0.ends.lock().insert(task.to_owned(), end);
         self.0.changed.notify_waiters();
+    }
+
+    /// Holds tasks back at a point, until [`FaultPoints::pass`].
+    pub fn hold(&self, point: &str) {
+        self.0.holds.lock().entry(point.to_owned()).or_default();
+    }
+
+    /// Lets tasks pass the point this often.
+    pub fn pass(&self, point: &str, times: usize) {
+        if let Some(hold) = self.0.holds.lock().get_mut(point) {
+            hold.passes += times;
+        }
+        self.0.changed.notify_waiters();
+    }
+
+    /// Whether a task is held back at the point.
+    #[must_use]
+    pub fn is_waiting(&self, point: &str) -> bool {
+        let holds = self.0.holds.lock();
+        holds.get(point).is_some_and(|hold| hold.waiting > 0)
+    }
+
+    async fn held_back(&self, point: &str) {
+        let mut is_waiting = false;
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(hold) = self.0.holds.lock().get_mut(point) {
+                if hold.passes > 0 {
+                    hold.passes -= 1;
+                    hold.waiting -= usize::from(is_waiting);
+                    return;
+                }
+                hold.waiting += usize::from(!is_waiting);
+                is_waiting = true;
+            } else {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Whether the last end of a task was carried out.

@@ -185,3 +185,63 @@ async fn windows_are_due_by_the_wall_clock_whatever_the_start() {
     running.stop().await;
     store.stop().await;
 }
+
+/// Of [O14]: an evaluation that takes four steps. The newest window comes next, and those before it when none is due.
+#[tokio::test]
+async fn a_detector_slower_than_its_step_judges_the_newest_window_first_and_says_how_far_behind_it_is()
+ {
+    const POINT: &str = "evaluation";
+    let (store, base) = (TestStore::start().await, base());
+    let seconds = |n| Period(Duration::from_secs(n));
+    let config = DetectorConfig {
+        window: seconds(3),
+        step: seconds(3),
+        lookback: seconds(600),
+        ..config()
+    };
+    for second in (57..78).step_by(3) {
+        Reports::default().store(&store, after(base, second)).await;
+    }
+    let clock = Arc::new(ManualClock::at(after(base, 60)));
+    let (tasks, faults) = faulty(NEVER);
+    let client = store.client();
+    let running = Running::start_in(tasks.clone(), config, client, &clock, Vec::new());
+    running.judged(after(base, 60)).await;
+    assert_eq!(tasks.notes(), Vec::<String>::new());
+    faults.hold(POINT);
+    let is_held = || std::future::ready(faults.is_waiting(POINT));
+    let behind = |n: usize| {
+        let text = format!("{n} windows behind");
+        let is_told = tasks.notes().iter().any(|note| note.contains(&text));
+        std::future::ready(is_told)
+    };
+    // The evaluation of the window until 63 lasts until 75.
+    clock.set(after(base, 63));
+    eventually("the evaluation", is_held).await;
+    clock.set(after(base, 75));
+    faults.pass(POINT, 1);
+    running.judged(after(base, 63)).await;
+    faults.pass(POINT, 1);
+    running.judged(after(base, 75)).await;
+    eventually("three windows behind", || behind(3)).await;
+    let metrics = open_metrics(&running.detector.registries());
+    let line = "epwatch_detector_windows_behind 3";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+    let late = "the window that ended";
+    assert!(!tasks.not_ready().iter().any(|one| one.contains(late)));
+    // While an earlier one is judged, the next window gets due. It comes before the other two.
+    eventually("an earlier window", is_held).await;
+    clock.set(after(base, 78));
+    faults.pass(POINT, 2);
+    running.judged(after(base, 78)).await;
+    eventually("two windows behind", || behind(2)).await;
+    faults.pass(POINT, 2);
+    let all = "SELECT uniqExact(window_end) FROM judged_windows_v1";
+    eventually("all windows", || async { store.count(all).await == 7 }).await;
+    let missing = "SELECT count() FROM missing_windows_v1";
+    assert_eq!(store.count(missing).await, 0);
+    let is_told = || std::future::ready(tasks.notes().is_empty());
+    eventually("nothing is behind", is_told).await;
+    running.stop().await;
+    store.stop().await;
+}
