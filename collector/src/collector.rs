@@ -15,7 +15,7 @@ use epwatch_server::{
 };
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ use crate::loss_ledger_gauges;
 use crate::metrics::{KeyMetrics, Metrics};
 use crate::parts::Parts;
 use crate::proxy_watch::{self, ProxyWatch};
-use crate::rebuilds::{RebuildBell, RebuildWorker};
+use crate::rebuilds::RebuildWorker;
 use crate::refusal_counts::RefusalCounts;
 use crate::rollup::{FailedBuilds, RollUp};
 use crate::rpc::Calls;
@@ -154,7 +154,7 @@ impl Collector {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),
                 shares: AppShares::default(),
                 rechecked_ms: AtomicI64::new(0),
-                rebuild_bell: RebuildBell::default(),
+                rebuild_bell: Notify::new(),
                 config,
                 clock,
                 metrics: metrics.clone(),

@@ -32,6 +32,7 @@ mod loss_ledger_gauges;
 mod metrics;
 mod parts;
 mod proxy_watch;
+mod rebuild_requests;
 mod rebuilds;
 mod refusal_counts;
 mod rollup;

@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use epwatch_server::{Clock, TaskSet};
+use tokio::sync::Notify;
 
 use crate::config::CollectorConfig;
 use crate::ingest::shares::AppShares;
 use crate::metrics::Metrics;
-use crate::rebuilds::RebuildBell;
 use crate::refusal_counts::RefusalCounts;
 use crate::store::Sink;
 use crate::wal::Wal;
@@ -29,7 +29,8 @@ pub(crate) struct Parts {
     /// Time by the store's clock of the last build of a summary that was compared with its reports, in milliseconds since
     /// 1970.
     pub(crate) rechecked_ms: AtomicI64,
-    pub(crate) rebuild_bell: RebuildBell,
+    /// Wakes the worker of rebuilds after a request.
+    pub(crate) rebuild_bell: Notify,
 }
 
 impl Parts {

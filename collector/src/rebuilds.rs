@@ -8,16 +8,14 @@
 //! may be gone. Two builders of one bucket are harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clickhouse::Row;
-use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::parts::Parts;
+use crate::rebuild_requests::{RequestRow, insert, request, show_oldest};
 use crate::rollup::{MAX_BUCKETS, RollUp, among};
 use crate::store::{SinkError, note_failure};
 use epwatch_server::Backoff;
@@ -32,45 +30,12 @@ const AT_ONCE: usize = 10_000;
 /// Time for the requests that the drain of a stop leaves; the rest follows after the next start.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
-/// A row of `rebuild_requests`. Times in milliseconds since 1970.
-#[derive(Debug, Clone, PartialEq, Row, Serialize)]
-struct RequestRow {
-    bucket: u32,
-    collector_id: u64,
-    asked_at: i64,
-    is_done: bool,
-    written_at: i64,
-}
-
 /// A row of `open_rebuilds_v1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Row, Deserialize)]
 struct OpenRequest {
     bucket: u32,
     collector_id: u64,
     asked_at: i64,
-}
-
-/// Wakes the worker after a request.
-#[derive(Debug, Default)]
-pub(crate) struct RebuildBell(Notify);
-
-/// Records that closed buckets (start times in seconds) have to be built again.
-///
-/// # Errors
-/// The store did not answer; nothing may be recorded.
-pub(crate) async fn request(parts: &Parts, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
-    let now_ms = parts.now_ms();
-    let row = |bucket: &u32| RequestRow {
-        bucket: *bucket,
-        collector_id: parts.collector_id(),
-        asked_at: now_ms,
-        is_done: false,
-        written_at: now_ms,
-    };
-    insert(parts, &buckets.iter().map(row).collect::<Vec<_>>()).await?;
-    show_oldest(parts, Some(now_ms), true);
-    parts.rebuild_bell.0.notify_one();
-    Ok(())
 }
 
 /// Records that the closed ones of `buckets` (start times in seconds) have to be built again, because reports were just
@@ -93,21 +58,6 @@ pub(crate) async fn ask(rollup: &RollUp, buckets: &BTreeSet<u32>) -> Result<(), 
         note_failure(&rollup.parts.metrics, "rebuild", &error);
     }
     request(&rollup.parts, &closed).await
-}
-
-async fn insert(parts: &Parts, rows: &[RequestRow]) -> Result<(), SinkError> {
-    let sink = &parts.sink;
-    sink.insert::<RequestRow>("rebuild_requests", rows, None)
-        .await
-}
-
-/// Shows when the oldest open request was made. `is_one_more`: others may be older.
-fn show_oldest(parts: &Parts, asked_at_ms: Option<i64>, is_one_more: bool) {
-    let since_us = asked_at_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0).max(1) * 1_000);
-    let shown = &parts.metrics.progress.rebuild_since_us;
-    if !is_one_more || shown.load(Relaxed) == 0 {
-        shown.store(since_us, Relaxed);
-    }
 }
 
 /// Builds the requested summaries.
@@ -157,7 +107,7 @@ impl RebuildWorker {
                 () = stop.cancelled() => return,
             };
             tokio::select! {
-                () = parts.rebuild_bell.0.notified() => {}
+                () = parts.rebuild_bell.notified() => {}
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => return,
             }

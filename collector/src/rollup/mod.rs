@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::parts::Parts;
-use crate::rebuilds;
+use crate::rebuild_requests;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
 /// Buckets closed in one build, so that a build after a long pause stays small.
@@ -205,7 +205,7 @@ impl RollUp {
         self.parts.sink.execute("rollup_watermark", &sql).await?;
         if !unbuilt.is_empty() {
             // Before they count as checked, so that a crash here loses none.
-            rebuilds::request(&self.parts, &unbuilt).await?;
+            rebuild_requests::request(&self.parts, &unbuilt).await?;
         }
         // A silent collector may have stored reports here during the build. It reads the watermark after its insert:
         // either it finds this one and rebuilds the buckets itself, or its rows are found now.
@@ -350,7 +350,7 @@ impl RollUp {
             return Ok(());
         };
         note_failure(&self.parts.metrics, "rollup_check", &error);
-        rebuilds::request(&self.parts, buckets).await
+        rebuild_requests::request(&self.parts, buckets).await
     }
 
     /// Rebuilds the closed ones of `buckets`, and buckets that counted a later copy of their reports so far. Buckets before

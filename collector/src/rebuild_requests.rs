@@ -1,0 +1,55 @@
+//! Requests to build summaries of closed buckets again: rows of `rebuild_requests`. The roll-up and the writer make them, and
+//! [`crate::rebuilds`] carries them out.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use clickhouse::Row;
+use serde::Serialize;
+
+use crate::parts::Parts;
+use crate::store::SinkError;
+
+/// A row of `rebuild_requests`. Times in milliseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Row, Serialize)]
+pub(crate) struct RequestRow {
+    pub(crate) bucket: u32,
+    pub(crate) collector_id: u64,
+    pub(crate) asked_at: i64,
+    pub(crate) is_done: bool,
+    pub(crate) written_at: i64,
+}
+
+/// Records that closed buckets (start times in seconds) have to be built again.
+///
+/// # Errors
+/// The store did not answer; nothing may be recorded.
+pub(crate) async fn request(parts: &Parts, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
+    let now_ms = parts.now_ms();
+    let row = |bucket: &u32| RequestRow {
+        bucket: *bucket,
+        collector_id: parts.collector_id(),
+        asked_at: now_ms,
+        is_done: false,
+        written_at: now_ms,
+    };
+    insert(parts, &buckets.iter().map(row).collect::<Vec<_>>()).await?;
+    show_oldest(parts, Some(now_ms), true);
+    parts.rebuild_bell.notify_one();
+    Ok(())
+}
+
+pub(crate) async fn insert(parts: &Parts, rows: &[RequestRow]) -> Result<(), SinkError> {
+    let sink = &parts.sink;
+    sink.insert::<RequestRow>("rebuild_requests", rows, None)
+        .await
+}
+
+/// Shows when the oldest open request was made. `is_one_more`: others may be older.
+pub(crate) fn show_oldest(parts: &Parts, asked_at_ms: Option<i64>, is_one_more: bool) {
+    let since_us = asked_at_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0).max(1) * 1_000);
+    let shown = &parts.metrics.progress.rebuild_since_us;
+    if !is_one_more || shown.load(Relaxed) == 0 {
+        shown.store(since_us, Relaxed);
+    }
+}
