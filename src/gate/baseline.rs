@@ -9,10 +9,10 @@ use std::{
 };
 
 use epwatch_gate::{
-    change::{self, Before, Neighbours, Side},
+    change::{self, Neighbours, Side},
     placement::{Inspected, InspectedChipset},
     policy::PlacementLimits,
-    verdict::{Check, GatedFile, Outcome},
+    verdict::{Before, Check, GatedFile, Outcome},
 };
 use epwatch_manifest::{GraphFacts, graph_facts};
 

@@ -6,27 +6,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::Serialize;
-
 use crate::{
     placement::{InspectedChipset, InspectedNode},
     policy::PlacementLimits,
-    verdict::{Check, GatedFile, Outcome, PlacementNumbers},
+    verdict::{Check, Outcome},
 };
 
 /// Name of the check.
 pub(crate) const ID: &str = "placement_change";
 /// Nodes in a sentence.
 const SHOWN_NODES: usize = 3;
-
-/// The model before, on the same chipset.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Before {
-    /// Its file.
-    pub model: GatedFile,
-    /// Where its nodes are; `None` without a session.
-    pub placement: Option<PlacementNumbers>,
-}
 
 /// A node by what stands around it in its model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

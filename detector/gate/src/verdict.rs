@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{change::Before, mistakes::Mistake, time::TimeRange};
+use crate::{mistakes::Mistake, time::TimeRange};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
@@ -76,6 +76,15 @@ pub struct GatedFile {
 pub struct Tool {
     /// For example `0.1.0`.
     pub version: String,
+}
+
+/// The model before, on the same chipset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Before {
+    /// Its file.
+    pub model: GatedFile,
+    /// Where its nodes are; `None` without a session.
+    pub placement: Option<PlacementNumbers>,
 }
 
 /// A model on one chipset.

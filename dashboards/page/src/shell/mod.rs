@@ -1,10 +1,12 @@
 //! Pages for a shell: the structs of the read model as JSON, and as text.
 
 mod cohort;
+mod error;
 mod fleet;
 mod incident;
 mod names;
 mod operator;
+mod question;
 mod sums;
 mod table;
 
@@ -20,68 +22,12 @@ use crate::read::health::{self, Fact};
 use crate::read::ledger::{LedgerQuery, MAX_DAYS};
 use crate::read::progress::Progress;
 use crate::read::scope::Scope;
-use crate::read::store::ReadError;
 use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::time::ago;
 
+pub use error::ShellError;
+pub use question::ShellPage;
 pub(crate) use table::{head, table};
-
-/// A page that a shell prints.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShellPage {
-    /// Open incidents, and each model by chipset with its verdict.
-    Fleet {
-        /// The app; without it the one with an open page, or the most devices.
-        app: Option<String>,
-        /// The environment, chosen like the app.
-        environment: Option<String>,
-        /// Text in a model's or chipset's name.
-        search: String,
-    },
-    /// The list of incidents.
-    Incidents {
-        /// Only those of this app.
-        app: Option<String>,
-    },
-    /// An incident with its evidence, devices, history and orders.
-    Incident {
-        /// The id, whole, as lists and notifications have it.
-        id: String,
-        /// Address of its page, for the text.
-        link: Option<String>,
-        /// Whether the text is for a ticket: nothing in it ages.
-        is_ticket: bool,
-    },
-    /// Reports by what became of them.
-    Ledger {
-        /// Only those of this app.
-        app: Option<String>,
-        /// Only those of this environment.
-        environment: Option<String>,
-        /// Days, today included; 14 at most.
-        days: u32,
-    },
-    /// Whether data arrives and is judged.
-    Health,
-    /// Orders of people to incidents, the newest first.
-    Orders {
-        /// Only those of this app.
-        app: Option<String>,
-    },
-    /// One model's version on one chipset.
-    Cohort {
-        /// Id of the app whose key signed the reports.
-        app: String,
-        /// For example `production`.
-        environment: String,
-        /// The model's name in the app.
-        model: String,
-        /// As the app named it.
-        version: String,
-        /// Normalised, for example `SM8635`.
-        chipset: String,
-    },
-}
 
 /// A page in the forms that a shell prints.
 #[derive(Debug)]
@@ -92,69 +38,6 @@ pub struct ShellAnswer {
     pub text: String,
     /// The same for two answers that differ only in what ages by itself: when they were read, and running times.
     pub state: Bytes,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ShellError {
-    /// Nothing has this name.
-    #[error(
-        "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
-    )]
-    Unknown,
-    /// A name that nothing judged in the last day has.
-    #[error("no {what} that was judged in the last day is called {asked}; {hint}")]
-    NoSuch {
-        /// For example `model`.
-        what: &'static str,
-        /// The name.
-        asked: String,
-        /// The nearest name, or where names are listed.
-        hint: String,
-    },
-    /// No report of such an installation is in the store.
-    #[error(
-        "no such device has reported in the last days; `epwatch devices` lists those of the last day"
-    )]
-    NoDevice,
-    /// No installation reported in the last day.
-    #[error(
-        "no device has reported in the last day; the SDK's `explain()` prints what kept a report back as `last problem`"
-    )]
-    NoneYet,
-    /// Text that is no id of an installation.
-    #[error(
-        "{0} is no device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
-    )]
-    Id(String),
-    /// Several installations have an id with this beginning.
-    #[error("several devices' ids begin with {0}: use more digits")]
-    Several(String),
-    /// The store is away, slow, or of another schema.
-    #[error("failed to read the store: {0}")]
-    Store(String),
-}
-
-impl From<Missing> for ShellError {
-    fn from(missing: Missing) -> Self {
-        match missing {
-            Missing::Unknown => Self::Unknown,
-            Missing::Store(error) => error.into(),
-        }
-    }
-}
-
-impl From<ReadError> for ShellError {
-    fn from(error: ReadError) -> Self {
-        Self::Store(match &error {
-            ReadError::Schema(_) => format!(
-                "{error}; it was made by another version of epwatch, or was not migrated yet: `epwatch migrate \
-                 --dry-run` lists what is missing"
-            ),
-            _ => error.to_string(),
-        })
-    }
 }
 
 impl Page {

@@ -2,7 +2,8 @@
 
 use strsim::damerau_levenshtein;
 
-use super::{ShellError, ShellPage};
+use super::error::ShellError;
+use super::question::ShellPage;
 use crate::read::fleet::{FleetPage, FleetQuery};
 use crate::read::progress::Progress;
 use crate::read::scope::Scope;

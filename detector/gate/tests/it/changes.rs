@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use epwatch_gate::{
-    change::{self, Before, Neighbours, Side},
+    change::{self, Neighbours, Side},
     placement::InspectedChipset,
     policy::{PlacementLimits, Policy},
     report::comment,
