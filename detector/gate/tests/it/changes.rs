@@ -7,7 +7,7 @@ use epwatch_gate::{
     placement::InspectedChipset,
     policy::{PlacementLimits, Policy},
     report::comment,
-    verdict::{Check, GatedFile, Outcome, Target, Verdict},
+    verdict::{Before, Check, GatedFile, Outcome, Target, Verdict},
 };
 
 /// A chipset with these partitions, nodes that compute on the CPU (name and op) and bytes that cross.
