@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn everything_else_is_named() {
         for (text, words) in [
-            ("", "the header is \"\""),
+            ("", "the file is empty"),
             ("8210\n8190\n", "the header is \"8210\""),
             ("latency_us,latency_ms\n1,1", "one column"),
             ("[8.21]", "header latency_ms"),
