@@ -10,7 +10,7 @@ use epwatch_store::TargetError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use crate::{config::ConfigError, shutdown::Interrupted};
+use crate::config::ConfigError;
 
 /// Exit code: the answer is no.
 pub(crate) const NO: u8 = 1;
@@ -25,6 +25,11 @@ pub(crate) const INTERRUPTED: u8 = 130;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
+
+/// A signal ended the command before it had an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
 
 /// The answer of a command is no, with the reason.
 #[derive(Debug, thiserror::Error)]

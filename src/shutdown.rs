@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
-use crate::output::INTERRUPTED;
+use crate::output::{INTERRUPTED, Interrupted};
 
 /// Time of a server's stop after the drain of its WAL: enough to give the lease back and to end the engine. With the
 /// default drain a stop takes 40 s at most, less than the 45 s that the units give.
@@ -17,11 +17,6 @@ const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
 /// Time from a signal to the end of a command that does not stop by itself.
 const BLOCKED_COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A signal ended the command before it had an answer.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub(crate) struct Interrupted;
 
 /// Listens for signals from its creation on.
 #[derive(Debug)]

@@ -291,7 +291,7 @@ struct Beats {
 }
 
 /// A beat that was acknowledged, which does not mean that it was stored.
-struct Sent {
+struct SentBeat {
     /// When it was begun, by the detector's own clock.
     at: Instant,
     /// The store's clock then, or an earlier time.
@@ -396,7 +396,11 @@ impl Beats {
     }
 
     /// Sends a beat, which the store takes only if its time is not over.
-    async fn send(&mut self, leads: bool, is_gone: bool) -> Result<Sent, clickhouse::error::Error> {
+    async fn send(
+        &mut self,
+        leads: bool,
+        is_gone: bool,
+    ) -> Result<SentBeat, clickhouse::error::Error> {
         let (read_ms, read_at) = match self.store_clock {
             Some(read) => read,
             None => (self.read_store_clock().await?, Instant::now()),
@@ -409,14 +413,14 @@ impl Beats {
         let insert = self.client.query(BEAT).bind(self.holder).bind(self.n);
         let insert = insert.bind(leads).bind(is_gone).bind(lease_ms);
         insert.bind(until_ms).execute().await?;
-        Ok(Sent {
+        Ok(SentBeat {
             at,
             not_before_ms: read_ms.saturating_add(passed_ms),
         })
     }
 
     /// Whether an acknowledged beat counts, given the store's clock after it. If so, it extends the time that it holds.
-    fn counts(&mut self, sent: &Sent, now_ms: i64) -> bool {
+    fn counts(&mut self, sent: &SentBeat, now_ms: i64) -> bool {
         if self
             .held_until_ms
             .is_some_and(|until_ms| now_ms >= until_ms)
@@ -610,7 +614,7 @@ mod tests {
     fn a_beat_counts_while_the_time_of_the_one_before_lasts() {
         let check = |until_ms, not_before_ms, now_ms, expected| {
             let mut beats = holding_until(until_ms);
-            let sent = Sent {
+            let sent = SentBeat {
                 at: Instant::now(),
                 not_before_ms,
             };

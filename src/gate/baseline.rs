@@ -16,10 +16,9 @@ use epwatch_gate::{
 };
 use epwatch_manifest::{GraphFacts, graph_facts};
 
-use super::{Args, inspected};
 use crate::{
     input_file::{self, InputKind},
-    inspect::SocModel,
+    inspect,
     output::WrongUse,
 };
 
@@ -35,13 +34,11 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Tells models from launches: without `--runs` all are models, else those that end in `.onnx`.
-    pub(super) fn of(args: &Args) -> Result<Self, WrongUse> {
-        let is_model =
-            |path: &&PathBuf| args.runs.is_empty() || path.extension() == Some(OsStr::new("onnx"));
-        let (models, launches): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            args.baseline.iter().partition(is_model);
-        if let Some(model) = models.first().filter(|_| args.soc.is_empty()) {
+    /// Tells models from launches: without `--runs` all are models, else those that end in `.onnx`. Models need `--soc`.
+    pub(super) fn of(files: &[PathBuf], has_runs: bool, has_socs: bool) -> Result<Self, WrongUse> {
+        let is_model = |path: &&PathBuf| !has_runs || path.extension() == Some(OsStr::new("onnx"));
+        let (models, launches): (Vec<&PathBuf>, Vec<&PathBuf>) = files.iter().partition(is_model);
+        if let Some(model) = models.first().filter(|_| !has_socs) {
             return Err(WrongUse(format!(
                 "--baseline {} is a model: give the chipsets to compare it on with --soc",
                 model.display()
@@ -77,13 +74,12 @@ impl Baseline {
         }
     }
 
-    /// Shows where the nodes of the model before were, on the same chipsets.
+    /// Shows where the nodes of the model before were, inspected as the model is.
     pub(super) async fn before(
         &self,
-        args: &Args,
+        inspection: inspect::Args,
         model: &GatedFile,
         n_models: usize,
-        socs: &[SocModel],
         facts: Option<&GraphFacts>,
     ) -> anyhow::Result<Compared> {
         if self.models.is_empty() {
@@ -110,9 +106,14 @@ impl Baseline {
         if file.sha256 == model.sha256 {
             return Ok(Compared::SameFile(file));
         }
-        let document = inspected(args, path, socs).await?;
+        let shapes = inspection.app.shapes(&inspection.shape);
+        let document = inspect::inspected(&inspect::Args {
+            model: path.to_owned(),
+            ..inspection
+        })
+        .await?;
         let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
-        let old = graph_facts(path, &args.app.shapes(&args.shape)).ok();
+        let old = graph_facts(path, &shapes).ok();
         Ok(Compared::Model {
             file,
             chipsets: found.chipsets,

@@ -42,7 +42,7 @@ use runs::RunFiles;
 
 use crate::{
     input_file::{self, InputKind},
-    inspect::{self, AppOptions, EpOption, InspectDocument, SocModel, SocTier},
+    inspect::{self, AppOptions, EpOption, SocModel, SocTier},
     output::{self, No, WrongUse},
     signing_key::SigningKey,
 };
@@ -264,7 +264,7 @@ impl Chosen {
         Ok(Self {
             models,
             socs: SocTier::chipsets(&args.soc),
-            baseline: Baseline::of(args)?,
+            baseline: Baseline::of(&args.baseline, !args.runs.is_empty(), !args.soc.is_empty())?,
         })
     }
 
@@ -431,13 +431,9 @@ fn by_model(
     Ok(by_model.into_iter().collect())
 }
 
-/// Shows where the nodes of a model are on these chipsets.
-async fn inspected(
-    args: &Args,
-    model: &Path,
-    socs: &[SocModel],
-) -> anyhow::Result<InspectDocument> {
-    inspect::inspected(&inspect::Args {
+/// Returns how a model is inspected on these chipsets.
+fn inspection(args: &Args, model: &Path, socs: &[SocModel]) -> inspect::Args {
+    inspect::Args {
         model: model.to_owned(),
         soc: socs.to_vec(),
         manifest: None,
@@ -448,8 +444,7 @@ async fn inspected(
         timeout: args.timeout,
         fail_on: Vec::new(),
         json: false,
-    })
-    .await
+    }
 }
 
 /// Inspects each model on its chipsets, and judges the placements.
@@ -463,7 +458,7 @@ async fn targets(
     let runtime = certify::runtime(args.qnn_version).await?.name();
     let n_models = chosen.models.len();
     for (model, socs) in by_model(args, chosen, policy)? {
-        let document = inspected(args, &model, &socs).await?;
+        let document = inspect::inspected(&inspection(args, &model, &socs)).await?;
         judged.extend(document.placements().map(|(chipset, placement)| Judged {
             model: model.clone(),
             chipset: chipset.to_owned(),
@@ -478,7 +473,12 @@ async fn targets(
         let facts = graph_facts(&model, &args.app.shapes(&args.shape));
         let baseline = &chosen.baseline;
         let before = baseline
-            .before(args, &file, n_models, &socs, facts.as_ref().ok())
+            .before(
+                inspection(args, &model, &socs),
+                &file,
+                n_models,
+                facts.as_ref().ok(),
+            )
             .await?;
         for (at, mut on) in found.chipsets.into_iter().enumerate() {
             on.counted = found.counted.clone();

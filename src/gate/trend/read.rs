@@ -11,7 +11,7 @@ use epwatch_gate::verdict;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Point, SCHEMA, Series, Skipped, Trend};
+use super::series::{Point, SCHEMA, Series, Skipped, Trend};
 
 /// Largest document; a gate over all chipsets has some hundred kilobytes.
 const MOST_BYTES: u64 = 16 << 20;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Point, Series};
+use super::series::{Point, Series};
 
 const WIDTH: f64 = 960.0;
 const PANEL: f64 = 130.0;

@@ -37,7 +37,7 @@ struct Held {
 
 /// Numbers of requests that were kept.
 #[derive(Debug, Clone, Copy, Default)]
-struct Kept {
+struct KeptRequests {
     ever: usize,
     now: usize,
 }
@@ -48,7 +48,7 @@ pub struct Proxy {
     address: SocketAddr,
     database: String,
     held: Arc<watch::Sender<Held>>,
-    kept: watch::Receiver<Kept>,
+    kept: watch::Receiver<KeptRequests>,
     _accepting: AbortOnDropHandle<()>,
 }
 
@@ -88,7 +88,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let held = Arc::new(watch::Sender::new(Held::default()));
-        let (count, kept) = watch::channel(Kept::default());
+        let (count, kept) = watch::channel(KeptRequests::default());
         let way = Arc::new(Way {
             socket: store.socket().to_owned(),
             parameters,
@@ -179,7 +179,7 @@ struct Way {
     socket: PathBuf,
     parameters: String,
     held: Arc<watch::Sender<Held>>,
-    kept: watch::Sender<Kept>,
+    kept: watch::Sender<KeptRequests>,
 }
 
 impl Way {

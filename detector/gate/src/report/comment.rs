@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{markdown::escaped, not_checked};
+use super::{escape::escaped, not_checked};
 use crate::change;
 use crate::verdict::{Check, Outcome, PlacementNumbers, Target, Verdict};
 

@@ -1,6 +1,6 @@
 //! The report for a pull request's summary.
 
-use super::{SHOWN_NODES, clean, comment, not_checked};
+use super::{SHOWN_NODES, comment, escape::escaped, not_checked};
 use crate::verdict::{Check, Outcome, Verdict};
 
 /// Most bytes of a summary; GitHub refuses one of 1 MiB or more.
@@ -79,20 +79,4 @@ fn section(on: &str, check: &Check) -> String {
         text.push_str(&format!("\nFix: {}\n", escaped(fix)));
     }
     text
-}
-
-/// Escapes all that Markdown and HTML give a meaning.
-pub(super) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in clean(text).chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '&' => out.push_str("&amp;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '!' | '#' | '~' | '@' => {
-                out.extend(['\\', c])
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -2,6 +2,7 @@
 
 pub mod annotations;
 pub mod comment;
+mod escape;
 pub mod junit;
 pub mod markdown;
 pub mod sarif;

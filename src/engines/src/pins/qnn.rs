@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{MANYLINUX_X86_64, Pin, Plan, SHARED_X86_64, Source, ort_plan};
+use super::plan::{MANYLINUX_X86_64, Pin, Plan, SHARED_X86_64, Source, ort_plan};
 
 /// A release of Qualcomm's plugin: a phone's QNN decides which one partitions as the phone does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

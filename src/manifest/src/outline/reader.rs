@@ -1,8 +1,15 @@
 //! Reads an outline field by field, by their numbers in `onnx.proto`.
 
-use std::io::{Read, Seek};
+use std::{
+    fs::File,
+    io::{Read, Seek},
+    path::{Path, PathBuf},
+};
 
-use super::{Context, DataElsewhere, ModelOutline};
+use super::{
+    data::{Context, DataElsewhere},
+    model::ModelOutline,
+};
 use crate::{
     ManifestError,
     graph::Dim,
@@ -18,7 +25,24 @@ const MOST_TEXT: u64 = 4096;
 /// Key of the metadata that QNN writes into a precompiled model.
 const COMPATIBILITY: &str = "ep_compatibility_info.QNNExecutionProvider";
 
-pub(super) fn outline<R: Read + Seek>(input: R) -> Result<ModelOutline, ManifestError> {
+impl ModelOutline {
+    /// Reads a model file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no ONNX model or has too large a graph.
+    pub fn of(model: &Path) -> Result<Self, ManifestError> {
+        let folder = model.parent().unwrap_or(Path::new("")).to_owned();
+        Self::read(File::open(model)?, folder)
+    }
+
+    pub(crate) fn read(model: impl Read + Seek, folder: PathBuf) -> Result<Self, ManifestError> {
+        let mut outline = outline(model)?;
+        outline.folder = folder;
+        Ok(outline)
+    }
+}
+
+fn outline<R: Read + Seek>(input: R) -> Result<ModelOutline, ManifestError> {
     let wire = WireReader::new(input)?;
     let end = wire.len();
     let mut reader = OutlineReader {

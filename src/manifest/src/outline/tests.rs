@@ -1,5 +1,7 @@
 use std::io::Cursor;
 
+use std::path::{Path, PathBuf};
+
 use super::*;
 use crate::FreeDim;
 

@@ -1,20 +1,13 @@
-//! What a model file says of itself besides its arithmetic: domains of ops, open and empty inputs, where the data of tensors
-//! is, graphs that were compiled before. It explains why a runtime refuses the file. Weights are skipped.
-
-mod data;
-mod reader;
+//! What was read of a model, and the questions that it answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::{Read, Seek},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
-use crate::{ManifestError, graph::Dim, shapes::list};
+use crate::{graph::Dim, shapes::list};
 
-pub use self::data::Precompiled;
-use self::data::{Context, DataElsewhere};
+use super::data::{self, Context, DataElsewhere, Precompiled};
 
 /// Domains of ops that ONNX Runtime has itself.
 const OWN_DOMAINS: [&str; 11] = [
@@ -35,36 +28,21 @@ const OWN_DOMAINS: [&str; 11] = [
 #[derive(Debug, Default)]
 pub struct ModelOutline {
     /// Where files that the model names are looked up.
-    folder: PathBuf,
-    inputs: Vec<(String, Vec<Dim>)>,
+    pub(super) folder: PathBuf,
+    pub(super) inputs: Vec<(String, Vec<Dim>)>,
     /// Op types by domain.
-    ops: BTreeMap<String, BTreeSet<String>>,
+    pub(super) ops: BTreeMap<String, BTreeSet<String>>,
     /// Domains of the model's own functions.
-    functions: BTreeSet<String>,
-    elsewhere: Vec<DataElsewhere>,
+    pub(super) functions: BTreeSet<String>,
+    pub(super) elsewhere: Vec<DataElsewhere>,
     /// Tensors with another size than their shape, each in words.
-    lying: Vec<String>,
-    contexts: Vec<Context>,
+    pub(super) lying: Vec<String>,
+    pub(super) contexts: Vec<Context>,
     /// Metadata of a precompiled model: what QNN compiled it for.
-    compatibility: Option<String>,
+    pub(super) compatibility: Option<String>,
 }
 
 impl ModelOutline {
-    /// Reads a model file.
-    ///
-    /// # Errors
-    /// The file cannot be read, is no ONNX model or has too large a graph.
-    pub fn of(model: &Path) -> Result<Self, ManifestError> {
-        let folder = model.parent().unwrap_or(Path::new("")).to_owned();
-        Self::read(File::open(model)?, folder)
-    }
-
-    pub(crate) fn read(model: impl Read + Seek, folder: PathBuf) -> Result<Self, ManifestError> {
-        let mut outline = reader::outline(model)?;
-        outline.folder = folder;
-        Ok(outline)
-    }
-
     /// The op types of the model, bodies included.
     pub fn op_types(&self) -> impl Iterator<Item = &str> {
         self.ops.values().flatten().map(String::as_str)
@@ -116,6 +94,3 @@ impl ModelOutline {
             .or_else(|| self.lying.first().cloned())
     }
 }
-
-#[cfg(test)]
-mod tests;
