@@ -279,11 +279,8 @@ fn key_and_len(number: u8, len: u64) -> Vec<u8> {
     out
 }
 
-/// Three gigabytes of weights are passed over.
-#[test]
-fn weights_beyond_two_gigabytes_are_not_read() {
-    let raw_len = 3 << 30;
-    // A MatMul of x [1, 1024] with w [1024, 786432], float.
+/// A MatMul of x [1, 1024] with w [1024, columns], float; `columns` as a varint.
+fn huge(columns: &[u8], raw_len: u64) -> Huge {
     let node = [
         field(1, b"x"),
         field(1, b"w"),
@@ -297,7 +294,7 @@ fn weights_beyond_two_gigabytes_are_not_read() {
     let tensor_type = field(1, &[vec![8, 1], shape].concat());
     let input = field(11, &[field(1, b"x"), field(2, &tensor_type)].concat());
     let weight = [
-        vec![8, 0x80, 8, 8, 0x80, 0x80, 0x30, 16, 1],
+        [&[8, 0x80, 8, 8], columns, &[16, 1]].concat(),
         field(8, b"w"),
         key_and_len(9, raw_len),
     ];
@@ -306,14 +303,22 @@ fn weights_beyond_two_gigabytes_are_not_read() {
     let graph = [node, input, initializer, weight].concat();
     let head = [key_and_len(7, graph.len() as u64 + raw_len), graph].concat();
     let len = head.len() as u64 + raw_len;
-    let huge = Huge {
+    Huge {
         head,
         len,
         at: 0,
         read_of_weights: 0,
-    };
-    let found = counted(huge, "0".repeat(64), &[]).unwrap();
-    assert_eq!(found.side_car.nodes["m"], 1_024 * 786_432);
+    }
+}
+
+/// 1.5 GiB of weights are passed over. ONNX Runtime takes no file of 2 GiB or more, so 3 GiB are refused, unread as well.
+#[test]
+fn weights_are_not_read_and_files_over_two_gigabytes_are_refused() {
+    let count = |model| counted(model, "0".repeat(64), &[]);
+    let found = count(huge(&[0x80, 0x80, 0x18], 3 << 29)).unwrap();
+    assert_eq!(found.side_car.nodes["m"], 1_024 * 393_216);
+    let refused = count(huge(&[0x80, 0x80, 0x30], 3 << 30));
+    assert!(matches!(refused, Err(ManifestError::Over2Gb { .. })));
 }
 
 /// Cut and changed models of each kind end in an answer.
