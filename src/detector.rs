@@ -69,7 +69,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let admin = AdminServer::start(listener, pages, stop.clone(), &tasks);
     output::notice(format_args!("metrics and health on  http://{address}"));
     output::notice("judging; Ctrl-C ends it");
-    shutdown.requested().await;
+    let failed = tokio::select! {
+        biased;
+        () = shutdown.requested() => None,
+        task = tasks.failed() => Some(all_in_one::task_ended(&task)),
+    };
     stop.cancel();
     let stopping = async {
         detector.stopped().await;
@@ -77,5 +81,5 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         store.stop().await;
     };
     shutdown.stop(stopping, Duration::ZERO).await;
-    Ok(ExitCode::SUCCESS)
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
