@@ -331,7 +331,7 @@ CREATE OR REPLACE VIEW missing_windows_v1 ${on_cluster} AS
 SELECT
     window_seconds, gap_from, window_end AS gap_until,
     gap_from + toIntervalMillisecond(toInt64(1000 * step_seconds)) AS missing_from,
-    toUInt64(round(dateDiff('millisecond', gap_from, gap_until) / (1000 * step_seconds))) - 1 AS windows
+    toUInt64(round(dateDiff('millisecond', gap_from, gap_until) / (1000 * step_seconds)) - 1) AS windows
 FROM (
     SELECT window_seconds, step_seconds, window_end,
         any(window_end) OVER (PARTITION BY window_seconds ORDER BY window_end ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING) AS gap_from
