@@ -202,11 +202,7 @@ async fn leader(client: &Client, last: u32) -> u32 {
     until("another detector leads", async || {
         let latest = client.query(sql).fetch_optional::<u32>().await.unwrap();
         *found.lock().unwrap() = latest;
-        let is_another = latest.is_some_and(|latest| latest != last);
-        if !is_another {
-            tokio::time::sleep(Duration::from_millis(80)).await;
-        }
-        is_another
+        latest.is_some_and(|latest| latest != last)
     })
     .await;
     found.into_inner().unwrap().unwrap()

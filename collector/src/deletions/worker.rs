@@ -275,7 +275,7 @@ impl Worker {
         Ok((done, error))
     }
 
-    /// Returns those of some installations (SQL) whose reports are in summaries that could not be built again.
+    /// Returns the installations that a failed summary still counts, out of `list` (SQL). Their deletion has to wait.
     async fn still_counted(
         &self,
         list: &str,

@@ -226,8 +226,8 @@ impl RollUp {
         Ok(n_buckets == MAX_BUCKETS as u64 || look == Look::GoesOn)
     }
 
-    /// Builds the buckets of a range one by one, after they could not be built together. Returns the end of those that can be
-    /// closed, and those of them that have no summary because they failed too often.
+    /// Builds the buckets of a range one by one, after the attempt to build them together failed. Returns the end of the
+    /// buckets that can be closed, and the buckets that close without a summary because it failed too often.
     ///
     /// # Errors
     /// The first one cannot be built, and is tried again.

@@ -93,7 +93,8 @@ type DailyShare = (String, u8, u32);
 /// A name of the store's reports: app, environment, dimension, name, the latest day that has it.
 pub(crate) type StoredName = (String, String, u8, String, u16);
 
-/// Returns the query of [`StoredName`]s of the last days before a time in milliseconds, those of most devices first.
+/// Returns the query of the [`StoredName`]s of the last [`KEPT_DAYS`] before a time in milliseconds. Names that most
+/// devices report come first.
 /// Rows after that time are of a collector whose clock is ahead: a name of such a day would end the others' days.
 /// `uniqHLL12` takes some kilobytes for each of the names, however many devices have it.
 pub(crate) fn stored_names_sql(now_ms: i64) -> String {
@@ -372,8 +373,8 @@ impl CardinalityLimiter {
         }
     }
 
-    /// Sets where the WAL stands at the start: the names of records below `decided_until` were decided before, and
-    /// offsets beyond `end` are those of another WAL, which was in this folder.
+    /// Sets the WAL's position at the start: names of records below `decided_until` were decided before this start. A saved
+    /// offset beyond `end` belongs to an earlier WAL of this folder, so its name counts from the first record.
     pub(crate) fn begin_wal(&mut self, decided_until: u64, end: u64) {
         self.decided_until = decided_until;
         let environments = self.apps.values_mut().flat_map(|app| app.values_mut());

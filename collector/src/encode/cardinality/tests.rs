@@ -102,7 +102,7 @@ fn a_batch_that_is_inserted_again_after_a_crash_admits_no_further_name() {
         },
         ..on(7)
     };
-    // One wide network spends its votes of the day in a batch of before.
+    // One wide network spends its votes of the day in an earlier batch.
     guard.begin_batch(10);
     for n in 0..u32::from(VOTES_OF_NETWORK) {
         let name = format!("spent {n}");
@@ -169,7 +169,7 @@ fn a_name_counts_for_no_record_that_was_decided_without_it() {
     let mut again = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
     again.begin_wal(30, 30);
     assert_eq!(decide(&mut again), first, "after a crash");
-    // The folder has another WAL now, whose offsets begin anew.
+    // The folder has a new WAL, whose offsets start at 0.
     let mut other = CardinalityLimiter::open(dir.path(), [100; 4]).unwrap();
     other.begin_wal(0, 0);
     assert!(other.keeps(&sender(0, false), AT, of, "new"));

@@ -17,7 +17,7 @@ pub enum ShellError {
     NoSuch {
         /// For example `model`.
         what: &'static str,
-        /// The name.
+        /// The name as it was typed.
         asked: String,
         /// The nearest name, or where names are listed.
         hint: String,

@@ -14,7 +14,7 @@ pub enum ShellPage {
     },
     /// The list of incidents.
     Incidents {
-        /// Only those of this app.
+        /// Restricts the answer to this app.
         app: Option<String>,
     },
     /// An incident with its evidence, devices, history and orders.
@@ -28,9 +28,9 @@ pub enum ShellPage {
     },
     /// Reports by what became of them.
     Ledger {
-        /// Only those of this app.
+        /// Restricts the answer to this app.
         app: Option<String>,
-        /// Only those of this environment.
+        /// Restricts the answer to this environment.
         environment: Option<String>,
         /// Days, today included; 14 at most.
         days: u32,
@@ -39,7 +39,7 @@ pub enum ShellPage {
     Health,
     /// Orders of people to incidents, the newest first.
     Orders {
-        /// Only those of this app.
+        /// Restricts the answer to this app.
         app: Option<String>,
     },
     /// One model's version on one chipset.
