@@ -7,13 +7,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
-    placement::{InspectedChipset, InspectedNode},
+    placement::{InspectedChipset, InspectedNode, percent},
     policy::PlacementLimits,
-    verdict::{Check, Outcome},
+    verdict::{Check, Outcome, PlacementNumbers},
 };
 
 /// Name of the check.
 pub(crate) const ID: &str = "placement_change";
+/// Share of the MACs that a new model may lose.
+const MOST_LOST: f64 = 0.02;
 /// Nodes in a sentence.
 const SHOWN_NODES: usize = 3;
 
@@ -107,6 +109,50 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
         .on
         .nodes(|node| new.iter().any(|new| std::ptr::eq(*new, node)));
     Some(check)
+}
+
+/// Judges a placement whose nodes are not known by the one of the model before, as files of launches show it: the NPU may not
+/// lose more than two points of the MACs.
+pub(crate) fn judge_numbers(now: &PlacementNumbers, before: &PlacementNumbers) -> Check {
+    let shares = now.npu_macs.zip(before.npu_macs);
+    let nodes = |of: &PlacementNumbers| {
+        of.eps
+            .iter()
+            .map(|(ep, found)| (ep.clone(), found.nodes))
+            .collect::<Vec<_>>()
+    };
+    let prints = now
+        .fingerprint_normalised
+        .as_ref()
+        .zip(before.fingerprint_normalised.as_ref());
+    let moved = prints.is_some_and(|(now, before)| now != before) && nodes(now) == nodes(before);
+    let (result, why) = match shares {
+        Some((share, was)) if was - share > MOST_LOST => (
+            Outcome::Fail,
+            format!(
+                "{} of the MACs on the NPU, {} before",
+                percent(share),
+                percent(was)
+            ),
+        ),
+        _ if now.partitions > before.partitions => (
+            Outcome::Warn,
+            format!(
+                "{} partitions on the NPU, {} before",
+                now.partitions, before.partitions
+            ),
+        ),
+        _ if moved => (
+            Outcome::Warn,
+            "as many nodes on each EP as before, but other ones".to_owned(),
+        ),
+        None => (
+            Outcome::Skip,
+            "the MACs of one side are not known".to_owned(),
+        ),
+        Some(_) => (Outcome::Pass, "nothing left the NPU".to_owned()),
+    };
+    Check::new(ID, result, why).with(now.npu_macs, before.npu_macs.map(|was| was - MOST_LOST))
 }
 
 /// A check for a file that is the same as before.

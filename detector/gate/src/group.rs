@@ -6,6 +6,7 @@ use crate::{
     Launch,
     answers::{failed_runs, loads, outputs},
     arms::{in_order, mistakes, times, without_throttled},
+    change::judge_numbers,
     comparison::Comparison,
     files::{JudgedBy, LaunchesError, MeasuredFile, check_targets},
     groups::{Group, is_paired},
@@ -14,7 +15,6 @@ use crate::{
     macs::of_layers,
     measured::{self, judge_eps},
     mistakes::Mistake,
-    placement::judge_change,
     placements::placements,
     read::recorded,
     run::RunTarget,
@@ -216,7 +216,7 @@ fn placement(
     let both = target.placement.as_ref().zip(before.as_ref());
     target
         .checks
-        .extend(both.map(|(now, before)| judge_change(now, before)));
+        .extend(both.map(|(now, before)| judge_numbers(now, before)));
     Ok(true)
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::{
     Launch,
+    change::judge_numbers,
     comparison::adjusted_chances,
     files::{check_files, check_models, of_one_model},
     group::{self, JudgedGroup, target},
     groups::{Group, groups},
     measured::{min_effect, regression},
-    placement::{InspectedChipset, judge_change},
+    placement::InspectedChipset,
     policy::LatencyLimits,
     read::recorded,
     run::Run,
@@ -172,7 +173,7 @@ fn change(now: Option<&PlacementNumbers>, before: &[&InspectedChipset]) -> Optio
     let numbers = before.iter().filter_map(|before| before.numbers());
     let best = numbers.max_by(|a, b| share(a).total_cmp(&share(b)));
     Some(match best {
-        Some(best) => judge_change(now, &best),
+        Some(best) => judge_numbers(now, &best),
         None if before.is_empty() => {
             let why = "the baseline has no placement on this chipset";
             Check::new(id, Outcome::Undecided, why)
