@@ -29,6 +29,8 @@ const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm
 const MOST_TIME: Duration = Duration::from_secs(120);
 /// A phone, and a wide screen.
 const WIDTHS: [u32; 2] = [390, 1_280];
+/// Of a phone, a tablet, laptops and large screens: no table is cut at these.
+const TABLE_WIDTHS: [u32; 6] = [390, 768, 1_024, 1_280, 1_440, 1_920];
 const SCHEMES: [&str; 2] = ["light", "dark"];
 /// Most keys until everything had the focus.
 const MOST_TABS: usize = 600;
@@ -42,9 +44,9 @@ const TOO_WIDE: &str = "(() => { const root = document.documentElement; \
     return wide.map(part => part.tagName + '.' + part.getAttribute('class') + ' ' + \
         Math.round(part.getBoundingClientRect().right) + ' ' + part.textContent.trim().slice(0, 40)).join('\\n') || 'something'; })()";
 
-/// Tables that are made for a phone and yet scroll sideways.
-const SCROLLS: &str = "[...document.querySelectorAll('.fits')].filter(part => part.scrollWidth > part.clientWidth) \
-    .map(part => part.getAttribute('aria-label') + ' ' + part.scrollWidth).join()";
+/// Tables that scroll sideways.
+const SCROLLS: &str = "[...document.querySelectorAll('.scroll:has(> table)')].filter(part => part.scrollWidth > \
+    part.clientWidth).map(part => part.getAttribute('aria-label') + ' ' + part.scrollWidth).join()";
 
 pub(crate) struct Browser {
     child: Arc<Mutex<Child>>,
@@ -158,19 +160,28 @@ impl Browser {
                 let height = self.evaluate("document.documentElement.scrollHeight");
                 self.picture(&format!("{name}-{width}-{scheme}"), width, &height);
                 assert_eq!(self.evaluate(TOO_WIDE), "", "{shown} is too wide");
-                if width == WIDTHS[0] {
-                    assert_eq!(self.evaluate(SCROLLS), "", "{shown} scrolls");
-                }
                 // Contrast depends on the scheme, the order of parts on the width.
                 match (width, scheme) {
                     (390, "dark") => self.check_axe(&shown),
                     (1_280, "light") => {
                         self.check_axe(&shown);
                         self.check_keyboard(&shown);
+                        self.check_tables(&shown);
                     }
                     _ => {}
                 }
                 self.at_work.send(false).unwrap();
+            }
+        }
+    }
+
+    /// No width of a screen cuts a column.
+    #[track_caller]
+    fn check_tables(&mut self, shown: &str) {
+        for width in TABLE_WIDTHS {
+            self.set_screen(width, "light", "screen");
+            for rule in [TOO_WIDE, SCROLLS] {
+                assert_eq!(self.evaluate(rule), "", "{shown}, then at {width} px");
             }
         }
     }

@@ -140,6 +140,14 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
         let alert = alert(&manager, id).await;
         alert.map_or(Value::Null, |alert| alert["annotations"][name].clone())
     };
+    // Channels are told before the store is.
+    let client = fleet.store.client();
+    until("the incident is stored", async || {
+        let sql = "SELECT count() FROM incidents_v1 WHERE incident_id = ?";
+        let n = client.query(sql).bind(id).fetch_one::<u64>().await;
+        n.unwrap() > 0
+    })
+    .await;
 
     let words = ["ack", id, "--who", "Ada", "--why", "on it"];
     let text = check_succeeds(&mut order(&store, &words));

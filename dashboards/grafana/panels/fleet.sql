@@ -17,16 +17,19 @@ WHERE {scope} AND state IN ('firing', 'mitigated')
 -- panel: Devices by chipset
 -- as: barchart 18x8
 -- unit: short
--- about: Devices in the latest window of each model and version, and those hit. A chipset with many devices hit is
---     where the fallback is: open its model below.
+-- about: The largest model and version of each chipset in its latest window, and the most that are hit of one. A device
+--     that runs several models, or was updated within the window, counts once, so a fleet is at least this large. A
+--     chipset with many devices hit is where the fallback is: open its model below.
 -- none: No window was judged in this range
-SELECT chipset, sum(of_cohort) AS devices, sum(hit_of_cohort) AS hit
+SELECT chipset, max(of_cohort) AS devices, max(hit_of_cohort) AS hit
 FROM (
-    SELECT chipset, argMax(devices, window_end) AS of_cohort, argMax(devices_hit, window_end) AS hit_of_cohort
+    SELECT chipset, argMax(devices, window_end) AS of_cohort, argMax(devices_hit, window_end) AS hit_of_cohort,
+        max(window_end) AS latest, max(max(window_end)) OVER (PARTITION BY chipset, model_id) AS latest_of_model
     FROM cohort_windows_v1
     WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)
     GROUP BY chipset, model_id, model_version
 )
+WHERE latest = latest_of_model
 GROUP BY chipset
 ORDER BY devices DESC
 LIMIT 50

@@ -11,6 +11,17 @@ use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::words::{self, Icon, Tone};
 
+/// What [`LedgerDay::cells`] counts, in its order.
+const COUNT_HEADS: [&str; 7] = [
+    "Recorded",
+    "Stored",
+    "Dropped",
+    "Refused",
+    "Missing",
+    "Duplicate",
+    "Conflict",
+];
+
 #[derive(Template)]
 #[template(path = "ledger.html")]
 struct LedgerHtml<'a> {
@@ -187,7 +198,7 @@ impl LedgerDay {
         }
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; COUNT_HEADS.len()] {
         [
             self.recorded,
             self.stored,
