@@ -17,8 +17,12 @@ pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 /// The references of one cohort window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
-    /// The version before the cohort's.
+    /// The version before the cohort's, without those that have an open incident on the chipset.
     pub previous_version: Option<String>,
+    /// Versions between the two that have an open incident on the chipset, the latest first.
+    pub passed_over: Vec<String>,
+    /// Versions of the model that are no control of the chipset's load, because they share an incident with the cohort.
+    pub no_controls: Vec<String>,
     /// Reference placements, best first; the first that is comparable counts.
     pub placements: Vec<PlacementReference>,
     /// What was certified for the version on the chipset, the latest first.

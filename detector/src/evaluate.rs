@@ -10,9 +10,7 @@ use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base_rates::BaseRates;
-use crate::baseline::{
-    Baseline, BaselineLatency, Certificate, Origin, placement_references, previous_version,
-};
+use crate::baseline::{Baseline, BaselineLatency, Certificate, Origin, placement_references};
 use crate::cohort::{CohortKey, Installation, ModelKey, VersionOnChipset};
 use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
@@ -20,10 +18,12 @@ use crate::cv_rules;
 use crate::describe::{WindowStatistics, describe};
 use crate::hash::HashSet;
 use crate::incident::{Incident, Recovery, to_recover};
+use crate::past_version::{PastVersion, drop_faulty_pasts};
 use crate::pinned_references::PinnedReferences;
 use crate::placement::Placement;
 use crate::read::{
-    Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span, batches,
+    Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span,
+    Succession, batches,
 };
 use crate::reason::Reason;
 use crate::signals::{
@@ -31,9 +31,9 @@ use crate::signals::{
 };
 use crate::standing::Senders;
 use crate::verdict::{
-    CohortVerdict, CpuNodes, Severity, completeness, doubt, doubt_networks, judge, quiet,
+    CohortVerdict, CpuNodes, Severity, TakenOver, completeness, doubt, doubt_networks, judge, quiet,
 };
-use crate::window::{CohortWindow, SelfBaselineKind, count_devices};
+use crate::window::{CohortWindow, count_devices};
 
 /// Installations from earlier windows from which a page must hold on them alone.
 const MIN_PROVEN: u64 = 20;
@@ -81,7 +81,7 @@ struct Page<'a> {
 /// A version on a chipset, and its firmwares where it has several.
 struct JudgedChipset<'a> {
     window: &'a CohortWindow,
-    previous_version: Option<String>,
+    past: PastVersion,
     whole: Judged<'a>,
     parts: Vec<Judged<'a>>,
 }
@@ -275,6 +275,9 @@ impl EvaluationRun {
         let mut windows = Vec::new();
         let mut peers = PeerRatios::default();
         for mut read in models {
+            for window in &mut read.cohorts {
+                drop_faulty_pasts(window, &self.frozen);
+            }
             if let Err(error) = self.fill_selves(&mut read).await {
                 evaluation.failures.push((read.model, error));
                 continue;
@@ -307,14 +310,15 @@ impl EvaluationRun {
         let senders = self.senders_of_pages(&read.model, &judged).await?;
         let mut verdicts = Vec::new();
         let mut evidence = Vec::new();
+        let mut successions = BTreeMap::new();
         for JudgedChipset {
             window,
-            previous_version,
+            past,
             whole,
             parts,
         } in judged
         {
-            let previous = previous_of(window, read, previous_version.as_deref());
+            let previous = previous_of(window, read, self.control_version(&window.key, &past));
             let others = others_of(window, read);
             let controls = Controls {
                 previous,
@@ -322,6 +326,7 @@ impl EvaluationRun {
                 chipsets: &others,
             };
             let mut whole = self.weighed(whole, controls, &senders);
+            whole.takes_over = self.taken_over_by(&window.key, &mut successions);
             let key = &window.key;
             let usual = read.earlier.devices.get(&*key.chipset).copied();
             let seen = read.cohorts.iter();
@@ -330,7 +335,7 @@ impl EvaluationRun {
             let now: u64 = there.sum();
             completeness::doubt(&mut whole, now, usual);
             completeness::doubt_crowd(&mut whole, now, usual);
-            let previous_name = previous_version.as_deref();
+            let previous_name = past.version.as_deref();
             let earlier = &read.earlier;
             let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
             cv_rules::apply(&self.config.cv_rules, &mut whole, cv.map(|usual| usual.all));
@@ -372,7 +377,9 @@ impl EvaluationRun {
         read: &'a ModelWindows,
         peers: &PeerRatios,
     ) -> Result<JudgedChipset<'a>, SourceError> {
-        let mut baseline = baseline_of(window, read, &self.span);
+        let past = self.past_of(window, read);
+        let mut baseline = baseline_of(window, read, &past, &self.span);
+        baseline.no_controls = self.with_shared_fault(window, read);
         baseline.rates.clone_from(&self.rates);
         baseline.expects_npu = self.config.expects_npu(&read.model);
         let cohort = (
@@ -380,18 +387,25 @@ impl EvaluationRun {
             &*window.key.model_version,
             &*window.key.chipset,
         );
-        let previous = baseline.previous_version.as_deref();
-        baseline.placements = self.frozen.applied(baseline.placements, cohort, previous);
-        let previous = previous_of(window, read, baseline.previous_version.as_deref());
+        let before = baseline
+            .passed_over
+            .iter()
+            .chain(&baseline.previous_version);
+        let before = before.map(String::as_str);
+        baseline.placements = self.frozen.applied(baseline.placements, cohort, before);
+        let control = self.control_version(&window.key, &past);
+        let previous = previous_of(window, read, control);
         let others = others_of(window, read);
         let controls = Controls {
             previous,
             peers,
             chipsets: &others,
         };
-        let own_until = self.own_past_until(&window.key);
+        let start = self.span.start();
+        let past_until = past.until.unwrap_or(start).min(start);
+        let until = (past_until, self.own_past_until(&window.key));
         let window_of_all = Cow::Borrowed(window);
-        let whole = self.judge_cohort(window_of_all, controls, &mut baseline, own_until);
+        let whole = self.judge_cohort(window_of_all, controls, &mut baseline, until);
         let whole = whole.await?;
         let mut parts = Vec::new();
         let firmwares = window.firmwares();
@@ -403,12 +417,12 @@ impl EvaluationRun {
                 continue;
             }
             let part = Cow::Owned(part);
-            let judged = self.judge_cohort(part, controls, &mut baseline, own_until);
+            let judged = self.judge_cohort(part, controls, &mut baseline, until);
             parts.push(judged.await?);
         }
         Ok(JudgedChipset {
             window,
-            previous_version: baseline.previous_version,
+            past,
             whole,
             parts,
         })
@@ -424,15 +438,17 @@ impl EvaluationRun {
                     // Else its faults would be what some of its devices are used to.
                     Before::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
                 };
-                asked && window.share_with_past() < SCARCE
+                let lacks = window.share_with_past() < SCARCE || window.has_faulty_pasts();
+                asked && lacks
             });
             // By the end of the past that counts, which for most is the start of the window.
             let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
             for (at, window) in scarce {
                 let (version, until) = match before {
                     Before::PreviousVersion => {
-                        let version = baseline_of(window, read, &self.span).previous_version;
-                        (version, self.span.start())
+                        let past = self.past_of(window, read);
+                        let until = past.until.unwrap_or(self.span.start());
+                        (past.version, until.min(self.span.start()))
                     }
                     Before::SameVersion => {
                         let version = window.key.model_version.clone();
@@ -472,11 +488,11 @@ impl EvaluationRun {
     async fn latency_before(
         &self,
         key: &CohortKey,
-        baseline: &Baseline,
+        (baseline, past_until): (&Baseline, Timestamp),
         own_until: Option<Timestamp>,
     ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
         let previous = baseline.previous_version.iter();
-        let previous = previous.map(|version| (version, self.span.start()));
+        let previous = previous.map(|version| (version, past_until));
         let own = own_until.map(|until| (&key.model_version, until));
         for (version, until) in previous.chain(own) {
             let version = (key.model.clone(), version.clone(), key.chipset.clone());
@@ -494,13 +510,13 @@ impl EvaluationRun {
         mut window: Cow<'a, CohortWindow>,
         controls: Controls<'_>,
         baseline: &mut Baseline,
-        own_until: Timestamp,
+        (past_until, own_until): (Timestamp, Timestamp),
     ) -> Result<Judged<'a>, SourceError> {
         let mut evidence = Evidence::gather(&window, controls, baseline, &self.limits);
         if lacks_pasts(&window, &evidence)
             && let Some(previous) = &baseline.previous_version
         {
-            window = Cow::Owned(self.with_pasts(&window, previous).await?);
+            window = Cow::Owned(self.with_pasts(&window, previous, past_until).await?);
             evidence = Evidence::gather(&window, controls, baseline, &self.limits);
         }
         let model = &window.key.model;
@@ -511,7 +527,7 @@ impl EvaluationRun {
         if let Some(change) = moved {
             let own_past_speaks = change.origin == Origin::SameVersion;
             let own_until = own_past_speaks.then_some(own_until);
-            let before = self.latency_before(&window.key, baseline, own_until);
+            let before = self.latency_before(&window.key, (baseline, past_until), own_until);
             baseline.latency = before.await?;
             evidence = Evidence::gather(&window, controls, baseline, &self.limits);
         }
@@ -601,12 +617,13 @@ impl EvaluationRun {
         &self,
         window: &CohortWindow,
         previous: &str,
+        until: Timestamp,
     ) -> Result<CohortWindow, SourceError> {
         let CohortKey { model, chipset, .. } = &window.key;
         let version = (model.clone(), previous.to_owned(), chipset.clone());
         let asked = Asked {
             before: Before::PreviousVersion,
-            until: self.span.start(),
+            until,
             votes: window.votes.len() as u64,
         };
         let wanted = std::slice::from_ref(&version);
@@ -616,6 +633,55 @@ impl EvaluationRun {
             selves.fill(&mut filled);
         }
         Ok(filled)
+    }
+
+    fn past_of(&self, window: &CohortWindow, read: &ModelWindows) -> PastVersion {
+        PastVersion::of(window, &read.versions, &self.frozen)
+    }
+
+    /// Returns the version before a cohort's that is a control: without an open incident, since that one is slow anyway.
+    fn control_version<'a>(&self, key: &CohortKey, past: &'a PastVersion) -> Option<&'a str> {
+        let version = past.version.as_deref()?;
+        let began = self.frozen.version_began(key, version);
+        began.is_none().then_some(version)
+    }
+
+    /// Returns the versions with an open incident whose devices have a cohort's version by now.
+    fn taken_over_by(
+        &self,
+        key: &CohortKey,
+        known: &mut BTreeMap<VersionOnChipset, Succession>,
+    ) -> Vec<TakenOver> {
+        let mut taken = Vec::new();
+        for version in self.frozen.versions_at_fault(key) {
+            if version == key.model_version {
+                continue;
+            }
+            let of = (key.model.clone(), version.clone(), key.chipset.clone());
+            let succession = known
+                .entry(of)
+                .or_insert_with_key(|of| self.inputs.succession(of));
+            let here = succession.by_version.get(&key.model_version);
+            taken.extend(here.map(|here| TakenOver {
+                version: version.clone(),
+                devices: succession.devices,
+                here: *here,
+                left: succession.left,
+            }));
+        }
+        taken
+    }
+
+    /// Returns the versions on a cohort's chipset that have an open incident, or may share that of the cohort.
+    fn with_shared_fault(&self, window: &CohortWindow, read: &ModelWindows) -> Vec<String> {
+        let key = &window.key;
+        let has_incident = |version: &str| self.frozen.version_began(key, version).is_some();
+        let is_at_fault = has_incident(&key.model_version);
+        let others = read.cohorts.iter().map(|other| &other.key).filter(|other| {
+            other.chipset == key.chipset && other.model_version != key.model_version
+        });
+        let shared = others.filter(|other| is_at_fault || has_incident(&other.model_version));
+        shared.map(|other| other.model_version.clone()).collect()
     }
 
     /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.
@@ -656,24 +722,20 @@ fn lacks_pasts(window: &CohortWindow, evidence: &Evidence) -> bool {
         && window.share_with_past() < 1.0
 }
 
-fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Baseline {
+fn baseline_of(
+    window: &CohortWindow,
+    read: &ModelWindows,
+    past: &PastVersion,
+    span: &Span,
+) -> Baseline {
     let (version, chipset) = (&window.key.model_version, &window.key.chipset);
-    let mut named: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for latency in window.votes.iter().filter_map(|vote| vote.latency.as_ref()) {
-        if let Ok(earlier) = &latency.earlier_self
-            && let SelfBaselineKind::PreviousVersion(name) = &earlier.kind
-        {
-            *named.entry(name.clone()).or_default() += 1;
-        }
-    }
-    let previous = previous_version(version, &named, &read.versions);
     let certified = read.certified.iter();
     let certificates: Vec<Certificate> = certified
         .filter(|one| one.model_version == *version && one.chipset == *chipset)
         .map(|one| one.certificate.clone())
         .collect();
     let certified: Vec<&Placement> = certificates.iter().map(|one| &one.placement).collect();
-    let previous_name = previous.as_deref();
+    let previous_name = past.version.as_deref();
     Baseline {
         placements: placement_references(&read.census, version, chipset, previous_name, &certified),
         certificates,
@@ -683,7 +745,9 @@ fn baseline_of(window: &CohortWindow, read: &ModelWindows, span: &Span) -> Basel
             .map(|usual| usual.within),
         latency: BTreeMap::new(),
         history: read.history(version, chipset, span),
-        previous_version: previous,
+        previous_version: past.version.clone(),
+        passed_over: past.at_fault.clone(),
+        no_controls: Vec::new(),
         rates: BaseRates::default(),
         expects_npu: false,
     }

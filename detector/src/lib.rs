@@ -29,6 +29,7 @@ mod metrics;
 mod names;
 mod next_step;
 pub mod notify;
+mod past_version;
 mod pinned_references;
 mod placement;
 pub mod read;

@@ -49,19 +49,44 @@ impl PinnedReferences {
         pinned
     }
 
+    /// Returns the versions of a cohort's model that have an open incident on its chipset.
+    pub(crate) fn versions_at_fault(&self, cohort: &CohortKey) -> Vec<String> {
+        let on_chipset = self
+            .began
+            .keys()
+            .filter(|key| key.model == cohort.model && key.chipset == cohort.chipset);
+        let mut versions: Vec<String> = on_chipset.map(|key| key.model_version.clone()).collect();
+        versions.sort_unstable();
+        versions
+    }
+
+    /// Returns when the incident of another version of a cohort's model on its chipset began, if one is open.
+    #[must_use]
+    pub fn version_began(&self, cohort: &CohortKey, version: &str) -> Option<Timestamp> {
+        if self.began.is_empty() {
+            return None;
+        }
+        self.began(&CohortKey {
+            model_version: version.to_owned(),
+            firmware: None,
+            ..cohort.clone()
+        })
+    }
+
     /// Returns when the incident of a cohort began, if one is open.
     #[must_use]
     pub fn began(&self, cohort: &CohortKey) -> Option<Timestamp> {
         self.began.get(cohort).copied()
     }
 
-    /// Replaces the references that were read for a cohort by the pinned ones, best origin first.
+    /// Replaces the references that were read for a cohort by the pinned ones, best origin first: its own, else those of
+    /// the first of the versions before it that has any.
     #[must_use]
-    pub fn applied(
+    pub fn applied<'a>(
         &self,
         read: Vec<PlacementReference>,
         (model, version, chipset): (&ModelKey, &str, &str),
-        previous: Option<&str>,
+        mut before: impl Iterator<Item = &'a str>,
     ) -> Vec<PlacementReference> {
         if self.references.is_empty() {
             return read;
@@ -83,7 +108,7 @@ impl PinnedReferences {
                 .filter(|one| one.origin() == Origin::Certified && !references.contains(one));
             let certified: Vec<PlacementReference> = certified.collect();
             references.extend(certified);
-        } else if let Some(before) = previous.and_then(of) {
+        } else if let Some(before) = before.find_map(of) {
             references = before.iter().filter_map(as_previous).collect();
             let rest = read.into_iter();
             references.extend(rest.filter(|one| one.origin() != Origin::PreviousVersion));
@@ -134,7 +159,7 @@ mod tests {
     fn check(version: &str, chipset: &str, read: &[PlacementReference], fingerprints: &[u64]) {
         let model = model();
         let cohort = (&model, version, chipset);
-        let applied = open().applied(read.to_vec(), cohort, Some("2.0.0"));
+        let applied = open().applied(read.to_vec(), cohort, ["2.0.0"].into_iter());
         let found = applied.iter().filter_map(|reference| match reference {
             PlacementReference::Placement { placement, .. } => Some(placement.fingerprint),
             PlacementReference::MedianShare { .. } => None,

@@ -12,6 +12,7 @@ use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
 use super::mitigation::DirectedDevices;
 use super::model::{Cause, EvidenceStrength, Headline, Incident, IncidentKey, State, evidence};
+use super::succession::lasting;
 use super::unite::unite;
 
 /// The state of an incident's cohort in one window.
@@ -80,8 +81,10 @@ pub(crate) fn advance(
     let Some(window_end) = verdicts.iter().map(|verdict| verdict.window_end).max() else {
         return Vec::new();
     };
+    let lasting = lasting(incidents);
     for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
-        let held = incident.hold_directed(window_end, &directed);
+        let held = incident.hold_directed(window_end, &directed)
+            | incident.hold_for_next_version(window_end, &lasting);
         if incident.forget_vanished(window_end, forget_after) || held {
             touched.insert(incident.key.clone());
         }

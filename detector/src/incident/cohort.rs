@@ -43,10 +43,24 @@ pub struct IncidentCohort {
     /// End of the first window without it in which a directive held its devices; `None` if it was seen since,
     /// or no directive did.
     pub mitigated_since: Option<Timestamp>,
-    /// Clean windows of the next version since then.
+    /// Clean windows of the next version since then, or since it was seen last.
     pub clean_successors: u32,
     /// End of the last of those.
     pub successor_until: Option<Timestamp>,
+    /// Clean versions that its devices have by now, as of that window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved_to: Vec<MovedTo>,
+}
+
+/// A clean version that devices of a cohort have by now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedTo {
+    /// Its name.
+    pub version: String,
+    /// Devices of the cohort that reported it last.
+    pub devices: u64,
+    /// All devices of the cohort.
+    pub of: u64,
 }
 
 impl IncidentCohort {
@@ -65,6 +79,7 @@ impl IncidentCohort {
             mitigated_since: None,
             clean_successors: 0,
             successor_until: None,
+            moved_to: Vec::new(),
         }
     }
 
@@ -91,6 +106,7 @@ impl IncidentCohort {
         self.mitigated_since = None;
         self.clean_successors = 0;
         self.successor_until = None;
+        self.moved_to.clear();
         self.expire(end, verdict.window);
         self.sightings.push((end, verdict.severity));
 

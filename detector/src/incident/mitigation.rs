@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::cohort::ModelKey;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+use crate::verdict::{CohortVerdict, Severity};
 
-use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
+use super::cohort::IncidentCohort;
 use super::model::{Incident, State};
 
 /// Devices under a directive in one window, by model, version and chipset.
@@ -62,34 +62,6 @@ impl Incident {
             cohort.mitigated_since.get_or_insert(end);
             cohort.clean_windows = 0;
             cohort.counted_until = end;
-            any = true;
-        }
-        any
-    }
-
-    /// Counts clean windows of the next version for cohorts that are mitigated. Returns whether anything changed.
-    pub(super) fn count_successor(&mut self, verdict: &CohortVerdict) -> bool {
-        let is_next = verdict.key.model == self.key.model
-            && verdict.key.firmware.is_none()
-            && verdict.follows.as_deref() == Some(&*self.key.model_version)
-            && verdict.class == VerdictClass::Healthy;
-        if !is_next || self.state != State::Mitigated {
-            return false;
-        }
-        let mut any = false;
-        for cohort in &mut self.cohorts {
-            let apart = cohort.successor_until.is_none_or(|until| {
-                verdict.window_end.duration_since(until) >= signed(verdict.window)
-            });
-            let same_chipset = cohort.verdict.key.chipset == verdict.key.chipset;
-            if cohort.mitigated_since.is_none() || !same_chipset || !apart {
-                continue;
-            }
-            cohort.successor_until = Some(verdict.window_end);
-            cohort.clean_successors += 1;
-            if cohort.clean_successors >= CLEAN_WINDOWS {
-                cohort.clean_windows = CLEAN_WINDOWS;
-            }
             any = true;
         }
         any

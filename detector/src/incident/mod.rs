@@ -14,6 +14,7 @@ mod model;
 mod obey;
 mod order;
 mod recovery;
+mod succession;
 mod unite;
 
 pub(crate) use advance::advance;

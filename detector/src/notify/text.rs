@@ -233,7 +233,7 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
                     "new runs no longer show it; windows that hold earlier ones are quiet until {}",
                     at(until)
                 ),
-                None => "no cohort shows it any more".to_owned(),
+                None => moved(incident).unwrap_or_else(|| "no cohort shows it any more".to_owned()),
             },
         };
         facts.push(("resolved", format!("{}; {why}", at(resolved_at))));
@@ -290,6 +290,12 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
             more => format!(" and {more} more"),
         };
         let parts = parts.join(", ");
+        let of_model = format!("{} ", model.model_id);
+        let of_model = |part: &&String| part.starts_with(&of_model);
+        if let Some(next) = incident.parts.iter().rfind(of_model) {
+            let text = format!("{next} has it too, so an update to it does not mend it");
+            facts.push(("not mended", text));
+        }
         facts.push((
             "also",
             format!("{parts}{more}: the same cause, not sent apart"),
@@ -302,6 +308,26 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         ));
     }
     facts
+}
+
+/// Returns where the devices of an incident that is over are by now, if they left its version.
+fn moved(incident: &Incident) -> Option<String> {
+    let mut chipsets: Vec<String> = Vec::new();
+    for cohort in &incident.cohorts {
+        let key = &cohort.verdict.key;
+        let told = cohort.moved_to.iter().map(|moved| {
+            let (devices, of) = (moved.devices, moved.of);
+            format!(
+                "{devices} of its {of} devices run {} now, healthy",
+                moved.version
+            )
+        });
+        let told: Vec<String> = told.collect();
+        if !told.is_empty() && key.firmware.is_none() {
+            chipsets.push(format!("{}: {}", key.chipset, told.join(", ")));
+        }
+    }
+    (!chipsets.is_empty()).then(|| chipsets.join("; "))
 }
 
 /// Returns what a person needs last.

@@ -246,6 +246,22 @@ impl AppCensus {
         *self.devices.entry(installation).or_insert(next)
     }
 
+    /// Passes the devices that vote at each place of the look-back to `take`, bucket by bucket in their order.
+    pub(super) fn each_voting(
+        &self,
+        span: &Span,
+        mut take: impl FnMut(Bucket, &CensusPlace, &mut dyn Iterator<Item = u32>),
+    ) {
+        for (at, bucket) in self.buckets.range(span.buckets()) {
+            for found in bucket.places() {
+                let place = self.places.items().get(found.at());
+                if let Some(place) = place.filter(|place| place.votes) {
+                    take(*at, place, &mut found.devices());
+                }
+            }
+        }
+    }
+
     pub(super) fn n_devices(&self) -> usize {
         self.devices.len()
     }

@@ -22,6 +22,7 @@ use super::reader::{Beginning, ReportReader, WindowsAsked, apps_of};
 use super::reporting::{Reporting, reporting};
 use super::selves::{Asked, SelvesBefore};
 use super::span::Span;
+use super::succession::Succession;
 
 /// Inputs of one evaluation.
 #[derive(Debug)]
@@ -142,6 +143,11 @@ impl EvaluationInputs {
         asked: Asked,
     ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
         self.reader.selves_before(wanted, asked, &self.span).await
+    }
+
+    /// Returns where the devices of a version on a chipset are by now.
+    pub(crate) fn succession(&self, version: &VersionOnChipset) -> Succession {
+        self.census.succession(version, &self.span)
     }
 
     /// Returns the senders of some devices of a model's app in the window. They are read for the devices of pages alone:

@@ -19,6 +19,7 @@ mod selves;
 mod source;
 mod span;
 mod store;
+mod succession;
 
 pub use arrivals::Arrivals;
 pub use batches::batches;
@@ -33,3 +34,4 @@ pub use reporting::Reporting;
 pub use selves::{Asked, Before, SelvesBefore};
 pub use source::Source;
 pub use span::Span;
+pub(crate) use succession::Succession;

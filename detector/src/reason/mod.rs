@@ -559,6 +559,16 @@ pub enum Reason {
         #[serde(default)]
         is_expected: bool,
     },
+    /// The version before has an open incident, so that another one is the reference.
+    #[error("{}", text::passed_over(.versions, .compared_with.as_deref(), *.is_at_fault))]
+    PassedOver {
+        /// Versions with an open incident on the chipset, the latest first.
+        versions: Vec<String>,
+        /// The version that is the reference; `None` if none before has no incident.
+        compared_with: Option<String>,
+        /// Whether this version has a finding too.
+        is_at_fault: bool,
+    },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
     #[error(
         "{devices} devices were compared with earlier windows of this version and are about as fast, which tells \

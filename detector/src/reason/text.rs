@@ -224,6 +224,27 @@ pub(super) fn expectation(is_expected: bool) -> &'static str {
     }
 }
 
+pub(super) fn passed_over(
+    versions: &[String],
+    compared_with: Option<&str>,
+    is_at_fault: bool,
+) -> String {
+    let has = match versions.len() {
+        1 => "has",
+        _ => "have",
+    };
+    let against = match compared_with {
+        Some(version) => format!("this version is compared with {version}"),
+        None => "no version before is a reference".to_owned(),
+    };
+    let verdict = match is_at_fault {
+        true => ": it does not mend that fault",
+        false => "",
+    };
+    let versions = versions.join(", ");
+    format!("{versions} {has} an open incident on this chipset, so {against}{verdict}")
+}
+
 pub(super) fn nothing_to_compare(previous_version: Option<&str>) -> String {
     match previous_version {
         Some(version) => format!("version {version} gives nothing to compare with"),

@@ -179,16 +179,19 @@ impl PeerRatios {
     }
 }
 
-/// Counts the devices hit of every other model and version on the chipset of `own`.
+/// Counts the devices hit of every other model and version on the chipset of `own`, without the model's versions in
+/// `left_out`.
 fn others_on_chipset<T>(
     all: &HashMap<Installation, Vec<(Arc<CohortKey>, T)>>,
     own: &CohortKey,
+    left_out: &[String],
     is_hit: impl Fn(&T) -> bool,
 ) -> Vec<Tally> {
     let mut tallies: BTreeMap<&CohortKey, Tally> = BTreeMap::new();
     for (cohort, value) in all.values().flatten() {
         let is_own = (&cohort.model, &cohort.model_version) == (&own.model, &own.model_version);
-        if is_own || cohort.chipset != own.chipset {
+        let is_left_out = cohort.model == own.model && left_out.contains(&cohort.model_version);
+        if is_own || is_left_out || cohort.chipset != own.chipset {
             continue;
         }
         let tally = tallies.entry(cohort).or_default();
@@ -225,7 +228,7 @@ pub(super) fn slowed_too(
     // little less. Both are compared at the mildest.
     let tenths = BEYOND_TENTHS[0];
     let slowed = |ratio: &f64| *ratio >= f64::from(tenths) / 10.0;
-    let others = || others_on_chipset(&peers.ratios, &window.key, slowed);
+    let others = || others_on_chipset(&peers.ratios, &window.key, &baseline.no_controls, slowed);
     let share = shift
         .beyond(tenths)
         .map_or(shift.signal.value, Tally::share);
@@ -249,7 +252,7 @@ pub(crate) fn intermittent_too(
         cm_intermittent::tally_of(&found.signal, &previous.votes)
     });
     let is_hit = |runs: &DeviceRuns| cm_intermittent::is_hit(&found.signal, runs);
-    let others = || others_on_chipset(&peers.runs, &window.key, is_hit);
+    let others = || others_on_chipset(&peers.runs, &window.key, &baseline.no_controls, is_hit);
     let id = found.past_id();
     let chance = |tally| baseline.chance(id, built_in_rate, tally);
     Control::of_previous(previous, found.signal.value)

@@ -71,6 +71,7 @@ pub fn judge(
     let on_runtime = change
         .filter(|change| found.severity >= Severity::Ticket && !change.new_runtimes.is_empty());
     found.reasons.extend(on_runtime.map(Reason::on_runtime));
+    found.reasons.extend(passed_over(baseline, &found));
     let is_everywhere = |reason: &Reason| matches!(reason, Reason::Everywhere { .. });
     let everywhere = found.reasons.iter().any(is_everywhere);
     let (cpu_ops, cpu_macs_share) = change.map_or((Vec::new(), None), |c| on_the_cpu(c, nodes));
@@ -105,7 +106,12 @@ pub fn judge(
         signals: evidence.signals(),
         tallies: evidence.tallies(),
         devices_directed: window.voteless.directed,
-        follows: baseline.previous_version.clone(),
+        follows: baseline
+            .passed_over
+            .first()
+            .or(baseline.previous_version.as_ref())
+            .cloned(),
+        takes_over: Vec::new(),
         references: if found.severity >= Severity::Ticket {
             baseline.placements.clone()
         } else {
@@ -114,6 +120,22 @@ pub fn judge(
         cv_rules: Vec::new(),
         p: found.p,
     }
+}
+
+/// Returns the reason that a version with an open incident is not the reference, where the verdict depends on it.
+fn passed_over(baseline: &Baseline, found: &Finding) -> Option<Reason> {
+    let is_at_fault = found.severity >= Severity::Ticket
+        && (found.class.is_slower()
+            || matches!(
+                found.class,
+                VerdictClass::NpuStartFailure | VerdictClass::IntermittentFallback
+            ));
+    let depends = is_at_fault || found.class == VerdictClass::NotEnoughData;
+    (depends && !baseline.passed_over.is_empty()).then(|| Reason::PassedOver {
+        versions: baseline.passed_over.clone(),
+        compared_with: baseline.previous_version.clone(),
+        is_at_fault,
+    })
 }
 
 /// Lowers a page that does not hold on the installations known before the window. If many installations are

@@ -62,12 +62,28 @@ pub struct CohortVerdict {
     pub devices_directed: u64,
     /// The version before this one, if it is known.
     pub follows: Option<String>,
+    /// Versions with an open incident on its chipset whose devices have this version by now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takes_over: Vec<TakenOver>,
     /// References of its placements, if there is a finding. An open incident pins them.
     pub references: Vec<PlacementReference>,
     /// CV rules that fired, by name.
     pub cv_rules: Vec<String>,
     /// The chance of the deciding count in a healthy cohort; 1 without a finding.
     pub p: f64,
+}
+
+/// A version with an open incident, whose devices have another version by now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenOver {
+    /// The version with the incident.
+    pub version: String,
+    /// Its devices on the chipset, over the look-back.
+    pub devices: u64,
+    /// Those that reported this version last.
+    pub here: u64,
+    /// Those that reported it in the window, and no other version since.
+    pub left: u64,
 }
 
 /// Sizes and effects of a verdict.

@@ -112,6 +112,7 @@ fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Opt
         tallies: Vec::new(),
         devices_directed: 0,
         follows: None,
+        takes_over: Vec::new(),
         references: Vec::new(),
         cv_rules: Vec::new(),
         p,

@@ -179,6 +179,8 @@ pub enum BaselineAbsence {
     TooFewRuns,
     /// Nothing usable arrived.
     Unknown,
+    /// Learnt on this version, which has an open incident.
+    AtFault(Arc<str>),
 }
 
 impl VoteLatency {
@@ -353,6 +355,13 @@ impl CohortWindow {
         let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
         let known = latencies().filter(|l| l.earlier_self.is_ok()).count();
         known as f64 / latencies().count().max(1) as f64
+    }
+
+    /// Whether devices learnt what they were used to on a version that has an open incident.
+    pub(crate) fn has_faulty_pasts(&self) -> bool {
+        let latencies = self.votes.iter().filter_map(|vote| vote.latency.as_ref());
+        let mut absences = latencies.filter_map(|latency| latency.earlier_self.as_ref().err());
+        absences.any(|absence| matches!(absence, BaselineAbsence::AtFault(_)))
     }
 
     /// Returns how many devices know what they or others of their make were used to on another version.

@@ -14,6 +14,7 @@ mod repaired;
 mod report;
 mod scenarios;
 mod senders;
+pub mod stories;
 mod textbook_rules;
 
 use std::io::Write;
@@ -117,7 +118,10 @@ pub fn evaluate(
             for spec in &mut specs {
                 spec.windows.0 = spec.windows.0.max(options.history);
             }
-            let outcome = if let Some(day) = scenario.repaired_on() {
+            let outcome = if let Some(story) = scenario.story() {
+                let seeds = specs.iter().map(|spec| spec.seed);
+                stories::evaluate(&scenario.name, story, seeds, &runtime)?
+            } else if let Some(day) = scenario.repaired_on() {
                 repaired::evaluate(&scenario.name, &specs, day, &runtime)?
             } else {
                 let with = (options.keys, options.verbose);

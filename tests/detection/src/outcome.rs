@@ -23,6 +23,9 @@ pub struct Outcome {
     /// Faults that were repaired.
     #[serde(default)]
     pub repairs: Vec<Repair>,
+    /// Fleets of a story of the field.
+    #[serde(default)]
+    pub stories: Vec<StoryOutcome>,
     /// Cohort windows from the change on, by truth and verdict.
     pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Cohort windows in which a rule could answer and in which it fired, by truth and the rule's number. The last
@@ -50,6 +53,14 @@ impl Healthy {
         self.pages += other.pages;
         self.tickets += other.tickets;
     }
+}
+
+/// A fleet of a story of the field.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StoryOutcome {
+    pub seed: u64,
+    /// What was told wrongly; `None` if the story was told.
+    pub wrong: Option<String>,
 }
 
 /// A fault that was repaired.

@@ -9,8 +9,9 @@ use crate::labelled::{Benign, Circumstance};
 use crate::outcome::{FaultOutcome, Healthy, Outcome, Repair};
 use crate::scenarios::{
     LASTING_DAYS, NEEDED_DEVICES, NEEDS, REPAIRED_RUNS, circumstance_name, lasting_name,
-    needed_name, repaired_name,
+    needed_name, repaired_name, story_name,
 };
+use crate::stories::Story;
 use crate::textbook_rules::RULES;
 
 /// One fleet's line.
@@ -71,6 +72,7 @@ pub fn markdown(
         needed(outcomes),
         rules(outcomes),
         repairs(outcomes),
+        stories(outcomes),
         own_rates(outcomes),
         verdicts(outcomes),
     ];
@@ -79,6 +81,33 @@ pub fn markdown(
         text.push('\n');
     }
     text
+}
+
+/// Stories of the field, and how many fleets of each were told.
+fn stories(outcomes: &[Outcome]) -> Option<String> {
+    let mut text = String::from(
+        "## Stories of the field\n\nFleets of two chipsets with 60 to 149 devices each; 15 or 50 runs a device and day. A fleet \
+         is told if all of the story is there and no page beside it.\n\n| story | fleets | told | 95 % bounds |\n\
+         |---|---|---|---|\n",
+    );
+    let mut any = false;
+    for story in Story::ALL {
+        let of_story = of_scenario(outcomes, &story_name(story)).into_iter();
+        let found: Vec<_> = of_story.flat_map(|outcome| &outcome.stories).collect();
+        if found.is_empty() {
+            continue;
+        }
+        any = true;
+        let told = found.iter().filter(|one| one.wrong.is_none()).count() as u64;
+        let n = found.len() as u64;
+        let (low, high) = share_bounds(told, n);
+        let _ = writeln!(
+            text,
+            "| {} | {n} | {told} | {low:.2} to {high:.2} |",
+            story.text()
+        );
+    }
+    any.then_some(text)
 }
 
 /// Scenarios with the usual spread of devices and runs.

@@ -1,6 +1,7 @@
 //! The scenarios that are evaluated, and the families of each.
 
 use crate::labelled::{Benign, Circumstance, FamilySpec, Fault, FaultKind, PlacementView, Truth};
+use crate::stories::Story;
 
 /// A kind of fleet and its weight.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ enum Recipe {
     Lasting(f64),
     /// Healthy families and such with a fault of 3x on all devices, in turn.
     Circumstance(Circumstance),
+    /// A story of the field, of which only the seed counts.
+    Story(Story),
 }
 
 /// Faults for which the least number of devices is measured.
@@ -157,7 +160,11 @@ pub(crate) fn all() -> Vec<Scenario> {
     let with_fewer_seeds = circumstances.into_iter().chain(repaired).chain(needed);
     let lasting =
         REPAIRED_RUNS.map(|runs| scenario(&lasting_name(runs), 0.1, Recipe::Lasting(runs)));
-    let with_fewer_seeds = with_fewer_seeds.chain([among]).chain(lasting);
+    let stories = Story::ALL.map(|story| scenario(&story_name(story), 0.1, Recipe::Story(story)));
+    let with_fewer_seeds = with_fewer_seeds
+        .chain([among])
+        .chain(lasting)
+        .chain(stories);
     all.extend(with_fewer_seeds.map(|scenario| Scenario {
         seeds: (0, FEWER_SEEDS),
         ..scenario
@@ -182,6 +189,10 @@ pub(crate) fn repaired_name(runs: f64) -> String {
 
 pub(crate) fn lasting_name(runs: f64) -> String {
     format!("lasting, {runs} runs a day")
+}
+
+pub(crate) fn story_name(story: Story) -> String {
+    format!("story: {}", story.text())
 }
 
 pub(crate) fn needed_name(name: &str, devices: u32) -> String {
@@ -216,6 +227,14 @@ impl Scenario {
         }
     }
 
+    /// The story that it tells, if it tells one.
+    pub(crate) fn story(&self) -> Option<Story> {
+        match self.recipe {
+            Recipe::Story(story) => Some(story),
+            _ => None,
+        }
+    }
+
     /// Families `from..to` of the scenario.
     pub(crate) fn families(&self, first_seed: u64, from: u64, to: u64) -> Vec<FamilySpec> {
         let first = first_seed + self.seeds.0;
@@ -235,6 +254,7 @@ impl Scenario {
         let in_turn = |of: &[Benign]| of[(number % of.len() as u64) as usize];
         let confounders = &Benign::CONFOUNDERS[1..];
         let kind = match self.recipe {
+            Recipe::Story(_) => return benign(Benign::Plain),
             Recipe::Operational if at(4) < PLAIN_SHARE => return benign(Benign::Plain),
             Recipe::Operational => return benign(one_of(confounders, at(5))),
             Recipe::Confounders => return benign(in_turn(confounders)),

@@ -17,6 +17,7 @@ mod restarts;
 mod small;
 mod standing;
 mod starts;
+mod stories;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,323 @@
+//! Stories of the field: what happens to apps over weeks, each with the words in which it must be told. They are made of
+//! the reports of a [`Family`], which is changed from a day on.
+
+mod edits;
+mod told;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use epwatch_detector::DetectorConfig;
+use epwatch_detector::read::Source;
+use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::replay::{Line, ReplayOptions, replay};
+use epwatch_proto::Placement;
+use epwatch_proto::device::vendor_fingerprint_hash;
+use epwatch_server::Period;
+
+use crate::evaluation::{DAY_MS, START_MS};
+use crate::labelled::{
+    Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
+};
+use crate::outcome::{Outcome, StoryOutcome};
+
+use edits::{learnt_on, luck, place, rename, slow_down, without_past};
+
+/// The chipset on which something happens.
+pub(crate) const CHIPSET: &str = "SM8650";
+
+/// The firmware that it comes with.
+const FIRMWARE: &str = "f9";
+
+/// Device models of the make that is new.
+const NEW_MAKE: [&str; 2] = ["Acme P00N", "Acme P01N"];
+
+/// Day on which 2.0.0 is on all devices, and that on which something else happens.
+const NEW_FROM: i64 = 7;
+const THEN: i64 = 10;
+
+/// A story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Story {
+    /// 2.0.0 is slow, and 2.0.1, three days later, as slow.
+    FixAsBad,
+    /// 2.0.0 is slow, and 2.0.1, three days later, is as fast as 1.0.0.
+    FixThatMends,
+    /// A firmware spreads, and slows down every model of its devices below 3x.
+    FirmwareSlowsAllModels,
+    /// 2.0.0 is faster than 1.0.0, and a firmware takes that away again.
+    GainedAndLost,
+    /// The app's first version: some devices are slow in some of their runs from a day on.
+    FirstVersionIntermittent,
+    /// Devices of a new make, which never had the NPU, join an app's first version.
+    NewMake,
+}
+
+impl Story {
+    /// All of them.
+    pub const ALL: [Story; 6] = [
+        Story::FixAsBad,
+        Story::FixThatMends,
+        Story::FirmwareSlowsAllModels,
+        Story::GainedAndLost,
+        Story::FirstVersionIntermittent,
+        Story::NewMake,
+    ];
+
+    /// What happens, and what must be told.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Story::FixAsBad => {
+                "2.0.0 is slow and 2.0.1 is no better: 2.0.1 pages or the incident stays open, and it is one page"
+            }
+            Story::FixThatMends => {
+                "2.0.0 is slow and 2.0.1 is as fast as 1.0.0: the incident ends within a week, and 2.0.1 is no finding"
+            }
+            Story::FirmwareSlowsAllModels => {
+                "a firmware spreads and slows all models down, 2x to 2.8x: a page that names it"
+            }
+            Story::GainedAndLost => {
+                "2.0.0 is faster, and a firmware takes that away: a page that says that the version is the same"
+            }
+            Story::FirstVersionIntermittent => {
+                "40 % of the runs of 30 % of the devices of a first version: a page or a ticket"
+            }
+            Story::NewMake => {
+                "25 % of the devices are of a new make that never had the NPU: a ticket that names it"
+            }
+        }
+    }
+
+    /// The slow-down, by the seed.
+    fn factor(self, seed: u64) -> f64 {
+        let (low, high) = match self {
+            Story::FixAsBad | Story::FixThatMends => (2.2, 4.0),
+            Story::FirmwareSlowsAllModels => (2.0, 2.8),
+            Story::GainedAndLost => (2.5, 4.0),
+            Story::FirstVersionIntermittent => (2.4, 4.0),
+            Story::NewMake => (4.0, 8.0),
+        };
+        let of = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        low + (high - low) * (of as f64 / f64::from(1_u32 << 24))
+    }
+
+    fn spec(self, seed: u64, truth: Truth) -> FamilySpec {
+        let views = [
+            PlacementView::Missing,
+            PlacementView::Lying,
+            PlacementView::Full,
+            PlacementView::NodesOnly,
+        ];
+        let of_fix = views[(seed % 4) as usize];
+        let (view, windows, peers) = match self {
+            Story::FixAsBad | Story::FixThatMends => (of_fix, (7, 10), 0.0),
+            Story::FirmwareSlowsAllModels => (PlacementView::Missing, (3, 14), 1.0),
+            Story::GainedAndLost => (PlacementView::Full, (7, 11), 0.0),
+            Story::FirstVersionIntermittent => (PlacementView::Full, (3, 13), 0.0),
+            Story::NewMake => (PlacementView::Missing, (3, 13), 0.0),
+        };
+        FamilySpec {
+            view,
+            chipsets: 2,
+            devices: 60 + (seed % 90) as usize,
+            windows,
+            rollout: vec![1.0],
+            rolls_out_twice: false,
+            runs: [15.0, 50.0][(seed / 4 % 2) as usize],
+            shape_known: true,
+            peers,
+            without_baseline: 0.1,
+            ..FamilySpec::drawn(seed, truth)
+        }
+    }
+
+    /// The reports of a fleet.
+    #[must_use]
+    pub fn reports(self, seed: u64) -> Vec<FamilyReport> {
+        let factor = self.factor(seed);
+        let fault = Truth::Fault(Fault {
+            kind: FaultKind::Total,
+            factor,
+            moved: 0.3,
+        });
+        let healthy = || drawn(self.spec(seed, Truth::Benign(Benign::Plain)));
+        match self {
+            Story::FixAsBad => {
+                let mut reports = drawn(self.spec(seed, fault));
+                for report in reports.iter_mut().filter(|report| day(report) >= THEN) {
+                    follow(report, factor);
+                }
+                reports
+            }
+            Story::FixThatMends => {
+                let mut reports = drawn(self.spec(seed, fault));
+                reports.retain(|report| day(report) < THEN);
+                let mended = healthy().into_iter().filter(|report| day(report) >= THEN);
+                reports.extend(mended.map(|mut report| {
+                    follow(&mut report, factor);
+                    report
+                }));
+                reports
+            }
+            Story::FirmwareSlowsAllModels => {
+                let mut reports = healthy();
+                for report in &mut reports {
+                    if has_firmware(report, 0.06) {
+                        update(report);
+                        slow_down(&mut report.report, factor, 1.0);
+                    }
+                }
+                reports
+            }
+            Story::GainedAndLost => {
+                let fallen = placement_of(&drawn(self.spec(seed, fault)));
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| is_there(report)) {
+                    let has_lost = has_firmware(report, 0.25);
+                    if day(report) >= NEW_FROM {
+                        learnt_on(&mut report.report, "1.0.0", factor);
+                    } else {
+                        learnt_on(&mut report.report, "0.9.0", factor);
+                    }
+                    if has_lost {
+                        update(report);
+                    }
+                    if has_lost || day(report) < NEW_FROM {
+                        slow_down(&mut report.report, factor, 1.0);
+                        place(&mut report.report, &fallen);
+                    }
+                }
+                reports
+            }
+            Story::FirstVersionIntermittent => {
+                let mut reports = first_version(healthy());
+                for report in &mut reports {
+                    let is_hit = is_there(report) && luck(&report.report) < 0.3;
+                    if is_hit && day(report) >= THEN {
+                        slow_down(&mut report.report, factor, 0.4);
+                    }
+                }
+                reports
+            }
+            Story::NewMake => {
+                let mut reports = first_version(healthy());
+                let is_of_it =
+                    |report: &FamilyReport| is_there(report) && luck(&report.report) < 0.25;
+                reports.retain(|report| !is_of_it(report) || day(report) >= THEN);
+                for report in reports.iter_mut().filter(|report| is_of_it(report)) {
+                    update(report);
+                    let second = usize::from(luck(&report.report) < 0.08);
+                    report.report.device.model = NEW_MAKE[second].into();
+                    slow_down(&mut report.report, factor, 1.0);
+                }
+                reports
+            }
+        }
+    }
+}
+
+fn drawn(spec: FamilySpec) -> Vec<FamilyReport> {
+    let family = Family::new(spec, START_MS);
+    let windows = 0..family.n_windows();
+    windows.flat_map(|window| family.window(window)).collect()
+}
+
+fn day(report: &FamilyReport) -> i64 {
+    (report.received_ms - START_MS).div_euclid(DAY_MS)
+}
+
+fn is_there(report: &FamilyReport) -> bool {
+    report.report.device.chipset_raw == CHIPSET
+}
+
+/// Whether the device has the firmware, which gets this share of them each day.
+fn has_firmware(report: &FamilyReport, a_day: f64) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "days")]
+    let share = a_day * (day(report) - THEN) as f64;
+    is_there(report) && luck(&report.report) < share
+}
+
+fn update(report: &mut FamilyReport) {
+    report.report.device.vendor_fingerprint_hash = vendor_fingerprint_hash(FIRMWARE);
+}
+
+/// Makes 2.0.1 of it, on devices that learnt what they are used to on 2.0.0.
+fn follow(report: &mut FamilyReport, factor: f64) {
+    let factor = if is_there(report) { factor } else { 1.0 };
+    rename(&mut report.report, "2.0.1");
+    learnt_on(&mut report.report, "2.0.0", factor);
+}
+
+/// Leaves the last version alone, as the app's first.
+fn first_version(mut reports: Vec<FamilyReport>) -> Vec<FamilyReport> {
+    reports.retain(|report| day(report) >= 3);
+    for report in &mut reports {
+        without_past(&mut report.report);
+    }
+    reports
+}
+
+/// The placement of most devices of 2.0.0 on the chipset.
+fn placement_of(reports: &[FamilyReport]) -> Placement {
+    let mut there = reports
+        .iter()
+        .filter(|report| is_there(report) && day(report) >= NEW_FROM);
+    let session = there.find_map(|report| report.report.sessions.first());
+    session.expect("devices report").placement.clone()
+}
+
+/// Replays the reports of a story, a window a day.
+///
+/// # Errors
+/// They could not be replayed.
+pub async fn lines_of(reports: &[FamilyReport]) -> anyhow::Result<Vec<Line>> {
+    let hour = Duration::from_secs(3_600);
+    let mut intake = Intake::new(hour);
+    for report in reports {
+        let (app, mark) = (("camera", "production"), Mark::default());
+        intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
+    }
+    let (recording, _) = intake.finish()?;
+    let options = ReplayOptions {
+        config: DetectorConfig {
+            step: Period(24 * hour),
+            ..DetectorConfig::default()
+        },
+        from: Some(jiff::Timestamp::from_millisecond(START_MS)?),
+        to: None,
+        all: true,
+    };
+    let mut lines = Vec::new();
+    let mut keep = |line: Line| {
+        lines.push(line);
+        Ok(())
+    };
+    let source = Source::recorded(Arc::new(recording), 2_000_000);
+    replay(source, &options, &mut keep).await?;
+    Ok(lines)
+}
+
+/// Judges fleets of a story, each by itself.
+pub(crate) fn evaluate(
+    scenario: &str,
+    story: Story,
+    seeds: impl Iterator<Item = u64>,
+    runtime: &tokio::runtime::Runtime,
+) -> anyhow::Result<Outcome> {
+    let began = Instant::now();
+    let mut outcome = Outcome {
+        scenario: scenario.to_owned(),
+        ..Outcome::default()
+    };
+    for seed in seeds {
+        let reports = story.reports(seed);
+        let lines = runtime.block_on(lines_of(&reports))?;
+        outcome.stories.push(StoryOutcome {
+            seed,
+            wrong: story.wrong_in(&lines).err(),
+        });
+    }
+    outcome.seconds_replaying = began.elapsed().as_secs_f64();
+    Ok(outcome)
+}

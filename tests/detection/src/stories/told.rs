@@ -1,0 +1,150 @@
+//! Whether a story was told: the pages and tickets that must be there, and none beside them.
+
+use std::collections::BTreeMap;
+
+use epwatch_detector::incident::State;
+use epwatch_detector::replay::Line;
+use epwatch_detector::summary::{IncidentSummary, VerdictSummary};
+use epwatch_detector::verdict::Severity;
+use epwatch_proto::device::vendor_fingerprint_hash;
+
+use crate::evaluation::{DAY_MS, START_MS, milliseconds};
+
+use super::{CHIPSET, FIRMWARE, NEW_FROM, NEW_MAKE, Story, THEN};
+
+/// What a replay said.
+struct Told<'a> {
+    verdicts: Vec<&'a VerdictSummary>,
+    /// Each change, with the end of its window.
+    changes: Vec<(&'a str, &'a IncidentSummary)>,
+}
+
+impl<'a> Told<'a> {
+    fn of(lines: &'a [Line]) -> Self {
+        let mut told = Told {
+            verdicts: Vec::new(),
+            changes: Vec::new(),
+        };
+        for line in lines {
+            match line {
+                Line::Verdict(verdict) => told.verdicts.push(verdict),
+                Line::Incident(line) => told.changes.push((&line.window_end, &line.incident)),
+                _ => {}
+            }
+        }
+        told
+    }
+
+    /// The last state of each incident.
+    fn last(&self) -> BTreeMap<&'a str, &'a IncidentSummary> {
+        let changes = self.changes.iter();
+        changes
+            .map(|(_, incident)| (&*incident.incident, *incident))
+            .collect()
+    }
+
+    /// Pages that were sent, by day.
+    fn pages(&self) -> Vec<(i64, &'a IncidentSummary)> {
+        let is_page = |incident: &IncidentSummary| {
+            incident.state == State::Firing
+                && incident.severity == Severity::Page
+                && incident.part_of.is_none()
+        };
+        let sent = self.changes.iter().filter(|(_, one)| is_page(one));
+        sent.map(|(end, one)| (day_of(end), *one)).collect()
+    }
+
+    /// Sentences of verdicts of this severity on the chipset or its firmwares, of any model.
+    fn reasons(&self, severity: Severity) -> impl Iterator<Item = &'a String> {
+        let found = self
+            .verdicts
+            .iter()
+            .filter(move |verdict| verdict.severity == severity && verdict.chipset == CHIPSET);
+        found.flat_map(|verdict| &verdict.reasons)
+    }
+}
+
+/// Day of a window, by its end.
+fn day_of(end: &str) -> i64 {
+    let end_ms = milliseconds(end).expect("a time");
+    (end_ms - START_MS) / DAY_MS - 1
+}
+
+fn ensure(is_right: bool, wrong: impl FnOnce() -> String) -> Result<(), String> {
+    match is_right {
+        true => Ok(()),
+        false => Err(wrong()),
+    }
+}
+
+impl Story {
+    /// Says what is wrong in what a replay of its reports said.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn wrong_in(self, lines: &[Line]) -> Result<(), String> {
+        let told = Told::of(lines);
+        let pages = told.pages();
+        let from = match self {
+            Story::FixAsBad | Story::FixThatMends => NEW_FROM,
+            _ => THEN,
+        };
+        for (day, page) in &pages {
+            ensure(*day >= from && page.chipsets == [CHIPSET], || {
+                format!("a page for {:?} on day {day}", page.chipsets)
+            })?;
+        }
+        let paged = || ensure(!pages.is_empty(), || "no page".to_owned());
+        let last = told.last();
+        match self {
+            Story::FixAsBad => {
+                paged()?;
+                let resolved = last.values().filter(|one| one.state == State::Resolved);
+                ensure(resolved.count() == 0, || "it was resolved".to_owned())?;
+                let is_next = |verdict: &&&VerdictSummary| {
+                    verdict.version == "2.0.1" && verdict.severity == Severity::Page
+                };
+                let found = told.verdicts.iter().filter(is_next).count();
+                ensure(found >= 5, || format!("2.0.1 pages in {found} windows"))
+            }
+            Story::FixThatMends => {
+                paged()?;
+                let of_next = last.values().find(|one| one.version == "2.0.1");
+                ensure(of_next.is_none(), || format!("an incident: {of_next:?}"))?;
+                let is_over = last.values().all(|one| one.state == State::Resolved);
+                ensure(is_over, || "it stays open".to_owned())
+            }
+            Story::FirmwareSlowsAllModels => {
+                paged()?;
+                let hash = vendor_fingerprint_hash(FIRMWARE);
+                let mut reasons = told.reasons(Severity::Page);
+                ensure(reasons.any(|reason| reason.contains(&hash)), || {
+                    "no page names the firmware".to_owned()
+                })
+            }
+            Story::GainedAndLost => {
+                paged()?;
+                let mut reasons = told.reasons(Severity::Page);
+                ensure(
+                    reasons.any(|reason| reason.contains("same version")),
+                    || "no page says that the version is the same".to_owned(),
+                )
+            }
+            Story::FirstVersionIntermittent => {
+                let found = told.changes.iter().map(|(_, one)| one);
+                let mut found = found.filter(|one| one.chipsets == [CHIPSET]);
+                ensure(found.any(|one| one.state == State::Firing), || {
+                    "neither a page nor a ticket".to_owned()
+                })
+            }
+            Story::NewMake => {
+                ensure(pages.is_empty(), || "a page".to_owned())?;
+                let is_ticket = last.values().any(|one| one.state == State::Firing);
+                ensure(is_ticket, || "no ticket".to_owned())?;
+                let mut reasons = told.reasons(Severity::Ticket);
+                let names = |reason: &String| NEW_MAKE.iter().all(|make| reason.contains(make));
+                ensure(reasons.any(names), || "nothing names the make".to_owned())
+            }
+        }
+    }
+}
