@@ -268,6 +268,25 @@ fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Opti
         let firmware = in_sentence(firmware);
         return Some(format!("It comes with firmware {firmware}: {ask}"));
     }
+    if reasons
+        .iter()
+        .any(|reason| matches!(reason, Reason::SlowerMake { .. }))
+    {
+        let text = "They are compared with the chipset's other devices, not with a version before: the SDK's explain() on one of \
+                    them names what keeps it off the NPU";
+        return Some(text.to_owned());
+    }
+    let runtime = reasons.iter().find_map(|reason| match reason {
+        Reason::CommonRuntime { runtime, .. } => Some(runtime),
+        _ => None,
+    });
+    if let Some(runtime) = runtime {
+        let runtime = in_sentence(runtime);
+        return Some(format!(
+            "It comes with the runtime {runtime}: compare the app's release with it against the one before, before you take \
+             a version back"
+        ));
+    }
     let says = |is_it: fn(&Reason) -> bool| reasons.iter().any(is_it);
     if says(|reason| matches!(reason, Reason::PeerControl { slowed: true, .. })) {
         let text = "All models on these devices are slower: look for updates of firmware, system or app \

@@ -286,6 +286,43 @@ pub enum Reason {
         /// Devices of other firmwares.
         other_devices: u64,
     },
+    /// Devices with one runtime are slower with all models far more often than others of the chipset.
+    #[error(
+        "it comes with a runtime: {hits} of {devices} devices on {runtime} are hit, and {other_hits} of \
+         {other_devices} on others of this chipset"
+    )]
+    CommonRuntime {
+        /// ORT and EP version.
+        runtime: String,
+        /// Its devices hit.
+        hits: u64,
+        devices: u64,
+        /// Devices of other runtimes that are hit.
+        other_hits: u64,
+        /// Devices of other runtimes.
+        other_devices: u64,
+    },
+    /// Devices of one make are slower than the chipset's others in the same window.
+    #[error(
+        "{hits} of {devices} devices of {} take {ratio:.1} times as long as the {others} others of this chipset, in the \
+         same window",
+        text::make(.device_models, .firmware.as_deref())
+    )]
+    SlowerMake {
+        /// Device models, in order; empty if only a firmware stands out.
+        device_models: Vec<String>,
+        /// The firmware that all of them have and no other device.
+        firmware: Option<String>,
+        /// Its devices that are slower.
+        hits: u64,
+        devices: u64,
+        /// Devices that they are compared with.
+        others: u64,
+        /// Ratio of the medians of p10.
+        ratio: f64,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
     /// The previous version moved as well.
     #[error(
         "the previous version moved as well in the same window, to {ratio:.2} times its earlier latency"

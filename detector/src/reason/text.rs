@@ -224,6 +224,20 @@ pub(super) fn expectation(is_expected: bool) -> &'static str {
     }
 }
 
+pub(super) fn make(device_models: &[String], firmware: Option<&str>) -> String {
+    let named = device_models.iter().take(MAX_CODES).cloned();
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match device_models.len().saturating_sub(MAX_CODES) {
+        0 => String::new(),
+        more => format!(" and {more} more models"),
+    };
+    match (named.is_empty(), firmware) {
+        (true, firmware) => format!("firmware {}", firmware.unwrap_or_default()),
+        (false, None) => format!("{named}{more}"),
+        (false, Some(firmware)) => format!("{named}{more} (all with firmware {firmware})"),
+    }
+}
+
 pub(super) fn passed_over(
     versions: &[String],
     compared_with: Option<&str>,

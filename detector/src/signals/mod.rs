@@ -74,6 +74,8 @@ pub struct Evidence {
     pub intermittent_control: Control,
     /// Whether other chipsets show A or B as well; `None` if neither fires, or there are none.
     pub cross_chipset: Option<CrossChipset>,
+    /// Whether the devices that B found are nearly all among those that report no thermal state.
+    pub may_be_heat: bool,
     /// The same for C, N or M, if one fires.
     pub intermittent_cross_chipset: Option<CrossChipset>,
     /// S; `None` without devices.
@@ -124,6 +126,8 @@ impl Evidence {
         let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, limits);
         let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, limits);
         let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
+        let may_be_heat = slower
+            .is_some_and(|shift| unseen_heat::unseen_heat(window, &shift.hit_devices).is_some());
         let found = firing([&tail, &near_tail, &moved]);
         let intermittent_control = found.map_or(Control::Absent, |found| {
             let rate = built_in_rate(found.past_id());
@@ -155,6 +159,7 @@ impl Evidence {
             intermittent_cross_chipset,
             start_failures: s_start_failure::start_failures(window, previous, baseline, limits),
             outputs: o_outputs::differ(window, previous, baseline, limits),
+            may_be_heat,
             cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
     }

@@ -1,4 +1,4 @@
-//! Finds the firmware whose devices are hit far more often than the others of the chipset.
+//! Finds the firmware, or the runtime, whose devices are hit far more often than the others of the chipset.
 
 use std::collections::BTreeMap;
 
@@ -23,39 +23,104 @@ const OTHERS_RATE: BaseRate = BaseRate {
     strength: 5.0,
 };
 
+/// Chance below which a firmware or a runtime is the cause although other models of the devices are slower too. Heat and
+/// load are on all firmwares, so that this must be no coincidence among all windows that are vetoed.
+const SURE: f64 = 1e-6;
+
+/// Least share of its devices that are hit then.
+const MOST_OF_ITS_DEVICES: f64 = 0.5;
+
+/// A group of devices that is hit far more often than the others of the chipset.
+struct StandsOut<'a> {
+    name: &'a str,
+    own: Tally,
+    others: Tally,
+    /// Corrected for testing each group.
+    chance: f64,
+}
+
 /// Returns the reason that names the firmware; `None` if no firmware stands out.
 pub(super) fn of_those_hit(
     window: &CohortWindow,
     evidence: &Evidence,
     found: &Finding,
 ) -> Option<Reason> {
+    let is_named = |reason: &Reason| {
+        matches!(
+            reason,
+            Reason::Firmware { .. } | Reason::CommonRuntime { .. }
+        )
+    };
+    if found.reasons.iter().any(is_named) {
+        return None;
+    }
     let hit = hit_devices(evidence, found)?;
-    let devices = by_firmware(window);
-    let all: HashSet<Installation> = devices.values().flatten().copied().collect();
-    let candidates = devices.iter().filter_map(|(firmware, having)| {
+    let firmware = standing_out(&by_firmware(window), hit);
+    firmware.map(named_firmware)
+}
+
+/// Returns the reason that names the firmware, or the runtime, that nearly all of the slower devices have and the others
+/// have not. Load of the devices is no explanation then.
+pub(super) fn of_slower_devices(window: &CohortWindow, evidence: &Evidence) -> Option<Reason> {
+    let hit = &evidence.firing_shift()?.hit_devices;
+    let is_sure =
+        |found: &StandsOut<'_>| found.chance <= SURE && found.own.share() >= MOST_OF_ITS_DEVICES;
+    let firmwares = by_firmware(window);
+    if let Some(firmware) = standing_out(&firmwares, hit).filter(is_sure) {
+        return Some(named_firmware(firmware));
+    }
+    let runtimes = by_runtime(window);
+    let runtime = standing_out(&runtimes, hit).filter(is_sure);
+    runtime.map(named_runtime)
+}
+
+/// Returns the group that stands out most, among groups of all devices.
+fn standing_out<'a>(
+    groups: &BTreeMap<&'a str, HashSet<Installation>>,
+    hit: &HashSet<Installation>,
+) -> Option<StandsOut<'a>> {
+    let all: HashSet<Installation> = groups.values().flatten().copied().collect();
+    let candidates = groups.iter().filter_map(|(name, having)| {
         let is_hit = |device: &Installation| hit.contains(device);
         let own = Tally::of(having, is_hit);
-        // A device that was updated within the window has both firmwares; it counts for this firmware only.
+        // A device that was updated within the window is in both groups; it counts for this one only.
         let others = Tally::of(all.difference(having), is_hit);
-        if firmware.is_empty() || own.hits < MIN_HITS || others.devices < MIN_ELIGIBLE {
+        if name.is_empty() || own.hits < MIN_HITS || others.devices < MIN_ELIGIBLE {
             return None;
         }
-        // Corrected for testing each firmware.
-        let chance = surprise(own, OTHERS_RATE, others) * devices.len() as f64;
+        let chance = surprise(own, OTHERS_RATE, others) * groups.len() as f64;
         let stands_out = own.share() >= AT_LEAST * others.share() && chance <= CHANCE;
-        stands_out.then_some((*firmware, own, others))
+        stands_out.then_some(StandsOut {
+            name,
+            own,
+            others,
+            chance,
+        })
     });
-    let (firmware, own, others) = candidates.max_by(|(_, a, _), (_, b, _)| {
-        let by_share = a.share().total_cmp(&b.share());
-        a.hits.cmp(&b.hits).then(by_share)
-    })?;
-    Some(Reason::Firmware {
-        firmware: firmware.to_owned(),
-        hits: own.hits,
-        devices: own.devices,
-        other_hits: others.hits,
-        other_devices: others.devices,
+    candidates.max_by(|a, b| {
+        let by_share = a.own.share().total_cmp(&b.own.share());
+        a.own.hits.cmp(&b.own.hits).then(by_share)
     })
+}
+
+fn named_firmware(found: StandsOut<'_>) -> Reason {
+    Reason::Firmware {
+        firmware: found.name.to_owned(),
+        hits: found.own.hits,
+        devices: found.own.devices,
+        other_hits: found.others.hits,
+        other_devices: found.others.devices,
+    }
+}
+
+fn named_runtime(found: StandsOut<'_>) -> Reason {
+    Reason::CommonRuntime {
+        runtime: found.name.to_owned(),
+        hits: found.own.hits,
+        devices: found.own.devices,
+        other_hits: found.others.hits,
+        other_devices: found.others.devices,
+    }
 }
 
 /// Returns devices by firmware: those with a session, and those with a failed start, since an update that
@@ -65,11 +130,23 @@ fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     let votes = votes.map(|vote| (&*vote.firmware, vote.installation));
     let starts = window.device_events.failed_starts.iter();
     let starts = starts.map(|start| (&*start.firmware, start.installation));
-    let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
-    for (firmware, device) in votes.chain(starts) {
-        devices.entry(firmware).or_default().insert(device);
+    grouped(votes.chain(starts))
+}
+
+/// Returns devices with a session by their runtime.
+fn by_runtime(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
+    let votes = window.votes.iter();
+    grouped(votes.map(|vote| (&*vote.placement.runtime, vote.installation)))
+}
+
+fn grouped<'a>(
+    devices: impl Iterator<Item = (&'a str, Installation)>,
+) -> BTreeMap<&'a str, HashSet<Installation>> {
+    let mut groups: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
+    for (name, device) in devices {
+        groups.entry(name).or_default().insert(device);
     }
-    devices
+    groups
 }
 
 /// Returns the devices that the finding counts as hit; `None` if it is about all devices, or names a firmware itself.
@@ -111,8 +188,10 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
 mod tests {
     use std::sync::Arc;
 
+    use crate::describe::describe;
+    use crate::signals::{Controls, Evidence, Limits, PeerRatios};
     use crate::testing::{Fleet, failed_starts, golden_tests, judged, reference};
-    use crate::verdict::VerdictClass;
+    use crate::verdict::{CpuNodes, Severity, VerdictClass, judge};
     use crate::window::CohortWindow;
 
     fn on_f2(mut window: CohortWindow, is_updated: impl Fn(u32) -> bool) -> CohortWindow {
@@ -162,6 +241,76 @@ mod tests {
         let mut window = Fleet::default().window();
         window.device_events.failed_starts = failed_starts(60..80, "f2", "backend_setup_failed");
         check(&window, Some("20 of 20 devices on f2 are hit, and 0 of 60"));
+    }
+
+    fn told(window: &CohortWindow, peers: &PeerRatios) -> (VerdictClass, Severity, Vec<String>) {
+        let controls = Controls {
+            previous: None,
+            peers,
+            chipsets: &[],
+        };
+        let (limits, baseline) = (Limits::for_windows_a_day(1_000.0), reference());
+        let evidence = Evidence::gather(window, controls, &baseline, &limits);
+        let statistics = describe(window).unwrap();
+        let verdict = judge(window, &baseline, &evidence, statistics, &CpuNodes::new());
+        let reasons = verdict.reasons.iter().map(ToString::to_string).collect();
+        (verdict.class, verdict.severity, reasons)
+    }
+
+    /// Devices of a firmware that slows down all of their models, and the other models' ratios.
+    fn all_models_slower(
+        factor: f64,
+        is_updated: impl Fn(u32) -> bool,
+    ) -> (CohortWindow, PeerRatios) {
+        let fleet = Fleet {
+            hit_share: 0.4,
+            slow_factor: factor,
+            ..Fleet::default()
+        };
+        let window = on_f2(fleet.window(), is_updated);
+        let mut other = window.clone();
+        other.key.model.model_id = "ranker".into();
+        let mut peers = PeerRatios::default();
+        peers.add(&other.key, &other.votes);
+        (window, peers)
+    }
+
+    /// More of the same is never told less: 1.5x is a ticket at most, 1.7x and more a page.
+    #[test]
+    fn a_firmware_that_slows_all_models_down_is_no_load_at_any_ratio() {
+        let mut before = Severity::None;
+        for factor in [1.0, 1.2, 1.5, 1.8, 2.2, 2.6, 2.9, 3.5, 6.0] {
+            let (window, peers) = all_models_slower(factor, |device| device < 24);
+            let (class, severity, reasons) = told(&window, &peers);
+            assert!(severity >= before, "{factor}: {class:?} {reasons:#?}");
+            before = severity;
+            let names = reasons
+                .iter()
+                .any(|reason| reason.contains("devices on f2"));
+            assert_eq!(names, severity == Severity::Page, "{factor}: {reasons:#?}");
+        }
+        assert_eq!(before, Severity::Page);
+    }
+
+    #[test]
+    fn load_on_all_firmwares_is_no_page() {
+        let (window, peers) = all_models_slower(2.2, |device| device % 2 == 0);
+        let (class, severity, _) = told(&window, &peers);
+        assert_eq!(
+            (class, severity),
+            (VerdictClass::ThermalOrLoad, Severity::Info)
+        );
+    }
+
+    /// The makes whose devices report no thermal state have the firmware.
+    #[test]
+    fn heat_that_a_firmware_does_not_report_is_no_page() {
+        let (mut window, peers) = all_models_slower(2.2, |device| device < 26);
+        for vote in &mut window.votes {
+            vote.reports_heat = &*vote.firmware != "f2";
+        }
+        let (class, _, _) = told(&window, &peers);
+        assert_eq!(class, VerdictClass::ThermalOrLoad);
     }
 
     /// Outputs are wrong on some devices, others of another firmware fell back.

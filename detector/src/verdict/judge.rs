@@ -206,7 +206,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     let fallen = fallen.map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
         // A placement worth a ticket must not lower a page for the effect that it explains.
-        let others = [starts.clone(), slower(evidence)];
+        let others = [starts.clone(), slower(window, evidence)];
         fallen.raised_to(&others)
     });
     if let Some(found) = fallen.or(starts) {
@@ -234,7 +234,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     {
         return found;
     }
-    let slow = slower(evidence).or_else(|| intermittent(evidence, baseline));
+    let slow = slower(window, evidence).or_else(|| intermittent(evidence, baseline));
     let placed = placement_alone(evidence).or_else(|| certificate::drifted(evidence));
     let placed = placed.map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
@@ -311,7 +311,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
 }
 
 /// A or B without EJ. If the devices that B found are those whose placement got worse, that is the cause.
-fn slower(evidence: &Evidence) -> Option<Finding> {
+fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (shift, median) = (evidence.firing_shift(), evidence.firing_median());
     let by_median = median.map(|median| &median.signal);
     let strongest = shift.map(|shift| &shift.signal).or(by_median)?;
@@ -324,30 +324,38 @@ fn slower(evidence: &Evidence) -> Option<Finding> {
     let by_control = Reason::control(evidence.control);
     let ratio = shift.and_then(|shift| shift.p50_ratio);
     let ratio = ratio.or(median.map(|median| median.ratio)).unwrap_or(1.0);
-    let (class, severity) = if evidence.control.vetoes() && ratio < FASTER_THAN_CPU {
-        reasons.splice(0..0, by_control);
-        (VerdictClass::ThermalOrLoad, Severity::Info)
-    } else {
-        reasons.extend(by_control);
-        let everywhere = evidence.cross_chipset.filter(|others| others.explains);
-        reasons.splice(0..0, everywhere.map(Reason::everywhere));
-        let is_mild = median.is_none() && shift.is_some_and(Shift::is_mild);
-        let is_unsure = evidence.control.is_unsure() && ratio < FASTER_THAN_CPU;
-        let severity = match everywhere.is_some() || is_mild || is_unsure {
-            true => Severity::Ticket,
-            false => Severity::Page,
+    // Heat that devices cannot report is on the makes that report none, and so on their firmwares.
+    let cause = firmware::of_slower_devices(window, evidence).filter(|_| !evidence.may_be_heat);
+    let (class, severity) =
+        if evidence.control.vetoes() && ratio < FASTER_THAN_CPU && cause.is_none() {
+            reasons.splice(0..0, by_control);
+            (VerdictClass::ThermalOrLoad, Severity::Info)
+        } else {
+            // Load, larger inputs and the app are on all firmwares and runtimes.
+            let is_of_cohort = cause.is_none();
+            reasons.extend(cause);
+            reasons.extend(by_control);
+            let everywhere = evidence.cross_chipset.filter(|others| others.explains);
+            let everywhere = everywhere.filter(|_| is_of_cohort);
+            reasons.splice(0..0, everywhere.map(Reason::everywhere));
+            let is_mild = median.is_none() && shift.is_some_and(Shift::is_mild);
+            let is_unsure = evidence.control.is_unsure() && ratio < FASTER_THAN_CPU && is_of_cohort;
+            let severity = match everywhere.is_some() || is_mild || is_unsure {
+                true => Severity::Ticket,
+                false => Severity::Page,
+            };
+            let change = evidence.placement.as_ref();
+            let change =
+                change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
+            if let Some(change) = change {
+                reasons.insert(0, Reason::placement(change));
+            }
+            let class = change.map_or(
+                VerdictClass::SlowWithoutPlacement,
+                VerdictClass::of_placement,
+            );
+            (class, severity)
         };
-        let change = evidence.placement.as_ref();
-        let change = change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
-        if let Some(change) = change {
-            reasons.insert(0, Reason::placement(change));
-        }
-        let class = change.map_or(
-            VerdictClass::SlowWithoutPlacement,
-            VerdictClass::of_placement,
-        );
-        (class, severity)
-    };
     Some(Finding::of(strongest, class, severity, reasons))
 }
 
