@@ -2,7 +2,8 @@
 
 use crate::signals::{
     CertificateDrift, Control, CrossChipset, CvIncrease, OutputMinority, OutputsBeyond,
-    PlacementChange, Shift, SlowerAndMoved, StartFailures, UncertifiedRuntime, UnseenHeat,
+    PlacementChange, Shift, SlowerAndMoved, SlowerGroup, StartFailures, UncertifiedRuntime,
+    UnseenHeat,
 };
 
 use super::Reason;
@@ -97,6 +98,18 @@ impl Reason {
             Control::UnseenHeat(UnseenHeat { of_hit, of_all }) => {
                 Some(Reason::UnseenHeat { of_hit, of_all })
             }
+        }
+    }
+
+    pub(crate) fn slower_make(found: &SlowerGroup) -> Self {
+        Reason::SlowerMake {
+            device_models: found.device_models.clone(),
+            firmware: found.firmware.clone(),
+            hits: found.own.hits,
+            devices: found.own.devices,
+            others: found.others,
+            ratio: found.ratio,
+            p: found.p,
         }
     }
 

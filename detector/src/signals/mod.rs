@@ -18,6 +18,7 @@ mod o_outputs;
 mod s_start_failure;
 mod same_shape;
 mod signal;
+mod slower_group;
 mod unseen_heat;
 
 use crate::baseline::Baseline;
@@ -43,6 +44,7 @@ pub(crate) use s_start_failure::StartFailures;
 pub(crate) use signal::BEYOND_TENTHS;
 pub use signal::{Limits, SignalId};
 pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS, UNSURPRISING_P};
+pub(crate) use slower_group::SlowerGroup;
 pub use unseen_heat::UnseenHeat;
 
 /// The results of all signals in one cohort window.
@@ -62,6 +64,8 @@ pub struct Evidence {
     pub placement_explains_shift: bool,
     /// A; `None` with fewer than 10 devices that have a baseline.
     pub median: Option<Median>,
+    /// Devices of a model or firmware that are slower than the chipset's others; `None` if there are none.
+    pub slower_group: Option<SlowerGroup>,
     /// C; `None` if no device has a baseline.
     pub tail: Option<Intermittent>,
     /// N; `None` if no device has a baseline.
@@ -70,12 +74,12 @@ pub struct Evidence {
     pub moved: Option<Intermittent>,
     /// Whether something other than the model slowed down as well, for A and B.
     pub control: Control,
+    /// Whether the devices that B found are nearly all among those that report no thermal state.
+    pub may_be_heat: bool,
     /// The same for C, N or M, if one fires.
     pub intermittent_control: Control,
     /// Whether other chipsets show A or B as well; `None` if neither fires, or there are none.
     pub cross_chipset: Option<CrossChipset>,
-    /// Whether the devices that B found are nearly all among those that report no thermal state.
-    pub may_be_heat: bool,
     /// The same for C, N or M, if one fires.
     pub intermittent_cross_chipset: Option<CrossChipset>,
     /// S; `None` without devices.
@@ -122,12 +126,12 @@ impl Evidence {
         });
         let median = a_median::moved(&ratios, before.as_ref());
         let control = control::slowed_too(window, previous, peers, shift.as_ref(), baseline);
+        let may_be_heat = slower
+            .is_some_and(|shift| unseen_heat::unseen_heat(window, &shift.hit_devices).is_some());
         let runs = cm_intermittent::runs_of_devices(&window.votes);
         let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, limits);
         let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, limits);
         let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
-        let may_be_heat = slower
-            .is_some_and(|shift| unseen_heat::unseen_heat(window, &shift.hit_devices).is_some());
         let found = firing([&tail, &near_tail, &moved]);
         let intermittent_control = found.map_or(Control::Absent, |found| {
             let rate = built_in_rate(found.past_id());
@@ -150,16 +154,17 @@ impl Evidence {
             shift,
             placement_explains_shift,
             median,
+            slower_group: slower_group::slower_group(window),
             tail,
             near_tail,
             moved,
             control,
+            may_be_heat,
             intermittent_control,
             cross_chipset,
             intermittent_cross_chipset,
             start_failures: s_start_failure::start_failures(window, previous, baseline, limits),
             outputs: o_outputs::differ(window, previous, baseline, limits),
-            may_be_heat,
             cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
     }

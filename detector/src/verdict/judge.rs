@@ -243,10 +243,11 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
         Some(_) => [None, None],
         None => [heavier(evidence), secondary::cv_spike(evidence)],
     };
+    let of_make = slower_make(evidence);
     let wrong = secondary::wrong_outputs(evidence);
     let different = secondary::different_outputs(evidence);
     let found = [
-        slow, placed, any_starts, wrong, heavier, cv_spike, different,
+        slow, placed, any_starts, wrong, heavier, cv_spike, different, of_make,
     ];
     let mut found: Vec<Finding> = found.into_iter().flatten().collect();
     if found.is_empty() {
@@ -429,6 +430,18 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     Some(Finding {
         class,
         ..Finding::by_placement(change, severity, reasons)
+    })
+}
+
+/// Devices of a make that are slower than the chipset's others, whatever they were before.
+fn slower_make(evidence: &Evidence) -> Option<Finding> {
+    let found = evidence.slower_group.as_ref()?;
+    let class = VerdictClass::SlowWithoutPlacement;
+    Some(Finding {
+        hits: found.own.hits,
+        eligible: found.own.devices + found.others,
+        p: found.p,
+        ..Finding::nothing(class, Severity::Ticket, vec![Reason::slower_make(found)])
     })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::placement::Unit;
+use crate::reason::Reason;
 use crate::signals::{Evidence, PlacementChange, SlowerAndMoved};
 use crate::window::CohortWindow;
 
@@ -36,6 +37,10 @@ pub(super) fn numbers(
         numbers.latency_ratio = shift.p50_ratio;
         numbers.hit_p50_us = shift.p50_us.map(|(now, _)| now);
         numbers.reference_p50_us = shift.p50_us.map(|(_, before)| before);
+    } else if let Some(make) = evidence.slower_group.as_ref().filter(|_| is_of_make(found)) {
+        numbers.latency_ratio = Some(make.ratio);
+        numbers.hit_p50_us = make.p50_us.map(|(own, _)| own);
+        numbers.reference_p50_us = make.p50_us.map(|(_, others)| others);
     } else {
         let votes = window.votes.iter().filter_map(|vote| vote.latency.as_ref());
         let ratios: Vec<f64> = votes.filter_map(|latency| latency.p50_ratio()).collect();
@@ -45,6 +50,11 @@ pub(super) fn numbers(
         numbers.npu_share = typical_npu_share(window);
     }
     numbers
+}
+
+fn is_of_make(found: &Finding) -> bool {
+    let is_it = |reason: &Reason| matches!(reason, Reason::SlowerMake { .. });
+    found.reasons.first().is_some_and(is_it)
 }
 
 fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
