@@ -282,7 +282,8 @@ impl EvaluationRun {
                 evaluation.failures.push((read.model, error));
                 continue;
             }
-            for cohort in &read.cohorts {
+            for cohort in &mut read.cohorts {
+                cohort.let_runs_go();
                 peers.add(&cohort.key, &cohort.votes);
             }
             windows.push(read);

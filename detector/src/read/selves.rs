@@ -124,7 +124,7 @@ impl SelvesBefore {
                     .get(&(vote.device_model.clone(), shape.clone()))
             };
             if let Some(baseline) = own.or_else(of_model) {
-                latency.earlier_self = Ok(baseline.clone());
+                latency.learn(baseline.clone());
             }
         }
     }

@@ -608,11 +608,15 @@ pub enum Reason {
     },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
     #[error(
-        "{devices} devices were compared with earlier windows of this version and are about as fast, which tells \
-         that nothing changed and not that it was right"
+        "{devices} devices were compared with earlier windows of this version and are about as fast{}, which tells \
+         that nothing changed and not that it was right",
+        text::slow_runs_compared(*.with_slow_runs)
     )]
     AsBefore {
         /// Devices compared with those windows.
         devices: u64,
+        /// Those of them whose slow runs were compared too.
+        #[serde(default)]
+        with_slow_runs: u64,
     },
 }

@@ -238,6 +238,15 @@ pub(super) fn make(device_models: &[String], firmware: Option<&str>) -> String {
     }
 }
 
+pub(super) fn slow_runs_compared(devices: u64) -> String {
+    match devices {
+        0 => {
+            " in their fast runs (slow ones were not compared: the devices have too few)".to_owned()
+        }
+        devices => format!(", in their slow runs too on {devices} of them"),
+    }
+}
+
 pub(super) fn passed_over(
     versions: &[String],
     compared_with: Option<&str>,

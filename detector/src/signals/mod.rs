@@ -210,6 +210,12 @@ impl Evidence {
         firing([&self.tail, &self.near_tail, &self.moved])
     }
 
+    /// Returns those of C, N and M that counted any device.
+    pub(crate) fn in_some_runs(&self) -> Vec<&Intermittent> {
+        let all = [&self.tail, &self.near_tail, &self.moved];
+        all.into_iter().flatten().collect()
+    }
+
     pub(crate) fn firing_starts(&self) -> Option<&StartFailures> {
         let starts = self.start_failures.as_ref();
         starts.filter(|starts| starts.signal.fires)

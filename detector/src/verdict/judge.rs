@@ -234,7 +234,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     {
         return found;
     }
-    let slow = slower(window, evidence).or_else(|| intermittent(evidence, baseline));
+    let slow = slower(window, evidence).or_else(|| intermittent(window, evidence, baseline));
     let placed = placement_alone(evidence).or_else(|| certificate::drifted(evidence));
     let placed = placed.map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
@@ -361,7 +361,11 @@ fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
 }
 
 /// C, N or M.
-fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
+fn intermittent(
+    window: &CohortWindow,
+    evidence: &Evidence,
+    baseline: &Baseline,
+) -> Option<Finding> {
     let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
     // The mix of inputs moves medians too, and so do sessions on other cores. M and N are weak evidence before a fleet
@@ -373,7 +377,9 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     // Larger inputs come with the app, to all chipsets.
     let spared = others.filter(|others| others.spared && !found.shape_is_known);
     let shape_is_known = found.shape_is_known || spared.is_some();
-    let is_page = shape_is_known && is_strong;
+    // What else the devices do comes and goes within a version, so its own windows alone make a ticket.
+    let by_own_windows = 2 * window.n_with_earlier_windows() > found.signal.devices;
+    let is_page = shape_is_known && is_strong && !by_own_windows;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
         devices: found.signal.devices,
@@ -472,6 +478,10 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
 /// Chance above which the count of slower devices is no sign of a change.
 const UNCHANGED_P: f64 = 0.05;
 
+/// Chance below which devices that are slow in some of their runs are a sign of a change. Three signals are asked in each
+/// window.
+const CHANGED_RUNS_P: f64 = 1e-3;
+
 /// Median ratio below which there is no sign of a change: firmware or another app may cost as much.
 const UNCHANGED_RATIO: f64 = 1.25;
 
@@ -505,8 +515,17 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence
     }];
     let unchanged =
         |shift: &Shift| shift.signal.p > UNCHANGED_P && shift.cohort_ratio < UNCHANGED_RATIO;
-    if as_before >= MIN_ELIGIBLE && evidence.shift.as_ref().is_some_and(unchanged) {
-        reasons.push(Reason::AsBefore { devices: as_before });
+    let in_some_runs = evidence.in_some_runs();
+    let some_runs_changed = in_some_runs
+        .iter()
+        .any(|found| found.signal.p <= CHANGED_RUNS_P);
+    let is_unchanged = evidence.shift.as_ref().is_some_and(unchanged) && !some_runs_changed;
+    if as_before >= MIN_ELIGIBLE && is_unchanged {
+        let with_runs = in_some_runs.iter().map(|found| found.signal.devices);
+        reasons.push(Reason::AsBefore {
+            devices: as_before,
+            with_slow_runs: with_runs.max().unwrap_or(0),
+        });
     }
     reasons.extend(hardly_on_npu(window, baseline));
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)

@@ -74,6 +74,8 @@ pub struct VoteLatency {
     pub against_self: Option<AgainstSelf>,
     /// The same of the window's own runs; `None` where all are, or that is unknown.
     pub own_against_self: Option<Box<AgainstSelf>>,
+    /// The window's runs by bucket while the device has no past, so that they can be held against one that the store has.
+    pub held_runs: Option<Box<[(u16, u32)]>>,
 }
 
 /// A device's runs, counted against its own earlier latency. Fractions of runs come from buckets that
@@ -215,8 +217,22 @@ impl VoteLatency {
             slow_share: low.and_then(|low| histogram.share_above(SLOW_RUN * low.p10_us)),
             against_self: earlier.and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
             own_against_self: None,
+            held_runs: None,
             earlier_self,
         }
+    }
+
+    /// Takes what the device was used to from the store, and holds the window's runs against it if they are still there.
+    pub(crate) fn learn(&mut self, earlier: SelfBaseline) {
+        let held = self.held_runs.take().unwrap_or_default();
+        if earlier.kind == SelfBaselineKind::EarlierWindows && !held.is_empty() {
+            let runs = held
+                .iter()
+                .map(|(index, count)| (*index, u64::from(*count)));
+            let runs = histogram_of(runs).ok();
+            self.against_self = runs.and_then(|runs| AgainstSelf::counted(&runs, &earlier));
+        }
+        self.earlier_self = Ok(earlier);
     }
 
     /// Returns p10 over the device's own earlier p10; `None` where either is unknown.
@@ -355,6 +371,15 @@ impl CohortWindow {
         let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
         let known = latencies().filter(|l| l.earlier_self.is_ok()).count();
         known as f64 / latencies().count().max(1) as f64
+    }
+
+    /// Drops the runs of devices that no past was found for: they are a large part of a window in memory.
+    pub(crate) fn let_runs_go(&mut self) {
+        let latencies = self
+            .votes
+            .iter_mut()
+            .filter_map(|vote| vote.latency.as_mut());
+        latencies.for_each(|latency| latency.held_runs = None);
     }
 
     /// Whether devices learnt what they were used to on a version that has an open incident.

@@ -64,7 +64,11 @@ impl Adding {
         }
         let earlier_self = earlier_self(self.earlier, version, texts);
         if histogram.n() >= MIN_RUNS_HIGH {
-            let latency = VoteLatency::from_sums(&histogram, moments, earlier_self);
+            let held_runs = earlier_self.is_err().then(|| held(&self.runs));
+            let latency = VoteLatency {
+                held_runs,
+                ..VoteLatency::from_sums(&histogram, moments, earlier_self)
+            };
             return Ok(Ok(latency));
         }
         let known = earlier_self.as_ref().ok();
@@ -100,6 +104,13 @@ impl Unfinished {
             ..VoteLatency::from_sums(&self.histogram, self.moments, self.earlier_self)
         }
     }
+}
+
+/// Returns the runs in 8 bytes a bucket. A count that does not fit is one that no device has in a window.
+fn held(runs: &SeriesSum) -> Box<[(u16, u32)]> {
+    let buckets = runs.histogram.buckets();
+    let held = buckets.map(|(index, count)| (index, u32::try_from(count).unwrap_or(u32::MAX)));
+    held.collect()
 }
 
 /// The baseline that says what a change of version did; within a version, of runtime.

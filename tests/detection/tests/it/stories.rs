@@ -22,3 +22,19 @@ async fn a_fix_that_is_as_bad_keeps_the_incident_open() {
 async fn a_fix_that_mends_ends_the_incident() {
     check(Story::FixThatMends, 320..328).await;
 }
+
+/// Before the devices hit were asked for their firmware, it was load: the other models are slower too.
+#[tokio::test]
+async fn a_firmware_that_slows_all_models_pages_and_is_named() {
+    check(Story::FirmwareSlowsAllModels, 340..346).await;
+}
+
+#[tokio::test]
+async fn slow_runs_of_a_first_version_are_told() {
+    check(Story::FirstVersionIntermittent, 360..366).await;
+}
+
+#[tokio::test]
+async fn a_make_without_an_npu_is_a_ticket_that_names_it() {
+    check(Story::NewMake, 380..386).await;
+}
