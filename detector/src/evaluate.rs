@@ -282,6 +282,10 @@ impl EvaluationRun {
                 evaluation.failures.push((read.model, error));
                 continue;
             }
+            if let Err(error) = self.fill_faster(&mut read).await {
+                evaluation.failures.push((read.model, error));
+                continue;
+            }
             for cohort in &mut read.cohorts {
                 cohort.let_runs_go();
                 peers.add(&cohort.key, &cohort.votes);
@@ -481,6 +485,30 @@ impl EvaluationRun {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Fills in what devices were used to on this version, where that was faster than the version before: such a version
+    /// may lose what it gained, and the version before would not show it.
+    async fn fill_faster(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
+        for at in 0..read.cohorts.len() {
+            let key = read.cohorts[at].key.clone();
+            let (version, chipset) = (&key.model_version, &key.chipset);
+            let has_lost = self.frozen.has_lost(&key);
+            if !has_lost && !read.earlier.has_gained(version, chipset) {
+                continue;
+            }
+            let asked = Asked {
+                before: Before::SameVersion,
+                until: self.own_past_until(&key),
+                votes: read.cohorts[at].votes.len() as u64,
+            };
+            let of = (read.model.clone(), version.clone(), chipset.clone());
+            let selves = self.inputs.selves_before(std::slice::from_ref(&of), asked);
+            let mut selves = selves.await?;
+            let selves = selves.remove(&of).unwrap_or_default();
+            selves.fill_faster(&mut read.cohorts[at], has_lost);
         }
         Ok(())
     }

@@ -293,6 +293,11 @@ fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Opti
                     that keep them off the NPU";
         return Some(text.to_owned());
     }
+    if says(|reason| matches!(reason, Reason::SameVersion { .. })) {
+        let text = "The version did not change: look for updates of firmware, system or app on these devices since it was \
+                    fast";
+        return Some(text.to_owned());
+    }
     let began_within = change.is_some_and(|change| change.origin == Origin::SameVersion);
     let previous_too =
         says(|reason| matches!(reason, Reason::PreviousVersionControl { slowed: true, .. }));

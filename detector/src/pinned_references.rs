@@ -5,13 +5,14 @@
 //! holds for device baselines from a version's own earlier windows: they are taken from before the incident,
 //! and once those windows are gone there is no baseline.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
 use crate::baseline::{Origin, PlacementReference};
 use crate::cohort::{CohortKey, ModelKey};
 use crate::incident::{Cause, Incident};
+use crate::reason::Reason;
 use crate::verdict::VerdictClass;
 
 /// The pinned references of cohorts with an open incident, by version and chipset.
@@ -21,6 +22,8 @@ pub struct PinnedReferences {
     references: HashMap<CohortKey, Vec<PlacementReference>>,
     /// Start of the first window in which they were at fault.
     began: HashMap<CohortKey, Timestamp>,
+    /// Those that are slower than in their own earlier windows, not than the version before.
+    lost: HashSet<CohortKey>,
 }
 
 impl PinnedReferences {
@@ -41,12 +44,21 @@ impl PinnedReferences {
             };
             let first = pinned.began.entry(key.clone()).or_insert(cohort.began);
             *first = cohort.began.min(*first);
+            let is_lost = |reason: &Reason| matches!(reason, Reason::SameVersion { .. });
+            if verdict.reasons.iter().any(is_lost) {
+                pinned.lost.insert(key.clone());
+            }
             let moved = verdict.class != VerdictClass::SlowWithoutPlacement;
             if moved && !verdict.references.is_empty() {
                 pinned.references.insert(key, verdict.references.clone());
             }
         }
         pinned
+    }
+
+    /// Whether a cohort lost what it had gained over the version before, so that its own earlier windows count.
+    pub(crate) fn has_lost(&self, cohort: &CohortKey) -> bool {
+        self.lost.contains(cohort)
     }
 
     /// Returns the versions of a cohort's model that have an open incident on its chipset.

@@ -51,6 +51,8 @@ pub struct EarlierWindows {
     /// By chipset, over all versions.
     pub devices: BTreeMap<Arc<str>, UsualDevices>,
     cv: BTreeMap<Cohort, UsualCv>,
+    /// Mean over healthy windows of the ratio of devices' medians to those on the version before.
+    ratios: BTreeMap<Cohort, f64>,
     /// Counts of settled windows.
     pub signals: Vec<VersionHistory>,
 }
@@ -61,6 +63,18 @@ impl EarlierWindows {
     pub fn cv_of(&self, version: &str, previous: Option<&str>, chipset: &str) -> Option<UsualCv> {
         let of = |version: &str| self.cv.get(&(version.into(), chipset.into()));
         previous.and_then(of).or_else(|| of(version)).copied()
+    }
+}
+
+/// Ratio to the version before below which a version gained by more than noise.
+const GAINED: f64 = 0.75;
+
+impl EarlierWindows {
+    /// Whether a version was faster on a chipset than the one before, in its own healthy windows.
+    #[must_use]
+    pub fn has_gained(&self, version: &str, chipset: &str) -> bool {
+        let ratio = self.ratios.get(&(version.into(), chipset.into()));
+        ratio.is_some_and(|ratio| *ratio <= GAINED)
     }
 }
 
@@ -82,6 +96,8 @@ pub(super) struct ModelSums {
 struct CohortSums {
     cv: UsualCv,
     cv_windows: u64,
+    ratio: f64,
+    ratio_windows: u64,
     signals: BTreeMap<SignalId, SignalSums>,
 }
 
@@ -127,6 +143,13 @@ impl ModelSums {
         slot.cv_windows += windows;
     }
 
+    /// Adds the ratios of some healthy windows.
+    pub(super) fn add_ratio(&mut self, cohort: &Cohort, sum: f64, windows: u64) {
+        let slot = self.cohorts.entry(cohort.clone()).or_default();
+        slot.ratio += sum;
+        slot.ratio_windows += windows;
+    }
+
     pub(super) fn add_signal(&mut self, cohort: &Cohort, signal: SignalId, added: SignalSums) {
         let slot = self.cohorts.entry(cohort.clone()).or_default();
         let known = slot.signals.entry(signal);
@@ -153,6 +176,11 @@ impl ModelSums {
                 };
                 let cohort = (model_version.clone(), chipset.clone());
                 earlier.cv.insert(cohort, mean);
+            }
+            if sums.ratio_windows > 0 {
+                let cohort = (model_version.clone(), chipset.clone());
+                let mean = sums.ratio / sums.ratio_windows as f64;
+                earlier.ratios.insert(cohort, mean);
             }
             let histories = sums
                 .signals

@@ -21,6 +21,8 @@ struct PastWindow {
     devices: u64,
     /// Within and between devices.
     cv: Option<(f64, f64)>,
+    /// Ratio to the version before, of a healthy window.
+    ratio: Option<f64>,
     /// Signals that counted devices; with a finding, those that it does not show in.
     signals: Vec<(SignalId, Tally)>,
 }
@@ -49,6 +51,9 @@ impl PastWindows {
                 end_s: verdict.window_end.as_second(),
                 devices: verdict.numbers.devices_seen,
                 cv: statistics.cv_within.zip(statistics.cv_between),
+                ratio: (verdict.class == VerdictClass::Healthy)
+                    .then_some(verdict.numbers.latency_ratio)
+                    .flatten(),
                 signals: counted
                     .map(|signal| (signal.id, tally(signal.hits, signal.devices)))
                     .collect(),
@@ -78,6 +83,9 @@ impl PastWindows {
                     if let Some((within, between)) = window.cv {
                         let all = within.hypot(between);
                         of_model.add_cv(cohort, UsualCv { all, within }, 1);
+                    }
+                    if let Some(ratio) = window.ratio {
+                        of_model.add_ratio(cohort, ratio, 1);
                     }
                     let is_settled = window.end_s <= past.settled_until_s;
                     for (signal, counted) in window.signals.iter().filter(|_| is_settled) {

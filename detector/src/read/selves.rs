@@ -10,10 +10,15 @@ use jiff::Timestamp;
 
 use crate::hash::HashMap;
 use crate::interner::Texts;
-use crate::window::{CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind};
+use crate::window::{
+    BaselineAbsence, CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind,
+};
 
 /// Devices of a make that speak for it.
 const MIN_SAME_MODEL: usize = 5;
+
+/// Ratio from which a device was faster on this version than on the one before.
+const FASTER: f64 = 1.25;
 
 /// Whose runs a device is held against that does not say what it was used to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +130,35 @@ impl SelvesBefore {
             };
             if let Some(baseline) = own.or_else(of_model) {
                 latency.learn(baseline.clone());
+            }
+        }
+    }
+}
+
+impl SelvesBefore {
+    /// Compares the devices of a window with what they were used to on this version, where that is faster than what they
+    /// know of the version before: the worse of both counts. If it `has_lost` that, and the look-back no longer shows how
+    /// fast it was, nothing is a past: the version before says that all is well.
+    pub fn fill_faster(&self, window: &mut CohortWindow, has_lost: bool) {
+        let is_forgotten = has_lost && self.own.is_empty();
+        for vote in &mut window.votes {
+            let Some(latency) = &mut vote.latency else {
+                continue;
+            };
+            let own = self.own.get(&(vote.installation, vote.shape_key.clone()));
+            let known = latency.earlier_self.as_ref().ok();
+            match (own, known) {
+                (Some(own), Some(known)) if own.p10_us * FASTER < known.p10_us => {
+                    latency.earlier_self = Ok(SelfBaseline {
+                        kind: SelfBaselineKind::FasterWindows,
+                        ..own.clone()
+                    });
+                }
+                (None, Some(_)) if is_forgotten => {
+                    latency.earlier_self = Err(BaselineAbsence::Unknown);
+                    (latency.against_self, latency.own_against_self) = (None, None);
+                }
+                _ => {}
             }
         }
     }

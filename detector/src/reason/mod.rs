@@ -606,6 +606,15 @@ pub enum Reason {
         /// Whether this version has a finding too.
         is_at_fault: bool,
     },
+    /// The devices were faster with this version before.
+    #[error(
+        "{devices} of them were as fast as that with the same version in its earlier windows, when it was faster than the \
+         version before: the version did not change"
+    )]
+    SameVersion {
+        /// Devices that are compared with those windows.
+        devices: u64,
+    },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
     #[error(
         "{devices} devices were compared with earlier windows of this version and are about as fast{}, which tells \

@@ -334,6 +334,7 @@ fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
         } else {
             // Load, larger inputs and the app are on all firmwares and runtimes.
             let is_of_cohort = cause.is_none();
+            reasons.extend(same_version(window, evidence));
             reasons.extend(cause);
             reasons.extend(by_control);
             let everywhere = evidence.cross_chipset.filter(|others| others.explains);
@@ -358,6 +359,13 @@ fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
             (class, severity)
         };
     Some(Finding::of(strongest, class, severity, reasons))
+}
+
+/// The reason that devices are compared with earlier windows of the version, if most of those compared are.
+fn same_version(window: &CohortWindow, evidence: &Evidence) -> Option<Reason> {
+    let shift = evidence.shift.as_ref()?;
+    let devices = window.n_with_faster_windows();
+    (2 * devices > shift.signal.devices).then_some(Reason::SameVersion { devices })
 }
 
 /// C, N or M.

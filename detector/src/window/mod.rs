@@ -168,6 +168,8 @@ pub enum SelfBaselineKind {
     EarlierRuntime,
     /// The same version in earlier windows, as the store has them: says what changed, not whether that was right.
     EarlierWindows,
+    /// The same, where the device was faster than on the version before: what is as fast is right by both.
+    FasterWindows,
     /// Not its own: the median of devices of the same make on the version before.
     SameModel,
 }
@@ -404,6 +406,12 @@ impl CohortWindow {
     #[must_use]
     pub fn n_with_earlier_windows(&self) -> u64 {
         self.n_with_past(|kind| *kind == SelfBaselineKind::EarlierWindows)
+    }
+
+    /// Returns how many devices are compared with earlier windows in which this version was faster than the one before.
+    #[must_use]
+    pub(crate) fn n_with_faster_windows(&self) -> u64 {
+        self.n_with_past(|kind| *kind == SelfBaselineKind::FasterWindows)
     }
 
     fn n_with_past(&self, of_kind: impl Fn(&SelfBaselineKind) -> bool) -> u64 {

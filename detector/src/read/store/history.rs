@@ -17,7 +17,7 @@ use crate::signals::{SignalId, UNSURPRISING_P};
 
 use super::queries::CohortNames;
 
-/// Each cohort's earlier windows: devices window by window, sums of CVs, and counts of signals in settled windows
+/// Each cohort's earlier windows: devices window by window, sums of CVs and of ratios, and counts of signals in settled windows
 /// that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
 /// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
 /// stand, since most windows have the same ones. Binds: last end of settled windows, the chance above which a
@@ -26,11 +26,13 @@ const COHORTS: &str = "
     WITH isNotNull(cv_within) AND isNotNull(cv_between) AS has_cv,
         window_end <= toDateTime(?) AS is_settled,
         verdict IN ('healthy', 'not_enough_data', 'cv_spike') AS is_quiet,
+        verdict = 'healthy' AND isNotNull(latency_ratio) AS is_healthy,
         arrayMap((of, p) -> if(is_quiet OR p > ?, of, 0), signal_devices, signal_p) AS of_history
     SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, signal_id,
         groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices) AS devices,
         sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
         sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
+        sumIf(assumeNotNull(c.latency_ratio), is_healthy) AS ratio, countIf(is_healthy) AS ratio_windows,
         sumForEachIf(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, of_history), is_settled) AS hits,
         sumForEachIf(of_history, is_settled) AS counted,
         sumForEachIf(arrayMap(of -> toUInt64(of > 0), of_history), is_settled) AS windows,
@@ -51,6 +53,8 @@ struct CohortRow<'a> {
     cv: f64,
     within: f64,
     cv_windows: u64,
+    ratio: f64,
+    ratio_windows: u64,
     hits: Vec<u64>,
     counted: Vec<u64>,
     windows: Vec<u64>,
@@ -106,6 +110,7 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
             within: row.within,
         };
         sums.add_cv(&cohort, cv, row.cv_windows);
+        sums.add_ratio(&cohort, row.ratio, row.ratio_windows);
         // Empty where no window speaks.
         for (at, windows) in row.windows.iter().enumerate().filter(|(_, n)| **n > 0) {
             let numbers = (row.hits.get(at), row.counted.get(at), row.largest.get(at));

@@ -38,3 +38,9 @@ async fn slow_runs_of_a_first_version_are_told() {
 async fn a_make_without_an_npu_is_a_ticket_that_names_it() {
     check(Story::NewMake, 380..386).await;
 }
+
+/// The version before, which was as slow, said that all was well.
+#[tokio::test]
+async fn a_gain_that_is_lost_within_a_version_pages() {
+    check(Story::GainedAndLost, 400..406).await;
+}
