@@ -25,7 +25,7 @@ use certify::{CertifyArgs, Judged};
 use epwatch_engines::QnnVersion;
 use epwatch_gate::{
     advice::{ModelNode, advise},
-    ops::OpForm,
+    ops::{OpForm, QnnAge},
     placement::Inspected,
     policy::{LatencyLimits, PlacementLimits, Policy, Preset},
     read::{HdrUnit, ReadOptions},
@@ -457,6 +457,7 @@ async fn targets(
     let mut targets = Vec::new();
     let runtime = certify::runtime(args.qnn_version).await?.name();
     let n_models = chosen.models.len();
+    let qnn = age(args.qnn_version);
     for (model, socs) in by_model(args, chosen, policy)? {
         let document = inspect::inspected(&inspection(args, &model, &socs)).await?;
         judged.extend(document.placements().map(|(chipset, placement)| Judged {
@@ -486,12 +487,8 @@ async fn targets(
             let mut checks = on.judge(&limits, found.macs_error.as_deref());
             let was = before.judge(at, &on, &limits, &mut checks);
             let placement = on.numbers();
-            if args.qnn_version != QnnVersion::NEWEST {
-                // docs/ops.md is measured with the newest one, and others may refuse the same form.
-                let nodes = checks.iter_mut().flat_map(|check| &mut check.nodes);
-                nodes.for_each(|node| node.alternative = None);
-            } else if let Ok(facts) = &facts {
-                advised(&mut checks, &on.chipset, facts);
+            if let Ok(facts) = &facts {
+                advised(&mut checks, &on.chipset, facts, qnn);
             }
             for node in checks.iter_mut().flat_map(|check| &mut check.nodes) {
                 let types = facts
@@ -533,8 +530,17 @@ async fn targets(
     Ok(targets)
 }
 
+/// Returns the version as docs/ops.md distinguishes them.
+fn age(version: QnnVersion) -> QnnAge {
+    match version {
+        QnnVersion::NEWEST => QnnAge::Newest,
+        QnnVersion::OLDEST => QnnAge::Oldest,
+        _ => QnnAge::Between,
+    }
+}
+
 /// Advises the nodes of checks by their forms in the model.
-fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts) {
+fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts, qnn: QnnAge) {
     let nodes: Vec<ModelNode<'_>> = facts
         .forms()
         .map(|(name, op_type, form)| ModelNode {
@@ -543,6 +549,7 @@ fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts) {
                 op_type,
                 titles: &form.titles,
                 is_quantised: Some(form.is_quantised),
+                qnn,
             },
         })
         .collect();

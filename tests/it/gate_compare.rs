@@ -289,12 +289,25 @@ fn an_older_qnn_partitions_as_its_phones_do() {
             nodes[0]["reason_text"].as_str().unwrap().contains(words),
             "{nodes:#?}"
         );
-        // Other forms are measured with the newest QNN alone.
-        assert_eq!(
-            nodes[0]["alternative"].is_null(),
-            !version.starts_with("2.7")
+        // Both ends of docs/ops.md take the other form, and the command that is named rewrites it.
+        let alternative = nodes[0]["alternative"].as_str().unwrap();
+        let command = "`epwatch gate fix MODEL --soc SM8650`";
+        let rewrites = match version.starts_with("2.7") {
+            true => format!("{command} rewrites it."),
+            false => format!("{command} with the same --qnn-version rewrites it."),
+        };
+        assert!(
+            alternative.contains("Reshape to one last axis") && alternative.ends_with(&rewrites),
+            "{alternative}"
         );
     }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("fixed.onnx");
+    let fix = format!(
+        "gate fix {model} --soc SM8650 --qnn-version 2.3 --out {}",
+        out.display()
+    );
+    check_ends(&mut epwatch(&fix), 0);
     let older = format!("gate {model} --soc SM8650 --qnn-version 2.40");
     check_fails(&mut epwatch(&older), 2, "PyPI has no older one");
     let engines = json(&mut epwatch("engines"));

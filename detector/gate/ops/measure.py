@@ -6,6 +6,8 @@
 
 `answers.json` keeps the answer to each model, so that a run that was broken off goes on.
 
+The oldest and the newest QNN that `epwatch inspect --qnn-version` has are asked. A full run makes 3,108 sessions.
+
 Each case is a model of one op in three forms: float; 8-bit, as ONNX Runtime's quantiser makes it with
 `get_qnn_qdq_config`; and 8-bit as plain `quantize_static` makes it. Both quantisers keep a bias in int32.
 `epwatch inspect` makes a session of each on each chipset. Alternatives are run next to the op on the CPU, and count only
@@ -29,6 +31,8 @@ from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[2] / "docs" / "ops.md"
 CHIPSETS = ["SM8350", "SM8450", "SM8550", "SM8635", "SM8650", "SM8750", "SM8850"]
+# Versions of onnxruntime-qnn.
+OLDEST, NEWEST = "2.3.0", "2.7.0"
 FORMS = ["float", "8-bit", "8-bit, quantize_static"]
 FLOAT = TensorProto.FLOAT
 IMAGE, ROWS = [1, 8, 16, 16], [1, 16, 32]
@@ -401,24 +405,36 @@ def outputs(model):
     return session.run(None, {"x": x})[0]
 
 
-def accepted(epwatch, model, form, folder):
-    """Returns the reason of the first refusal by chipset; none where the NPU has every node that computes."""
-    path = folder / "op.onnx"
-    model = in_form(model, form, folder)
-    if model is None:
-        return {chipset: "unknown" for chipset in CHIPSETS}
+def in_forms(model, folder):
+    return {form: in_form(model, form, folder) for form in FORMS}
+
+
+def key_of(version, model):
     # The quantiser's names and times are no part of the graph.
-    key = hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
-    if key not in ANSWERS:
-        onnx.save(model, path)
-        ANSWERS[key] = asked(epwatch, path)
-        if len(sys.argv) > 2:
-            pathlib.Path(sys.argv[2]).write_text(json.dumps(ANSWERS))
-    return ANSWERS[key]
+    return version + " " + hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
 
 
-def asked(epwatch, path):
-    ran = subprocess.run([epwatch, "inspect", path, "--soc", ",".join(CHIPSETS), "--json"], capture_output=True, text=True)
+def accepted(epwatch, version, models, folder):
+    """Returns by form the reason of the first refusal by chipset; none where the NPU has every node that computes."""
+    found = {}
+    for form, model in models.items():
+        if model is None:
+            found[form] = {chipset: "unknown" for chipset in CHIPSETS}
+            continue
+        key = key_of(version, model)
+        if key not in ANSWERS:
+            path = folder / "op.onnx"
+            onnx.save(model, path)
+            ANSWERS[key] = asked(epwatch, version, path)
+            if len(sys.argv) > 2:
+                pathlib.Path(sys.argv[2]).write_text(json.dumps(ANSWERS))
+        found[form] = ANSWERS[key]
+    return found
+
+
+def asked(epwatch, version, path):
+    options = ["--soc", ",".join(CHIPSETS), "--qnn-version", version, "--json"]
+    ran = subprocess.run([epwatch, "inspect", path, *options], capture_output=True, text=True)
     if ran.returncode != 0:
         sys.exit(ran.stderr)
     found = {}
@@ -443,20 +459,21 @@ def measured(epwatch):
         for at, (title, make, alternatives) in enumerate(CASES):
             model = make()
             expected = outputs(model)
-            case = {"title": title, "ops": sorted({node.op_type for node in model.graph.node}), "refused": {}, "alternatives": []}
-            for form in FORMS:
-                case["refused"][form] = accepted(epwatch, model, form, folder)
+            case = {"title": title, "ops": sorted({node.op_type for node in model.graph.node}), "alternatives": []}
+            case |= by_version(epwatch, model, folder)
             for sentence, make_other in alternatives:
                 other = make_other()
                 difference = float(np.abs(outputs(other) - expected).max())
                 assert difference <= EQUAL, (title, sentence, difference)
-                refused = {form: accepted(epwatch, other, form, folder) for form in FORMS}
-                case["alternatives"].append({"title": sentence, "refused": refused})
+                case["alternatives"].append({"title": sentence, **by_version(epwatch, other, folder)})
             cases.append(case)
             print(f"{at + 1} of {len(CASES)} {title}", file=sys.stderr)
-    engines = json.loads(subprocess.run([epwatch, "engines", "--json"], check=True, capture_output=True).stdout)
-    engines = [engine for engine in engines if engine["engine"].startswith("onnxruntime")]
-    return {"chipsets": CHIPSETS, "engines": engines, "cases": cases}
+    return cases
+
+
+def by_version(epwatch, model, folder):
+    models = in_forms(model, folder)
+    return {"refused": accepted(epwatch, NEWEST, models, folder), "older": accepted(epwatch, OLDEST, models, folder)}
 
 
 def only_refused(found):
@@ -464,9 +481,14 @@ def only_refused(found):
     return {chipset: reason for chipset, reason in found.items() if reason}
 
 
-def written(found):
+def cell(chipset, newest, oldest):
+    """Whether both versions take it, or which one does."""
+    taken = [chipset not in newest, chipset not in oldest]
+    return {(True, True): "yes", (False, False): "-", (True, False): NEWEST[:3], (False, True): OLDEST[:3]}[tuple(taken)]
+
+
+def written(cases):
     """The document: a row for each case and form."""
-    version = " and ".join(f"{engine['engine']} {engine['version']}" for engine in found["engines"])
     lines = [
         "# Ops by chipset",
         "",
@@ -477,8 +499,8 @@ def written(found):
         "- 8-bit: quantised by `get_qnn_qdq_config` of ONNX Runtime, as below, with the bias in int32;",
         "- 8-bit, quantize_static: quantised by plain `quantize_static`, where that differs. It leaves several ops in float.",
         "",
-        f"Written by `detector/gate/ops/measure.py` with {version}. Shapes and attributes",
-        "matter too: ask `epwatch inspect` about your model. `epwatch gate fix` rewrites a model into some of these forms.",
+        f"Written by `detector/gate/ops/measure.py` with onnxruntime-qnn {OLDEST} (QNN 2.47) and {NEWEST} (QNN 2.51), the oldest and the newest",
+        "of `epwatch gate --qnn-version`. Shapes and attributes matter too: ask `epwatch inspect` about your model. `epwatch gate fix` rewrites a model into some of these forms.",
         "",
         "```python",
         "from onnxruntime.quantization import QuantType, quantize",
@@ -491,17 +513,19 @@ def written(found):
         "",
         "`samples` is a `CalibrationDataReader` over real inputs.",
         "",
-        "`yes`: all of it on the NPU; `-`: refused or no session. An alternative computes the same, and is named where it is taken.",
+        f"`yes`: all of it on the NPU; `-`: refused or no session; `{NEWEST[:3]}` and `{OLDEST[:3]}`: taken by that version alone. Reasons and alternatives",
+        f"are those of {NEWEST}. An alternative computes the same, and is named where it is taken.",
         "",
         "| op | form | " + " | ".join(CHIPSETS) + " | reason | instead |",
         "|---|---|" + "---|" * len(CHIPSETS) + "---|---|",
     ]
-    for case in found["cases"]:
+    for case in cases:
         for form in FORMS:
-            refused = only_refused(case["refused"][form])
-            if form == FORMS[2] and refused == only_refused(case["refused"]["8-bit"]):
+            refused, older = only_refused(case["refused"][form]), only_refused(case["older"][form])
+            is_same = all(only_refused(case[of][form]) == only_refused(case[of]["8-bit"]) for of in ("refused", "older"))
+            if form == FORMS[2] and is_same:
                 continue
-            cells = ["-" if chipset in refused else "yes" for chipset in CHIPSETS]
+            cells = [cell(chipset, refused, older) for chipset in CHIPSETS]
             instead = [
                 other["title"] + ("" if taken == set(refused) else " (" + ", ".join(c for c in CHIPSETS if c in taken) + ")")
                 for other in case["alternatives"]
@@ -518,23 +542,24 @@ def written(found):
     return "\n".join(lines) + "\n"
 
 
+def compact(of):
+    return {version: {form: only_refused(of[version][form]) for form in FORMS} for version in ("refused", "older")}
+
+
 def main():
-    found = measured(sys.argv[1])
-    compact = [
+    cases = measured(sys.argv[1])
+    rows = [
         {
             "title": case["title"],
             "ops": case["ops"],
-            "refused": {form: only_refused(case["refused"][form]) for form in FORMS},
-            "alternatives": [
-                {"title": other["title"], "refused": {form: only_refused(other["refused"][form]) for form in FORMS}}
-                for other in case["alternatives"]
-            ],
+            **compact(case),
+            "alternatives": [{"title": other["title"], **compact(other)} for other in case["alternatives"]],
         }
-        for case in found["cases"]
+        for case in cases
     ]
-    rows = ",\n".join("  " + json.dumps(case) for case in compact)
+    rows = ",\n".join("  " + json.dumps(row) for row in rows)
     (HERE / "ops.json").write_text('{"chipsets": ' + json.dumps(CHIPSETS) + ', "cases": [\n' + rows + "\n]}\n")
-    DOCUMENT.write_text(written(found))
+    DOCUMENT.write_text(written(cases))
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ pub(crate) fn node_of_error(error: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::QnnAge;
 
     #[test]
     fn an_errors_node_is_named_as_the_model_has_it() {
@@ -144,6 +145,7 @@ mod tests {
                 op_type: "LayerNormalization",
                 titles: &titles,
                 is_quantised: Some(true),
+                qnn: QnnAge::Newest,
             },
         };
         let mut found = checks("cpu_ops", Some(("ln", "fp16_not_supported")));
@@ -167,6 +169,7 @@ mod tests {
                 op_type: "Elu",
                 titles: &[],
                 is_quantised: Some(false),
+                qnn: QnnAge::Newest,
             },
         };
         let mut found = checks("session", None);

@@ -26,6 +26,8 @@ struct Case {
     title: String,
     ops: Vec<String>,
     refused: Refused,
+    /// The same of the oldest QNN.
+    older: Refused,
     alternatives: Vec<Alternative>,
 }
 
@@ -33,6 +35,30 @@ struct Case {
 struct Alternative {
     title: String,
     refused: Refused,
+    older: Refused,
+}
+
+/// Version of the QNN that refused a node. The table has answers of the newest and the oldest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QnnAge {
+    /// The newest one.
+    Newest,
+    /// Another one, or one that is not known. A form counts as taken if the newest and the oldest one take it.
+    Between,
+    /// The oldest one.
+    Oldest,
+}
+
+impl QnnAge {
+    /// Whether this QNN takes the form, by the answers of the newest and the oldest.
+    fn takes(self, (refused, older): (&Refused, &Refused), form: &str, chipset: &str) -> bool {
+        let taken = |by: &Refused| by.get(form).is_some_and(|by| !by.contains_key(chipset));
+        match self {
+            Self::Newest => taken(refused),
+            Self::Oldest => taken(older),
+            Self::Between => taken(refused) && taken(older),
+        }
+    }
 }
 
 /// Cases that `epwatch gate fix` rewrites.
@@ -54,6 +80,8 @@ pub struct OpForm<'a> {
     pub titles: &'a [&'a str],
     /// Whether it stands between DequantizeLinear and QuantizeLinear; `None` without the model.
     pub is_quantised: Option<bool>,
+    /// Version of the QNN that refused it.
+    pub qnn: QnnAge,
 }
 
 const FLOAT: &str = "float";
@@ -85,7 +113,13 @@ impl OpForm<'_> {
     pub fn refusal(&self, chipset: &str) -> Option<&'static str> {
         let [form] = self.forms() else { return None };
         let mut cases = self.cases().into_iter();
-        cases.find_map(|case| Some(case.refused.get(*form)?.get(chipset)?.as_str()))
+        cases.find_map(|case| {
+            let by = match self.qnn {
+                QnnAge::Oldest => &case.older,
+                QnnAge::Newest | QnnAge::Between => &case.refused,
+            };
+            Some(by.get(*form)?.get(chipset)?.as_str())
+        })
     }
 
     /// What the NPU of this chipset takes instead of this node in its form; `None` if nothing was measured that it takes.
@@ -94,22 +128,21 @@ impl OpForm<'_> {
             return None;
         }
         for case in self.cases() {
-            let takes = |refused: &Refused, form: &str| {
-                refused
-                    .get(form)
-                    .is_some_and(|by| !by.contains_key(chipset))
-            };
+            let takes = |of: (&Refused, &Refused), form: &str| self.qnn.takes(of, form, chipset);
+            let itself = (&case.refused, &case.older);
             let forms = self.forms().iter().copied();
-            let forms: Vec<&str> = forms.filter(|form| !takes(&case.refused, form)).collect();
+            let forms: Vec<&str> = forms.filter(|form| !takes(itself, form)).collect();
             if forms.is_empty() {
                 continue;
             }
             let others = case.alternatives.iter();
-            let others =
-                others.filter(|other| forms.iter().all(|form| takes(&other.refused, form)));
+            let others = others.filter(|other| {
+                let mut forms = forms.iter();
+                forms.all(|form| takes((&other.refused, &other.older), form))
+            });
             let mut found: Vec<&str> = others.map(|other| other.title.as_str()).collect();
             let is_float = self.is_quantised == Some(false);
-            if is_float && takes(&case.refused, EIGHT_BIT) {
+            if is_float && takes(itself, EIGHT_BIT) {
                 found.push("its 8-bit form, as get_qnn_qdq_config of ONNX Runtime quantises it");
             }
             if found.is_empty() {
@@ -120,9 +153,11 @@ impl OpForm<'_> {
                 None => format!("{}, the model's form is not known", forms.join(" and ")),
             };
             let is_fixed = FIXED.contains(&case.title.as_str()) && self.is_quantised.is_some();
-            let fix = match is_fixed {
-                true => format!(" `epwatch gate fix MODEL --soc {chipset}` rewrites it."),
-                false => String::new(),
+            let command = format!("`epwatch gate fix MODEL --soc {chipset}`");
+            let fix = match (is_fixed, self.qnn) {
+                (false, _) => String::new(),
+                (true, QnnAge::Newest) => format!(" {command} rewrites it."),
+                (true, _) => format!(" {command} with the same --qnn-version rewrites it."),
             };
             return Some(format!(
                 "Taken by {chipset} instead of {} ({forms}): {}.{fix}",
@@ -143,6 +178,7 @@ mod tests {
             op_type: "",
             titles,
             is_quantised,
+            qnn: QnnAge::Newest,
         }
     }
 
@@ -183,6 +219,7 @@ mod tests {
             op_type: "Div",
             titles: &[],
             is_quantised: Some(true),
+            qnn: QnnAge::Newest,
         };
         assert_eq!(div.alternative("SM8635"), None);
         let norm = ["LayerNormalization, axis 1"];
@@ -192,6 +229,7 @@ mod tests {
             op_type: "GridSample",
             titles: &[],
             is_quantised: Some(false),
+            qnn: QnnAge::Newest,
         };
         let text = grid.alternative("SM8635").unwrap();
         assert!(text.contains("get_qnn_qdq_config"), "{text}");
@@ -208,5 +246,44 @@ mod tests {
         assert_eq!(hardmax.alternative("unknown"), None);
         let text = hardmax.alternative("SM8650").unwrap();
         assert!(text.contains("ReduceMax, Equal, Cast"), "{text}");
+    }
+
+    /// Versions between both ends are not measured, so only what both take is advised.
+    #[test]
+    fn advice_is_of_the_qnn_that_refused() {
+        let mut n_differ = 0;
+        for case in &MEASURED.cases {
+            for chipset in &MEASURED.chipsets {
+                let title = [case.title.as_str()];
+                let advised = |qnn| {
+                    let form = OpForm {
+                        qnn,
+                        ..of(&title, Some(true))
+                    };
+                    form.alternative(chipset).map_or(Vec::new(), |text| {
+                        let others = case.alternatives.iter().map(|other| other.title.clone());
+                        let list = text.split("): ").nth(1).unwrap().to_owned();
+                        others.filter(|other| list.contains(other)).collect()
+                    })
+                };
+                let (newest, between, oldest) = (
+                    advised(QnnAge::Newest),
+                    advised(QnnAge::Between),
+                    advised(QnnAge::Oldest),
+                );
+                for other in &between {
+                    let other = case
+                        .alternatives
+                        .iter()
+                        .find(|o| o.title == *other)
+                        .unwrap();
+                    for by in [&other.refused, &other.older] {
+                        assert!(!by[EIGHT_BIT].contains_key(chipset), "{other:?}");
+                    }
+                }
+                n_differ += usize::from(newest != oldest);
+            }
+        }
+        assert!(n_differ > 0, "both versions take the same");
     }
 }

@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::HashSet};
 
 use crate::{
     advice::node_of_error,
-    ops::OpForm,
+    ops::{OpForm, QnnAge},
     policy::PlacementLimits,
     time::TimeRange,
     verdict::{Check, FailingNode, Outcome, PartitionSize, Uncounted},
@@ -414,6 +414,8 @@ impl InspectedChipset {
                     op_type: &node.op_type,
                     titles: &[],
                     is_quantised: None,
+                    // Files of launches do not say which one refused it.
+                    qnn: QnnAge::Between,
                 }
                 .alternative(&self.chipset),
             })

@@ -65,6 +65,8 @@ const RELEASES: [Release; 5] = [
 impl QnnVersion {
     /// The release of [`crate::Engine::OnnxRuntimeQnn`].
     pub const NEWEST: Self = Self(RELEASES.len() - 1);
+    /// The oldest release that PyPI has.
+    pub const OLDEST: Self = Self(0);
 
     /// All releases, the oldest first.
     pub fn all() -> impl Iterator<Item = Self> {
