@@ -109,9 +109,11 @@ impl Baseline {
         let shapes = inspection.app.shapes(&inspection.shape);
         let document = inspect::inspected(&inspect::Args {
             model: path.to_owned(),
+            argument: "--baseline",
             ..inspection
         })
-        .await?;
+        .await
+        .map_err(judged_alone)?;
         let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
         let old = graph_facts(path, &shapes).ok();
         Ok(Compared::Model {
@@ -120,6 +122,17 @@ impl Baseline {
             now: neighbours(facts),
             before: neighbours(old.as_ref()),
         })
+    }
+}
+
+/// Adds the way out to what is wrong with the model before.
+fn judged_alone(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<WrongUse>() {
+        Ok(WrongUse(text)) => WrongUse(format!(
+            "{text}; without --baseline (baseline: none of the action) MODEL is judged alone"
+        ))
+        .into(),
+        Err(other) => other,
     }
 }
 

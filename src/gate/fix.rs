@@ -200,6 +200,7 @@ fn readable(model: &Path, out: &Path) -> anyhow::Result<()> {
 async fn placed(args: &FixArgs, model: &Path) -> anyhow::Result<Vec<InspectedChipset>> {
     let document = inspect::inspected(&inspect::Args {
         model: model.to_owned(),
+        argument: "MODEL",
         soc: args.soc.clone(),
         manifest: None,
         shape: args.shape.clone(),

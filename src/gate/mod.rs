@@ -435,6 +435,7 @@ fn by_model(
 fn inspection(args: &Args, model: &Path, socs: &[SocModel]) -> inspect::Args {
     inspect::Args {
         model: model.to_owned(),
+        argument: "MODEL",
         soc: socs.to_vec(),
         manifest: None,
         shape: args.shape.clone(),

@@ -63,6 +63,9 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 pub(crate) struct Args {
     /// The ONNX model.
     pub(crate) model: PathBuf,
+    /// How the command line names the model.
+    #[arg(skip = "MODEL")]
+    pub(crate) argument: &'static str,
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_SOCS)]
     pub(crate) soc: Vec<SocModel>,
@@ -91,6 +94,13 @@ pub(crate) struct Args {
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Args {
+    /// The model as errors name it.
+    fn shown(&self) -> String {
+        format!("{} {}", self.argument, self.model.display())
+    }
 }
 
 /// Inspects the model on each chipset.
@@ -173,11 +183,11 @@ struct Inputs {
 impl Inputs {
     /// Checks the arguments. The error names the argument and the expected value.
     fn check(args: &Args) -> Result<Self, String> {
-        let model = readable(&args.model, "MODEL", InputKind::Model)?;
-        let shown = args.model.display();
+        let model = readable(&args.model, args.argument, InputKind::Model)?;
+        let shown = args.shown();
         let is_empty = model.metadata().is_ok_and(|metadata| metadata.len() == 0);
         if is_empty {
-            return Err(format!("MODEL {shown} is empty; expected an ONNX model"));
+            return Err(format!("{shown} is empty; expected an ONNX model"));
         }
         let outline = match ModelOutline::of(&model) {
             Ok(outline) => Some(outline),
@@ -185,7 +195,7 @@ impl Inputs {
                 error @ (ManifestError::NotOnnx { .. }
                 | ManifestError::OtherFormat { .. }
                 | ManifestError::Over2Gb { .. }),
-            ) => return Err(format!("MODEL {shown} is no ONNX model: {error}")),
+            ) => return Err(format!("{shown} is no ONNX model: {error}")),
             Err(_) => None,
         };
         let given = args.manifest.as_deref();
@@ -226,34 +236,31 @@ impl Inputs {
     /// error of an argument, or one that a rule depends on, is returned.
     fn count(&mut self, args: &Args) -> Result<(), String> {
         let needs_macs = args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_)));
-        let shown = args.model.display();
+        let shown = args.shown();
         match manifest_of(&self.session.model, &self.shapes) {
             Ok(found)
                 if needs_macs && found.side_car.total_macs == 0 && found.uncounted.is_empty() =>
             {
                 return Err(format!(
-                    "--fail-on macs needs MACs, and no node of MODEL {shown} has any; use --fail-on cpu"
+                    "--fail-on macs needs MACs, and no node of {shown} has any; use --fail-on cpu"
                 ));
             }
             Ok(found) => {
                 let file = manifest::temporary(&found);
-                let file = file.map_err(|error| {
-                    format!("failed to keep the MACs of MODEL {shown}: {error:#}")
-                })?;
+                let file =
+                    file.map_err(|error| format!("failed to keep the MACs of {shown}: {error:#}"))?;
                 self.session.manifest = Some(file.path().to_owned());
                 self._file = Some(file);
                 self.counted = Some(found);
             }
             Err(error @ ManifestError::NotOnnx { .. }) => {
-                return Err(format!("MODEL {shown} is no ONNX model: {error}"));
+                return Err(format!("{shown} is no ONNX model: {error}"));
             }
             Err(error @ (ManifestError::WrongShape { .. } | ManifestError::WrongDim { .. })) => {
                 return Err(error.to_string());
             }
             Err(error) if needs_macs => {
-                return Err(format!(
-                    "--fail-on macs needs the MACs of MODEL {shown}: {error}"
-                ));
+                return Err(format!("--fail-on macs needs the MACs of {shown}: {error}"));
             }
             Err(error) => self.macs_error = Some(error.to_string()),
         }
@@ -286,13 +293,13 @@ async fn on_each(
             (index, soc, answer)
         });
     }
-    let shown = args.model.display();
+    let shown = args.shown();
     let mut answers = Vec::new();
     while let Some(answer) = running.join_next().await {
         let (index, soc, answer) = answer?;
         match answer {
             Answer::NoModel(error) => {
-                return Err(WrongUse(format!("MODEL {shown} is no ONNX model: {error}")).into());
+                return Err(WrongUse(format!("{shown} is no ONNX model: {error}")).into());
             }
             Answer::WrongUse(error) => return Err(WrongUse(error).into()),
             answer => answers.push((index, soc, answer)),
@@ -305,7 +312,7 @@ async fn on_each(
     if answers.iter().all(|(.., answer)| is_refused(answer)) {
         match refusal(args, inputs, runtimes).await? {
             Some(Refusal::Broken(why)) => {
-                return Err(WrongUse(format!("MODEL {shown} is broken: {why}")).into());
+                return Err(WrongUse(format!("{shown} is broken: {why}")).into());
             }
             Some(Refusal::NeedsLibrary(why)) => {
                 for (.., answer) in &mut answers {
@@ -318,7 +325,10 @@ async fn on_each(
     let each = answers.into_iter().map(|(_, soc, mut answer)| {
         match (&mut answer, outline) {
             (Answer::Failed(failed), Some(outline)) => {
-                failed.way_out = refusal::way_out(&failed.error, outline);
+                match refusal::by_newer_qnn(&failed.error, outline, args.qnn_version) {
+                    Some(newer) => *failed = newer,
+                    None => failed.way_out = refusal::way_out(&failed.error, outline),
+                }
             }
             (Answer::Placed { .. }, Some(outline)) => {
                 answer = refusal::of_precompiled(&soc, outline).unwrap_or(answer);

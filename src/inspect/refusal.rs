@@ -1,7 +1,8 @@
 //! Tells a broken model from a chipset's refusal, where no chipset has a session: ONNX Runtime's own EP, the CPU's,
 //! refuses a broken model too.
 
-use epwatch_manifest::{ModelOutline, Precompiled};
+use epwatch_engines::QnnVersion;
+use epwatch_manifest::ModelOutline;
 use epwatch_proto::chipset::soc_by_qnn_id;
 
 use super::{
@@ -48,8 +49,47 @@ pub(super) fn by_cpu(error: &str, outline: Option<&ModelOutline>, has_library: b
     }
 }
 
-/// ONNX Runtime's sentence, without what comes before it: the path, the line of its source, a C++ signature.
+/// What is wrong with the model, in one sentence.
 fn plain(error: &str) -> String {
+    too_new(error).unwrap_or_else(|| sentence(error))
+}
+
+/// The version of a model that this ONNX Runtime does not take, with the newest that it takes.
+fn too_new(error: &str) -> Option<String> {
+    // "Opset 99 is under development [..] Current official support for domain ai.onnx is till opset 26."
+    if let Some((before, rest)) = error.split_once(" is under development") {
+        let opset = last_number(before)?;
+        let (_, rest) = rest.split_once("support for domain ")?;
+        let (domain, newest) = rest.split_once(" is till opset ")?;
+        let newest = first_number(newest)?;
+        return Some(format!(
+            "it has opset {opset} of {domain}, and this ONNX Runtime takes {newest} at most; export it with opset {newest} or an older one"
+        ));
+    }
+    let (_, rest) = error.split_once("Unsupported model IR version: ")?;
+    let (_, newest) = rest.split_once("max supported IR version: ")?;
+    let (version, newest) = (first_number(rest)?, first_number(newest)?);
+    Some(format!(
+        "it has IR version {version}, and this ONNX Runtime takes {newest} at most; save it with an older release of the onnx package, or set ir_version to {newest}"
+    ))
+}
+
+fn first_number(text: &str) -> Option<&str> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    Some(&text[..end]).filter(|digits| !digits.is_empty())
+}
+
+fn last_number(text: &str) -> Option<&str> {
+    let start = text
+        .rfind(|c: char| !c.is_ascii_digit())
+        .map_or(0, |at| at + 1);
+    text.get(start..).filter(|digits| !digits.is_empty())
+}
+
+/// ONNX Runtime's sentence, without what comes before it: the path, the line of its source, a C++ signature.
+fn sentence(error: &str) -> String {
     let mut text = match error.split_once(" failed:") {
         Some((before, rest)) if before.starts_with("Load model from ") => rest,
         _ => error,
@@ -96,9 +136,9 @@ pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<A
         Some(soc) => format!("{} (QNN's {qnn_id})", soc.soc),
         None => format!("QNN's chipset {qnn_id}"),
     };
-    match outline.precompiled()? {
-        Precompiled::For(qnn_id) if qnn_id == soc.qnn_id => None,
-        Precompiled::For(qnn_id) => Some(Answer::Failed(Failed {
+    match outline.precompiled()?.chipset {
+        Some(qnn_id) if qnn_id == soc.qnn_id => None,
+        Some(qnn_id) => Some(Answer::Failed(Failed {
             way_out: Some(
                 "Compile it for this chipset too, and give each its own file ([variants] of the policy).".to_owned(),
             ),
@@ -108,12 +148,46 @@ pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<A
                 named(soc.qnn_id)
             ))
         })),
-        Precompiled::NotSaid => Some(Answer::Unproven(
+        None => Some(Answer::Unproven(
             "the graph was compiled before, and the file does not name one chipset; the emulator makes a session of \
              such a graph for any. Judge the model that it was compiled from"
                 .to_owned(),
         )),
     }
+}
+
+/// The refusal of a graph that a newer QNN compiled; `None` if that is not the cause. QNN loads graphs of older versions.
+pub(super) fn by_newer_qnn(error: &str, outline: &ModelOutline, qnn: QnnVersion) -> Option<Failed> {
+    let compiled_by = outline.precompiled()?.sdk?;
+    let (theirs, ours) = (minor(&compiled_by)?, minor(qnn.sdk())?);
+    (theirs > ours).then(|| Failed {
+        way_out: Some(format!(
+            "Compile it with QNN {ours} or an older one, or ship QNN {theirs} in the app and judge with --qnn-version {theirs}.",
+            ours = ours.text(),
+            theirs = theirs.text(),
+        )),
+        ..Failed::without_reason(format!(
+            "QNN {compiled_by} compiled the graph, and QNN {} refuses it: {}",
+            qnn.sdk(),
+            error.trim().trim_end_matches('.')
+        ))
+    })
+}
+
+/// Major and minor number of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Minor(u32, u32);
+
+impl Minor {
+    fn text(self) -> String {
+        format!("{}.{}", self.0, self.1)
+    }
+}
+
+fn minor(version: &str) -> Option<Minor> {
+    let mut parts = version.split('.');
+    let mut number = || parts.next()?.parse().ok();
+    Some(Minor(number()?, number()?))
 }
 
 /// The way out of a session that QNN refused for what its inputs are.
@@ -130,13 +204,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn versions_compare_by_number() {
+        assert!(minor("2.51.0") > minor("2.47.0"));
+        assert!(minor("2.9.0") < minor("2.47.0"));
+        assert_eq!(minor("2"), None);
+        assert_eq!(minor("a.b"), None);
+    }
+
+    #[test]
     fn an_error_is_its_sentence() {
         for (error, expected) in [
             (
                 "Load model from /a b/m.onnx failed:/src/core/graph/model.cc:256 ns::Model::Model(ns::Proto&&, const \
                  std::basic_string<char>&, f(int)) Unsupported model IR version: 99, max supported IR version: 13\n",
-                "Unsupported model IR version: 99, max supported IR version: 13",
+                "it has IR version 99, and this ONNX Runtime takes 13 at most; save it with an older release of the onnx \
+                 package, or set ir_version to 13",
             ),
+            (
+                "Load model from m.onnx failed:/src/h.h:58 void ns::f(int) ONNX Runtime only *guarantees* support. Opset 99 is \
+                 under development and support for this is limited. Current official support for domain ai.onnx.ml is till \
+                 opset 5.",
+                "it has opset 99 of ai.onnx.ml, and this ONNX Runtime takes 5 at most; export it with opset 5 or an older one",
+            ),
+            (
+                "x.cc:1 ns::f(int) Something is under development.",
+                "Something is under development.",
+            ),
+            ("x.cc:1 ns::f(int) no such thing", "no such thing"),
             (
                 "Deserialize tensor w failed.tensorprotoutils.cc:1876 GetExtData External initializer: w offset: 1",
                 "External initializer: w offset: 1",

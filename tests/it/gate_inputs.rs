@@ -49,10 +49,13 @@ fn a_broken_model_is_no_chipsets_refusal() {
         ),
         ("no_opset", "Missing opset in the model"),
         ("no_import", "No opset import for domain 'my.domain'"),
-        ("opset99", "Opset 99 is under development"),
+        (
+            "opset99",
+            "it has opset 99 of ai.onnx, and this ONNX Runtime takes 26 at most; export it with opset 26 or an older one",
+        ),
         (
             "ir99",
-            "Unsupported model IR version: 99, max supported IR version: 13",
+            "it has IR version 99, and this ONNX Runtime takes 13 at most",
         ),
         ("same_names", "two nodes with same node name (mm)"),
         ("no_source", "Node input 'nowhere' is not a graph input"),
@@ -89,6 +92,17 @@ fn a_broken_model_is_no_chipsets_refusal() {
     assert!(
         stdout.starts_with("::error title=epwatch gate::MODEL "),
         "{stdout}"
+    );
+    // The model before is broken, and not this one.
+    let (model, before) = (path("tanh_clip"), path("broken/cyclic"));
+    let (_, stderr) = check_ends(
+        &mut epwatch(&format!("gate {model} {SOCS} --baseline {before}")),
+        2,
+    );
+    let named = format!("--baseline {before} is broken: the graph is not acyclic");
+    assert!(
+        stderr.contains(&named) && !stderr.contains("MODEL /") && stderr.contains("judged alone"),
+        "{stderr}"
     );
 }
 
@@ -249,6 +263,14 @@ fn a_compiled_graph_is_of_its_chipset_alone() {
     let why = session["why"].as_str().unwrap();
     assert!(
         why.contains("compiled for SM8650 (QNN's 57), and not for SM8635"),
+        "{why}"
+    );
+    // QNN 2.51 compiled it.
+    let older = self::session(&format!("gate {model} --soc SM8650 --qnn-version 2.3"), 1);
+    let why = older["why"].as_str().unwrap();
+    assert!(
+        why.contains("QNN 2.51.0 compiled the graph, and QNN 2.47.0 refuses it")
+            && why.contains("--qnn-version 2.51"),
         "{why}"
     );
     let unnamed = fs::read(path("context_unnamed")).unwrap();

@@ -34,13 +34,13 @@ pub(super) struct Context {
     pub(super) is_for_many: bool,
 }
 
-/// What a graph was compiled for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Precompiled {
-    /// QNN's number of the chipset.
-    For(u32),
-    /// Several chipsets, or one that the file does not name.
-    NotSaid,
+/// A graph that was compiled before, as far as its file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Precompiled {
+    /// QNN's number of the chipset; `None` for several chipsets, or if the file names none.
+    pub chipset: Option<u32>,
+    /// Version of the QNN SDK that compiled it, for example `2.51.0`.
+    pub sdk: Option<String>,
 }
 
 impl DataElsewhere {
@@ -124,7 +124,9 @@ fn size_of_file(path: &PathBuf) -> Result<FileSize, String> {
     })
 }
 
-/// Reads QNN's text, for example `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, two versions, a flag, chipset, two flags.
+/// Reads QNN's text. The plugin 2.7.0 writes `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, versions of SDK and API, a flag,
+/// chipset, two flags. The plugin 2.3.0 writes `6:2.47.0:5.47.0:0.0.0:68:0`, whose `68` is the Hexagon version of the machine
+/// that compiled; on the emulator that is 68 for each chipset, so that it is not read.
 pub(super) fn precompiled(
     contexts: &[Context],
     compatibility: Option<&str>,
@@ -133,13 +135,19 @@ pub(super) fn precompiled(
         return None;
     }
     let fields: Vec<&str> = compatibility.unwrap_or_default().split(':').collect();
-    let soc = match fields.as_slice() {
-        ["v2", _, _, _, _, soc, ..] => soc.parse().ok().filter(|soc| *soc > 0),
-        _ => None,
+    let (soc, sdk) = match fields.as_slice() {
+        ["v2", _, sdk, _, _, soc, ..] => (soc.parse().ok().filter(|soc| *soc > 0), Some(*sdk)),
+        [backend, sdk, _, _, _, _] if is_number(backend) => (None, Some(*sdk)),
+        _ => (None, None),
     };
+    let is_version = |sdk: &&str| sdk.contains('.') && sdk.split('.').all(is_number);
     let is_for_many = contexts.iter().any(|context| context.is_for_many);
-    Some(match soc.filter(|_| !is_for_many) {
-        Some(soc) => Precompiled::For(soc),
-        None => Precompiled::NotSaid,
+    Some(Precompiled {
+        chipset: soc.filter(|_| !is_for_many),
+        sdk: sdk.filter(is_version).map(str::to_owned),
     })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -48,11 +48,15 @@ fn data_that_is_not_what_the_model_says_is_named() {
 #[test]
 fn a_graph_that_was_compiled_before_names_its_chipset() {
     let found = outline("context_sm8650");
-    assert_eq!(found.precompiled(), Some(Precompiled::For(57)));
+    let of_sm8650 = Precompiled {
+        chipset: Some(57),
+        sdk: Some("2.51.0".to_owned()),
+    };
+    assert_eq!(found.precompiled(), Some(of_sm8650));
     assert_eq!(found.missing_data(), None);
     assert_eq!(
         outline("context_unnamed").precompiled(),
-        Some(Precompiled::NotSaid)
+        Some(Precompiled::default())
     );
     assert_eq!(outline("custom_op").precompiled(), None);
     let text = std::fs::read(format!("{GATE}/context_sm8650.onnx")).unwrap();
