@@ -463,6 +463,25 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
             .contains("| SM8635 | pass | 100.0 % |")
     );
 
+    // The table of the push before is not that of a model that cannot be judged.
+    runner.write("repository/scene.onnx", "no model");
+    runner.write("gh.log", "");
+    runner.run(&inputs);
+    runner.check_ends(2, "");
+    assert!(runner.read("gh.log").contains(edited));
+    let body = runner.read("gh.body");
+    let nothing = "### epwatch gate: nothing was judged (exit code 2)";
+    assert!(
+        body.contains(nothing) && body.contains("scene.onnx is no ONNX model"),
+        "{body}"
+    );
+    runner.write("comments.json", "[]");
+    runner.write("gh.log", "");
+    runner.run(&inputs);
+    runner.check_ends(2, "");
+    assert_eq!(runner.read("gh.log").lines().count(), 1);
+    runner.commit(GREEN);
+
     // A fork's token may not write.
     runner.write("gh.refuses", "");
     runner.run(&inputs);
@@ -592,6 +611,36 @@ fn a_released_binary_is_taken_if_it_is_of_this_version_and_compiled_otherwise() 
     }
 }
 
+/// A stand-in for the command keeps its arguments, and can judge nothing.
+#[test]
+fn inputs_reach_the_command_and_what_it_says_the_summary() {
+    let mut runner = Runner::new(GREEN);
+    let script = "#!/bin/bash\nprintf '[%s]' \"$@\" > \"$RUNNER_TEMP/arguments\"\necho 'epwatch: no ``` can be judged' >&2\nexit 2\n";
+    runner.write("bin/stand-in", script);
+    let command = runner.dir.path().join("bin/stand-in");
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(runner.repository().join("libs")).unwrap();
+    for library in ["a b.so", "c.so"] {
+        runner.write(&format!("repository/libs/{library}"), "");
+    }
+    runner.run(&[
+        ("epwatch", command.to_str().unwrap()),
+        ("model", "scene.onnx"),
+        ("soc", "SM8650"),
+        ("dim", "batch=1\nseq=8\n"),
+        ("custom-ops", "libs/*.so\nother.so\n"),
+    ]);
+    runner.check_ends(2, "");
+    let arguments = fs::read_to_string(runner.temp().join("arguments")).unwrap();
+    let expected = "[--soc][SM8650][--dim=batch=1][--dim=seq=8][--custom-ops=libs/a b.so][--custom-ops=libs/c.so]\
+                    [--custom-ops=other.so][--][scene.onnx]";
+    assert!(arguments.ends_with(expected), "{arguments}");
+    runner.check_log("epwatch: no ``` can be judged");
+    runner.check_summary(
+        "### epwatch gate: nothing was judged (exit code 2)\n\n    epwatch: no ``` can be judged\n",
+    );
+}
+
 /// A fork's pull request names the files.
 #[test]
 fn inputs_are_texts_and_never_code() {
@@ -605,6 +654,8 @@ fn inputs_are_texts_and_never_code() {
         "baseline",
         "shape",
         "ep-option",
+        "dim",
+        "custom-ops",
         "hdr-unit",
         "qnn-version",
         "artifact",
@@ -615,6 +666,7 @@ fn inputs_are_texts_and_never_code() {
     runner.check_ends(2, "");
     runner.run(&[("epwatch", EPWATCH), ("model", "--help"), ("soc", "SM8650")]);
     runner.check_ends(2, "");
+    runner.check_summary("nothing was judged (exit code 2)");
     assert_eq!(runner.output("json"), "");
     assert!(runner.uploaded.is_none());
     assert!(!runner.repository().join("pwned").exists());
