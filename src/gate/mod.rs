@@ -200,7 +200,8 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
                 hdr_unit: args.hdr_unit,
             },
         };
-        let measured = runs::launches(&files, &policy)?;
+        let own = of_model(&policy, model.as_deref())?;
+        let measured = runs::launches(&files, &own)?;
         latency = runs::certified(&measured.launches);
         not_checked = measured.not_checked;
         if !chosen.socs.is_empty() {
@@ -209,6 +210,7 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
         found.extend(measured.targets);
     }
     not_checked.extend(unused(&policy, &found));
+    not_checked.extend(unused_models(&policy, &found));
     let version = env!("CARGO_PKG_VERSION");
     let mut verdict = Verdict::new(version, policy_file, not_checked, found);
     verdict.made_at = Some(Timestamp::from_second(Timestamp::now().as_second())?.to_string());
@@ -299,6 +301,8 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
 fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongUse> {
     let mut outlines = Vec::new();
     for (path, _) in by_model(args, chosen, policy)? {
+        // Before any session is made.
+        of_model(policy, Some(&path))?;
         // What is wrong with the file is said when it is inspected.
         let is_file = input_file::check(&path, InputKind::Model).is_ok();
         outlines.extend(is_file.then(|| ModelOutline::of(&path).ok()).flatten());
@@ -394,6 +398,32 @@ fn model_of_runs(
     }
 }
 
+/// The policy of a model, whose own section replaces keys.
+fn of_model<'a>(policy: &'a Policy, model: Option<&Path>) -> Result<Cow<'a, Policy>, WrongUse> {
+    let Some(model) = model else {
+        return Ok(Cow::Borrowed(policy));
+    };
+    let own = policy.for_model(&model.display().to_string());
+    let own = own.map_err(|error| WrongUse(format!("--policy cannot be used: {error}")))?;
+    Ok(Cow::Owned(own))
+}
+
+/// Patterns of the policy's sections of models that name none of the targets' models.
+fn unused_models(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
+    let used: BTreeSet<&str> = targets
+        .iter()
+        .filter_map(|target| target.model.as_ref())
+        .flat_map(|model| policy.patterns_of(&model.path))
+        .collect();
+    let patterns = policy.model.keys();
+    let unused = patterns.filter(|pattern| !used.contains(pattern.as_str()));
+    let each = unused.map(|pattern| NotChecked {
+        id: format!("model \"{pattern}\"").into(),
+        why: "the policy has limits for it, and no model here has that name",
+    });
+    each.collect()
+}
+
 /// Chipsets that the policy has limits or a model for, and that no target is of.
 fn unused(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
     let is_of = |target: &Target, chipset: &str| {
@@ -460,6 +490,8 @@ async fn targets(
     let n_models = chosen.models.len();
     let qnn = age(args.qnn_version);
     for (model, socs) in by_model(args, chosen, policy)? {
+        let own = of_model(policy, Some(&model))?;
+        let policy: &Policy = &own;
         let document = inspect::inspected(&inspection(args, &model, &socs)).await?;
         judged.extend(document.placements().map(|(chipset, placement)| Judged {
             model: model.clone(),

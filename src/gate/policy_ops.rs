@@ -32,7 +32,9 @@ pub(super) fn check<'a>(
     let chipsets = policy.chipset.iter();
     let chipsets = chipsets.map(|(name, on)| (format!("chipset.{name}.placement"), &on.placement));
     let all = std::iter::once(("placement".to_owned(), &policy.placement));
-    for (table, limits) in all.chain(chipsets) {
+    let models = policy.model.iter();
+    let models = models.map(|(name, of)| (format!("model.\"{name}\".placement"), &of.placement));
+    for (table, limits) in all.chain(chipsets).chain(models) {
         for (key, op) in named(limits).filter(|(_, op)| !known.contains(op.as_str())) {
             let near = nearest(op, &known);
             let is_slip = near.is_some_and(|near| {

@@ -242,6 +242,36 @@ fn several_models_have_one_report_and_the_worst_result() {
 }
 
 #[test]
+fn a_policy_has_limits_of_single_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("gate.toml");
+    let limits = "[model.'*q8head32.onnx'.placement]\nmin_npu_macs = 0.1\nmax_partitions = 9\n";
+    let none = "[model.'gone*'.placement]\nmin_npu_macs = 0\n";
+    fs::write(&policy, format!("{limits}{none}")).unwrap();
+    let (red, green) = (fixture(RED), fixture(GREEN));
+    let words = format!("{red} {green} --soc SM8635 --policy {}", policy.display());
+    let found = document(&words, 0);
+    let of = |at: usize| &check(&found["targets"][at], "npu_macs")["limit"];
+    assert_eq!((of(0), of(1)), (&0.1.into(), &0.98.into()), "{found:#}");
+    let not_checked = found["not_checked"].as_array().unwrap();
+    assert!(
+        not_checked
+            .iter()
+            .any(|part| part["id"] == "model \"gone*\""),
+        "{not_checked:#?}"
+    );
+    let two = "[model.'e_*'.placement]\nmin_npu_macs = 0.1\n";
+    let misspelt = "[model.'a'.placement]\nforbidden_cpu_ops = ['Convv']";
+    for (more, says) in [
+        (two, "both name"),
+        (misspelt, "model.\"a\".placement.forbidden_cpu_ops"),
+    ] {
+        fs::write(&policy, format!("{limits}{more}")).unwrap();
+        check_fails(&mut epwatch(&format!("gate {words}")), 2, says);
+    }
+}
+
+#[test]
 fn a_tier_is_all_its_chipsets() {
     let found = document(&format!("{} --soc v79,SM8650", fixture(GREEN)), 0);
     let targets = found["targets"].as_array().unwrap();

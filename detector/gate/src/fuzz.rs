@@ -86,6 +86,9 @@ pub fn policy(bytes: &[u8]) {
         for chipset in chipsets {
             policy.placement_on(chipset);
         }
+        if let Ok(own) = policy.for_model("models/detect.onnx") {
+            own.placement_on("SM8650");
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub mod limits;
 pub mod macs;
 pub mod measured;
 pub mod mistakes;
+pub mod model_limits;
 pub mod ops;
 pub mod placement;
 mod placements;

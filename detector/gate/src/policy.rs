@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 use serde::Deserialize;
 
+use crate::model_limits::ModelLimits;
+
 /// Least share of the MACs on the NPU where a policy has no other.
 pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
 
@@ -80,6 +82,8 @@ pub struct Policy {
     pub outputs: OutputLimits,
     /// Limits of single chipsets, which replace those of `placement` key by key.
     pub chipset: BTreeMap<String, ChipsetLimits>,
+    /// Limits of single models, by the end of their path. They replace those of `placement` and `chipset` key by key.
+    pub model: BTreeMap<String, ModelLimits>,
     /// Model file of each chipset, or of the `default`. Relative to the policy's folder.
     pub variants: BTreeMap<String, PathBuf>,
 }
@@ -188,6 +192,10 @@ impl Policy {
             let key = format!("chipset.{chipset}.placement");
             limits.placement.check(&key)?;
         }
+        for (pattern, limits) in &self.model {
+            let key = format!("model.\"{pattern}\".placement");
+            limits.placement.check(&key)?;
+        }
         Ok(())
     }
 
@@ -255,18 +263,10 @@ impl Policy {
 
     /// Limits of a chipset's placement.
     pub fn placement_on(&self, chipset: &str) -> PlacementLimits {
-        let (all, own) = (&self.placement, self.chipset.get(chipset));
-        let own = own.map(|own| own.placement.clone()).unwrap_or_default();
-        PlacementLimits {
-            preset: self.preset,
-            min_npu_macs: own.min_npu_macs.or(all.min_npu_macs),
-            max_partitions: own.max_partitions.or(all.max_partitions),
-            max_crossing_bytes: own.max_crossing_bytes.or(all.max_crossing_bytes),
-            allowed_cpu_ops: own.allowed_cpu_ops.or_else(|| all.allowed_cpu_ops.clone()),
-            forbidden_cpu_ops: own
-                .forbidden_cpu_ops
-                .or_else(|| all.forbidden_cpu_ops.clone()),
-        }
+        let own = self.chipset.get(chipset).map(|own| &own.placement);
+        let mut limits = own.map_or_else(|| self.placement.clone(), |own| own.or(&self.placement));
+        limits.preset = self.preset;
+        limits
     }
 }
 
@@ -279,6 +279,23 @@ impl LatencyLimits {
 }
 
 impl PlacementLimits {
+    /// These limits, and those of `others` where a key is not set.
+    pub(crate) fn or(&self, others: &Self) -> Self {
+        let own = self.clone();
+        Self {
+            preset: own.preset,
+            min_npu_macs: own.min_npu_macs.or(others.min_npu_macs),
+            max_partitions: own.max_partitions.or(others.max_partitions),
+            max_crossing_bytes: own.max_crossing_bytes.or(others.max_crossing_bytes),
+            allowed_cpu_ops: own
+                .allowed_cpu_ops
+                .or_else(|| others.allowed_cpu_ops.clone()),
+            forbidden_cpu_ops: own
+                .forbidden_cpu_ops
+                .or_else(|| others.forbidden_cpu_ops.clone()),
+        }
+    }
+
     /// Least share of the MACs on the NPU.
     pub(crate) fn least_npu_macs(&self) -> f64 {
         self.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS)
