@@ -215,10 +215,19 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
     let mut verdict = Verdict::new(version, policy_file, not_checked, found);
     verdict.made_at = Some(Timestamp::from_second(Timestamp::now().as_second())?.to_string());
     let evidence = args.report.write(&verdict, key.as_ref())?;
+    // On a terminal the sentences stand right above.
+    let is_told = output::columns().is_some() && !args.report.json;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
-        let each = found
-            .map(|(on, check)| format!("{}: {}: {}", verdict.name_of(on), check.id, check.why));
+        let each = found.map(|(on, check)| match is_told {
+            true => format!(
+                "{}: {}: {}",
+                verdict.name_of(on),
+                check.id,
+                check.result.as_str()
+            ),
+            false => format!("{}: {}: {}", verdict.name_of(on), check.id, check.why),
+        });
         each.collect::<Vec<_>>().join("\n")
     };
     match verdict.result {

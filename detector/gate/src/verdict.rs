@@ -383,15 +383,10 @@ impl Check {
         self
     }
 
-    /// Ways out of the reasons, each once.
+    /// Ways out, each once.
     pub(crate) fn fixes(&self) -> Vec<&str> {
         let mut fixes: Vec<&str> = Vec::new();
-        for fix in self
-            .nodes
-            .iter()
-            .flat_map(|node| [&node.alternative, &node.fix])
-        {
-            let Some(fix) = fix.as_deref() else { continue };
+        for fix in self.nodes.iter().filter_map(FailingNode::way_out) {
             if !fixes.contains(&fix) {
                 fixes.push(fix);
             }
@@ -414,8 +409,18 @@ fn unit_of(check: &str) -> Option<&'static str> {
 }
 
 impl FailingNode {
+    /// The measured other form, or else the advice for the reason in general. JSON has both.
+    pub(crate) fn way_out(&self) -> Option<&str> {
+        self.alternative.as_deref().or(self.fix.as_deref())
+    }
+
     /// For example `Gemm head_fc1, 27.2 % of the MACs: fp16_not_supported: Failed to add node.`
     pub(crate) fn line(&self) -> String {
+        format!("{}{}", self.head(), self.why())
+    }
+
+    /// For example `Gemm head_fc1, 27.2 % of the MACs`.
+    pub(crate) fn head(&self) -> String {
         let name = match self.name.as_str() {
             "" => "(unnamed)",
             name => name,
@@ -430,11 +435,14 @@ impl FailingNode {
         if let Some(time) = self.time.and_then(TimeRange::in_words) {
             line.push_str(&format!(", about {time}"));
         }
+        line
+    }
+
+    /// For example `: fp16_not_supported: Failed to add node.`
+    pub(crate) fn why(&self) -> String {
         // A reason that is not known is no news.
         let reason = Some(self.reason.as_str()).filter(|reason| *reason != "unknown");
-        for part in reason.into_iter().chain(self.reason_text.as_deref()) {
-            line.push_str(&format!(": {part}"));
-        }
-        line
+        let parts = reason.into_iter().chain(self.reason_text.as_deref());
+        parts.map(|part| format!(": {part}")).collect()
     }
 }

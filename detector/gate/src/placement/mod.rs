@@ -86,7 +86,11 @@ impl InspectedChipset {
         let why = match &node {
             Some(_) if is_told => format!("no session: {error}"),
             Some(node) => format!("no session: {} {} was not taken", node.op_type, node.name),
-            None => format!("no session: {error} {}", fixes.join(" ")),
+            None if fixes.is_empty() => format!("no session: {error}"),
+            None => {
+                let error = error.trim_end().trim_end_matches('.');
+                format!("no session: {error}. {}", fixes.join(" "))
+            }
         };
         let mut check = Check::new("session", Outcome::Fail, why.trim_end());
         check.nodes.extend(node);
@@ -232,7 +236,7 @@ impl InspectedChipset {
         let npu = self.eps.get(NPU);
         let known = npu.map_or(Some(0), |npu| npu.partitions);
         let found = known.unwrap_or(0);
-        let sizes = self.sizes();
+        let sizes = sizes(&self.npu_partitions);
         let most = limits.most_partitions();
         let (result, why) = match most {
             _ if known.is_none() => (
@@ -259,25 +263,6 @@ impl InspectedChipset {
         };
         let limit = most.map(f64::from);
         self.with_nodes(Check::new("partitions", result, why).with(known.map(f64::from), limit))
-    }
-
-    /// The largest partitions in words, for example ` (12 nodes with 99.7 % of the MACs, 1 node)`; empty if their sizes are
-    /// not known.
-    fn sizes(&self) -> String {
-        let mut largest: Vec<&PartitionSize> = self.npu_partitions.iter().collect();
-        largest.sort_by_key(|size| Reverse(size.nodes));
-        let words = |size: &&PartitionSize| {
-            let nodes = if size.nodes == 1 { "node" } else { "nodes" };
-            let macs = size.macs_share.filter(|share| *share > 0.0);
-            let macs = macs.map(|share| format!(" with {:.1} % of the MACs", 100.0 * share));
-            format!("{} {nodes}{}", size.nodes, macs.unwrap_or_default())
-        };
-        let shown: Vec<String> = largest.iter().take(SHOWN_PARTITIONS).map(words).collect();
-        match shown.as_slice() {
-            [] => String::new(),
-            _ if largest.len() > shown.len() => format!(" ({}, ..)", shown.join(", ")),
-            _ => format!(" ({})", shown.join(", ")),
-        }
     }
 
     pub(crate) fn ops_check(&self, limits: &PlacementLimits) -> Check {
@@ -524,5 +509,62 @@ fn list_once(checks: &mut [Check]) {
                 listed.extend(check.nodes.iter().map(is_new));
             }
         }
+    }
+}
+
+/// The largest partitions in words, for example ` (12 nodes with 97.7 % of the MACs, 4 with 2.3 %, 1)`; empty if their
+/// sizes are not known.
+fn sizes(partitions: &[PartitionSize]) -> String {
+    let mut largest: Vec<&PartitionSize> = partitions.iter().collect();
+    largest.sort_by_key(|size| Reverse(size.nodes));
+    let mut shown: Vec<String> = Vec::new();
+    let mut is_told = false;
+    for size in largest.iter().take(SHOWN_PARTITIONS) {
+        let mut words = match (shown.len(), size.nodes) {
+            (0, 1) => "1 node".to_owned(),
+            (0, nodes) => format!("{nodes} nodes"),
+            (_, nodes) => nodes.to_string(),
+        };
+        if let Some(share) = size.macs_share.filter(|share| *share > 0.0) {
+            words.push_str(&format!(" with {:.1} %", 100.0 * share));
+            if !is_told {
+                words.push_str(" of the MACs");
+                is_told = true;
+            }
+        }
+        shown.push(words);
+    }
+    match shown.as_slice() {
+        [] => String::new(),
+        _ if largest.len() > shown.len() => format!(" ({}, ..)", shown.join(", ")),
+        _ => format!(" ({})", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_partitions_name_their_units_once() {
+        let of = |sizes: &[(usize, Option<f64>)]| {
+            let each = sizes.iter().map(|&(nodes, macs_share)| PartitionSize {
+                nodes: nodes.try_into().unwrap(),
+                macs_share,
+            });
+            super::sizes(&each.collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), "");
+        let yolo = of(&[(25, Some(0.258)), (193, Some(0.178)), (1, Some(0.0))]);
+        assert_eq!(
+            yolo,
+            " (193 nodes with 17.8 % of the MACs, 25 with 25.8 %, 1)"
+        );
+        let first_without = of(&[(40, None), (3, Some(0.99)), (1, Some(0.01))]);
+        assert_eq!(
+            first_without,
+            " (40 nodes, 3 with 99.0 % of the MACs, 1 with 1.0 %)"
+        );
+        assert_eq!(of(&[(1, None)]), " (1 node)");
     }
 }

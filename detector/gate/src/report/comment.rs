@@ -151,8 +151,18 @@ struct Problem<'a> {
     on: Vec<String>,
     check: &'a Check,
     nodes: Vec<String>,
-    fixes: Vec<String>,
+    fixes: Vec<Fix>,
 }
+
+/// A way out, with the chipsets that it is of.
+struct Fix {
+    /// [`CHIPSET`] stands for the chipset.
+    text: String,
+    on: Vec<String>,
+}
+
+/// A character that is in no text.
+const CHIPSET: &str = "\u{0}";
 
 /// Checks that failed, then those that are undecided, one for all chipsets of a sentence.
 fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
@@ -160,21 +170,22 @@ fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
     for outcome in [Outcome::Fail, Outcome::Undecided] {
         for (target, check) in verdict.with(outcome) {
             let nodes: Vec<String> = check.nodes.iter().map(|node| node.line()).collect();
-            let is_it = |known: &&mut Problem<'_>| {
+            let at = found.iter().position(|known| {
                 (known.check.id, &known.check.why, &known.nodes) == (check.id, &check.why, &nodes)
-            };
-            let fixes = check.fixes().into_iter().map(ToOwned::to_owned);
-            match found.iter_mut().find(is_it) {
-                Some(known) => {
-                    known.on.push(verdict.name_of(target));
-                    known.fixes.extend(fixes);
-                }
-                None => found.push(Problem {
-                    on: vec![verdict.name_of(target)],
+            });
+            let at = at.unwrap_or_else(|| {
+                found.push(Problem {
+                    on: Vec::new(),
                     check,
                     nodes,
-                    fixes: fixes.collect(),
-                }),
+                    fixes: Vec::new(),
+                });
+                found.len() - 1
+            });
+            let problem = &mut found[at];
+            problem.on.push(verdict.name_of(target));
+            for fix in check.fixes() {
+                problem.add_fix(fix, &target.chipset);
             }
         }
     }
@@ -184,6 +195,24 @@ fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
 }
 
 impl Problem<'_> {
+    /// Adds a way out; those that differ by the chipset alone are one.
+    fn add_fix(&mut self, fix: &str, chipset: &str) {
+        let text = match chipset {
+            "" => fix.to_owned(),
+            chipset => fix.replace(chipset, CHIPSET),
+        };
+        let at = self.fixes.iter().position(|known| known.text == text);
+        let at = at.unwrap_or_else(|| {
+            let on = Vec::new();
+            self.fixes.push(Fix { text, on });
+            self.fixes.len() - 1
+        });
+        let on = &mut self.fixes[at].on;
+        if on.iter().all(|known| known != chipset) {
+            on.push(chipset.to_owned());
+        }
+    }
+
     fn markdown(&self) -> String {
         let mut text = format!(
             "- **{}** {}: {}\n",
@@ -197,9 +226,10 @@ impl Problem<'_> {
         if let Some(more @ 1..) = self.nodes.len().checked_sub(SHOWN_NODES) {
             text.push_str(&format!("  - and {more} more\n"));
         }
-        let mut told = BTreeSet::new();
-        for fix in self.fixes.iter().filter(|fix| told.insert(fix.as_str())) {
-            text.push_str(&format!("  - Fix: {}\n", escaped(fix)));
+        for Fix { text: fix, on } in &self.fixes {
+            // As a list that --soc takes.
+            let fix = fix.replace(CHIPSET, &on.join(","));
+            text.push_str(&format!("  - Fix: {}\n", escaped(&fix)));
         }
         text
     }
@@ -231,6 +261,29 @@ fn ending(verdict: &Verdict) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ways_out_of_several_chipsets_are_one_line() {
+        let check = Check::new("cpu_ops", Outcome::Fail, "3 nodes");
+        let mut problem = Problem {
+            on: Vec::new(),
+            check: &check,
+            nodes: Vec::new(),
+            fixes: Vec::new(),
+        };
+        for chipset in ["SM8650", "SM8635", "SM8635"] {
+            problem.add_fix(&format!("Taken by {chipset}: fix --soc {chipset}"), chipset);
+            problem.add_fix("Split it.", chipset);
+        }
+        problem.add_fix("Split it.", "");
+        let text = problem.markdown();
+        let fixes: Vec<&str> = text.lines().filter(|line| line.contains("Fix")).collect();
+        let expected = [
+            "  - Fix: Taken by SM8650,SM8635: fix --soc SM8650,SM8635",
+            "  - Fix: Split it.",
+        ];
+        assert_eq!(fixes, expected);
+    }
 
     #[test]
     fn thousands_are_apart() {

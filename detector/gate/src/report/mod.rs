@@ -108,20 +108,27 @@ mod tests {
             ("json", serde_json::to_string(&verdict).unwrap()),
         ];
         for (name, report) in reports {
-            for words in [
-                "read the sentence",
-                "split the graph",
-                "Reshape to one last axis",
-            ] {
+            for words in ["split the graph", "Reshape to one last axis"] {
                 // Of both chipsets, one of which has no session.
                 let n = report.matches(words).count();
                 assert!(n >= 2, "{name} has {words:?} {n} times: {report}");
             }
+            // What was measured comes before advice in general.
+            let has_both = report.contains("read the sentence");
+            assert_eq!(has_both, name == "json", "{name}: {report}");
             assert!(
                 report.contains("LayerNormalization ln 1") || name == "json",
                 "{report}"
             );
         }
+    }
+
+    #[test]
+    fn a_sentence_that_is_the_nodes_before_is_not_repeated() {
+        let table = table::table(&verdict(), None);
+        let lines = table.matches("LayerNormalization ln 2 (uint8): as above\n");
+        assert_eq!(lines.count(), 3, "{table}");
+        assert_eq!(table.matches("only the last axis").count(), 3, "{table}");
     }
 
     #[test]

@@ -51,9 +51,8 @@ pub fn sarif(verdict: &Verdict) -> Value {
                 };
                 let full = format!("{on}/{name}");
                 let logical = json!({"name": name, "kind": "element", "fullyQualifiedName": full});
-                let fixes = [&node.alternative, &node.fix].into_iter().flatten();
-                let fixes: String = fixes.map(|fix| format!(" Fix: {fix}")).collect();
-                let message = format!("{why}. {}{fixes}", node.line());
+                let fix = node.way_out().map(|fix| format!(" Fix: {fix}"));
+                let message = format!("{why}. {}{}", node.line(), fix.unwrap_or_default());
                 let print = format!("{full}/{}", node.op_type);
                 results.push(result(message, print, vec![logical]));
             }

@@ -31,8 +31,15 @@ pub fn table(verdict: &Verdict, columns: Option<usize>) -> String {
             let head = format!("  {word:<9} {:<10} ", check.id);
             text.line(&head, &clean(&check.why), INDENT);
             let indent = " ".repeat(INDENT);
+            let mut before = String::new();
             for node in check.nodes.iter().take(SHOWN_NODES) {
-                text.line(&indent, &clean(&node.line()), INDENT + 2);
+                let why = node.why();
+                let line = match why.is_empty() || why != before {
+                    true => node.line(),
+                    false => format!("{}: as above", node.head()),
+                };
+                text.line(&indent, &clean(&line), INDENT + 2);
+                before = why;
             }
             if let Some(more @ 1..) = check.nodes.len().checked_sub(SHOWN_NODES) {
                 let line = format!("and {more} more; --json has all");
