@@ -113,6 +113,7 @@ impl CertifyArgs {
                     certified_by: certified_by.clone(),
                     latency,
                     replace: self.replace,
+                    request_id: epwatch_sdk::random_u64(),
                 })
                 .await?;
         }
@@ -212,10 +213,15 @@ impl<'a> Collector<'a> {
         placement: v1::PutCertifiedPlacementRequest,
     ) -> anyhow::Result<()> {
         let what = format!("the placement on {}", placement.chipset);
+        let (request_id, sha256) = (placement.request_id, ModelHash::of(&placement.placement));
         let request = self.request(placement);
         let sent = self.service.put_certified_placement(request).await;
         let stored = sent.map_err(|status| self.refused(&what, &status))?;
-        self.check(&what, stored.get_ref().stored_at_unix_ms > 0)
+        let stored = stored.get_ref();
+        let is_named = stored.request_id == request_id
+            && stored.placement_sha256[..] == sha256.as_bytes()[..]
+            && stored.stored_at_unix_ms > 0;
+        self.check(&what, is_named)
     }
 
     /// An answer of status 0 alone stores nothing: a proxy may have given it.

@@ -1,12 +1,21 @@
 //! `epwatch gate --certify`: what passed is in the store, and nothing else.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, net::SocketAddr, path::Path, process::Command};
 
+use bytes::Bytes;
 use epwatch_collector::schema;
 use epwatch_fleet::{Chipset, Placed, PlacementFault, Placements, RecordedModel};
-use epwatch_proto::ModelHash;
+use epwatch_proto::{ModelHash, ModelManifest, v1};
 use epwatch_store::StoreTarget;
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::{
+    HeaderMap, Request, Response, body::Incoming, header::HeaderValue, server::conn::http2,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 use crate::{
     fleet::{MODEL, PIPELINE_KEY, WatchedFleet, scenario},
@@ -140,6 +149,72 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
         "gate {MODELS}/e_mixed.qu8.onnx --soc SM8650 --certify http://127.0.0.1:9 --model-id a --model-version 1"
     ));
     check_fails(&mut away, 3, "the gate passed, but http://127.0.0.1:9");
+}
+
+/// Answers one call of a pipeline.
+async fn answer(
+    request: Request<Incoming>,
+    placement: Vec<u8>,
+) -> hyper::Result<Response<BoxBody<Bytes, hyper::Error>>> {
+    let is_manifest = request.uri().path().ends_with("/PutModelManifest");
+    let body = request.into_body().collect().await?.to_bytes();
+    let message = if is_manifest {
+        // After a gRPC frame's head.
+        let put = v1::PutModelManifestRequest::decode(&body[5..]).unwrap();
+        let manifest = ModelManifest::try_from(put.manifest.unwrap()).unwrap();
+        let manifest_sha256 = manifest.sha256().as_bytes().to_vec().into();
+        v1::PutModelManifestResponse { manifest_sha256 }.encode_to_vec()
+    } else {
+        placement
+    };
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let frame = [&[0][..], &length, &message].concat();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let body = Full::new(Bytes::from(frame)).map_err(|never| match never {});
+    let body = body.with_trailers(std::future::ready(Some(Ok(trailers))));
+    let response = Response::builder().header("content-type", "application/grpc");
+    Ok(response.body(body.boxed()).unwrap())
+}
+
+/// Answers manifests as a collector does, and placements with this message.
+async fn answering(placement: v1::PutCertifiedPlacementResponse) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let placement = placement.encode_to_vec();
+    let answer = move |request: Request<Incoming>| answer(request, placement.clone());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let serving = http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service_fn(answer.clone()));
+            tokio::spawn(serving);
+        }
+    });
+    address
+}
+
+/// A proxy, or the answer of another call, stores nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_does_not_name_the_placement_certifies_nothing() {
+    let of_before = v1::PutCertifiedPlacementResponse {
+        stored_at_unix_ms: 1_800_000_000_000,
+        ..v1::PutCertifiedPlacementResponse::default()
+    };
+    let of_another = v1::PutCertifiedPlacementResponse {
+        request_id: 1,
+        placement_sha256: vec![1; 32].into(),
+        ..of_before.clone()
+    };
+    for answer in [of_before, of_another] {
+        let url = format!("http://{}", answering(answer).await);
+        let mut gate = epwatch(&format!(
+            "gate {MODELS}/e_mixed.qu8.onnx --soc SM8650 --certify {url} --model-id a --model-version 1"
+        ));
+        let gate = tokio::task::spawn_blocking(move || {
+            check_fails(&mut gate, 3, "does not name the placement on SM8650");
+        });
+        gate.await.unwrap();
+    }
 }
 
 /// A first version has no version before it. The gate saw it on the NPU of both chipsets; in the field SM8635 leaves it to

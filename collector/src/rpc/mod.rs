@@ -11,7 +11,7 @@ mod manifest;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epwatch_proto::{InstallationId, ParseError, v1};
+use epwatch_proto::{InstallationId, ModelHash, ParseError, v1};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Code, Request, Response, Status};
 
@@ -152,13 +152,18 @@ impl Calls {
         let _room = self.room()?;
         self.take(&self.of_pipelines.placements, &scope)?;
         let stored_at_unix_ms = self.parts.now_ms();
-        let put = PlacementCall::read(request.into_inner(), scope, stored_at_unix_ms);
+        let request = request.into_inner();
+        let request_id = request.request_id;
+        let placement_sha256 = ModelHash::of(&request.placement).as_bytes().to_vec();
+        let put = PlacementCall::read(request, scope, stored_at_unix_ms);
         let put = put.map_err(|e| refused(&e))?;
         self.check_certified(&put).await?;
         self.store("certified_placements", block_of(&CERTIFIED, put))
             .await?;
         Ok(Response::new(v1::PutCertifiedPlacementResponse {
             stored_at_unix_ms,
+            request_id,
+            placement_sha256: placement_sha256.into(),
         }))
     }
 

@@ -8,8 +8,8 @@ use epwatch_collector::directives::store;
 use epwatch_collector::{Client, Collector};
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_proto::{
-    CpuNode, Directive, DirectiveAction, DirectiveScope, EpShare, InstallationId, ModelManifest,
-    Placement, ReasonCode, SignedDirective, hex, placement::CPU_EP, samples,
+    CpuNode, Directive, DirectiveAction, DirectiveScope, EpShare, InstallationId, ModelHash,
+    ModelManifest, Placement, ReasonCode, SignedDirective, hex, placement::CPU_EP, samples,
 };
 use epwatch_server::Period;
 use prost::Message;
@@ -273,6 +273,7 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
             p95_us: 9_500,
         }),
         replace: false,
+        request_id: 7_000_000_011,
     };
     let answer = post(
         collector.listen(),
@@ -283,6 +284,9 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     assert_eq!(answer.status, 200, "{answer:?}");
     let answer = v1::PutCertifiedPlacementResponse::decode(answer.body.as_slice()).unwrap();
     assert!(answer.stored_at_unix_ms > 0);
+    assert_eq!(answer.request_id, put.request_id);
+    let sha256 = ModelHash::of(&put.placement);
+    assert_eq!(answer.placement_sha256[..], sha256.as_bytes()[..]);
     let stored = "SELECT toUInt64(sum(npu_nodes * 100 + cpu_nodes * 10 + cpu_benign_nodes)) AS n \
                   FROM certified_placements_v1 WHERE chipset = 'SM8650' \
                   AND fingerprint_normalised = 12 AND certified_by = 'ci run 7' AND latency_launches = 6 \
