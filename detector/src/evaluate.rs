@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base_rates::BaseRates;
@@ -40,6 +40,9 @@ const MIN_PROVEN: u64 = 20;
 
 /// Share of the devices with a self baseline below which the store's are read.
 const SCARCE: f64 = 0.5;
+
+/// Windows before the judged one that are no past of their own version yet.
+const SETTLING_WINDOWS: i64 = 2;
 
 /// Most devices of a cohort whose pasts are read from the store for those alone that did not report them.
 const FEW_DEVICES: u64 = 12;
@@ -435,7 +438,9 @@ impl EvaluationRun {
 
     /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.
     async fn fill_selves(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
-        for before in [Before::PreviousVersion, Before::SameVersion] {
+        let own = |settled| (Before::SameVersion, settled);
+        let in_turn = [(Before::PreviousVersion, false), own(true), own(false)];
+        for (before, is_settled) in in_turn {
             let scarce = read.cohorts.iter().enumerate();
             let scarce = scarce.filter(|(_, window)| {
                 let asked = match before {
@@ -457,7 +462,11 @@ impl EvaluationRun {
                     }
                     Before::SameVersion => {
                         let version = window.key.model_version.clone();
-                        (Some(version), self.own_past_until(&window.key))
+                        let until = match is_settled {
+                            true => self.settled_until(&window.key),
+                            false => self.own_past_until(&window.key),
+                        };
+                        (Some(version), until)
                     }
                 };
                 if let Some(version) = version {
@@ -711,6 +720,16 @@ impl EvaluationRun {
         });
         let shared = others.filter(|other| is_at_fault || has_incident(&other.model_version));
         shared.map(|other| other.model_version.clone()).collect()
+    }
+
+    /// Returns the end of a version's own windows that are old enough to be its past: a fault that needs some windows to be
+    /// confirmed would be what its devices are used to by then.
+    fn settled_until(&self, cohort: &CohortKey) -> Timestamp {
+        let window = i64::try_from(self.span.window.as_secs()).unwrap_or(i64::MAX);
+        let settled = SignedDuration::from_secs(window.saturating_mul(SETTLING_WINDOWS));
+        let start = self.span.start();
+        let until = start.saturating_sub(settled).unwrap_or(Timestamp::MIN);
+        until.min(self.own_past_until(cohort))
     }
 
     /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.

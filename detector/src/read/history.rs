@@ -51,7 +51,8 @@ pub struct EarlierWindows {
     /// By chipset, over all versions.
     pub devices: BTreeMap<Arc<str>, UsualDevices>,
     cv: BTreeMap<Cohort, UsualCv>,
-    /// Mean over healthy windows of the ratio of devices' medians to those on the version before.
+    /// Least ratio, over healthy windows, of devices' medians to their pasts. It stays where later windows are compared with
+    /// those of the version itself.
     ratios: BTreeMap<Cohort, f64>,
     /// Counts of settled windows.
     pub signals: Vec<VersionHistory>,
@@ -96,8 +97,7 @@ pub(super) struct ModelSums {
 struct CohortSums {
     cv: UsualCv,
     cv_windows: u64,
-    ratio: f64,
-    ratio_windows: u64,
+    ratio: Option<f64>,
     signals: BTreeMap<SignalId, SignalSums>,
 }
 
@@ -143,11 +143,10 @@ impl ModelSums {
         slot.cv_windows += windows;
     }
 
-    /// Adds the ratios of some healthy windows.
-    pub(super) fn add_ratio(&mut self, cohort: &Cohort, sum: f64, windows: u64) {
+    /// Adds the ratio of a healthy window, or the least one of several.
+    pub(super) fn add_ratio(&mut self, cohort: &Cohort, ratio: f64) {
         let slot = self.cohorts.entry(cohort.clone()).or_default();
-        slot.ratio += sum;
-        slot.ratio_windows += windows;
+        slot.ratio = Some(slot.ratio.map_or(ratio, |least| least.min(ratio)));
     }
 
     pub(super) fn add_signal(&mut self, cohort: &Cohort, signal: SignalId, added: SignalSums) {
@@ -177,10 +176,9 @@ impl ModelSums {
                 let cohort = (model_version.clone(), chipset.clone());
                 earlier.cv.insert(cohort, mean);
             }
-            if sums.ratio_windows > 0 {
+            if let Some(ratio) = sums.ratio {
                 let cohort = (model_version.clone(), chipset.clone());
-                let mean = sums.ratio / sums.ratio_windows as f64;
-                earlier.ratios.insert(cohort, mean);
+                earlier.ratios.insert(cohort, ratio);
             }
             let histories = sums
                 .signals

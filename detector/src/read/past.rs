@@ -85,7 +85,7 @@ impl PastWindows {
                         of_model.add_cv(cohort, UsualCv { all, within }, 1);
                     }
                     if let Some(ratio) = window.ratio {
-                        of_model.add_ratio(cohort, ratio, 1);
+                        of_model.add_ratio(cohort, ratio);
                     }
                     let is_settled = window.end_s <= past.settled_until_s;
                     for (signal, counted) in window.signals.iter().filter(|_| is_settled) {

@@ -74,6 +74,8 @@ pub struct Evidence {
     pub moved: Option<Intermittent>,
     /// Whether something other than the model slowed down as well, for A and B.
     pub control: Control,
+    /// Whether C, N and M compare most devices with earlier windows of this version, which makes no page.
+    pub by_own_windows: bool,
     /// Whether the devices that B found are nearly all among those that report no thermal state.
     pub may_be_heat: bool,
     /// The same for C, N or M, if one fires.
@@ -129,9 +131,14 @@ impl Evidence {
         let may_be_heat = slower
             .is_some_and(|shift| unseen_heat::unseen_heat(window, &shift.hit_devices).is_some());
         let runs = cm_intermittent::runs_of_devices(&window.votes);
-        let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, limits);
-        let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, limits);
-        let moved = cm_intermittent::moved_medians(&runs, baseline, limits);
+        let by_own_windows = 2 * window.n_with_earlier_windows() > runs.len() as u64;
+        let of_runs = match by_own_windows {
+            true => limits.of_tickets(),
+            false => *limits,
+        };
+        let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, &of_runs);
+        let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, &of_runs);
+        let moved = cm_intermittent::moved_medians(&runs, baseline, &of_runs);
         let found = firing([&tail, &near_tail, &moved]);
         let intermittent_control = found.map_or(Control::Absent, |found| {
             let rate = built_in_rate(found.past_id());
@@ -160,6 +167,7 @@ impl Evidence {
             moved,
             control,
             may_be_heat,
+            by_own_windows,
             intermittent_control,
             cross_chipset,
             intermittent_cross_chipset,

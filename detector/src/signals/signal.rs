@@ -204,6 +204,14 @@ impl Limits {
             p_placement: 1e-3,
         }
     }
+
+    /// Returns the limits where latency alone makes no page: a ticket waits for a second window too, and wakes no one.
+    pub(super) fn of_tickets(self) -> Self {
+        Self {
+            p_latency: self.p_latency * 10.0,
+            ..self
+        }
+    }
 }
 
 #[cfg(test)]

@@ -65,11 +65,17 @@ pub(super) fn of_slower_devices(window: &CohortWindow, evidence: &Evidence) -> O
     let hit = &evidence.firing_shift()?.hit_devices;
     let is_sure =
         |found: &StandsOut<'_>| found.chance <= SURE && found.own.share() >= MOST_OF_ITS_DEVICES;
-    let firmwares = by_firmware(window);
+    // Of devices without a past nobody knows whether they are slower.
+    let compared = window.votes.iter().filter(|vote| {
+        let latency = vote.latency.as_ref();
+        latency.is_some_and(|latency| latency.p10_ratio().is_some())
+    });
+    let firmwares = compared.clone();
+    let firmwares = grouped(firmwares.map(|vote| (&*vote.firmware, vote.installation)));
     if let Some(firmware) = standing_out(&firmwares, hit).filter(is_sure) {
         return Some(named_firmware(firmware));
     }
-    let runtimes = by_runtime(window);
+    let runtimes = grouped(compared.map(|vote| (&*vote.placement.runtime, vote.installation)));
     let runtime = standing_out(&runtimes, hit).filter(is_sure);
     runtime.map(named_runtime)
 }
@@ -131,12 +137,6 @@ fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     let starts = window.device_events.failed_starts.iter();
     let starts = starts.map(|start| (&*start.firmware, start.installation));
     grouped(votes.chain(starts))
-}
-
-/// Returns devices with a session by their runtime.
-fn by_runtime(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
-    let votes = window.votes.iter();
-    grouped(votes.map(|vote| (&*vote.placement.runtime, vote.installation)))
 }
 
 fn grouped<'a>(

@@ -234,7 +234,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     {
         return found;
     }
-    let slow = slower(window, evidence).or_else(|| intermittent(window, evidence, baseline));
+    let slow = slower(window, evidence).or_else(|| intermittent(evidence, baseline));
     let placed = placement_alone(evidence).or_else(|| certificate::drifted(evidence));
     let placed = placed.map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
@@ -369,11 +369,7 @@ fn same_version(window: &CohortWindow, evidence: &Evidence) -> Option<Reason> {
 }
 
 /// C, N or M.
-fn intermittent(
-    window: &CohortWindow,
-    evidence: &Evidence,
-    baseline: &Baseline,
-) -> Option<Finding> {
+fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
     // The mix of inputs moves medians too, and so do sessions on other cores. M and N are weak evidence before a fleet
@@ -386,8 +382,7 @@ fn intermittent(
     let spared = others.filter(|others| others.spared && !found.shape_is_known);
     let shape_is_known = found.shape_is_known || spared.is_some();
     // What else the devices do comes and goes within a version, so its own windows alone make a ticket.
-    let by_own_windows = 2 * window.n_with_earlier_windows() > found.signal.devices;
-    let is_page = shape_is_known && is_strong && !by_own_windows;
+    let is_page = shape_is_known && is_strong && !evidence.by_own_windows;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
         devices: found.signal.devices,

@@ -17,7 +17,7 @@ use crate::signals::{SignalId, UNSURPRISING_P};
 
 use super::queries::CohortNames;
 
-/// Each cohort's earlier windows: devices window by window, sums of CVs and of ratios, and counts of signals in settled windows
+/// Each cohort's earlier windows: devices window by window, sums of CVs, the least ratio, and counts of signals in settled windows
 /// that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
 /// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
 /// stand, since most windows have the same ones. Binds: last end of settled windows, the chance above which a
@@ -32,7 +32,7 @@ const COHORTS: &str = "
         groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices) AS devices,
         sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
         sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
-        sumIf(assumeNotNull(c.latency_ratio), is_healthy) AS ratio, countIf(is_healthy) AS ratio_windows,
+        minIf(assumeNotNull(c.latency_ratio), is_healthy) AS ratio, countIf(is_healthy) AS ratio_windows,
         sumForEachIf(arrayMap((n, of) -> if(of > 0, n, 0), signal_hits, of_history), is_settled) AS hits,
         sumForEachIf(of_history, is_settled) AS counted,
         sumForEachIf(arrayMap(of -> toUInt64(of > 0), of_history), is_settled) AS windows,
@@ -110,7 +110,9 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
             within: row.within,
         };
         sums.add_cv(&cohort, cv, row.cv_windows);
-        sums.add_ratio(&cohort, row.ratio, row.ratio_windows);
+        if row.ratio_windows > 0 {
+            sums.add_ratio(&cohort, row.ratio);
+        }
         // Empty where no window speaks.
         for (at, windows) in row.windows.iter().enumerate().filter(|(_, n)| **n > 0) {
             let numbers = (row.hits.get(at), row.counted.get(at), row.largest.get(at));

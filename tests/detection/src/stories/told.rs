@@ -142,7 +142,7 @@ impl Story {
                 let is_ticket = last.values().any(|one| one.state == State::Firing);
                 ensure(is_ticket, || "no ticket".to_owned())?;
                 let mut reasons = told.reasons(Severity::Ticket);
-                let names = |reason: &String| NEW_MAKE.iter().all(|make| reason.contains(make));
+                let names = |reason: &String| NEW_MAKE.iter().any(|make| reason.contains(make));
                 ensure(reasons.any(names), || "nothing names the make".to_owned())
             }
         }
