@@ -1,5 +1,5 @@
-//! The begin and the end of a certificate's validity, for metrics and `config check`: RFC 5280, 4.1. `rustls` checks certificates of others and has no
-//! function for one's own.
+//! The version of a certificate, and the begin and the end of its validity, for metrics and `config check`: RFC 5280, 4.1. `rustls`
+//! checks certificates of others and has no function for one's own.
 //!
 //! `Certificate ::= SEQUENCE { tbsCertificate SEQUENCE { [0] version?, serial, algorithm, issuer, validity { notBefore,
 //! notAfter }, ... }, ... }`. Only lengths are read on the way.
@@ -65,6 +65,12 @@ pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     })
 }
 
+/// Whether a certificate is of version 1, which has no extensions and so no name for its server. `false` for other bytes.
+pub(super) fn is_version_1(certificate: &[u8]) -> bool {
+    let fields = element(certificate).and_then(|(_, certificate, _)| element(certificate));
+    fields.is_some_and(|(_, fields, _)| fields.first().is_some_and(|tag| *tag != VERSION))
+}
+
 fn time(tag: u8, time: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(time).ok()?;
     let text = match tag {
@@ -115,7 +121,11 @@ mod tests {
             // Never a panic, and no time from a part that lacks it.
             let found = validity(&certificate[..end]);
             assert!(found.is_none(), "{end}");
+            assert!(!is_version_1(&certificate[..end]), "{end}");
         }
+        assert!(!is_version_1(&certificate));
+        let pem = include_bytes!("../../tests/tls/version-1.pem");
+        assert!(is_version_1(&CertificateDer::from_pem_slice(pem).unwrap()));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 
-use super::certificate_expiry::{Validity, validity};
+use super::certificate_expiry::{Validity, is_version_1, validity};
 
 /// The config key of the unusable file, and why it is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -156,16 +156,27 @@ fn load_pair(cert_file: &Path, key_file: &Path) -> Result<CertifiedKey, TlsError
         key: "key_file",
         text: format!("{}: {what}", key_file.display()),
     };
+    let certificate = |what: &dyn std::fmt::Display| TlsError {
+        key: "cert_file",
+        text: format!("{}: {what}", cert_file.display()),
+    };
     let chain = load_certificates("cert_file", cert_file)?;
+    if chain.first().is_some_and(|der| is_version_1(der)) {
+        return Err(certificate(
+            &"is an X.509 certificate of version 1, which TLS clients refuse; expected version 3: make it again with \
+              an extension, as `openssl req -x509 -addext subjectAltName=DNS:collector.example.com`",
+        ));
+    }
     let private = PrivateKeyDer::from_pem_file(key_file).map_err(|e| key(&e))?;
     let signing = ring::sign::any_supported_type(&private).map_err(|e| key(&e))?;
     let certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
         Ok(()) => Ok(certified),
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
-        Err(_) => Err(key(&format_args!(
+        Err(rustls::Error::InconsistentKeys(_)) => Err(key(&format_args!(
             "is not the key of {}",
             cert_file.display()
         ))),
+        Err(error) => Err(certificate(&error)),
     }
 }

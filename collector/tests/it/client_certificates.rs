@@ -180,3 +180,33 @@ fn an_authority_that_cannot_be_used_is_a_problem_of_the_config() {
     let without = problem(None, Some(vec![KeyKind::Own]));
     assert!(without.contains("tls.client_cert_required"), "{without}");
 }
+
+#[test]
+fn a_certificate_of_version_1_is_named_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/tls")
+            .join(name)
+    };
+    let config = CollectorConfig {
+        tls: Some(TlsConfig {
+            cert_file: file("version-1.pem"),
+            key_file: file("version-1.key"),
+            ..TlsConfig::default()
+        }),
+        ..config(&dir.path().join("wal"))
+    };
+    let problems = config.validate().unwrap_err();
+    let texts: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+    let [text] = &*texts else {
+        panic!("{texts:?}");
+    };
+    for words in [
+        "tls.cert_file",
+        "expected version 3",
+        "-addext subjectAltName",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+}

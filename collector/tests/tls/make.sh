@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the certificates of the TLS tests: an authority and two leaves for localhost, valid for a
-# hundred years, the second a day less. The keys are public like this script; nothing but tests trusts them.
+# hundred years, the second a day less, and a leaf of version 1. The keys are public like this script; nothing but tests trusts them.
 set -eu
 cd "$(dirname "$0")"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 \
@@ -16,4 +16,8 @@ for leaf in one two; do
     rm "$leaf.csr" "$leaf.ext"
     days=$((days - 1))
 done
-rm ca.key ca.srl
+# Version 1, as openssl makes it without extensions.
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=localhost" \
+    -keyout version-1.key -out version-1.csr
+openssl x509 -req -in version-1.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 36500 -out version-1.pem
+rm version-1.csr ca.key ca.srl
