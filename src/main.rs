@@ -6,6 +6,7 @@ mod address_file;
 mod all_in_one;
 mod backup;
 mod calibrate;
+mod client_tls;
 mod collector;
 mod completions;
 mod config;

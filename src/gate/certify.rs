@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context;
 use epwatch_engines::QnnVersion;
+use epwatch_fleet::ClientTls;
 use epwatch_manifest::{InputShape, manifest_of, sha256_of_file};
 use epwatch_proto::{
     EpBackend, EpLinkage, ModelHash, ModelManifest, Runtime, unhex,
@@ -16,8 +17,7 @@ use epwatch_proto::{
 use tonic::{Code, Request, Status, metadata::AsciiMetadataValue, transport::Channel};
 
 use crate::{
-    engines,
-    input_file::{self, InputKind},
+    client_tls, engines,
     output::{self, No, WrongUse},
 };
 
@@ -58,6 +58,12 @@ pub(super) struct CertifyArgs {
     /// Certificate (PEM) that signed the collector's, where it is not a public one.
     #[arg(long, value_name = "FILE", requires = "certify")]
     ca: Option<PathBuf>,
+    /// Certificate (PEM, with its chain) of this client, where the collector asks for one (`client_ca`).
+    #[arg(long, value_name = "FILE", requires_all = ["client_key", "certify"])]
+    client_cert: Option<PathBuf>,
+    /// Key (PEM) of --client-cert.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
 }
 
 /// A placement that was judged.
@@ -91,7 +97,9 @@ impl CertifyArgs {
             }
             None => self.certified_by.clone(),
         };
-        let mut collector = Collector::new(url, &self.certify_key, self.ca.as_deref())?;
+        let (ca, certificate) = (self.ca.as_deref(), self.client_cert.as_deref());
+        let tls = client_tls::read(url, ca, certificate, self.client_key.as_deref())?;
+        let mut collector = Collector::new(url, &self.certify_key, &tls)?;
         let mut lines = Vec::new();
         let mut sent: Vec<PathBuf> = Vec::new();
         for one in passed {
@@ -154,15 +162,10 @@ struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    fn new(url: &'a str, key: &str, ca: Option<&Path>) -> Result<Self, WrongUse> {
+    fn new(url: &'a str, key: &str, tls: &ClientTls) -> Result<Self, WrongUse> {
         let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("--certify: {error}"));
-        let ca = ca.map(|path| {
-            input_file::read(path, InputKind::Document).map_err(|error| {
-                WrongUse(format!("failed to read --ca {}: {error}", path.display()))
-            })
-        });
-        let endpoint = epwatch_fleet::endpoint(url, ca.transpose()?.as_deref(), CALL_TIMEOUT);
-        let endpoint = endpoint.map_err(|error| wrong(&error))?;
+        let endpoint = epwatch_fleet::endpoint(url, tls, CALL_TIMEOUT);
+        let endpoint = endpoint.map_err(|error| wrong(&epwatch_proto::error_chain(&error)))?;
         let authorization = format!("Bearer {key}").parse();
         Ok(Self {
             url,
@@ -236,6 +239,9 @@ impl<'a> Collector<'a> {
 
     fn refused(&self, what: &str, status: &Status) -> anyhow::Error {
         let hint = match status.code() {
+            Code::Unauthenticated if status.message().contains("client certificate") => {
+                "; --client-cert and --client-key name its files"
+            }
             Code::Unauthenticated | Code::PermissionDenied => {
                 "; EPWATCH_CERTIFY_KEY needs a key of `epwatch collector key --kind pipeline`"
             }

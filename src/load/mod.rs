@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::ReportLedger;
 use crate::store_args::AddressArgs;
 use crate::{
-    output,
+    client_tls, output,
     shutdown::{Hangup, Shutdown},
 };
 use own_server::{OwnServer, cpu_seconds};
@@ -55,6 +55,12 @@ pub(crate) struct Args {
     /// Certificate (PEM) that signed the collector's, where it is not a public one.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Certificate (PEM, with its chain) of this client, where the collector asks for one (`client_ca`).
+    #[arg(long, value_name = "FILE", requires_all = ["client_key", "endpoint"])]
+    client_cert: Option<PathBuf>,
+    /// Key (PEM) of --client-cert.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
     /// That collector's, which is checked at the end.
     #[command(flatten)]
     store: AddressArgs,
@@ -200,22 +206,18 @@ async fn load(
 }
 
 fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> {
-    let ca_pem = match &args.ca {
-        Some(path) => Some(
-            std::fs::read(path)
-                .with_context(|| format!("failed to read --ca {}", path.display()))?,
-        ),
-        None => None,
+    let endpoint = match (&args.endpoint, own) {
+        (Some(endpoint), _) => endpoint.clone(),
+        (None, Some(own)) => own.endpoint()?,
+        (None, None) => unreachable!("without an endpoint there is a server of our own"),
     };
+    let (ca, certificate) = (args.ca.as_deref(), args.client_cert.as_deref());
+    let tls = client_tls::read(&endpoint, ca, certificate, args.client_key.as_deref())?;
     let seed = epwatch_sdk::random_u64();
     Ok(LoadOptions {
-        endpoint: match (&args.endpoint, own) {
-            (Some(endpoint), _) => endpoint.clone(),
-            (None, Some(own)) => own.endpoint()?,
-            (None, None) => unreachable!("without an endpoint there is a server of our own"),
-        },
+        endpoint,
         app_key: args.key.clone(),
-        ca_pem,
+        tls,
         app_id: args.app.clone(),
         environment: args.environment.clone(),
         mark: format!("load-{seed:016x}"),

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use epwatch_collector::{
     Collector,
-    config::{AppKeyConfig, CollectorConfig, TlsConfig},
+    config::{AppKeyConfig, CollectorConfig, KeyKind, NewKey, TlsConfig},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Store, check_ends, check_fails, epwatch, tls};
+use crate::support::{Store, check_ends, check_fails, check_succeeds, epwatch, tls};
 
 fn load(words: &str) -> Command {
     epwatch(&format!("load {words}"))
@@ -138,6 +138,71 @@ async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
         "gate {model} --soc SM8650 --certify {plain} --model-id a --model-version 1"
     ));
     check_fails(&mut gate, 3, way_out);
+    collector.stop().await;
+    store.engine.stop().await;
+}
+
+/// Load and gate of a fleet of one's own, whose keys need a certificate of its authority.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_asks_for_a_client_certificate_gets_one_from_load_and_gate() {
+    let store = Store::start().await;
+    let mut config = store.collector_config("wal");
+    config.tls = Some(TlsConfig {
+        cert_file: tls("server.pem"),
+        key_file: tls("server.key"),
+        client_ca: Some(tls("device-ca.pem")),
+        client_cert_required: Some(vec![KeyKind::Own, KeyKind::Pipeline]),
+    });
+    let mut key = |kind| {
+        let made = NewKey::random().unwrap();
+        config.keys.push(AppKeyConfig {
+            sha256: made.sha256.clone(),
+            app: "epwatch.load".to_owned(),
+            environment: "load".to_owned(),
+            kind,
+            ..AppKeyConfig::default()
+        });
+        made.secret
+    };
+    let (own, pipeline) = (key(KeyKind::Own), key(KeyKind::Pipeline));
+    let collector = start(&store, config).await;
+    let url = format!("https://localhost:{}", collector.listen().port());
+    let file = |name: &str| tls(name).display().to_string();
+    let (ca, certificate) = (file("ca.pem"), file("device.pem"));
+    let presented = |key: &str| format!("--client-cert {certificate} --client-key {}", file(key));
+    let with = presented("device.key");
+    let address = store.address();
+
+    let to = format!("--endpoint {url} --ca {ca} --key {own} --clickhouse {address} {TWENTY}");
+    check_fails(&mut load(&to), 3, "needs a client certificate");
+    let loaded = document(&format!("{to} {with}"), 0);
+    assert_eq!(number(&loaded, "/store/distinct"), 20, "{loaded}");
+    let wrong_key = format!("{to} {}", presented("other-device.key"));
+    check_fails(&mut load(&wrong_key), 3, "certificates and key (PEM)");
+    let plain = format!("--endpoint http://localhost:1 {with}");
+    check_fails(&mut load(&plain), 2, "https://");
+    let half = format!("--endpoint {url} --client-cert {certificate}");
+    check_fails(&mut load(&half), 2, "--client-key");
+
+    let model = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/models/e_mixed.qu8.onnx"
+    );
+    let gate = |words: &str| {
+        let mut gate = epwatch(&format!(
+            "gate {model} --soc SM8650 --certify {url} --ca {ca} --model-id a --model-version 1 {words}"
+        ));
+        gate.env("EPWATCH_CERTIFY_KEY", &pipeline);
+        gate
+    };
+    check_fails(
+        &mut gate(""),
+        3,
+        "--client-cert and --client-key name its files",
+    );
+    check_succeeds(&mut gate(&with));
+    let certified = "SELECT count() FROM certified_placements_v1 WHERE chipset = 'SM8650'";
+    assert_eq!(store.count(certified).await, 1);
     collector.stop().await;
     store.engine.stop().await;
 }

@@ -1,19 +1,28 @@
 //! Upload calls to a collector, for live fleets and loads.
 
+use std::fmt;
 use std::time::Duration;
 
 use epwatch_proto::v1::collector_service_client::CollectorServiceClient;
 use epwatch_proto::{UploadFailureKind, UploadRequest, UploadResponse, is_connection_broken, v1};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 
 /// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The endpoint is no URL, or its TLS settings cannot be used.
+    /// The endpoint is no URL.
     #[error("failed to use the endpoint {endpoint}: expected a URL like http://127.0.0.1:4717")]
     Endpoint {
+        endpoint: String,
+        /// The transport's reason.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// The PEM files of TLS cannot be used.
+    #[error("failed to use the certificates and key (PEM) for {endpoint}")]
+    Tls {
         endpoint: String,
         /// The transport's reason.
         #[source]
@@ -24,24 +33,43 @@ pub enum ClientError {
     AppKey,
 }
 
-/// Returns a collector's endpoint. `https://` is checked against public certificates and `ca_pem`. A call that takes
-/// longer than `deadline` has failed.
-pub fn endpoint(
-    url: &str,
-    ca_pem: Option<&[u8]>,
-    deadline: Duration,
-) -> Result<Endpoint, ClientError> {
-    let named = |source| ClientError::Endpoint {
-        endpoint: url.to_owned(),
+/// PEM files of a client of `https://`.
+#[derive(Clone, Default)]
+pub struct ClientTls {
+    /// Certificates that the collector's is checked against, in addition to the public ones.
+    pub ca: Option<Vec<u8>>,
+    /// The client's certificate with its chain, and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").finish_non_exhaustive()
+    }
+}
+
+/// Returns a collector's endpoint. `https://` is checked against public certificates and those of `tls`. A call that
+/// takes longer than `deadline` has failed.
+pub fn endpoint(url: &str, tls: &ClientTls, deadline: Duration) -> Result<Endpoint, ClientError> {
+    let named = || url.to_owned();
+    let made = Endpoint::from_shared(url.to_owned());
+    let mut endpoint = made.map_err(|source| ClientError::Endpoint {
+        endpoint: named(),
         source,
-    };
-    let mut endpoint = Endpoint::from_shared(url.to_owned()).map_err(named)?;
+    })?;
     if url.starts_with("https://") {
-        let mut tls = ClientTlsConfig::new().with_webpki_roots();
-        if let Some(pem) = ca_pem {
-            tls = tls.ca_certificate(Certificate::from_pem(pem));
+        let mut config = ClientTlsConfig::new().with_webpki_roots();
+        if let Some(pem) = &tls.ca {
+            config = config.ca_certificate(Certificate::from_pem(pem));
         }
-        endpoint = endpoint.tls_config(tls).map_err(named)?;
+        if let Some((certificate, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(certificate, key));
+        }
+        let secured = endpoint.tls_config(config);
+        endpoint = secured.map_err(|source| ClientError::Tls {
+            endpoint: named(),
+            source,
+        })?;
     }
     Ok(endpoint.timeout(deadline).tcp_nodelay(true))
 }
@@ -126,7 +154,9 @@ mod tests {
     }
 
     fn lazy(url: &str, deadline: Duration) -> Channel {
-        endpoint(url, None, deadline).unwrap().connect_lazy()
+        endpoint(url, &ClientTls::default(), deadline)
+            .unwrap()
+            .connect_lazy()
     }
 
     async fn failure(channel: Channel) -> Status {
@@ -149,7 +179,10 @@ mod tests {
         for (reads, is_alerted) in [(0, false), (0, true), (1, false), (24, true), (40, true)] {
             for pause in [0, 1, 50] {
                 let url = tls_port(reads, is_alerted);
-                let made = endpoint(&url, None, patience).unwrap().connect().await;
+                let made = endpoint(&url, &ClientTls::default(), patience)
+                    .unwrap()
+                    .connect()
+                    .await;
                 for channel in made.into_iter().chain([lazy(&url, patience)]) {
                     tokio::time::sleep(Duration::from_millis(pause)).await;
                     let status = failure(channel).await;

@@ -27,7 +27,7 @@ mod scenario;
 mod virtual_time;
 
 pub use chipsets::Chipset;
-pub use client::{ClientError, endpoint};
+pub use client::{ClientError, ClientTls, endpoint};
 pub use fleet::Fleet;
 pub use live::{Live, Progress};
 pub use placements::{Placements, RecordedModel};

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::chance::Chance;
-use crate::client::{Client, ClientError, endpoint, kind_of};
+use crate::client::{Client, ClientError, ClientTls, endpoint, kind_of};
 use crate::device::{Advance, Device};
 use crate::fleet::Fleet;
 use crate::outbox::Outbox;
@@ -62,7 +62,7 @@ impl Live {
     /// # Errors
     /// If the endpoint or the app key cannot be used.
     pub fn start(fleet: Fleet, collector: &str, app_key: &str) -> Result<Self, ClientError> {
-        let endpoint = endpoint(collector, None, CALL_DEADLINE)?;
+        let endpoint = endpoint(collector, &ClientTls::default(), CALL_DEADLINE)?;
         // Connects when the first call is made, and again after every loss.
         let clients = (0..N_CONNECTIONS).map(|_| Client::new(endpoint.connect_lazy(), app_key));
         let clients: Vec<Client> = clients.collect::<Result<_, _>>()?;

@@ -134,7 +134,7 @@ pub async fn run(
 }
 
 async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
-    let endpoint = endpoint(&options.endpoint, options.ca_pem.as_deref(), CALL_DEADLINE)?;
+    let endpoint = endpoint(&options.endpoint, &options.tls, CALL_DEADLINE)?;
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         let channel = endpoint.connect().await;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::client::ClientTls;
+
 /// Settings of a load: the collector, the devices and the pace.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
@@ -9,8 +11,8 @@ pub struct LoadOptions {
     pub endpoint: String,
     /// The app key.
     pub app_key: String,
-    /// Certificates (PEM) that the collector's is checked against, in addition to the public ones.
-    pub ca_pem: Option<Vec<u8>>,
+    /// Certificates that it is checked against, and the client's own.
+    pub tls: ClientTls,
     /// App and environment that the key proves.
     pub app_id: String,
     /// See [`LoadOptions::app_id`].
