@@ -9,7 +9,8 @@ use epwatch_server::{SystemClock, TaskSet, bind};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    address_file::AddressFile, backup, output, server_config::ServerConfig, store::Store, telemetry,
+    address_file::AddressFile, backup, fault_points, output, server_config::ServerConfig,
+    store::Store, telemetry,
 };
 
 /// The running components.
@@ -34,7 +35,7 @@ impl AllInOne {
         let steps = (config.detector.window, config.detector.step);
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;
         config.collector.raw_retention = store.raw_retention();
-        let tasks = TaskSet::default();
+        let tasks = fault_points::tasks();
         let (client, stop, clock) = (
             store.client(),
             CancellationToken::new(),

@@ -3,11 +3,11 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use epwatch_detector::Detector;
-use epwatch_server::{AdminPages, AdminServer, SystemClock, TaskSet, bind, open_metrics};
+use epwatch_server::{AdminPages, AdminServer, SystemClock, bind, open_metrics};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    all_in_one, calibrate, output,
+    all_in_one, calibrate, fault_points, output,
     server_config::{Runs, ServerArgs},
     shutdown::{Hangup, Shutdown},
     store::Store,
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     let http_listen = config.detector.http_listen;
     let (listener, address) = bind(http_listen, "detector.http_listen").await?;
-    let tasks = TaskSet::default();
+    let tasks = fault_points::tasks();
     let detector = Detector::start_in(
         tasks.clone(),
         config.detector,

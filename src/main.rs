@@ -18,6 +18,7 @@ mod engines;
 mod environment;
 mod explain;
 mod facts;
+mod fault_points;
 mod folder_lock;
 mod gate;
 mod incident_order;

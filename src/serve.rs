@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, process::ExitCode};
 
+use epwatch_server::ENDING;
 use serde::Serialize;
 
 use crate::{
@@ -87,6 +88,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         task = stack.tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = stack.failed() => return Err(error),
     };
+    if failed.is_some() {
+        stack.tasks.held_back(ENDING).await;
+    }
     let stopping = async {
         page.stop().await;
         stack.stop().await;

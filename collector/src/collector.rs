@@ -10,7 +10,7 @@ use std::time::Duration;
 use clickhouse::Client;
 use epwatch_proto::Outcome;
 use epwatch_server::{
-    AdminPages, AdminServer, BindError, Clock, Problems, SystemClock, TaskSet, bind,
+    AdminPages, AdminServer, BindError, Clock, ENDING, Problems, SystemClock, TaskSet, bind,
     warn_of_readers,
 };
 use futures::future::BoxFuture;
@@ -189,7 +189,10 @@ impl Collector {
                 let stopped = async {
                     tokio::select! {
                         () = stop_server.cancelled() => {}
-                        _ = tasks.failed() => stop_server.cancel(),
+                        _ = tasks.failed() => {
+                            tasks.held_back(ENDING).await;
+                            stop_server.cancel();
+                        }
                     }
                 };
                 tokio::select! {

@@ -8,12 +8,12 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 use clap::Subcommand;
 
 use epwatch_collector::Collector;
-use epwatch_server::{SystemClock, TaskSet};
+use epwatch_server::SystemClock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    all_in_one, output,
+    all_in_one, fault_points, output,
     server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
     store::Store,
@@ -100,7 +100,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let drain = config.collector.batch.drain_timeout.0;
     let has_tls = config.collector.tls.is_some();
     version::log("collector");
-    let tasks = TaskSet::default();
+    let tasks = fault_points::tasks();
     let starting = async {
         all_in_one::check_addresses(&config).await?;
         let store = Store::open_or_wait(&config.store, &config.data_dir).await?;

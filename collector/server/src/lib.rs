@@ -35,5 +35,5 @@ pub use crate::forwarded_for::{forwarded_for, is_trusted};
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};
-pub use crate::tasks::{End, FaultPoints, TaskGuard, TaskSet};
+pub use crate::tasks::{ENDING, End, FaultPoints, TaskGuard, TaskSet};
 pub use crate::units::{ByteSize, Period, UnitError};

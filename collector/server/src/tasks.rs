@@ -23,6 +23,9 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::backoff::Backoff;
 use crate::metrics::MetricTable;
 
+/// The point at which a test holds back a process that ends because a task of it ended.
+pub const ENDING: &str = "ending";
+
 /// Times of restarts.
 #[derive(Debug, Clone, Copy)]
 struct Pauses {

@@ -1,0 +1,42 @@
+//! The supervised tasks of a server process. A debug build, which tests run, panics in the task that a file names, and ends
+//! only once that file is gone; a release build has no such way.
+
+use epwatch_server::TaskSet;
+
+/// Returns the tasks of this process.
+pub(crate) fn tasks() -> TaskSet {
+    #[cfg(debug_assertions)]
+    if let Some(file) = std::env::var_os("EPWATCH_TEST_PANIC_IN") {
+        return panicking(file.into());
+    }
+    TaskSet::default()
+}
+
+/// Returns tasks of which the one panics whose name is in the file, once it is there. A process that ends for it waits until
+/// the file is gone.
+#[cfg(debug_assertions)]
+fn panicking(file: std::path::PathBuf) -> TaskSet {
+    use std::time::Duration;
+
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    /// More than a process has places that wait.
+    const PASSES: usize = 100;
+    let faults = epwatch_server::FaultPoints::default();
+    let tasks = TaskSet::with_faults(faults.clone(), Duration::from_secs(1));
+    faults.hold(epwatch_server::ENDING);
+    std::thread::spawn(move || {
+        // The file is moved into place, so it is whole.
+        let task = loop {
+            if let Ok(task) = std::fs::read_to_string(&file) {
+                break task;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        faults.end(task.trim(), epwatch_server::End::Panic);
+        while file.exists() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        faults.pass(epwatch_server::ENDING, PASSES);
+    });
+    tasks
+}
