@@ -396,15 +396,15 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 async fn drill(hidden_s: u64) {
     let _turn = TURN.lock().await;
     let began = Instant::now();
-    // Most of the time is waiting, so two pairs share an engine.
+    // Most of the time is waiting, for a lease's end or a person's turn, so four pairs share an engine.
     let (pairs, size) = if is_nightly("97 of 100 fail-overs of detectors, and 980 of 1,000 orders")
     {
         let size = Size {
-            fail_overs: 50,
-            incidents: 4,
-            orders: 125,
+            fail_overs: 25,
+            incidents: 10,
+            orders: 25,
         };
-        (2, size)
+        (4, size)
     } else {
         let size = Size {
             fail_overs: 3,
