@@ -185,7 +185,7 @@ async fn page_when(page: &Served, path: &str, part: &str) -> Answer {
     let read = Mutex::new(None);
     until(path, async || {
         let answer = page.get(path).await;
-        let is_it = answer.text.contains(part) && !answer.text.contains("ot read in time");
+        let is_it = answer.text.contains(part) && !answer.text.contains("could not be read");
         *read.lock().unwrap() = Some(answer);
         is_it
     })

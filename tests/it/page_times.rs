@@ -276,7 +276,7 @@ impl Served {
         let ask = async {
             let page = get(&url).await.map_err(|error| format!("{error:#}"))?;
             match page.status {
-                200 if page.text.contains("ot read in time") => Err("lacks a part".to_owned()),
+                200 if page.text.contains("could not be read") => Err("lacks a part".to_owned()),
                 200 => Ok(()),
                 status => Err(format!("status {status}")),
             }

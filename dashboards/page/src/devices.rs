@@ -185,8 +185,8 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
     }));
     text.push_str("\n\n");
     text.push_str(&table(&rows));
-    for part in &page.left_out.0 {
-        _ = writeln!(text, "not read in time: {part}");
+    for line in page.left_out.lines() {
+        _ = writeln!(text, "{line}");
     }
     text
 }

@@ -33,7 +33,10 @@ impl HealthHtml<'_> {
                 ),
                 None => "No report in the last hour.".to_owned(),
             },
-            None => "Not read in time.".to_owned(),
+            None => format!(
+                "They could not be read{}.",
+                self.page.left_out.how("arrivals")
+            ),
         };
         let has_arrivals = self
             .page

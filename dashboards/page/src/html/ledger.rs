@@ -34,7 +34,8 @@ struct LedgerHtml<'a> {
 impl LedgerHtml<'_> {
     fn headline(&self) -> String {
         if self.page.left_out.has("ledger") {
-            return "The ledger was not read in time".to_owned();
+            let how = self.page.left_out.how("ledger");
+            return format!("The ledger could not be read{how}");
         }
         let Some(total) = &self.total else {
             return "No report was recorded in these days".to_owned();

@@ -166,10 +166,31 @@ pub(crate) fn filtered(query: Query, value: Option<&str>) -> Query {
         .bind(value.unwrap_or_default())
 }
 
-/// Parts of a page that were not read, by name.
-#[derive(Debug, Default, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(transparent)]
-pub(crate) struct LeftOut(pub(crate) Vec<&'static str>);
+/// Parts of a page that were not read, by name. Its JSON is the names.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct LeftOut(Vec<LeftOutPart>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LeftOutPart {
+    name: &'static str,
+    /// The store had no time for it, so another try may do. Otherwise its query failed.
+    is_late: bool,
+}
+
+impl serde::Serialize for LeftOut {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|part| part.name))
+    }
+}
+
+impl LeftOutPart {
+    fn how(&self) -> &'static str {
+        match self.is_late {
+            true => " in time",
+            false => " (the log says why)",
+        }
+    }
+}
 
 impl LeftOut {
     /// Returns a part, or nothing and its name among those left out.
@@ -178,20 +199,56 @@ impl LeftOut {
             Ok(part) => part,
             Err(error) => {
                 tracing::warn!(part = name, %error, "a part of a page is left out");
-                self.0.push(name);
+                let is_late = matches!(error, ReadError::Slow | ReadError::Busy);
+                self.0.push(LeftOutPart { name, is_late });
                 T::default()
             }
         }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.0.contains(&name)
+        self.0.iter().any(|part| part.name == name)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the words that follow "could not be read" for a part that was left out, and nothing for others.
+    pub(crate) fn how(&self, name: &str) -> &'static str {
+        let part = self.0.iter().find(|part| part.name == name);
+        part.map_or("", LeftOutPart::how)
+    }
+
+    /// Returns a line for each part, for a shell.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let line = |part: &LeftOutPart| format!("could not be read{}: {}", part.how(), part.name);
+        self.0.iter().map(line)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_failed_is_told_apart_from_one_that_is_late() {
+        let mut left_out = LeftOut::default();
+        let refused = ReadError::Refused("no".to_owned());
+        for (name, error) in [("medians", ReadError::Slow), ("latency", refused)] {
+            assert_eq!(left_out.part(name, Err::<u8, _>(error)), 0);
+        }
+        let lines: Vec<String> = left_out.lines().collect();
+        let expected = [
+            "could not be read in time: medians",
+            "could not be read (the log says why): latency",
+        ];
+        assert_eq!(lines, expected);
+        let json = serde_json::to_value(&left_out).unwrap();
+        assert_eq!(json, serde_json::json!(["medians", "latency"]));
+        assert_eq!(left_out.how("latency"), " (the log says why)");
+        assert!(!left_out.has("orders") && left_out.how("orders").is_empty());
+    }
 
     #[test]
     fn errors_of_the_store_are_told_apart() {

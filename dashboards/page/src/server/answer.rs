@@ -435,7 +435,7 @@ impl Pages {
         };
         let json = document(Timestamp::now(), progress, &page);
         let bytes = 3 * json.len();
-        let is_whole = page.left_out().is_none_or(|left_out| left_out.0.is_empty());
+        let is_whole = page.left_out().is_none_or(LeftOut::is_empty);
         Ok(Reading {
             page: Read { page, json },
             bytes,

@@ -22,6 +22,7 @@ use crate::read::health::{self, Fact};
 use crate::read::ledger::{LedgerQuery, MAX_DAYS};
 use crate::read::progress::Progress;
 use crate::read::scope::Scope;
+use crate::read::store::LeftOut;
 use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::time::ago;
 
@@ -117,12 +118,7 @@ pub async fn ask(
         }
         last.extend(judged(&read.page, progress, now));
     }
-    let left_out = read.page.left_out().map_or(&[][..], |parts| &parts.0);
-    last.extend(
-        left_out
-            .iter()
-            .map(|part| format!("not read in time: {part}")),
-    );
+    last.extend(read.page.left_out().into_iter().flat_map(LeftOut::lines));
     // A shell ends the text with a line's end of its own.
     text.truncate(text.trim_end().len());
     if !last.is_empty() {
