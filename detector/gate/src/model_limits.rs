@@ -1,16 +1,6 @@
 //! `[model."PATTERN".placement]` of a policy: limits of single models, where one gate judges several.
 
-use serde::Deserialize;
-
-use crate::policy::{PlacementLimits, Policy};
-
-/// Limits of the models that a pattern names.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelLimits {
-    /// Limits of the placement.
-    pub placement: PlacementLimits,
-}
+use crate::policy::Policy;
 
 /// Two patterns of a policy name one model.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

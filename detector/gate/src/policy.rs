@@ -4,8 +4,6 @@ use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 use serde::Deserialize;
 
-use crate::model_limits::ModelLimits;
-
 /// Least share of the MACs on the NPU where a policy has no other.
 pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
 
@@ -128,6 +126,14 @@ pub struct OutputLimits {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChipsetLimits {
+    /// Limits of the placement.
+    pub placement: PlacementLimits,
+}
+
+/// Limits of the models that a pattern names.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelLimits {
     /// Limits of the placement.
     pub placement: PlacementLimits,
 }

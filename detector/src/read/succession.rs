@@ -22,7 +22,7 @@ pub(crate) struct Succession {
 
 /// What is known of a device while buckets pass in their order.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct LastVersion {
     was_on_it: bool,
     last: Option<(Bucket, TextId)>,
 }
@@ -68,8 +68,8 @@ fn last_versions(
     app: &AppCensus,
     span: &Span,
     is_it: impl Fn(TextId, TextId, TextId) -> Option<bool>,
-) -> Vec<Seen> {
-    let mut all = vec![Seen::default(); app.n_devices()];
+) -> Vec<LastVersion> {
+    let mut all = vec![LastVersion::default(); app.n_devices()];
     app.each_voting(span, |at, place, devices| {
         let ran = place.ran;
         let Some(is_it) = is_it(place.model.2, ran.version, ran.chipset) else {

@@ -54,7 +54,7 @@ pub struct SlowerGroup {
 }
 
 /// A device with the input shape that most have.
-struct Compared<'a> {
+struct GroupMember<'a> {
     device: Installation,
     device_model: &'a str,
     firmware: &'a str,
@@ -67,13 +67,14 @@ struct Compared<'a> {
 pub(super) fn slower_group(window: &CohortWindow) -> Option<SlowerGroup> {
     let devices = of_commonest_shape(&window.votes);
     let found = slower(&devices, true).or_else(|| slower(&devices, false))?;
-    let is_own = |device: &&Compared<'_>| found.own.contains(&device.device);
-    let own: Vec<&Compared<'_>> = devices.iter().filter(is_own).collect();
-    let others: Vec<&Compared<'_>> = devices
+    let is_own = |device: &&GroupMember<'_>| found.own.contains(&device.device);
+    let own: Vec<&GroupMember<'_>> = devices.iter().filter(is_own).collect();
+    let others: Vec<&GroupMember<'_>> = devices
         .iter()
         .filter(|device| found.others.contains(&device.device))
         .collect();
-    let p50 = |of: &[&Compared<'_>]| median(&of.iter().map(|one| one.p50_us).collect::<Vec<_>>());
+    let p50 =
+        |of: &[&GroupMember<'_>]| median(&of.iter().map(|one| one.p50_us).collect::<Vec<_>>());
     let mut firmwares: Vec<&str> = own.iter().map(|device| device.firmware).collect();
     firmwares.sort_unstable();
     firmwares.dedup();
@@ -108,17 +109,17 @@ struct Found {
     p: f64,
 }
 
-fn slower<'a>(devices: &'a [Compared<'a>], by_model: bool) -> Option<Found> {
-    let name = |device: &Compared<'a>| match by_model {
+fn slower<'a>(devices: &'a [GroupMember<'a>], by_model: bool) -> Option<Found> {
+    let name = |device: &GroupMember<'a>| match by_model {
         true => device.device_model,
         false => device.firmware,
     };
-    let mut groups: BTreeMap<&str, Vec<&Compared<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<&GroupMember<'_>>> = BTreeMap::new();
     for device in devices.iter().filter(|device| !name(device).is_empty()) {
         groups.entry(name(device)).or_default().push(device);
     }
     groups.retain(|_, of| of.len() as u64 >= MIN_ELIGIBLE);
-    let median_of = |of: &[&Compared<'_>]| {
+    let median_of = |of: &[&GroupMember<'_>]| {
         let p10s: Vec<f64> = of.iter().map(|device| device.p10_us).collect();
         median(&p10s)
     };
@@ -127,7 +128,7 @@ fn slower<'a>(devices: &'a [Compared<'a>], by_model: bool) -> Option<Found> {
         .filter_map(|(name, of)| Some((*name, median_of(of)?)))
         .collect();
     let fastest = medians.values().copied().min_by(f64::total_cmp)?;
-    let of_groups = |is_wanted: &dyn Fn(f64) -> bool| -> Vec<&Compared<'_>> {
+    let of_groups = |is_wanted: &dyn Fn(f64) -> bool| -> Vec<&GroupMember<'_>> {
         let wanted = medians.iter().filter(|(_, median)| is_wanted(**median));
         wanted
             .flat_map(|(name, _)| groups[name].iter().copied())
@@ -139,7 +140,7 @@ fn slower<'a>(devices: &'a [Compared<'a>], by_model: bool) -> Option<Found> {
     if own.is_empty() || (others.len() as f64) < MIN_SHARE_OF_OTHERS * devices.len() as f64 {
         return None;
     }
-    let is_hit = |device: &&Compared<'_>| device.p10_us >= DEVICE_SLOWER * reference;
+    let is_hit = |device: &&GroupMember<'_>| device.p10_us >= DEVICE_SLOWER * reference;
     let tally = Tally::of(own.iter().copied(), |device| is_hit(&device));
     let of_others = Tally::of(others.iter().copied(), |device| is_hit(&device));
     let p = (surprise(tally, OTHERS_RATE, of_others) * medians.len() as f64).min(1.0);
@@ -149,7 +150,7 @@ fn slower<'a>(devices: &'a [Compared<'a>], by_model: bool) -> Option<Found> {
     let names = medians
         .iter()
         .filter(|(_, median)| **median >= SLOWER * reference);
-    let all = |of: &[&Compared<'_>]| of.iter().map(|device| device.device).collect();
+    let all = |of: &[&GroupMember<'_>]| of.iter().map(|device| device.device).collect();
     Some(Found {
         names: names.map(|(name, _)| (*name).to_owned()).collect(),
         by_model,
@@ -162,13 +163,13 @@ fn slower<'a>(devices: &'a [Compared<'a>], by_model: bool) -> Option<Found> {
 }
 
 /// Returns each device once, at its fastest, with the input shape that most devices have.
-fn of_commonest_shape(votes: &[DeviceVote]) -> Vec<Compared<'_>> {
-    let mut shapes: BTreeMap<&str, HashMap<Installation, Compared<'_>>> = BTreeMap::new();
+fn of_commonest_shape(votes: &[DeviceVote]) -> Vec<GroupMember<'_>> {
+    let mut shapes: BTreeMap<&str, HashMap<Installation, GroupMember<'_>>> = BTreeMap::new();
     for vote in votes {
         let Some(low) = vote.latency.as_ref().and_then(|latency| latency.low) else {
             continue;
         };
-        let compared = Compared {
+        let compared = GroupMember {
             device: vote.installation,
             device_model: &vote.device_model,
             firmware: &vote.firmware,
@@ -176,13 +177,13 @@ fn of_commonest_shape(votes: &[DeviceVote]) -> Vec<Compared<'_>> {
             p50_us: low.p50_us,
         };
         let of_shape = shapes.entry(&vote.shape_key).or_default();
-        let is_faster = |known: &Compared<'_>| low.p10_us < known.p10_us;
+        let is_faster = |known: &GroupMember<'_>| low.p10_us < known.p10_us;
         if of_shape.get(&vote.installation).is_none_or(is_faster) {
             of_shape.insert(vote.installation, compared);
         }
     }
     let most = shapes.into_values().max_by_key(|devices| devices.len());
-    let mut devices: Vec<Compared<'_>> = most.unwrap_or_default().into_values().collect();
+    let mut devices: Vec<GroupMember<'_>> = most.unwrap_or_default().into_values().collect();
     devices.sort_unstable_by_key(|device| device.device);
     devices
 }
