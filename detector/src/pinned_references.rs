@@ -91,8 +91,8 @@ impl PinnedReferences {
         self.began.get(cohort).copied()
     }
 
-    /// Replaces the references that were read for a cohort by the pinned ones, best origin first: its own, else those of
-    /// the first of the versions before it that has any.
+    /// Replaces the references that were read for a cohort by the pinned ones, best origin first: by its own, else by the
+    /// references of the first version before it that has any.
     #[must_use]
     pub fn applied<'a>(
         &self,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use epwatch_collector::config::{AppKeyConfig, CollectorConfig, NewKey};
 use epwatch_collector::schema::{self, DATABASE};
-use epwatch_collector::{Client, Collector, StartError};
+use epwatch_collector::{Client, Collector};
 use epwatch_engines::Engine;
 use epwatch_proto::samples;
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
@@ -220,20 +220,9 @@ pub(crate) async fn start_with(store: &Store, config: CollectorConfig) -> Collec
     start_at(config, store.client.clone()).await
 }
 
-/// A call of a collector that has stopped may hold the WAL's lock for a moment longer.
 pub(crate) async fn start_at(config: CollectorConfig, store: Client) -> Collector {
-    let began = Instant::now();
-    loop {
-        let starting = Collector::start(config.clone(), store.clone(), CancellationToken::new());
-        match starting.await {
-            Err(StartError::Wal(error))
-                if format!("{error:?}").starts_with("Locked") && began.elapsed() < PATIENCE =>
-            {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            started => return started.unwrap(),
-        }
-    }
+    let starting = Collector::start(config, store, CancellationToken::new());
+    starting.await.unwrap()
 }
 
 /// Starts a collector whose store is away until [`Store::start_in`] of the directory.

@@ -18,7 +18,7 @@ impl Policy {
         patterns.filter(move |pattern| names(pattern, path))
     }
 
-    /// Returns the policy of one model: keys of its pattern replace those of `placement` and of each chipset.
+    /// Returns the policy of one model. A key of its pattern replaces that key of `placement` and of each chipset.
     ///
     /// # Errors
     /// If two patterns name it.
@@ -45,8 +45,7 @@ impl Policy {
     }
 }
 
-/// Whether the last parts of the path are those of the pattern, in which `*` stands for any characters of a part and `?` for
-/// one.
+/// Whether a path ends with the parts of a pattern. There `*` stands for any characters of a part, and `?` for one.
 fn names(pattern: &str, path: &str) -> bool {
     let parts = |text: &str| -> Vec<Vec<char>> {
         let parts = text.split('/').filter(|part| !matches!(*part, "" | "."));

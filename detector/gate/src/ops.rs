@@ -38,14 +38,14 @@ struct Alternative {
     older: Refused,
 }
 
-/// Version of the QNN that refused a node. The table has answers of the newest and the oldest one.
+/// Version of the QNN that refused a node. The table has answers of the newest and the oldest QNN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QnnAge {
-    /// The newest one.
+    /// The newest QNN of the table.
     Newest,
-    /// Another one, or one that is not known. A form counts as taken if the newest and the oldest one take it.
+    /// Another QNN, or an unknown one. It takes a form if the newest and the oldest QNN take it.
     Between,
-    /// The oldest one.
+    /// The oldest QNN of the table.
     Oldest,
 }
 

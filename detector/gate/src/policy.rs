@@ -80,7 +80,7 @@ pub struct Policy {
     pub outputs: OutputLimits,
     /// Limits of single chipsets, which replace those of `placement` key by key.
     pub chipset: BTreeMap<String, ChipsetLimits>,
-    /// Limits of single models, by the end of their path. They replace those of `placement` and `chipset` key by key.
+    /// Limits of single models, by the end of their path. Each key replaces that key of `placement` and `chipset`.
     pub model: BTreeMap<String, ModelLimits>,
     /// Model file of each chipset, or of the `default`. Relative to the policy's folder.
     pub variants: BTreeMap<String, PathBuf>,
@@ -285,7 +285,7 @@ impl LatencyLimits {
 }
 
 impl PlacementLimits {
-    /// These limits, and those of `others` where a key is not set.
+    /// Takes keys that are not set here from `others`.
     pub(crate) fn or(&self, others: &Self) -> Self {
         let own = self.clone();
         Self {

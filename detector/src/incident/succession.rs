@@ -18,8 +18,8 @@ const MOST_MOVED: f64 = 0.9;
 const FEW_LEFT: f64 = 0.04;
 
 impl Incident {
-    /// Counts clean windows of the versions that devices of the incident have by now. While a directive holds its devices,
-    /// those of the next version count. Returns whether anything changed.
+    /// Counts clean windows of the versions that devices of the incident have by now. While a directive holds these devices,
+    /// clean windows of the next version count. Returns whether anything changed.
     pub(super) fn count_successor(&mut self, verdict: &CohortVerdict) -> bool {
         let key = &verdict.key;
         let version = &self.key.model_version;
