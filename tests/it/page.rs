@@ -249,7 +249,10 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
             .iter()
             .any(|of| of["id"] == id && of["fires"] == true)
     };
-    assert!(fires("EP") && !fires("S"), "{fallen:#}");
+    assert!(
+        fires("placement_change") && !fires("start_failure"),
+        "{fallen:#}"
+    );
 
     // Devices that moved to the CPU are slower than their own past; those of the other chipset are the control.
     let is_shown = |document: &Value| {
@@ -613,7 +616,7 @@ async fn put_hostile(store: &Client, name: &str, at: usize) {
     let window = "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, model_version, \
         chipset, devices, devices_hit, p50_us, npu_share, verdict, severity, reasons, signal_id, signal_value, \
         signal_p, signal_hits, signal_devices, judged_at) SELECT now64(3) - 10, 3600, ?, 'production', ?, ?, ?, 10, 10, \
-        60000, 0.5, 'partial_fallback', 'page', [?], ['EP', ?], [1, nan], [0, 1], [10, 0], [10, 0], now64(3)";
+        60000, 0.5, 'partial_fallback', 'page', [?], ['placement_change', ?], [1, nan], [0, 1], [10, 0], [10, 0], now64(3)";
     let insert = store.query(window).bind(APP);
     let insert = insert
         .bind(name)

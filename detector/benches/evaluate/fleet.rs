@@ -237,7 +237,10 @@ fn windows_sql(fleet: &Fleet, end: i64) -> String {
             concat(toString(intDiv(cell, {CHIPSETS}) % {VERSIONS} + 1), '.0.0'), \
             concat('SM8', leftPad(toString(350 + cell % {CHIPSETS} * 50), 3, '0')), 'v1', \
             25, 25, 4400, 8640, 9200, 0.03, 0.02, \
-            ['EP', 'EJ', 'A', 'B', 'B1.6', 'B2.0', 'B2.5', 'B3.0', 'B4.0', 'C3', 'C5', 'C10', 'C20', 'C40'], \
+            arrayConcat(['placement_change', 'slower_with_placement_change', 'median_ratio', 'slow_device_share'], \
+                arrayMap(ratio -> concat('slower_than_', ratio, 'x'), ['1.6', '2.0', '2.5', '3.2', '4.0']), \
+                arrayMap(percent -> concat('intermittent_runs_from_', toString(percent), '_percent'), \
+                    [3, 5, 10, 20, 40])), \
             arrayResize([0.], 14), arrayResize([1.], 14), arrayResize([toUInt64(0)], 14), \
             arrayResize(emptyArrayUInt64(), 14, toUInt64(25)), \
             'healthy', 'none', toDateTime64({end} - 3600 * hour, 3, 'UTC') \

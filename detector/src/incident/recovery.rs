@@ -187,7 +187,7 @@ fn verdict_now<'a>(key: &CohortKey, verdicts: &'a [CohortVerdict]) -> Option<&'a
 /// It is the smallest chance of any signal that had fired: devices that run seldom leave many signals open. None of them may
 /// have as many hits as a fault that lasts.
 fn chance_it_lasts(cohort: &IncidentCohort, now: &CohortVerdict) -> Option<f64> {
-    // EJ counts among the devices whose work moved, which a repair leaves none of; EP has those.
+    // `SlowerAndMoved` counts among the devices whose work moved. A repair leaves none of them; `Placement` has those.
     let peaks = cohort.peaks.iter();
     let peaks = peaks.filter(|peak| peak.id != SignalId::SlowerAndMoved);
     let of = |id: SignalId| now.signals.iter().find(|signal| signal.id == id);

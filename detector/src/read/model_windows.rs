@@ -44,9 +44,9 @@ pub struct ModelWindows {
 
 impl ModelWindows {
     /// Returns what devices did on a chipset while they were healthy: those of other versions, and as far
-    /// as B is asked those of this version, once it is `MIN_WINDOWS` windows old.
+    /// as `Shift` is asked those of this version, once it is `MIN_WINDOWS` windows old.
     ///
-    /// B compares a device's p10, which moves little from window to window, so what a version showed for
+    /// `Shift` compares a device's p10, which moves little from window to window, so what a version showed for
     /// a week is what it shows: against that a fault that comes without a version stands out. Before that
     /// its fault would be its own normal. Runs that are slow at times come and go with what else the
     /// devices do, so for the other signals earlier versions speak alone.

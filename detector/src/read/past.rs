@@ -164,7 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::signals::{Limits, b_shift};
+    use crate::signals::{Limits, slow_devices};
     use crate::tally::{BaseRate, surprise};
     use crate::testing::{Fleet, at, judged, reference};
     use crate::verdict::Severity;
@@ -203,7 +203,7 @@ mod tests {
 
     fn rate(past: &PastWindows, window: i64) -> Option<BaseRate> {
         past.rates(&span(window))
-            .map(|rates| rates.of(BEYOND, b_shift::FLEET_RATE))
+            .map(|rates| rates.of(BEYOND, slow_devices::FLEET_RATE))
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
             devices: 60,
         };
         let p = |rates: &BaseRates| {
-            let fleet = rates.of(BEYOND, b_shift::FLEET_RATE);
+            let fleet = rates.of(BEYOND, slow_devices::FLEET_RATE);
             surprise(found, fleet, Tally::default())
         };
         let limit = Limits::for_windows_a_day(10.0).p_shift;

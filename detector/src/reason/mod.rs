@@ -22,12 +22,12 @@ pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlowLimit {
-    /// Twice the device's own earlier p95 (C).
+    /// Twice the device's own earlier p95.
     #[default]
     TwiceP95,
-    /// 1.4 times that, with next to no runs slightly below (N).
+    /// 1.4 times that, with next to no runs slightly below.
     Apart,
-    /// 1.6 times its own earlier median (M).
+    /// 1.6 times its own earlier median.
     Median,
 }
 
@@ -46,7 +46,7 @@ impl SlowLimit {
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// EP: work moved to the CPU.
+    /// Work moved to the CPU.
     #[error(
         "{hits} of {devices} devices run more on the CPU than {origin}{}",
         text::shares(.npu_share, .reference_npu_share, *.unit)
@@ -66,7 +66,7 @@ pub enum Reason {
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// EJ: the devices with a worse placement are slower.
+    /// The devices with a worse placement are slower.
     #[error(
         "{} are slower: median latency {} against {} of {reference}",
         text::slower_devices(*.slower, *.compared, *.hits),
@@ -96,14 +96,14 @@ pub enum Reason {
         /// Devices with a worse placement.
         hits: u64,
     },
-    /// EP without EJ.
+    /// Work moved to the CPU, and the devices are not slower.
     #[error("{}", text::not_slower(*.slower, *.compared))]
     NotSlower {
         slower: u64,
         /// Devices with a worse placement and enough runs to compare.
         compared: u64,
     },
-    /// EC: less on the NPU than certified.
+    /// Less on the NPU than certified.
     #[error(
         "certified by {}{}; {hits} of {devices} devices run it otherwise{}",
         text::certifier(.certified_by),
@@ -141,7 +141,7 @@ pub enum Reason {
         runtimes: Vec<String>,
         devices: u64,
     },
-    /// B: devices slower than their own past.
+    /// Devices slower than their own past.
     #[error(
         "{hits} of {devices} devices take at least {beyond} times as long as they did themselves before"
     )]
@@ -167,7 +167,7 @@ pub enum Reason {
         /// Devices with a baseline.
         devices: u64,
     },
-    /// C, N or M: devices slow in some of their runs.
+    /// Devices slow in some of their runs.
     #[error(
         "{hits} of {devices} devices are slow in some of their runs and as fast as before in the others{}",
         text::slow_runs(*.slow_share, *.limit, *.shape_is_known)
@@ -377,7 +377,7 @@ pub enum Reason {
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// O: outputs differ by more than the tolerance.
+    /// Outputs differ by more than the tolerance.
     #[error(
         "on {hits} of {devices} tested devices the NPU's output is off by more than accepted: at the median the \
          largest difference from the same device's CPU is {}, accepted is {}{}",
@@ -400,7 +400,7 @@ pub enum Reason {
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// OH: outputs differ between devices.
+    /// Outputs differ between devices.
     #[error(
         "the same input gives {outputs} different outputs on {devices} tested devices, and {hits} of them leave \
          the commonest one: the model does not behave the same on every phone{}",
@@ -416,7 +416,7 @@ pub enum Reason {
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// CV: runs vary more than before.
+    /// Runs vary more than before.
     #[error(
         "on {hits} of {devices} devices latency varies at least twice as much as it did there before{}",
         text::cvs(*.cv, *.earlier_cv)

@@ -14,9 +14,9 @@ use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::b_shift::{self, Shift};
-use super::cm_intermittent::{self, DeviceRuns, Intermittent};
+use super::intermittent_runs::{self, DeviceRuns, Intermittent};
 use super::signal::{BEYOND_TENTHS, MIN_ELIGIBLE, MIN_HITS, SignalId};
+use super::slow_devices::{self, Shift};
 use super::unseen_heat::{UnseenHeat, unseen_heat};
 
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
@@ -156,13 +156,13 @@ impl PeerRatios {
     pub fn add(&mut self, cohort: &CohortKey, votes: &[DeviceVote]) {
         // Shared by all devices, because there are many.
         let cohort = Arc::new(cohort.clone());
-        for (device, ratio) in b_shift::worst_own_ratios(votes) {
+        for (device, ratio) in slow_devices::worst_own_ratios(votes) {
             self.ratios
                 .entry(device)
                 .or_default()
                 .push((cohort.clone(), ratio));
         }
-        for (device, runs) in cm_intermittent::runs_of_devices(votes) {
+        for (device, runs) in intermittent_runs::runs_of_devices(votes) {
             let slot = self.runs.entry(device).or_default();
             slot.push((cohort.clone(), runs));
         }
@@ -201,7 +201,7 @@ fn others_on_chipset<T>(
     tallies.into_values().collect()
 }
 
-/// Compares the devices that B found with the controls.
+/// Compares the devices that `Shift` found with the controls.
 pub(super) fn slowed_too(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
@@ -214,7 +214,10 @@ pub(super) fn slowed_too(
     };
     let beyond = |ratio: &f64| *ratio >= shift.signal.threshold;
     let previous = previous.map_or(Tally::default(), |previous| {
-        Tally::of(b_shift::worst_own_ratios(&previous.votes).values(), beyond)
+        Tally::of(
+            slow_devices::worst_own_ratios(&previous.votes).values(),
+            beyond,
+        )
     });
     let by_devices = Control::of_previous(previous, shift.signal.value).or_of_peers(|| {
         let (model, hit) = (&window.key.model, shift.hit_devices.iter());
@@ -233,12 +236,12 @@ pub(super) fn slowed_too(
         .beyond(tenths)
         .map_or(shift.signal.value, Tally::share);
     let id = SignalId::ShiftBeyond(tenths);
-    let chance = |tally| baseline.chance(id, b_shift::FLEET_RATE, tally);
+    let chance = |tally| baseline.chance(id, slow_devices::FLEET_RATE, tally);
     let by_cohorts = by_devices.or_of_cohorts(others, share, chance);
     by_cohorts.or_of_heat(window, &shift.hit_devices)
 }
 
-/// Compares the devices that C or M found with the controls.
+/// Compares the devices that an intermittent signal found with the controls.
 #[must_use]
 pub(crate) fn intermittent_too(
     window: &CohortWindow,
@@ -249,9 +252,9 @@ pub(crate) fn intermittent_too(
     built_in_rate: f64,
 ) -> Control {
     let previous = previous.map_or(Tally::default(), |previous| {
-        cm_intermittent::tally_of(&found.signal, &previous.votes)
+        intermittent_runs::tally_of(&found.signal, &previous.votes)
     });
-    let is_hit = |runs: &DeviceRuns| cm_intermittent::is_hit(&found.signal, runs);
+    let is_hit = |runs: &DeviceRuns| intermittent_runs::is_hit(&found.signal, runs);
     let others = || others_on_chipset(&peers.runs, &window.key, &baseline.no_controls, is_hit);
     let id = found.past_id();
     let chance = |tally| baseline.chance(id, built_in_rate, tally);
@@ -261,7 +264,7 @@ pub(crate) fn intermittent_too(
         .or_of_heat(window, &found.hit_devices)
 }
 
-/// Counts the devices that C or M found and that run another model, and those where it is hit as well.
+/// Counts the devices that an intermittent signal found and that run another model, and those where it is hit as well.
 pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Intermittent) -> Tally {
     let model = &window.key.model;
     let mut tally = Tally::default();
@@ -273,7 +276,7 @@ pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Inter
         }
         tally.devices += 1;
         tally.hits +=
-            u64::from(others.any(|(_, runs)| cm_intermittent::is_hit(&found.signal, runs)));
+            u64::from(others.any(|(_, runs)| intermittent_runs::is_hit(&found.signal, runs)));
     }
     tally
 }

@@ -12,11 +12,11 @@ use epwatch_stats::order_stat::median;
 use crate::tally::Tally;
 use crate::window::{CohortWindow, DeviceVote, Installation};
 
-use super::a_median::{HEAVIER, SLOWER};
-use super::b_shift::{self, Shift};
-use super::cm_intermittent::{self, Intermittent};
 use super::control::{self, Controls};
+use super::intermittent_runs::{self, Intermittent};
+use super::median_ratio::{HEAVIER, SLOWER};
 use super::signal::{MIN_ELIGIBLE, MIN_HITS};
+use super::slow_devices::{self, Shift};
 
 /// One chipset in four may differ although the effect is on all of them: a small one by chance, another
 /// because the app does something else there. A fault on three of four chipsets is still one of chipsets.
@@ -78,14 +78,15 @@ pub(super) fn in_some_runs(
     found: &Intermittent,
     usual: f64,
 ) -> Option<CrossChipset> {
-    let tally_of = |other: &&CohortWindow| cm_intermittent::tally_of(&found.signal, proven(other));
+    let tally_of =
+        |other: &&CohortWindow| intermittent_runs::tally_of(&found.signal, proven(other));
     let tallies = controls.chipsets.iter().map(tally_of).collect();
     let tallies = with_rest(tallies, |tally| tally.devices, Tally::add_assign);
     let own = found.signal.value;
     let (share, same) = same_share(own, usual, &tallies)?;
     let peers = control::peers_hit(window, controls.peers, found);
     let previous = controls.previous;
-    let previous = previous.map(|window| cm_intermittent::tally_of(&found.signal, &window.votes));
+    let previous = previous.map(|window| intermittent_runs::tally_of(&found.signal, &window.votes));
     let mut controls = previous.into_iter().chain([peers]);
     let is_this_version = controls.any(|tally| tally.is_surely_below(own / 2.0));
     Some(CrossChipset {
@@ -107,7 +108,9 @@ pub(super) fn in_all_runs(
     usual: f64,
 ) -> Option<CrossChipset> {
     let ratios_of = |other: &&CohortWindow| -> Vec<f64> {
-        b_shift::worst_ratios(proven(other)).into_values().collect()
+        slow_devices::worst_ratios(proven(other))
+            .into_values()
+            .collect()
     };
     let others = chipsets.iter().map(ratios_of).collect();
     let others = with_rest(others, |ratios| ratios.len() as u64, Vec::extend);
@@ -199,7 +202,7 @@ fn are_spared(own: f64, others: &[Tally]) -> bool {
 
 /// Median ratio of p10 of the devices hit.
 fn hit_ratio(window: &CohortWindow, found: &Shift) -> Option<f64> {
-    let ratios = b_shift::worst_ratios(&window.votes);
+    let ratios = slow_devices::worst_ratios(&window.votes);
     let is_hit = |device: &Installation| found.hit_devices.contains(device);
     let of_hit = ratios.iter().filter(|(device, _)| is_hit(device));
     median(&of_hit.map(|(_, ratio)| *ratio).collect::<Vec<f64>>())
@@ -208,7 +211,7 @@ fn hit_ratio(window: &CohortWindow, found: &Shift) -> Option<f64> {
 fn shape_is_known(window: &CohortWindow, found: &Shift) -> bool {
     let hit = window.votes.iter();
     let hit = hit.filter(|vote| found.hit_devices.contains(&vote.installation));
-    let votes = Tally::of(hit, |vote| cm_intermittent::is_known(&vote.shape_key));
+    let votes = Tally::of(hit, |vote| intermittent_runs::is_known(&vote.shape_key));
     2 * votes.hits >= votes.devices
 }
 

@@ -1,4 +1,4 @@
-//! CV: devices whose runs vary more than before.
+//! `CvIncrease`: devices whose runs vary more than before.
 //!
 //! A device is hit if the coefficient of variation of its clean runs is at least twice its own earlier one,
 //! 1.5 times the cohort's in earlier windows, and 0.15: single spikes move a steady device's CV by more than
@@ -31,7 +31,7 @@ const LEAST: f64 = 0.15;
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.1;
 
-/// The result of CV.
+/// The result of `CvIncrease`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CvIncrease {
     /// Value: share of the devices hit. Threshold: the multiple of their own earlier CV.

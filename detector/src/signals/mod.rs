@@ -1,94 +1,92 @@
 //! The signals, one file each: what each of them counts in a cohort window, and how surprising the count is.
 //!
-//! Every signal counts devices, never runs, since runs of one device are not independent. EP: the placement
-//! got worse. EJ: and the devices are slower. A: the median device is slower than before. B: some devices
-//! are. C, N and M: some devices are slow in some runs. S: the NPU does not start. O: outputs are wrong. OH:
-//! outputs differ. CV: runs vary more. EC: the placement is worse than certified. `verdict` decides what they amount to.
+//! Every signal counts devices, never runs, since runs of one device are not independent. [`SignalId`] says what each
+//! of them asks. `verdict` decides what the answers amount to.
 
-mod a_median;
-pub(crate) mod b_shift;
-mod cm_intermittent;
+mod certificate_drift;
 mod control;
 mod cross_chipset;
 mod cv_increase;
-mod ec_certificate;
-mod ej_slower_and_moved;
-mod ep_placement;
-mod o_outputs;
-mod s_start_failure;
+mod intermittent_runs;
+mod median_ratio;
+mod outputs;
+mod placement_change;
 mod same_shape;
 mod signal;
+pub(crate) mod slow_devices;
 mod slower_group;
+mod slower_with_placement_change;
+mod start_failures;
 mod unseen_heat;
 
 use crate::baseline::Baseline;
 use crate::placement::Placement;
 use crate::window::CohortWindow;
 
-use a_median::Median;
-use ej_slower_and_moved::SpeedBefore;
+use median_ratio::Median;
+use slower_with_placement_change::SpeedBefore;
 
-pub(crate) use a_median::MEDIAN_CHANCE;
-pub(crate) use b_shift::Shift;
-pub(crate) use cm_intermittent::Intermittent;
+pub(crate) use certificate_drift::{CertificateDrift, UncertifiedRuntime};
 pub(crate) use control::Control;
 pub use control::{Controls, PeerRatios};
 pub(crate) use cross_chipset::CrossChipset;
 pub(crate) use cv_increase::CvIncrease;
-pub(crate) use ec_certificate::{CertificateDrift, UncertifiedRuntime};
-pub(crate) use ej_slower_and_moved::{SlowerAndMoved, SpeedReference};
-pub(crate) use ep_placement::{PlacementChange, TOTAL_FALLBACK_BELOW};
-pub(crate) use o_outputs::{OutputMinority, Outputs, OutputsBeyond};
-pub(crate) use s_start_failure::StartFailures;
+pub(crate) use intermittent_runs::Intermittent;
+pub(crate) use median_ratio::MEDIAN_CHANCE;
+pub(crate) use outputs::{OutputMinority, Outputs, OutputsBeyond};
+pub(crate) use placement_change::{PlacementChange, TOTAL_FALLBACK_BELOW};
 #[cfg(test)]
 pub(crate) use signal::BEYOND_TENTHS;
 pub use signal::{Limits, SignalId};
 pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS, UNSURPRISING_P};
+pub(crate) use slow_devices::Shift;
 pub(crate) use slower_group::SlowerGroup;
+pub(crate) use slower_with_placement_change::{SlowerAndMoved, SpeedReference};
+pub(crate) use start_failures::StartFailures;
 pub use unseen_heat::UnseenHeat;
 
 /// The results of all signals in one cohort window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// EP; `None` if no placement is comparable.
+    /// `Placement`; `None` if no placement is comparable.
     pub placement: Option<PlacementChange>,
-    /// EJ; `None` without EP, or if the devices' speed has no reference.
+    /// `SlowerAndMoved`; `None` without a change of placement, or if the devices' speed has no reference.
     pub slower_and_moved: Option<SlowerAndMoved>,
-    /// EC; `None` if nothing was certified for the devices' runtime.
+    /// `Certificate`; `None` if nothing was certified for the devices' runtime.
     pub certificate: Option<CertificateDrift>,
     /// The devices' runtime, if nothing was certified for it but for another one.
     pub uncertified_runtime: Option<UncertifiedRuntime>,
-    /// B; `None` if no device has a baseline.
+    /// `Shift`; `None` if no device has a baseline.
     pub shift: Option<Shift>,
-    /// Whether the devices that B found are those whose placement got worse.
+    /// Whether the devices that `Shift` found are those whose placement got worse.
     pub placement_explains_shift: bool,
-    /// A; `None` with fewer than 10 devices that have a baseline.
+    /// `Median`; `None` with fewer than 10 devices that have a baseline.
     pub median: Option<Median>,
     /// Devices of a model or firmware that are slower than the chipset's others; `None` if there are none.
     pub slower_group: Option<SlowerGroup>,
-    /// C; `None` if no device has a baseline.
+    /// `Tail`; `None` if no device has a baseline.
     pub tail: Option<Intermittent>,
-    /// N; `None` if no device has a baseline.
+    /// `NearTail`; `None` if no device has a baseline.
     pub near_tail: Option<Intermittent>,
-    /// M; `None` if no device has a baseline.
+    /// `Moved`; `None` if no device has a baseline.
     pub moved: Option<Intermittent>,
-    /// Whether something other than the model slowed down as well, for A and B.
+    /// Whether something other than the model slowed down as well, for `Median` and `Shift`.
     pub control: Control,
-    /// Whether C, N and M compare most devices with earlier windows of this version, which makes no page.
+    /// Whether the intermittent signals compare most devices with earlier windows of this version, which makes no page.
     pub by_own_windows: bool,
-    /// Whether the devices that B found are nearly all among those that report no thermal state.
+    /// Whether the devices that `Shift` found are nearly all among those that report no thermal state.
     pub may_be_heat: bool,
-    /// The same for C, N or M, if one fires.
+    /// The same for the intermittent signals, if one fires.
     pub intermittent_control: Control,
-    /// Whether other chipsets show A or B as well; `None` if neither fires, or there are none.
+    /// Whether other chipsets show `Median` or `Shift` as well; `None` if neither fires, or there are none.
     pub cross_chipset: Option<CrossChipset>,
-    /// The same for C, N or M, if one fires.
+    /// The same for the intermittent signals, if one fires.
     pub intermittent_cross_chipset: Option<CrossChipset>,
-    /// S; `None` without devices.
+    /// `Start`; `None` without devices.
     pub start_failures: Option<StartFailures>,
-    /// O and OH; `None` without self-tests.
+    /// `Outputs` and `OutputHash`; `None` without self-tests.
     pub outputs: Option<Outputs>,
-    /// CV; `None` if no device has a baseline.
+    /// `CvIncrease`; `None` if no device has a baseline.
     pub cv_increase: Option<CvIncrease>,
 }
 
@@ -106,39 +104,39 @@ impl Evidence {
             peers,
             chipsets,
         } = controls;
-        let placement = ep_placement::changed(window, baseline, limits);
+        let placement = placement_change::changed(window, baseline, limits);
         let slower_and_moved = placement.as_ref().and_then(|change| {
             let worse = |placement: &Placement| {
-                ep_placement::compare_worse(placement, &baseline.placements).unwrap_or(false)
+                placement_change::compare_worse(placement, &baseline.placements).unwrap_or(false)
             };
             let before = SpeedBefore {
                 is_worse: &worse,
                 latency: &baseline.latency,
                 certified: baseline.certified_latency(),
             };
-            ej_slower_and_moved::slower(window, previous, change, before, limits)
+            slower_with_placement_change::slower(window, previous, change, before, limits)
         });
-        let ratios = b_shift::worst_ratios(&window.votes);
-        let before = previous.map(|previous| b_shift::worst_ratios(&previous.votes));
-        let shift = b_shift::beyond(window, &ratios, baseline, limits);
+        let ratios = slow_devices::worst_ratios(&window.votes);
+        let before = previous.map(|previous| slow_devices::worst_ratios(&previous.votes));
+        let shift = slow_devices::beyond(window, &ratios, baseline, limits);
         let slower = shift.as_ref().filter(|shift| shift.signal.fires);
         let both = placement.as_ref().zip(slower);
         let placement_explains_shift = both.is_some_and(|(change, shift)| {
-            ej_slower_and_moved::explains(change, &shift.hit_devices, limits)
+            slower_with_placement_change::explains(change, &shift.hit_devices, limits)
         });
-        let median = a_median::moved(&ratios, before.as_ref());
+        let median = median_ratio::moved(&ratios, before.as_ref());
         let control = control::slowed_too(window, previous, peers, shift.as_ref(), baseline);
         let may_be_heat = slower
             .is_some_and(|shift| unseen_heat::unseen_heat(window, &shift.hit_devices).is_some());
-        let runs = cm_intermittent::runs_of_devices(&window.votes);
+        let runs = intermittent_runs::runs_of_devices(&window.votes);
         let by_own_windows = 2 * window.n_with_earlier_windows() > runs.len() as u64;
         let of_runs = match by_own_windows {
             true => limits.of_tickets(),
             false => *limits,
         };
-        let tail = cm_intermittent::tails(SignalId::Tail, &runs, baseline, &of_runs);
-        let near_tail = cm_intermittent::tails(SignalId::NearTail, &runs, baseline, &of_runs);
-        let moved = cm_intermittent::moved_medians(&runs, baseline, &of_runs);
+        let tail = intermittent_runs::tails(SignalId::Tail, &runs, baseline, &of_runs);
+        let near_tail = intermittent_runs::tails(SignalId::NearTail, &runs, baseline, &of_runs);
+        let moved = intermittent_runs::moved_medians(&runs, baseline, &of_runs);
         let found = firing([&tail, &near_tail, &moved]);
         let intermittent_control = found.map_or(Control::Absent, |found| {
             let rate = built_in_rate(found.past_id());
@@ -156,8 +154,8 @@ impl Evidence {
         Self {
             placement,
             slower_and_moved,
-            certificate: ec_certificate::drifted(window, previous, baseline, limits),
-            uncertified_runtime: ec_certificate::uncertified(window, baseline),
+            certificate: certificate_drift::drifted(window, previous, baseline, limits),
+            uncertified_runtime: certificate_drift::uncertified(window, baseline),
             shift,
             placement_explains_shift,
             median,
@@ -171,8 +169,8 @@ impl Evidence {
             intermittent_control,
             cross_chipset,
             intermittent_cross_chipset,
-            start_failures: s_start_failure::start_failures(window, previous, baseline, limits),
-            outputs: o_outputs::differ(window, previous, baseline, limits),
+            start_failures: start_failures::start_failures(window, previous, baseline, limits),
+            outputs: outputs::differ(window, previous, baseline, limits),
             cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
     }
@@ -213,12 +211,12 @@ impl Evidence {
         self.median.as_ref().filter(|median| median.signal.fires)
     }
 
-    /// Returns the first of C, N and M that fires.
+    /// Returns the first of `Tail`, `NearTail` and `Moved` that fires.
     pub(crate) fn firing_intermittent(&self) -> Option<&Intermittent> {
         firing([&self.tail, &self.near_tail, &self.moved])
     }
 
-    /// Returns those of C, N and M that counted any device.
+    /// Returns those of `Tail`, `NearTail` and `Moved` that counted any device.
     pub(crate) fn in_some_runs(&self) -> Vec<&Intermittent> {
         let all = [&self.tail, &self.near_tail, &self.moved];
         all.into_iter().flatten().collect()
@@ -271,21 +269,21 @@ fn firing(all: [&Option<Intermittent>; 3]) -> Option<&Intermittent> {
 pub fn built_in_rate(id: SignalId) -> f64 {
     match id {
         SignalId::Placement | SignalId::SlowerAndMoved | SignalId::Certificate => {
-            ep_placement::FLEET_RATE
+            placement_change::FLEET_RATE
         }
         SignalId::Median | SignalId::Shift | SignalId::ShiftOfModel | SignalId::ShiftBeyond(_) => {
-            b_shift::FLEET_RATE
+            slow_devices::FLEET_RATE
         }
-        SignalId::Moved => cm_intermittent::MOVED_RATE,
-        SignalId::Start => s_start_failure::FLEET_RATE,
-        SignalId::Outputs => o_outputs::BEYOND_RATE,
-        SignalId::OutputHash => o_outputs::MINORITY_RATE,
+        SignalId::Moved => intermittent_runs::MOVED_RATE,
+        SignalId::Start => start_failures::FLEET_RATE,
+        SignalId::Outputs => outputs::BEYOND_RATE,
+        SignalId::OutputHash => outputs::MINORITY_RATE,
         SignalId::CvIncrease => cv_increase::FLEET_RATE,
-        SignalId::Tail | SignalId::NearTail => cm_intermittent::MOVED_RATE,
+        SignalId::Tail | SignalId::NearTail => intermittent_runs::MOVED_RATE,
         SignalId::TailBeyond(percent) | SignalId::NearTailBeyond(percent) => {
             let mut rates = TAIL_PERCENTS.into_iter();
             let known = rates.find(|(of, _)| *of == percent);
-            known.map_or(cm_intermittent::MOVED_RATE, |(_, rate)| rate)
+            known.map_or(intermittent_runs::MOVED_RATE, |(_, rate)| rate)
         }
     }
 }

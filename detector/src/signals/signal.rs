@@ -16,10 +16,10 @@ pub(crate) const MIN_HITS: u64 = 3;
 /// history like those of a healthy window.
 pub(crate) const UNSURPRISING_P: f64 = 0.05;
 
-/// The ratios that B tests, in tenths; the first only if the devices fall into two groups.
+/// The ratios that `Shift` tests, in tenths; the first only if the devices fall into two groups.
 pub(crate) const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
 
-/// Shares of a device's runs that C and N test, in percent, each with the share of healthy devices beyond it: the
+/// Shares of a device's runs that `Tail` and `NearTail` test, in percent, each with the share of healthy devices beyond it: the
 /// built-in prior until a fleet has its own.
 pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
     [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
@@ -28,37 +28,37 @@ pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum SignalId {
-    /// EP: work moved to the CPU.
+    /// Work moved to the CPU.
     Placement,
-    /// EJ: work moved to the CPU, and the devices are slower.
+    /// Work moved to the CPU, and the devices are slower.
     SlowerAndMoved,
-    /// EC: less work on the NPU than certified.
+    /// Less work on the NPU than certified.
     Certificate,
-    /// A: the median device is slower than before.
+    /// The median device is slower than before.
     Median,
-    /// B: some devices are slower than before.
+    /// Some devices are slower than before.
     Shift,
-    /// B': some devices are slower than others of their make were.
+    /// Some devices are slower than others of their make were.
     ShiftOfModel,
-    /// Devices beyond one of B's ratios, in tenths: kept as the cohort's history.
+    /// Devices beyond one of [`Self::Shift`]'s ratios, in tenths: kept as the cohort's history.
     ShiftBeyond(u16),
-    /// C: some devices have runs far slower than before.
+    /// Some devices have runs far slower than before.
     Tail,
     /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
     TailBeyond(u16),
-    /// N: some devices have slow runs that are a group of their own, less slow than those of C.
+    /// Some devices have slow runs that are a group of their own, less slow than those of [`Self::Tail`].
     NearTail,
     /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
     NearTailBeyond(u16),
-    /// M: the median of some devices moved, but not their fast runs.
+    /// The median of some devices moved, but not their fast runs.
     Moved,
-    /// S: the NPU does not start.
+    /// The NPU does not start.
     Start,
-    /// O: outputs differ by more than the tolerance.
+    /// Outputs differ by more than the tolerance.
     Outputs,
-    /// OH: outputs differ between devices.
+    /// Outputs differ between devices.
     OutputHash,
-    /// CV: runs vary more than before.
+    /// Runs vary more than before.
     CvIncrease,
 }
 
@@ -79,27 +79,31 @@ macro_rules! names {
 }
 
 names! {
-    Placement = "EP",
-    SlowerAndMoved = "EJ",
-    Certificate = "EC",
-    Median = "A",
-    Shift = "B",
-    ShiftOfModel = "B'",
-    Tail = "C",
-    NearTail = "N",
-    Moved = "M",
-    Start = "S",
-    Outputs = "O",
-    OutputHash = "OH",
-    CvIncrease = "CV",
+    Placement = "placement_change",
+    SlowerAndMoved = "slower_with_placement_change",
+    Certificate = "certificate_drift",
+    Median = "median_ratio",
+    Shift = "slow_device_share",
+    ShiftOfModel = "slow_device_share_of_model",
+    Tail = "intermittent_runs",
+    NearTail = "near_intermittent_runs",
+    Moved = "moved_median",
+    Start = "start_failure",
+    Outputs = "output_mismatch",
+    OutputHash = "output_difference",
+    CvIncrease = "cv_increase",
 }
 
 impl fmt::Display for SignalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SignalId::ShiftBeyond(tenths) => write!(f, "B{}.{}", tenths / 10, tenths % 10),
-            SignalId::TailBeyond(percent) => write!(f, "C{percent}"),
-            SignalId::NearTailBeyond(percent) => write!(f, "N{percent}"),
+            SignalId::ShiftBeyond(tenths) => {
+                write!(f, "slower_than_{}.{}x", tenths / 10, tenths % 10)
+            }
+            SignalId::TailBeyond(percent) => write!(f, "intermittent_runs_from_{percent}_percent"),
+            SignalId::NearTailBeyond(percent) => {
+                write!(f, "near_intermittent_runs_from_{percent}_percent")
+            }
             named => f.write_str(named.name().unwrap_or_default()),
         }
     }
@@ -176,7 +180,7 @@ pub(super) fn is_enough(tally: Tally, min_share: f64) -> bool {
 pub struct Limits {
     /// For signals that decide on latency alone.
     pub p_latency: f64,
-    /// For B, which compares devices with their own past.
+    /// For `Shift`, which compares devices with their own past.
     pub p_shift: f64,
     /// For placements, which do not vary with heat or load.
     pub p_placement: f64,
@@ -187,10 +191,10 @@ impl Limits {
     const FALSE_ALARMS_A_DAY: f64 = 0.03;
 
     /// Upper bound with few cohorts: at most one false page in 10,000 cohort windows. Two signals at this
-    /// chance and B at [`Self::MOST_SHIFT`] use half of that, before a second window confirms.
+    /// chance and `Shift` at [`Self::MOST_SHIFT`] use half of that, before a second window confirms.
     const MOST: f64 = 1e-5;
 
-    /// The same for B, which gets the larger part: if placements are missing or wrong, no other signal finds
+    /// The same for `Shift`, which gets the larger part: if placements are missing or wrong, no other signal finds
     /// a fault on some devices.
     const MOST_SHIFT: f64 = 3e-5;
 
@@ -237,7 +241,7 @@ mod tests {
         ] {
             assert_eq!(SignalId::parse(&id.to_string()), Some(id));
         }
-        assert_eq!(SignalId::parse("B9.9"), None);
+        assert_eq!(SignalId::parse("slower_than_9.9x"), None);
     }
 
     #[test]

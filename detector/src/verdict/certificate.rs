@@ -1,4 +1,4 @@
-//! Findings from EC, which holds the field against what was certified.
+//! Findings from `Certificate`, which holds the field against what was certified.
 
 use crate::baseline::Origin;
 use crate::reason::Reason;
@@ -7,7 +7,7 @@ use crate::signals::Evidence;
 use super::class::{Severity, VerdictClass};
 use super::finding::{FASTER_THAN_CPU, Finding};
 
-/// EC with EJ: less on the NPU than certified, and slower for it.
+/// Less on the NPU than certified, and slower for it.
 pub(super) fn drifted_and_slower(evidence: &Evidence) -> Option<Finding> {
     let drift = evidence.certificate.as_ref()?;
     let joined = drift.slower.as_ref().filter(|slower| slower.signal.fires)?;
@@ -28,7 +28,7 @@ pub(super) fn drifted_and_slower(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// EC without latency.
+/// Less on the NPU than certified, and not slower.
 pub(super) fn drifted(evidence: &Evidence) -> Option<Finding> {
     let drift = evidence.firing_certificate()?;
     let mut reasons = vec![Reason::certificate(drift)];
@@ -41,7 +41,7 @@ pub(super) fn drifted(evidence: &Evidence) -> Option<Finding> {
     ))
 }
 
-/// Adds the certificate to a finding of EP. Without a finding, names the runtime that nothing is certified for.
+/// Adds the certificate to a finding of `Placement`. Without a finding, names the runtime that nothing is certified for.
 pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     let uncertified = evidence.uncertified_runtime.as_ref();
     let is_about_placement = |reason: &Reason| matches!(reason, Reason::Placement { .. });
@@ -51,7 +51,7 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
         found.reasons.extend(uncertified.map(Reason::uncertified));
         return;
     }
-    // EP has compared with the certificate of another runtime, and nothing moved.
+    // `Placement` has compared with the certificate of another runtime, and nothing moved.
     let by_certificate = |origin| origin == Origin::Certified;
     let is_compared = evidence.placement.as_ref().map(|change| change.origin);
     if found.class != VerdictClass::Healthy || is_compared.is_some_and(by_certificate) {
@@ -71,7 +71,7 @@ mod tests {
     use crate::testing::{Fleet, judged, reference};
     use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
-    /// Version 1.0.0 had the same fault, so that EP is silent.
+    /// Version 1.0.0 had the same fault, so that `Placement` is silent.
     fn certified(runtime: &str) -> Baseline {
         let mut reference = reference();
         reference.placements = vec![crate::baseline::PlacementReference::Placement {

@@ -26,7 +26,7 @@ use super::{certificate, firmware, secondary};
 /// The ratio of [`on_every_device`], in tenths.
 const TWICE_TENTHS: u16 = 20;
 
-/// Chance from which M alone is sure.
+/// Chance from which `Moved` alone is sure.
 const SURE_P: f64 = 1e-8;
 
 /// Devices needed to detect a slow-down by 2 on all of them in one window of 50 runs each, with and without
@@ -258,7 +258,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     found.swap_remove(first.unwrap_or(0))
 }
 
-/// EJ: worse placement, and slower.
+/// Worse placement, and slower.
 fn fallback(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref()?;
     let joined = evidence.slower_and_moved.as_ref();
@@ -284,7 +284,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
 }
 
 /// A small fleet, as robots come: the placement got worse on every device, and each is at least twice as slow as
-/// it was itself. The counts are too small for EJ, and nothing is left to be unsure of once a second window shows
+/// it was itself. The counts are too small for `SlowerAndMoved`, and nothing is left to be unsure of once a second window shows
 /// the same. Devices that were not known before could be made up.
 fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (change, shift) = (evidence.placement.as_ref()?, evidence.shift.as_ref()?);
@@ -311,7 +311,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
     Some(Finding::by_placement(change, Severity::Page, reasons))
 }
 
-/// A or B without EJ. If the devices that B found are those whose placement got worse, that is the cause.
+/// `Median` or `Shift` without `SlowerAndMoved`. If the devices that `Shift` found are those whose placement got worse, that is the cause.
 fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (shift, median) = (evidence.firing_shift(), evidence.firing_median());
     let by_median = median.map(|median| &median.signal);
@@ -368,11 +368,11 @@ fn same_version(window: &CohortWindow, evidence: &Evidence) -> Option<Reason> {
     (2 * devices > shift.signal.devices).then_some(Reason::SameVersion { devices })
 }
 
-/// C, N or M.
+/// Devices that are slow in some of their runs.
 fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
-    // The mix of inputs moves medians too, and so do sessions on other cores. M and N are weak evidence before a fleet
+    // The mix of inputs moves medians too, and so do sessions on other cores. `Moved` and `NearTail` are weak evidence before a fleet
     // has rates of its own, and without a control unless these leave no doubt.
     let is_known = baseline.rates.has(found.past_id());
     let is_sure = control != Control::Absent || found.signal.p <= SURE_P;
@@ -410,7 +410,7 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     Some(Finding::of(&found.signal, class, severity, reasons))
 }
 
-/// EP without latency.
+/// A change of placement without latency.
 fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref();
     let change = change.filter(|change| change.signal.fires)?;

@@ -15,7 +15,7 @@ fn severity(is_page: bool, share: f64) -> Severity {
     }
 }
 
-/// S: the NPU does not start.
+/// The NPU does not start.
 pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
     let starts = evidence.firing_starts()?;
     let severity = severity(starts.is_page, starts.signal.value);
@@ -26,7 +26,7 @@ pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// O: outputs beyond what the model's owner accepts.
+/// Outputs beyond what the model's owner accepts.
 pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
     let beyond = evidence.firing_outputs()?;
     let severity = severity(beyond.is_page, beyond.signal.value);
@@ -37,7 +37,7 @@ pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::of(&beyond.signal, class, severity, reasons))
 }
 
-/// OH: outputs that differ between devices, within the tolerance.
+/// Outputs that differ between devices, within the tolerance.
 pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     let minority = evidence.outputs.as_ref()?.minority.as_ref()?;
     let (class, reasons) = (
@@ -48,8 +48,8 @@ pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     minority.signal.fires.then_some(found)
 }
 
-/// CV: runs vary more than before. Never a page: in healthy fleets contention and governors have the same
-/// effect, and a fault worth a page fires C or M as well.
+/// Runs vary more than before. Never a page: in healthy fleets contention and governors have the same
+/// effect, and a fault worth a page fires an intermittent signal as well.
 pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
     let spread = evidence
         .cv_increase
@@ -189,7 +189,7 @@ mod tests {
             cv_within: Some(0.17),
             ..reference()
         };
-        // Half of the runs four times as slow is C as well, which comes first if the shape is known.
+        // Half of the runs four times as slow is `Tail` as well, which comes first if the shape is known.
         let verdict = judged(&noisy, None, &baseline);
         assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
         let limits = Limits::for_windows_a_day(1_000.0);

@@ -171,7 +171,8 @@ async fn a_restart_neither_repeats_nor_forgets() {
 
     let stored = "SELECT count() FROM cohort_windows_v1 WHERE verdict = 'partial_fallback' \
                   AND isNotNull(cv_within) AND isNotNull(cv_between) AND isNotNull(dip) \
-                  AND has(signal_id, 'EJ') AND has(signal_id, 'EP') AND has(signal_id, 'B2.0')";
+                  AND has(signal_id, 'slower_with_placement_change')
+                  AND has(signal_id, 'placement_change') AND has(signal_id, 'slower_than_2.0x')";
     assert_eq!(store.count(stored).await, 2);
     store.stop().await;
 }

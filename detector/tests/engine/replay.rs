@@ -204,7 +204,7 @@ async fn what_earlier_windows_teach_is_the_same_from_a_file_and_a_store() {
         .filter(|line| line["version"] == "2.0.0" && line["chipset"] == "SM8635");
     let slower: Vec<serde_json::Value> = of_version
         .flat_map(|line| line["signals"].as_array().cloned().unwrap())
-        .filter(|signal| signal["id"] == "B")
+        .filter(|signal| signal["id"] == "slow_device_share")
         .collect();
     assert_eq!(slower.len(), 4, "{from_file:#?}");
     assert!(slower[0]["p"].as_f64().unwrap() > 1e-4, "{slower:#?}");

@@ -260,7 +260,7 @@ impl<'a> CohortHtml<'a> {
     fn beyond(&self) -> Vec<Beyond<'a>> {
         let cells = |row: &CohortRow| -> Option<Vec<String>> {
             let cell = |ratio: &str| {
-                let signal = row.signal(&format!("B{ratio}"))?;
+                let signal = row.signal(&format!("slower_than_{ratio}x"))?;
                 Some(format!(
                     "{} of {}",
                     number::count(signal.hits),
@@ -521,7 +521,9 @@ fn moved_as_a_whole(cohort: &CohortRow, evidence: &Evidence) -> Option<String> {
     let cv = number::finite(cohort.cv_within)?;
     let slower = cohort.slower()?;
     let are_all = slower.devices as f64 >= NEARLY_ALL * slower.compared as f64;
-    let is_spread = cohort.signal("CV").is_some_and(|signal| signal.fires);
+    let is_spread = cohort
+        .signal("cv_increase")
+        .is_some_and(|signal| signal.fires);
     let mixture = evidence.mixture.as_ref();
     let are_two = evidence.modes.is_some() || mixture.is_some_and(DocumentMixture::are_two);
     (cohort.tone() <= Tone::Ticket && are_all && !is_spread && !are_two).then(|| {
@@ -595,7 +597,10 @@ mod tests {
             verdict: "partial_fallback".to_owned(),
             severity: severity.to_owned(),
             cv_within: Some(0.12),
-            signals: vec![signal("B1.6", hits, false), signal("CV", 4, false)],
+            signals: vec![
+                signal("slower_than_1.6x", hits, false),
+                signal("cv_increase", 4, false),
+            ],
             ..CohortRow::default()
         }
     }

@@ -53,7 +53,7 @@ pub(crate) struct Slower {
 impl Slower {
     /// The least ratio that counts, and the signal that counts it.
     pub(crate) const RATIO: f64 = 1.6;
-    pub(crate) const SIGNAL: &'static str = "B1.6";
+    pub(crate) const SIGNAL: &'static str = "slower_than_1.6x";
 
     /// `None` if no device was compared.
     pub(crate) fn of(devices: u64, compared: u64) -> Option<Self> {
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_sentence_on_slower_devices_has_the_signals_ratio_and_counts() {
-        assert_eq!(Slower::SIGNAL, format!("B{:.1}", Slower::RATIO));
+        assert_eq!(Slower::SIGNAL, format!("slower_than_{:.1}x", Slower::RATIO));
         assert_eq!(Slower::of(0, 0), None);
         let words = |devices, without| Slower::of(devices, 9).unwrap().words(without);
         assert_eq!(

@@ -156,51 +156,51 @@ pub(crate) struct Question {
 /// Returns the question of a signal; `None` for statistics and for counts kept as history.
 pub(crate) fn question(signal: &str) -> Option<Question> {
     let (text, unit, is_ratio) = match signal {
-        "EJ" => (
+        "slower_with_placement_change" => (
             "Placement got worse and the device is slower",
             "of those that ran often enough",
             false,
         ),
-        "EP" => (
+        "placement_change" => (
             "More of the model on the CPU than before",
             "of the work, on devices hit",
             false,
         ),
-        "EC" => (
+        "certificate_drift" => (
             "More of the model on the CPU than certified",
             "of the work, on devices hit",
             false,
         ),
-        "A" => ("Median device against its own past", "times slower", true),
-        "B" => (
+        "median_ratio" => ("Median device against its own past", "times slower", true),
+        "slow_device_share" => (
             "Devices slower than their own past",
             "share of devices",
             false,
         ),
-        "B'" => (
+        "slow_device_share_of_model" => (
             "Devices slower than others of their make were",
             "share of devices",
             false,
         ),
-        "C" => (
+        "intermittent_runs" => (
             "Devices with many runs far beyond their own p95",
             "share of devices",
             false,
         ),
-        "N" => (
+        "near_intermittent_runs" => (
             "Devices with slow runs that are a group of their own",
             "share of devices",
             false,
         ),
-        "M" => (
+        "moved_median" => (
             "Median moved while the fastest runs did not",
             "share of devices",
             false,
         ),
-        "S" => ("The NPU does not start", "share of devices", false),
-        "O" => ("Outputs differ from the CPU's", "share of devices", false),
-        "OH" => ("Outputs differ between devices", "share of devices", false),
-        "CV" => ("Spread within a device grew", "share of devices", false),
+        "start_failure" => ("The NPU does not start", "share of devices", false),
+        "output_mismatch" => ("Outputs differ from the CPU's", "share of devices", false),
+        "output_difference" => ("Outputs differ between devices", "share of devices", false),
+        "cv_increase" => ("Spread within a device grew", "share of devices", false),
         _ => return None,
     };
     Some(Question {

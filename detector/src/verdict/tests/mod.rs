@@ -577,7 +577,7 @@ fn signals_are_reported_with_their_numbers() {
         SignalId::Start,
     ];
     assert_eq!(ids, expected);
-    // The whole latency moved: M and N, which need fast runs that stayed, have no hit. Nor has S: every
+    // The whole latency moved: `Moved` and `NearTail`, which need fast runs that stayed, have no hit. Nor has `Start`: every
     // session was made.
     let is_quiet = |id| matches!(id, SignalId::Moved | SignalId::NearTail | SignalId::Start);
     for signal in &verdict.signals {
@@ -590,7 +590,15 @@ fn signals_are_reported_with_their_numbers() {
         assert_eq!(found, expected, "{}", signal.id);
     }
     let beyond = verdict.tallies.iter().map(|row| row.id.to_string());
-    let expected = "B1.3 B1.6 B2.0 B2.5 B3.2 B4.0 C3 C5 C10 C20 C40 N3 N5 N10 N20 N40";
+    let expected = [
+        "slower_than_1.3x slower_than_1.6x slower_than_2.0x slower_than_2.5x slower_than_3.2x slower_than_4.0x",
+        "intermittent_runs_from_3_percent intermittent_runs_from_5_percent intermittent_runs_from_10_percent",
+        "intermittent_runs_from_20_percent intermittent_runs_from_40_percent",
+        "near_intermittent_runs_from_3_percent near_intermittent_runs_from_5_percent",
+        "near_intermittent_runs_from_10_percent near_intermittent_runs_from_20_percent",
+        "near_intermittent_runs_from_40_percent",
+    ]
+    .join(" ");
     assert_eq!(beyond.collect::<Vec<_>>().join(" "), expected);
 }
 
@@ -725,7 +733,7 @@ fn runs_of_before_do_not_hide_that_another_model_slowed_down() {
     check(&verdict, ThermalOrLoad, Info);
 }
 
-/// M: most runs of a device moved, and a fifth are as fast as ever.
+/// `Moved`: most runs of a device moved, and a fifth are as fast as ever.
 fn moved_medians() -> CohortWindow {
     let mut window = Fleet::default().window();
     for vote in &mut window.votes {

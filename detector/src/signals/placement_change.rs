@@ -1,4 +1,4 @@
-//! EP: devices whose work moved to the CPU, compared with the reference placement.
+//! `Placement`: devices whose work moved to the CPU, compared with the reference placement.
 //!
 //! A hit is more than 2 points of the MACs, or more than 3 of the nodes if MACs are unknown. Compared with the
 //! median of other chipsets only a total loss is a hit (under 5 % on the NPU while others have 80 %), because
@@ -39,7 +39,7 @@ pub(crate) const TOTAL_FALLBACK_BELOW: f64 = 0.05;
 /// Share that other chipsets must have on the NPU for that to be a loss.
 const OTHERS_AT_LEAST: f64 = 0.8;
 
-/// The result of EP.
+/// The result of `Placement`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementChange {
     /// Value: median rise of the CPU's share on the devices hit, in [0, 1]. Threshold in the same unit.

@@ -8,8 +8,8 @@ use epwatch_stats::order_stat::{median, median_lower_bound};
 
 use crate::tally::Tally;
 
-use super::b_shift::WorstRatios;
 use super::signal::{MIN_ELIGIBLE, Signal, SignalId};
+use super::slow_devices::WorstRatios;
 
 /// Bound from which the slow-down is certain and worth a page.
 pub(crate) const SLOWER: f64 = 1.6;

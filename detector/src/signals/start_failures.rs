@@ -1,4 +1,4 @@
-//! S: devices where the NPU does not start. A session that requested it could not be created, or was created
+//! `Start`: devices where the NPU does not start. A session that requested it could not be created, or was created
 //! with nothing on the NPU and a reason code of its back end.
 
 use std::cmp::Reverse;
@@ -11,11 +11,11 @@ use crate::hash::{HashMap, HashSet};
 use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, different};
 
-use super::ep_placement::{self, BACKEND_CODES};
+use super::placement_change::{self, BACKEND_CODES};
 use super::signal::{Limits, MIN_HITS, Signal, SignalId, is_enough};
 
 /// Share of healthy devices whose NPU never starts: they are among those that always fell back.
-pub(crate) const FLEET_RATE: f64 = ep_placement::FLEET_RATE;
+pub(crate) const FLEET_RATE: f64 = placement_change::FLEET_RATE;
 
 /// Codes that mean the same if nothing is on the NPU: there was no NPU to set up.
 const ABSENT_CODES: [ReasonCode; 4] = [
@@ -25,7 +25,7 @@ const ABSENT_CODES: [ReasonCode; 4] = [
     ReasonCode::EpcontextWithoutEp,
 ];
 
-/// The result of S.
+/// The result of `Start`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartFailures {
     /// Value: share of the devices hit. Fires if the cohort's history does not explain it.

@@ -1,9 +1,9 @@
-//! C, N and M: devices that are slow in some of their runs.
+//! Devices that are slow in some of their runs.
 //!
-//! C: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out: what
-//! is beyond 1.4 x is mostly beyond 2 x, where contention and heat end earlier. N: the same beyond 1.4 x
+//! `Tail`: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out: what
+//! is beyond 1.4 x is mostly beyond 2 x, where contention and heat end earlier. `NearTail`: the same beyond 1.4 x
 //! (and 1.6 x its median), if next to no run of the cohort lies just below: a run at twice its latency is at 1.8 x its
-//! p95, and contention and heat slow runs down by any factor up to that. M: the median moved
+//! p95, and contention and heat slow runs down by any factor up to that. `Moved`: the median moved
 //! by 1.6 x while the fast runs are as fast as ever. All add a device's runs over placements, since
 //! runs that move between placements are what they look for.
 
@@ -28,7 +28,7 @@ const FAR_OUT: f64 = 0.5;
 /// Least share of a device's runs that are as fast as before: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
 
-/// Most runs between 1.2 x and the limit of N, next to those beyond it, that leave these a group of their own. It is
+/// Most runs between 1.2 x and the limit of `NearTail`, next to those beyond it, that leave these a group of their own. It is
 /// 0.8 under contention by 1.2 to 1.9 x, 1.3 under heat of up to 2.2 x, and 0.1 with runs at twice the latency.
 const MOST_BETWEEN: f64 = 0.4;
 
@@ -37,17 +37,17 @@ const MOST_BETWEEN: f64 = 0.4;
 /// after a repair.
 const GOES_ON: f64 = 0.25;
 
-/// The result of C, N or M.
+/// The result of one of the three signals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intermittent {
-    /// Value: share of the devices hit. Threshold: for C and N the share of a device's runs, for M the ratio of
+    /// Value: share of the devices hit. Threshold: for `Tail` and `NearTail` the share of a device's runs, for `Moved` the ratio of
     /// medians.
     pub signal: Signal,
     pub hit_devices: HashSet<Installation>,
     /// Counts at every share tested: the history of later versions.
     pub tallies: Vec<Signal>,
-    /// Median over the devices hit of the share of their runs beyond the limit: 2 x their p95 for C, 1.4 x for N,
-    /// 1.6 x their median for M.
+    /// Median over the devices hit of the share of their runs beyond the limit: 2 x their p95 for `Tail`, 1.4 x for
+    /// `NearTail`, 1.6 x their median for `Moved`.
     pub slow_share: Option<f64>,
     /// Whether the input shape of most of the devices hit is known.
     pub shape_is_known: bool,
@@ -86,7 +86,7 @@ impl DeviceRuns {
         }
     }
 
-    /// Returns the share of the runs beyond the limit of N and the share just below it; `None` if no run is as fast as
+    /// Returns the share of the runs beyond the limit of `NearTail` and the share just below it; `None` if no run is as fast as
     /// before.
     fn near_and_between(&self) -> Option<(f64, f64)> {
         let AgainstSelf { n, as_fast, .. } = self.against;
@@ -95,7 +95,7 @@ impl DeviceRuns {
         (as_fast >= STILL_FAST * n).then_some((near / n, between / n))
     }
 
-    /// Returns the share of the runs that C or N counts.
+    /// Returns the share of the runs that `Tail` or `NearTail` counts.
     fn slow(&self, id: SignalId) -> f64 {
         match id {
             SignalId::NearTail => self.near_and_between().map_or(0.0, |(near, _)| near),
@@ -114,12 +114,12 @@ impl DeviceRuns {
     }
 }
 
-/// Returns the runs beyond the limit of N. The median holds where few runs before were slow, the p95 where many were.
+/// Returns the runs beyond the limit of `NearTail`. The median holds where few runs before were slow, the p95 where many were.
 fn near_tail(runs: AgainstSelf) -> f64 {
     runs.beyond_1_4x.min(runs.beyond_median)
 }
 
-/// Returns the id of the tally of C or N at a share of runs.
+/// Returns the id of the tally of `Tail` or `NearTail` at a share of runs.
 fn beyond(id: SignalId, percent: u16) -> SignalId {
     match id {
         SignalId::NearTail => SignalId::NearTailBeyond(percent),
@@ -171,9 +171,9 @@ pub(crate) fn runs_of_devices<'a>(
     devices
 }
 
-/// C or N, as `kind` says: devices with slow runs; `None` if no device has a baseline.
+/// `Tail` or `NearTail`, as `kind` says: devices with slow runs; `None` if no device has a baseline.
 ///
-/// N does not fire before the fleet has rates of its own, because sessions on big and little cores are two groups of
+/// `NearTail` does not fire before the fleet has rates of its own, because sessions on big and little cores are two groups of
 /// runs as well, nor where input shapes are not known, because shapes are.
 pub(super) fn tails(
     kind: SignalId,
@@ -199,7 +199,7 @@ pub(super) fn tails(
     Some(found)
 }
 
-/// Whether the slow runs of N are a group of their own, over all devices: those hit were chosen for their slow runs.
+/// Whether the slow runs of `NearTail` are a group of their own, over all devices: those hit were chosen for their slow runs.
 fn are_apart(devices: &HashMap<Installation, DeviceRuns>) -> bool {
     let mut all: Vec<(&Installation, &DeviceRuns)> = devices.iter().collect();
     // Sorted, because sums of fractions depend on the order.
@@ -209,7 +209,7 @@ fn are_apart(devices: &HashMap<Installation, DeviceRuns>) -> bool {
     between <= MOST_BETWEEN * near
 }
 
-/// M: devices whose median moved while their fast runs stayed; `None` if no device has a baseline.
+/// `Moved`: devices whose median moved while their fast runs stayed; `None` if no device has a baseline.
 pub(super) fn moved_medians(
     devices: &HashMap<Installation, DeviceRuns>,
     baseline: &Baseline,

@@ -1,7 +1,7 @@
-//! B: the number of devices that are slower than their own past, and how surprising it is.
+//! `Shift`: the number of devices that are slower than their own past, and how surprising it is.
 //!
 //! Ratios are of p10: the mix of inputs, contention and throttling barely move it, CPU fallback must. If most
-//! devices have no past of their own, the baseline is devices of the same make on the version before (B'),
+//! devices have no past of their own, the baseline is devices of the same make on the version before (`ShiftOfModel`),
 //! with stricter limits.
 
 use epwatch_stats::order_stat::median;
@@ -26,7 +26,7 @@ const ASKED_SEVERAL: f64 = 3.0;
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.01;
 
-/// B' needs more hits and a smaller chance, because silicon of one make differs.
+/// `ShiftOfModel` needs more hits and a smaller chance, because silicon of one make differs.
 const MIN_HITS_BORROWED: u64 = 4;
 const BORROWED_STRICTER: f64 = 0.1;
 
@@ -45,7 +45,7 @@ const MOST_BETWEEN: f64 = 0.25;
 /// Ratio, in tenths, below which a shift of some devices is no page: firmware may cost as much.
 const MILD_TENTHS: u16 = 16;
 
-/// The result of B.
+/// The result of `Shift` or `ShiftOfModel`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shift {
     /// Value: share of the devices beyond the most surprising ratio. Threshold: that ratio. The chance is
@@ -196,7 +196,7 @@ fn as_slow_before(votes: &[DeviceVote]) -> HashSet<Installation> {
     as_before.map(|vote| vote.installation).collect()
 }
 
-/// Whether most devices are compared with others of their make instead of their own past (B').
+/// Whether most devices are compared with others of their make instead of their own past (`ShiftOfModel`).
 fn is_borrowed(votes: &[DeviceVote]) -> bool {
     let latencies = votes.iter().filter_map(|vote| vote.latency.as_ref());
     let kinds = latencies.filter_map(|latency| latency.earlier_self.as_ref().ok());

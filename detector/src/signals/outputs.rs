@@ -1,7 +1,7 @@
-//! O and OH: golden self-tests whose outputs differ.
+//! `Outputs` and `OutputHash`: golden self-tests whose outputs differ.
 //!
-//! O counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner:
-//! the outputs are wrong. OH counts devices whose NPU gives another output than most of their cohort. Within
+//! `Outputs` counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner:
+//! the outputs are wrong. `OutputHash` counts devices whose NPU gives another output than most of their cohort. Within
 //! the tolerance the model only behaves differently from phone to phone.
 
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ pub(crate) const MINORITY_RATE: f64 = 0.03;
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.02;
 
-/// The results of O and OH.
+/// The results of `Outputs` and `OutputHash`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outputs {
-    /// O; `None` if no test has both the difference and the tolerance.
+    /// `Outputs`; `None` if no test has both the difference and the tolerance.
     pub beyond: Option<OutputsBeyond>,
-    /// OH; `None` if no test has a hash.
+    /// `OutputHash`; `None` if no test has a hash.
     pub minority: Option<OutputMinority>,
 }
 

@@ -1,6 +1,6 @@
-//! EC: devices whose placement is worse than the one that was certified for their version and chipset.
+//! `Certificate`: devices whose placement is worse than the one that was certified for their version and chipset.
 //!
-//! EP compares with the version before first, so it is silent where that version had the same fault. A certificate
+//! `Placement` compares with the version before first, so it is silent where that version had the same fault. A certificate
 //! counts for its own runtime and method only: another runtime may count nodes differently.
 
 use std::collections::BTreeMap;
@@ -9,16 +9,16 @@ use crate::baseline::{Baseline, Certificate, Origin};
 use crate::placement::{Placement, Unit};
 use crate::window::CohortWindow;
 
-use super::ej_slower_and_moved::{self, SlowerAndMoved, SpeedBefore};
-use super::ep_placement::{self, Compared, PlacementChange};
+use super::placement_change::{self, Compared, PlacementChange};
 use super::signal::{Limits, MIN_ELIGIBLE, SignalId};
+use super::slower_with_placement_change::{self, SlowerAndMoved, SpeedBefore};
 
-/// The result of EC.
+/// The result of `Certificate`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CertificateDrift {
-    /// Devices that differ from the certificate; the signal's id is EC.
+    /// Devices that differ from the certificate; the signal's id is `Certificate`.
     pub change: PlacementChange,
-    /// EJ for these devices; `None` if their speed has no reference.
+    /// `SlowerAndMoved` for these devices; `None` if their speed has no reference.
     pub slower: Option<SlowerAndMoved>,
     /// Name of the pipeline key or run that certified.
     pub certified_by: String,
@@ -49,12 +49,12 @@ pub(crate) fn drifted(
     let first = certificates.first()?;
     let id = SignalId::Certificate;
     let compared = |placement: &Placement| compare(placement, certificates);
-    let change = ep_placement::changed_by(window, id, baseline, limits, compared)?;
+    let change = placement_change::changed_by(window, id, baseline, limits, compared)?;
     let of_runtime = |placement: &Placement| of(placement, certificates);
     let votes = window.votes.iter();
     let found = votes.map(|vote| of_runtime(&vote.placement));
     let certificate = found.flatten().next().unwrap_or(first);
-    let slower = ej_slower_and_moved::slower(
+    let slower = slower_with_placement_change::slower(
         window,
         previous,
         &change,

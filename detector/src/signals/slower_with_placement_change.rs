@@ -1,11 +1,11 @@
-//! EJ: devices whose placement got worse and that are slower.
+//! `SlowerAndMoved`: devices whose placement got worse and that are slower.
 //!
 //! The strongest evidence: two independent channels for each device. Slower means p10 at least 1.25 x or p90
 //! at least 1.5 x that of the devices with the old placement, in the same window and input shape. If fewer
 //! than 5 of those are left, the reference is each device's own past, then the previous version before the
 //! window, or this version if there is none, and last the certified latency.
 //!
-//! Both channels must be surprising: the number of worse placements in a healthy cohort (EP), and among those
+//! Both channels must be surprising: the number of worse placements in a healthy cohort (`Placement`), and among those
 //! with enough runs the number of slower ones, compared with the devices that kept their placement.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::placement::Placement;
 use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
 
-use super::ep_placement::PlacementChange;
+use super::placement_change::PlacementChange;
 use super::same_shape::{self, BeforeAndNow};
 use super::signal::{Limits, MIN_HITS, Signal, SignalId};
 
@@ -46,14 +46,14 @@ const SLOWER_RATE: BaseRate = BaseRate {
 
 /// The same for the share of worse placements among devices that are not slower.
 const WORSE_RATE: BaseRate = BaseRate {
-    rate: super::ep_placement::FLEET_RATE,
+    rate: super::placement_change::FLEET_RATE,
     strength: 5.0,
 };
 
 /// Devices with the old placement that a reference needs.
 const MIN_REFERENCE_DEVICES: usize = 5;
 
-/// The result of EJ.
+/// The result of `SlowerAndMoved`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlowerAndMoved {
     /// Value: share of the devices with a worse placement that are slower, in [0, 1], of those that
