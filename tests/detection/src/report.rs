@@ -287,7 +287,7 @@ fn circumstances(outcomes: &[Outcome]) -> Option<String> {
 /// Rules that a circumstance of the field brought, each with the fleets that show its cost.
 const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
     (
-        "N: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow if, over the cohort, those from \
+        "Near slow runs: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow if, over the cohort, those from \
          1.2 times on up to that limit are at most 0.4 of them; once a fleet has its own rates, and with a known shape. \
          Faults of some runs at 2x to 2.4x had been missed, because twice the p95 is beyond most of their runs.",
         "Contention",
@@ -309,12 +309,12 @@ const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
         "SharedLoad",
     ),
     (
-        "Before seven windows have taught a fleet its own rates, B counts no device whose p10 is within its own \
-         earlier p95, and M alone is a ticket. Sessions on big and little cores had paged.",
+        "Before seven windows have taught a fleet its own rates, slow devices do not include one whose p10 is within its own \
+         earlier p95, and moved medians alone are a ticket. Sessions on big and little cores had paged.",
         "TwoSpeeds",
     ),
     (
-        "If a quarter of the devices stayed within 1.08x, the whole cohort has not moved, so B is tested from 1.6x; \
+        "If a quarter of the devices stayed within 1.08x, the whole cohort has not moved, so slow devices are counted from 1.6x; \
          if next to none lie between 1.15x and 1.3x, from 1.3x, which is a ticket below 1.6x. Half of 20 devices at \
          2x had been healthy.",
         "Governor",
@@ -351,12 +351,12 @@ const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
         "Plain",
     ),
     (
-        "C or M of unknown shape pages if the version's other chipsets surely have less than half of it (5 %): larger inputs \
+        "Slow runs or moved medians of unknown shape page if the version's other chipsets surely have less than half of it (5 %): larger inputs \
          come with the app, to all of them. It had stayed a ticket.",
         "SizeShift",
     ),
     (
-        "M alone pages without a control where shapes are known, the fleet has its own rates, and its chance is 1e-8 \
+        "Moved medians alone page without a control where shapes are known, the fleet has its own rates, and its chance is 1e-8 \
          or less. It had stayed a ticket.",
         "SizeShift",
     ),
