@@ -7,7 +7,7 @@ use strsim::damerau_levenshtein;
 use crate::config::{PREFIX, SECTIONS};
 use crate::output::WrongUse;
 
-/// Variables outside of the config. docs/operations.md lists those that a user may set.
+/// Variables outside of the config. docs/configure.md lists those that a user may set.
 const OWN: &[&str] = &[
     "EPWATCH_CACHE",
     "EPWATCH_CONFIG",

@@ -166,7 +166,7 @@ fn print(document: &CheckDocument<'_>) -> anyhow::Result<()> {
         output::line("Start the collector, and check again once it has caught up.")?;
     } else if !document.ok {
         output::line(
-            "Nothing was changed. Keep a backup (`epwatch store backup`) as evidence; docs/operations.md, \
+            "Nothing was changed. Keep a backup (`epwatch store backup`) as evidence; docs/repair.md, \
              \"Is the store whole\", says what each finding means, and what --repair does.",
         )?;
     }

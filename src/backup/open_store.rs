@@ -19,7 +19,7 @@ pub(crate) fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf
         .map(|path| PathBuf::from(path.strip_prefix("//").unwrap_or(path)));
     let Some(socket) = socket else {
         bail!(WrongUse(format!(
-            "{address} is a ClickHouse server, which has a BACKUP of its own (see docs/operations.md); \
+            "{address} is a ClickHouse server, which has a BACKUP of its own (see docs/backup.md); \
              this command saves the embedded store of a `serve`: give its --data-dir"
         )));
     };

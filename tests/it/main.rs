@@ -10,6 +10,7 @@ mod certify;
 mod dashboards;
 mod demo;
 mod directives;
+mod documents;
 mod ended_tasks;
 mod evidence;
 mod examples;

@@ -103,7 +103,7 @@ fn alerts() -> Vec<Rule> {
 fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
     let alerts = alerts();
     assert!(alerts.len() > 10, "{alerts:#?}");
-    let named = metrics_named(&docs("operations.md"));
+    let named = metrics_named(&docs("monitor.md"));
     let listed = metrics_named(&docs("metrics.md"));
     let oncall = docs("oncall.md");
     for rule in &alerts {
@@ -116,7 +116,7 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
         assert!(!rule.summary.is_empty(), "{rule:#?}");
         assert!(rule.runbook.ends_with('.'), "{rule:#?}");
         let section = format!("docs/oncall.md#{}", rule.name.to_lowercase());
-        // A link in Alertmanager, under the one address that operations.md replaces.
+        // A link in Alertmanager, under the one address that first-hour.md replaces.
         let link = format!("{REPOSITORY}/{section}");
         assert_eq!(rule.runbook_url, link, "{rule:#?}");
         assert!(oncall.contains(&format!("# {}\n", rule.name)), "{rule:#?}");
@@ -126,12 +126,12 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
             "{rule:#?}"
         );
         for metric in metrics {
-            assert!(named.contains(&metric), "{metric} is not in operations.md");
+            assert!(named.contains(&metric), "{metric} is not in monitor.md");
             assert!(listed.contains(&metric), "{metric} is not in metrics.md");
         }
     }
     let replaced = format!("s|{REPOSITORY}|");
-    assert!(docs("operations.md").contains(&replaced), "{replaced}");
+    assert!(docs("first-hour.md").contains(&replaced), "{replaced}");
     for example in ["compose.yaml", "prometheus.yml"] {
         let text = docs(&format!("examples/{example}"));
         assert!(text.contains("/etc/prometheus/alerts.yml"), "{example}");
@@ -213,7 +213,11 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
     ] {
         assert!(info.contains(label), "no {label} in {info}");
     }
-    let named = metrics_named(&docs("operations.md"));
+    let tasks = ["backup", "cluster", "keys", "monitor", "repair", "size"];
+    let named: Vec<String> = tasks
+        .iter()
+        .flat_map(|task| metrics_named(&docs(&format!("{task}.md"))))
+        .collect();
     assert!(named.len() > 10, "{named:?}");
     for metric in named {
         assert!(

@@ -2,7 +2,7 @@
 //!
 //! 400,000 reports come first, and their buckets of ten seconds close. A second collector that never goes on then holds
 //! the buckets of the other 600,000 open, until the times are taken; at last it has passed them, and all are closed. It is
-//! no test: it prints a Markdown table for docs/operations.md at its end, and what it does on standard error. What is
+//! no test: it prints a Markdown table for docs/size.md at its end, and what it does on standard error. What is
 //! slow, fails or does not come about in time is a cell of the table. It takes half an hour where nothing is slow.
 
 use std::{

@@ -37,8 +37,8 @@ fn the_least_version_is_the_oldest_of_the_matrix_and_documents_name_it() {
     assert_eq!(RELEASES[0].line, least);
     let readme = include_str!("../../README.md");
     let named = format!("ClickHouse {least} or newer");
-    let operations = docs("operations.md");
-    for (name, text) in [("README.md", readme), ("operations.md", &*operations)] {
+    let cluster = docs("cluster.md");
+    for (name, text) in [("README.md", readme), ("cluster.md", &*cluster)] {
         assert!(text.contains(&named), "{name} does not say {named:?}");
     }
     let lines: Vec<&str> = RELEASES.iter().map(|release| release.line).collect();

@@ -285,7 +285,7 @@ async fn two_shards_give_the_counts_of_one_server() {
     two.stop().await;
 }
 
-/// Copies every row to another store, as docs/operations.md does to give a cluster another shard.
+/// Copies every row to another store, as docs/cluster.md does to give a cluster another shard.
 async fn copy(from: &Side, to: &Side) {
     let tables = "SELECT name FROM system.tables WHERE database = currentDatabase() \
                   AND (engine LIKE '%MergeTree' OR engine = 'Distributed') AND name != 'schema_migrations'";

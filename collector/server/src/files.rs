@@ -87,7 +87,7 @@ mod tests {
     fn a_secret_may_be_read_by_its_group_alone() {
         for (mode, expected) in [
             (0o600, false),
-            // The key of the certificate in docs/operations.md.
+            // The key of the certificate in docs/first-hour.md.
             (0o640, false),
             (0o644, true),
             (0o660, true),

@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(found.pending, [tombstone(1), tombstone(2)]);
     }
 
-    /// As `docs/operations.md` repeats deletions in a store that was restored from before them.
+    /// As `docs/backup.md` repeats deletions in a store that was restored from before them.
     #[test]
     fn a_promise_that_stands_again_behind_its_end_is_carried_out_again() {
         let dir = tempfile::tempdir().unwrap();

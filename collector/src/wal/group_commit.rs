@@ -360,7 +360,7 @@ impl Shared {
         match error {
             Some(error) if !had_jumped => tracing::error!(
                 %error,
-                "wal refuses reports; what to do is in docs/operations.md under \"A collector's clock was wrong\""
+                "wal refuses reports; what to do is in docs/repair.md under \"A collector's clock was wrong\""
             ),
             None if had_jumped => tracing::info!("wal takes reports again: the clock is right"),
             _ => {}
@@ -379,7 +379,7 @@ impl Shared {
                 ahead_seconds = ahead_us / 1_000_000,
                 "this machine's clock is behind the receive times of the WAL: it was wrong, or is now; until it \
                  has caught up, all reports get the latest of those times; what to do is in \
-                 docs/operations.md under \"A collector's clock was wrong\""
+                 docs/repair.md under \"A collector's clock was wrong\""
             ),
             (true, false) => {
                 tracing::info!("the clock has caught up with the receive times of the WAL")

@@ -33,7 +33,7 @@ ORDER BY date
 -- as: timeseries 12x9
 -- unit: short
 -- about: Reports by the collectors' answer, beside a plain ack. A refused one that comes again is answered again.
---     docs/operations.md, What to watch, has the action for each outcome.
+--     docs/monitor.md, What to watch, has the action for each outcome.
 -- none: Every report was acknowledged
 SELECT $__timeInterval(bucket) AS time, toString(outcome) AS answer, toFloat64(sum(report_outcomes_v1.reports)) AS reports
 FROM report_outcomes_v1

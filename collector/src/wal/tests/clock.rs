@@ -107,7 +107,7 @@ async fn receive_times_never_fall_and_the_watermark_holds() {
     assert_eq!(wal.stats().ahead_us, 0);
 }
 
-/// The procedure of `docs/operations.md` after a wrong clock.
+/// The procedure of `docs/repair.md` after a wrong clock.
 #[tokio::test]
 async fn a_drained_log_whose_segments_and_checkpoint_were_removed_goes_by_the_clock_again() {
     let (right, wrong) = (1_800_000_000_000_000, 4_070_908_800_000_000);
