@@ -154,19 +154,29 @@ impl Proxy {
     }
 }
 
+/// Keeps the replaced rows of a table. A replica that lags has a key's row of before; the engine behind the proxy would
+/// merge it into the row that is hidden, and show none.
+const KEEP_REPLACED: &str = "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1, \
+     parts_to_delay_insert = 100000, parts_to_throw_insert = 100000";
+
 /// Adds the column to the tables, and returns the setting that hides their latest rows.
 async fn filters(client: &Client, database: &str, hidden_for: Duration) -> anyhow::Result<String> {
-    let tables = "SELECT name FROM system.tables WHERE database = currentDatabase() \
+    let tables = "SELECT name, engine LIKE '%Replacing%' AS replaces FROM system.tables \
+                  WHERE database = currentDatabase() \
                   AND engine LIKE '%MergeTree' AND name != 'schema_migrations' ORDER BY name";
-    let tables = client.query(tables).fetch_all::<String>().await?;
+    let tables = client.query(tables).fetch_all::<(String, bool)>().await?;
     anyhow::ensure!(!tables.is_empty(), "the store has no tables");
     let hidden_ms = hidden_for.as_millis();
     let mut filters = Vec::new();
-    for table in tables {
+    for (table, replaces) in tables {
         let add = format!(
             "ALTER TABLE `{table}` ADD COLUMN IF NOT EXISTS late_at DateTime64(3) MATERIALIZED now64(3)"
         );
         client.query(&add).execute().await?;
+        if replaces {
+            let keep = format!("ALTER TABLE `{table}` MODIFY SETTING {KEEP_REPLACED}");
+            client.query(&keep).execute().await?;
+        }
         filters.push(format!(
             "'{database}.{table}':'late_at <= now64(3) - toIntervalMillisecond({hidden_ms})'"
         ));
