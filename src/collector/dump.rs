@@ -17,7 +17,7 @@ use crate::output::{self, WrongUse};
 /// a bench of a few phones finds there what it measured today.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder of the WAL: `wal` in the collector's --data-dir.
+    /// Folder of the WAL: `epwatch-wal` in the data folder, or `collector.wal.dir`.
     #[arg(long, value_name = "DIR")]
     wal: PathBuf,
     /// The file of recorded reports to write.
