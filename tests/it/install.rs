@@ -259,6 +259,51 @@ fn every_command_has_a_manual_page_that_man_formats() {
     assert!(is_hidden("epwatch-engine-child") && is_hidden("epwatch-sign-release"));
 }
 
+/// A signature says which commit the files are of.
+#[test]
+fn what_is_not_committed_is_neither_packed_nor_signed_silently() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path(".ci")).unwrap();
+    fs::copy(Path::new(CHECKOUT).join(".ci/dist"), path(".ci/dist")).unwrap();
+    fs::write(path("Cargo.toml"), "version = \"0.1.0\"\n").unwrap();
+    let git = |words: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(folder.path()).args(words);
+        git.env("GIT_CONFIG_GLOBAL", "/dev/null");
+        for who in ["AUTHOR", "COMMITTER"] {
+            git.env(format!("GIT_{who}_NAME"), "test");
+            git.env(format!("GIT_{who}_EMAIL"), "test@example.com");
+        }
+        check_succeeds(&mut git)
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "first"]);
+    // The next step of a tree that is refused by nothing.
+    fs::write(path(".ci/setup"), "#!/bin/sh\necho set up\nexit 9\n").unwrap();
+    fs::set_permissions(path(".ci/setup"), fs::Permissions::from_mode(0o755)).unwrap();
+    let dist = |words: &str| {
+        let mut dist = Command::new(path(".ci/dist"));
+        dist.args(words.split_whitespace());
+        dist
+    };
+    // A key in the folder is no change.
+    fs::write(path("release.pem"), "").unwrap();
+    let key = format!("--key {}", path("release.pem").display());
+    check_ends(&mut dist(&key), 9);
+    fs::write(path("Cargo.toml"), "version = \"0.1.0\"\n#\n").unwrap();
+    for words in ["", "x86_64", key.as_str()] {
+        check_fails(&mut dist(words), 2, " M Cargo.toml\ncommit or undo it");
+    }
+    check_fails(
+        &mut dist(&format!("--dirty {key}")),
+        2,
+        "--key signs a commit",
+    );
+    check_ends(&mut dist("--dirty"), 9);
+}
+
 #[test]
 fn a_release_is_signed_and_no_evidence_of_a_gate() {
     let folder = tempfile::tempdir().unwrap();
