@@ -157,6 +157,12 @@ impl LoggedSession {
     }
 }
 
+/// Whether a line is ONNX Runtime's own warning that nodes are on the CPU, which names none.
+fn is_warning(line: &PastedText) -> bool {
+    line.text
+        .contains("Some nodes were not assigned to the preferred execution providers")
+}
+
 /// Nodes by EP in ONNX Runtime's own list, as `TopK /head/TopK`.
 fn listed(log: &SessionLog) -> BTreeMap<String, Vec<String>> {
     let each = log.listed().into_iter().map(|listed| {
@@ -222,7 +228,12 @@ impl fmt::Display for LoggedCounts {
                     all.unwrap_or_default()
                 )?;
                 if let Some(partitions) = partitions {
-                    write!(f, " in {partitions} partitions")?;
+                    let unit = if partitions == 1 {
+                        "partition"
+                    } else {
+                        "partitions"
+                    };
+                    write!(f, " in {partitions} {unit}")?;
                 }
             }
         }
@@ -354,9 +365,18 @@ impl fmt::Display for LogsDocument {
                     format!("{}: {}", error.reason, error.fix),
                 ]
             });
+            // A list says more than the warning that there are such nodes.
+            let is_listed = !session.placed.eps.is_empty();
             let pasted = session.pasted.iter();
-            let pasted =
-                pasted.map(|line| format!("of unknown origin ({}): {}", line.kind, line.text));
+            let pasted = pasted.filter(|line| !(is_listed && is_warning(line)));
+            let pasted = pasted.map(|line| match is_warning(line) {
+                true => format!(
+                    "some nodes are on the CPU, says ONNX Runtime; log at VERBOSE (severity 0) while the session is made to \
+                     see which: {}",
+                    line.text
+                ),
+                false => format!("of unknown origin ({}): {}", line.kind, line.text),
+            });
             let mut codes: Vec<ReasonCode> = Vec::new();
             for node in &session.refused {
                 let code = ReasonCode::from_name(&node.reason);

@@ -101,7 +101,7 @@ struct Case {
     never: &'static [&'static str],
 }
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 20] = [
     Case {
         log: "skel4000.logcat",
         sessions: &[&[
@@ -231,6 +231,13 @@ const CASES: [Case; 19] = [
         log: "plugin_without_qnn.txt",
         sessions: &[&["ep_not_available:"]],
         never: &[],
+    },
+    Case {
+        log: "own_warning.txt",
+        sessions: &[&[
+            "some nodes are on the CPU, says ONNX Runtime; log at VERBOSE (severity 0) while the session is made to see which",
+        ]],
+        never: &["of unknown origin"],
     },
     Case {
         log: "pasted.txt",

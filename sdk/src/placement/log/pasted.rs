@@ -59,6 +59,11 @@ pub(super) fn is_pasted(text: &str) -> bool {
     kind(text).is_some()
 }
 
+/// Whether a line says that something runs on the CPU, which ONNX Runtime itself also writes, as a warning without names.
+pub(super) fn is_fallback(text: &str) -> bool {
+    kind(text) == Some(PastedKind::Fallback)
+}
+
 /// Reads a line of unknown origin, if it is one.
 pub(super) fn read(text: &str, into: &mut Pasted) {
     let Some(kind) = kind(text) else { return };

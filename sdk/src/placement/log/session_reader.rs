@@ -79,7 +79,7 @@ impl SessionReader {
         if let Some(error) = run_error(text) {
             self.now.add_run_error(error);
         }
-        if line.header.is_empty() {
+        if line.header.is_empty() || pasted::is_fallback(text) {
             pasted::read(text, &mut self.now.pasted);
         }
     }
