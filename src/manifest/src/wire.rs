@@ -10,7 +10,7 @@ pub(crate) const MOST_BYTES: usize = 40 << 20;
 /// Longest message of protobuf.
 const MOST_FILE_BYTES: u64 = i32::MAX as u64;
 /// Bytes that tell formats apart.
-const HEAD: u64 = 64;
+const HEAD: u64 = 128;
 
 /// The format of a file that is often taken for an ONNX model, with the way out.
 fn other_format(head: &[u8]) -> Option<&'static str> {
@@ -23,8 +23,29 @@ fn other_format(head: &[u8]) -> Option<&'static str> {
         () if head.starts_with(b"version https://git-lfs") => {
             Some("a pointer of Git LFS; run `git lfs pull`")
         }
+        () if head.starts_with(b"PK\x03\x04") => {
+            Some("a ZIP archive, as PyTorch saves (.pt); export the model to ONNX")
+        }
+        () if head.starts_with(b"\x1f\x8b") => Some("compressed with gzip; unpack it first"),
+        () if starts_like_html(head) => {
+            Some("a page of HTML, as a failed download leaves it; fetch the model again")
+        }
+        () if is_path(head) => Some(
+            "the text of a link to another file, as a checkout without links leaves it; give that file",
+        ),
         () => None,
     }
+}
+
+fn starts_like_html(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start().to_ascii_lowercase();
+    head.starts_with(b"<!doctype html") || head.starts_with(b"<html")
+}
+
+/// Whether the file has nothing but a relative path, as far as it was read.
+fn is_path(head: &[u8]) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() || *byte == b'\n';
+    head.starts_with(b"../") && head.iter().all(is_plain)
 }
 
 /// Memory that a model may still take.

@@ -117,6 +117,10 @@ fn other_formats_are_named() {
             b"version https://git-lfs.github.com/spec/v1\noid",
             "git lfs pull",
         ),
+        (b"../../../blobs/aaaa1111", "the text of a link"),
+        (b"PK\x03\x04\x14\0\0\0", "a ZIP archive"),
+        (b"\x1f\x8b\x08\0\0\0\0\0", "compressed with gzip"),
+        (b"\n<!DOCTYPE html>\n<html>", "a page of HTML"),
     ] {
         let error = ModelOutline::read(Cursor::new(bytes), PathBuf::new()).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
