@@ -306,7 +306,12 @@ impl Side {
     fn shown(&self) -> String {
         match (self.cpu_nodes, self.partitions) {
             (Some(nodes), Some(partitions)) => {
-                format!("{nodes} on the CPU, {partitions} partitions")
+                let unit = if partitions == 1 {
+                    "partition"
+                } else {
+                    "partitions"
+                };
+                format!("{nodes} on the CPU, {partitions} {unit}")
             }
             _ => "no session".to_owned(),
         }
@@ -361,10 +366,16 @@ impl FixDocument {
             max_abs,
             share,
         } = self.distance;
+        let apart = match max_abs {
+            0.0 => "none".to_owned(),
+            some => format!(
+                "{some:.2e} at most, {:.2} % of the output's largest element",
+                100.0 * share
+            ),
+        };
         _ = writeln!(
             text,
-            "distance: {max_abs:.3e} at most, {:.4} % of the output's largest element, over {inputs} random inputs on the CPU",
-            100.0 * share
+            "distance: {apart}, over {inputs} random inputs on the CPU"
         );
         if self.rewrites.iter().any(|rewrite| !rewrite.exact) {
             text.push_str("          steps of 8 bits between rewritten nodes are left out, so that numbers change a little\n");

@@ -25,13 +25,13 @@ use certify::{CertifyArgs, Judged};
 use epwatch_engines::QnnVersion;
 use epwatch_gate::{
     advice::{ModelNode, advise},
-    ops::{OpForm, QnnAge},
+    ops::{OpForm, Precision, QnnAge},
     placement::Inspected,
     policy::{LatencyLimits, PlacementLimits, Policy, Preset},
     read::{HdrUnit, ReadOptions},
     verdict::{Check, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
-use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, graph_facts};
+use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, NodeForm, graph_facts};
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
 use jiff::Timestamp;
@@ -97,7 +97,9 @@ pub(crate) struct Args {
     /// Unit of the values of an HDR log: ns, us or ms.
     #[arg(long, value_name = "UNIT", requires = "runs")]
     hdr_unit: Option<HdrUnit>,
-    /// The policy (TOML) [default: 98 % of the MACs on the NPU in one partition, and no op on the CPU between its nodes].
+    /// The policy (TOML). `[placement]` has limits, `[chipset.SM8635.placement]` those of one chipset, `[model."detect*.onnx".placement]`
+    /// those of models by the end of their path [default: 98 % of the MACs on the NPU in one partition, and no op on the
+    /// CPU between its nodes].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Limits that the policy does not set: strict, default or macs-only. Short for a policy, as the next two.
@@ -590,12 +592,20 @@ fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts, qnn: QnnAge)
             form: OpForm {
                 op_type,
                 titles: &form.titles,
-                is_quantised: Some(form.is_quantised),
+                precision: precision(form),
                 qnn,
             },
         })
         .collect();
     advise(checks, chipset, &nodes);
+}
+
+fn precision(form: &NodeForm) -> Precision {
+    match (form.is_quantised, form.is_partly_quantised) {
+        (true, _) => Precision::EightBit,
+        (false, true) => Precision::Partly,
+        (false, false) => Precision::Float,
+    }
 }
 
 fn shown(soc: &SocModel) -> String {

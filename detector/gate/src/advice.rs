@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use epwatch_proto::ReasonCode;
 
 use crate::{
-    ops::OpForm,
+    ops::{OpForm, Precision},
     verdict::{Check, FailingNode, Outcome},
 };
 
@@ -32,32 +32,38 @@ pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
         for node in &mut check.nodes {
             if let Some(known) = by_name.get(node.name.as_str()) {
                 node.alternative = known.form.alternative(chipset);
-                fit_fix(node, known.form.is_quantised == Some(true));
+                fit_fix(node, known.form.precision);
             }
         }
     }
 }
 
 /// "Quantise" is no advice for a node that is quantised.
-fn fit_fix(node: &mut FailingNode, is_quantised: bool) {
+fn fit_fix(node: &mut FailingNode, precision: Precision) {
     let says_quantise = [
         ReasonCode::Fp16NotSupported,
         ReasonCode::LayoutNotSelected,
         ReasonCode::PrepareFailed,
     ];
-    if is_quantised
-        && says_quantise
-            .iter()
-            .any(|code| node.reason == code.as_str())
-    {
-        let instead = match node.alternative {
-            Some(_) => "take the form named above",
-            None => "take another form of it (docs/ops.md), or leave it to the CPU on purpose",
-        };
-        node.fix = Some(format!(
-            "It is quantised already, and this chipset refuses it so: {instead}."
-        ));
+    let is_it = |code: &ReasonCode| node.reason == code.as_str();
+    if !says_quantise.iter().any(is_it) {
+        return;
     }
+    node.fix = match precision {
+        Precision::EightBit => {
+            let instead = match node.alternative {
+                Some(_) => "take the form named above",
+                None => "take another form of it (docs/ops.md), or leave it to the CPU on purpose",
+            };
+            Some(format!(
+                "It is quantised already, and this chipset refuses it so: {instead}."
+            ))
+        }
+        Precision::Partly => Some(
+            "It is quantised in part: quantise all its inputs too, as get_qnn_qdq_config of ONNX Runtime does.".to_owned(),
+        ),
+        Precision::Float | Precision::Unknown => return,
+    };
 }
 
 /// Names the nodes whose op this chipset refused in a session of its own, where the error names none.
@@ -144,7 +150,7 @@ mod tests {
             form: OpForm {
                 op_type: "LayerNormalization",
                 titles: &titles,
-                is_quantised: Some(true),
+                precision: Precision::EightBit,
                 qnn: QnnAge::Newest,
             },
         };
@@ -162,13 +168,35 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_quantised_in_part_is_to_be_quantised() {
+        let node = ModelNode {
+            name: "grid",
+            form: OpForm {
+                op_type: "GridSample",
+                titles: &["GridSample"],
+                precision: Precision::Partly,
+                qnn: QnnAge::Newest,
+            },
+        };
+        let mut found = checks("cpu_ops", Some(("grid", "layout_not_selected")));
+        advise(&mut found, "SM8635", &[node]);
+        let grid = &found[0].nodes[0];
+        assert!(
+            grid.fix.as_ref().unwrap().contains("quantised in part"),
+            "{grid:?}"
+        );
+        let alternative = grid.alternative.as_ref().unwrap();
+        assert!(alternative.contains("its 8-bit form"), "{alternative}");
+    }
+
+    #[test]
     fn a_session_that_names_no_node_has_suspects() {
         let node = ModelNode {
             name: "elu_1",
             form: OpForm {
                 op_type: "Elu",
                 titles: &[],
-                is_quantised: Some(false),
+                precision: Precision::Float,
                 qnn: QnnAge::Newest,
             },
         };

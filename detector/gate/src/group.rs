@@ -139,13 +139,6 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     checks.extend(without_npu(&now, &before).filter(|_| needs_latency));
     skip_times_of_the_cpu(checks);
     let chipset = chipset_of(&candidate, by);
-    let mut failing = checks
-        .iter()
-        .filter(|check| check.result == Outcome::Fail)
-        .flat_map(|check| &check.nodes);
-    if found.target.source == "ort_profile" && failing.any(|node| node.reason == "unknown") {
-        notes.push(Mistake::no_reasons(&chipset));
-    }
     add_asked(&mut found.target, by, &chipset);
     found.target.mistakes = mistakes(notes, candidate.iter().chain(&baseline));
     Ok(found)

@@ -91,7 +91,8 @@ impl Intermittent {
             launches_of_baseline,
             whole,
             whole_of_baseline,
-            modes: (judged == Judged::Fail || launches > 0)
+            // Launches that are all slow as a whole have one latency.
+            modes: (launches > 0 || (judged == Judged::Fail && whole < n))
                 .then(|| modes(candidate))
                 .flatten(),
             judged,

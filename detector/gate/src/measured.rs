@@ -260,11 +260,15 @@ pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
         why.push_str(&format!(" ({low:.2} to {high:.2})"));
     }
     let slow = &found.intermittent;
-    if slow.launches > 0 || slow.whole > 0 {
+    let n = found.ratios.len();
+    if slow.launches > 0 {
         why.push_str(&format!(
-            "; slow phases in {} launches, {} of the baseline; {} slow as a whole",
-            slow.launches, slow.launches_of_baseline, slow.whole
+            "; slow phases in {} of {n} launches, and in {} of the baseline's",
+            slow.launches, slow.launches_of_baseline
         ));
+    }
+    if slow.whole > 0 {
+        why.push_str(&format!("; {} of {n} launches slow as a whole", slow.whole));
     }
     why.push_str(&slow.modes.map_or(String::new(), Modes::in_words));
     why.push_str(&found.judged.hint("pairs"));

@@ -93,18 +93,6 @@ impl Mistake {
         )
     }
 
-    pub(crate) fn no_reasons(chipset: &str) -> Self {
-        let soc = match chipset {
-            "unknown" => "LIST",
-            chipset => chipset,
-        };
-        Self::new(
-            "no_reasons",
-            "a profile says where nodes ran, and not why",
-            format!("epwatch gate MODEL --soc {soc} has the reasons"),
-        )
-    }
-
     pub(crate) fn no_flops() -> Self {
         Self::new(
             "no_flops",

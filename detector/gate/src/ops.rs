@@ -12,7 +12,7 @@ static MEASURED: LazyLock<Measured> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../ops/ops.json")).expect("a test reads the same file")
 });
 
-/// Forms of a model: `float` and `8-bit`. Maps each chipset that refuses it to its reason.
+/// Forms of a model: `float`, `8-bit` and `8-bit, quantize_static`. Maps each chipset that refuses it to its reason.
 type Refused = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Debug, Deserialize)]
@@ -78,14 +78,30 @@ pub struct OpForm<'a> {
     pub op_type: &'a str,
     /// Titles of cases that the node is a part of; empty if the model does not show any.
     pub titles: &'a [&'a str],
-    /// Whether it stands between DequantizeLinear and QuantizeLinear; `None` without the model.
-    pub is_quantised: Option<bool>,
+    /// Kind of numbers that it computes with.
+    pub precision: Precision,
     /// Version of the QNN that refused it.
     pub qnn: QnnAge,
 }
 
+/// Kind of numbers that a node computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// Floats.
+    Float,
+    /// 8 bits, between DequantizeLinear and QuantizeLinear.
+    EightBit,
+    /// Only some of its inputs, or of the nodes of its pattern, are quantised, as plain `quantize_static` leaves several ops.
+    Partly,
+    /// Not known, because the model is not given.
+    Unknown,
+}
+
 const FLOAT: &str = "float";
 const EIGHT_BIT: &str = "8-bit";
+const PARTLY: &str = "8-bit, quantize_static";
+/// The quantiser of the table's 8-bit form.
+const QUANTISER: &str = "as get_qnn_qdq_config of ONNX Runtime quantises it";
 
 impl OpForm<'_> {
     /// The cases about this node. An op of several cases, which differ in attributes, has none without the model.
@@ -102,10 +118,11 @@ impl OpForm<'_> {
     }
 
     fn forms(&self) -> &'static [&'static str] {
-        match self.is_quantised {
-            Some(true) => &[EIGHT_BIT],
-            Some(false) => &[FLOAT],
-            None => &[FLOAT, EIGHT_BIT],
+        match self.precision {
+            Precision::EightBit => &[EIGHT_BIT],
+            Precision::Float => &[FLOAT],
+            Precision::Partly => &[PARTLY],
+            Precision::Unknown => &[FLOAT, EIGHT_BIT],
         }
     }
 
@@ -127,45 +144,72 @@ impl OpForm<'_> {
         if !MEASURED.chipsets.contains(chipset) {
             return None;
         }
-        for case in self.cases() {
-            let takes = |of: (&Refused, &Refused), form: &str| self.qnn.takes(of, form, chipset);
-            let itself = (&case.refused, &case.older);
-            let forms = self.forms().iter().copied();
-            let forms: Vec<&str> = forms.filter(|form| !takes(itself, form)).collect();
-            if forms.is_empty() {
-                continue;
-            }
-            let others = case.alternatives.iter();
-            let others = others.filter(|other| {
-                let mut forms = forms.iter();
-                forms.all(|form| takes((&other.refused, &other.older), form))
-            });
-            let mut found: Vec<&str> = others.map(|other| other.title.as_str()).collect();
-            let is_float = self.is_quantised == Some(false);
-            if is_float && takes(itself, EIGHT_BIT) {
-                found.push("its 8-bit form, as get_qnn_qdq_config of ONNX Runtime quantises it");
-            }
-            if found.is_empty() {
-                continue;
-            }
-            let forms = match self.is_quantised {
-                Some(_) => forms.join(" and "),
-                None => format!("{}, the model's form is not known", forms.join(" and ")),
-            };
-            let is_fixed = FIXED.contains(&case.title.as_str()) && self.is_quantised.is_some();
-            let command = format!("`epwatch gate fix MODEL --soc {chipset}`");
-            let fix = match (is_fixed, self.qnn) {
-                (false, _) => String::new(),
-                (true, QnnAge::Newest) => format!(" {command} rewrites it."),
-                (true, _) => format!(" {command} with the same --qnn-version rewrites it."),
-            };
-            return Some(format!(
-                "Taken by {chipset} instead of {} ({forms}): {}.{fix}",
-                case.title,
-                found.join("; or ")
-            ));
+        let mut cases = self.cases().into_iter();
+        cases.find_map(|case| self.alternative_of(case, chipset))
+    }
+
+    fn alternative_of(&self, case: &Case, chipset: &str) -> Option<String> {
+        let takes = |of: (&Refused, &Refused), form: &str| self.qnn.takes(of, form, chipset);
+        let itself = (&case.refused, &case.older);
+        let forms = self.forms().iter().copied();
+        let forms: Vec<&str> = forms.filter(|form| !takes(itself, form)).collect();
+        if forms.is_empty() {
+            return None;
         }
-        None
+        let can_be_quantised = matches!(self.precision, Precision::Float | Precision::Partly);
+        let others = case.alternatives.iter().filter_map(|other| {
+            let by = (&other.refused, &other.older);
+            if forms.iter().all(|form| takes(by, form)) {
+                return Some(other.title.clone());
+            }
+            let is_taken = can_be_quantised && !takes(itself, EIGHT_BIT) && takes(by, EIGHT_BIT);
+            is_taken.then(|| format!("{} in 8 bits, {QUANTISER}", other.title))
+        });
+        let mut found: Vec<String> = others.collect();
+        if can_be_quantised && takes(itself, EIGHT_BIT) {
+            found.push(format!("its 8-bit form, {QUANTISER}"));
+        }
+        if found.is_empty() {
+            return None;
+        }
+        let form = match self.precision {
+            Precision::Unknown => format!("{}, the model's form is not known", forms.join(" and ")),
+            Precision::Partly => "quantised in part".to_owned(),
+            Precision::Float | Precision::EightBit => forms.join(" and "),
+        };
+        let fix = match (self.is_rewritten(case, chipset), self.qnn) {
+            (false, _) => String::new(),
+            (true, QnnAge::Newest) => {
+                format!(" `epwatch gate fix MODEL --soc {chipset}` rewrites it.")
+            }
+            (true, _) => format!(
+                " `epwatch gate fix MODEL --soc {chipset}` with the same --qnn-version rewrites it."
+            ),
+        };
+        Some(format!(
+            "Taken by {chipset} instead of {} ({form}): {}.{fix}",
+            case.title,
+            found.join("; or ")
+        ))
+    }
+
+    /// Whether `epwatch gate fix` makes a form of it that this chipset takes.
+    fn is_rewritten(&self, case: &Case, chipset: &str) -> bool {
+        let takes = |form: &str| {
+            let mut others = case.alternatives.iter();
+            others.any(|other| {
+                self.qnn
+                    .takes((&other.refused, &other.older), form, chipset)
+            })
+        };
+        FIXED.contains(&case.title.as_str())
+            && match self.precision {
+                Precision::Float => takes(FLOAT),
+                Precision::EightBit => takes(EIGHT_BIT),
+                // One node stands between the DequantizeLinear and QuantizeLinear around the pattern.
+                Precision::Partly => case.ops.len() > 1 && takes(EIGHT_BIT),
+                Precision::Unknown => false,
+            }
     }
 }
 
@@ -173,11 +217,11 @@ impl OpForm<'_> {
 mod tests {
     use super::*;
 
-    fn of<'a>(titles: &'a [&'a str], is_quantised: Option<bool>) -> OpForm<'a> {
+    fn of<'a>(titles: &'a [&'a str], precision: Precision) -> OpForm<'a> {
         OpForm {
             op_type: "",
             titles,
-            is_quantised,
+            precision,
             qnn: QnnAge::Newest,
         }
     }
@@ -189,17 +233,26 @@ mod tests {
         let mut advised = 0;
         for case in &MEASURED.cases {
             for chipset in &MEASURED.chipsets {
-                for (form, is_quantised) in [(FLOAT, false), (EIGHT_BIT, true)] {
+                for (form, precision) in [
+                    (FLOAT, Precision::Float),
+                    (EIGHT_BIT, Precision::EightBit),
+                    (PARTLY, Precision::Partly),
+                ] {
                     let title = [case.title.as_str()];
-                    let found = of(&title, Some(is_quantised)).alternative(chipset);
+                    let found = of(&title, precision).alternative(chipset);
                     let is_refused = case.refused[form].contains_key(chipset);
                     assert!(found.is_none() || is_refused, "{found:?}");
                     let Some(text) = found else { continue };
                     advised += 1;
                     let list = text.split("): ").nth(1).unwrap();
                     for other in &case.alternatives {
+                        let in_8_bits = format!("{} in 8 bits", other.title);
+                        let by = match list.contains(&in_8_bits) {
+                            true => EIGHT_BIT,
+                            false => form,
+                        };
                         let is_named = list.contains(&other.title);
-                        let is_taken = !other.refused[form].contains_key(chipset);
+                        let is_taken = !other.refused[by].contains_key(chipset);
                         assert_eq!(is_named, is_taken, "{text}");
                     }
                 }
@@ -211,28 +264,46 @@ mod tests {
     #[test]
     fn advice_is_of_the_nodes_own_pattern_and_precision() {
         let gelu = ["Gelu as Div, Erf, Add, Mul, Mul"];
-        let text = of(&gelu, Some(true)).alternative("SM8635").unwrap();
+        let text = of(&gelu, Precision::EightBit)
+            .alternative("SM8635")
+            .unwrap();
         assert!(text.contains("(8-bit): Gelu, one node"), "{text}");
         assert!(text.contains("epwatch gate fix"), "{text}");
         // A Div is no Gelu, and without the model no pattern is known.
         let div = OpForm {
             op_type: "Div",
             titles: &[],
-            is_quantised: Some(true),
+            precision: Precision::EightBit,
             qnn: QnnAge::Newest,
         };
         assert_eq!(div.alternative("SM8635"), None);
         let norm = ["LayerNormalization, axis 1"];
-        let text = of(&norm, Some(true)).alternative("SM8635").unwrap();
+        let text = of(&norm, Precision::EightBit)
+            .alternative("SM8635")
+            .unwrap();
         assert!(text.contains("Reshape to one last axis"), "{text}");
         let grid = OpForm {
             op_type: "GridSample",
             titles: &[],
-            is_quantised: Some(false),
+            precision: Precision::Float,
             qnn: QnnAge::Newest,
         };
         let text = grid.alternative("SM8635").unwrap();
         assert!(text.contains("get_qnn_qdq_config"), "{text}");
+        let grid_of_floats = OpForm {
+            precision: Precision::Partly,
+            ..grid
+        };
+        assert_eq!(grid_of_floats.refusal("SM8350"), Some("prepare_failed"));
+        let text = grid_of_floats.alternative("SM8350").unwrap();
+        let expected = "(quantised in part): its 8-bit form";
+        assert!(text.contains(expected), "{text}");
+        let text = of(&gelu, Precision::Partly).alternative("SM8635").unwrap();
+        let expected = "(quantised in part): Gelu, one node (opset 20) in 8 bits";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("epwatch gate fix"), "{text}");
+        let text = of(&gelu, Precision::Float).alternative("SM8635").unwrap();
+        assert!(!text.contains("epwatch gate fix"), "{text}");
         let conv = OpForm {
             op_type: "Conv",
             ..grid
@@ -240,7 +311,7 @@ mod tests {
         assert_eq!(conv.alternative("SM8635"), None);
         let hardmax = OpForm {
             op_type: "Hardmax",
-            is_quantised: None,
+            precision: Precision::Unknown,
             ..grid
         };
         assert_eq!(hardmax.alternative("unknown"), None);
@@ -258,7 +329,7 @@ mod tests {
                 let advised = |qnn| {
                     let form = OpForm {
                         qnn,
-                        ..of(&title, Some(true))
+                        ..of(&title, Precision::EightBit)
                     };
                     form.alternative(chipset).map_or(Vec::new(), |text| {
                         let others = case.alternatives.iter().map(|other| other.title.clone());

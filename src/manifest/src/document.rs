@@ -55,18 +55,25 @@ impl ManifestDocument {
         let first = self.uncounted.first()?;
         let missing = self.uncounted.iter().map(|work| work.at_least_macs);
         let missing = missing.fold(0, u64::saturating_add);
-        let share = missing as f64 / self.side_car.total_macs.saturating_add(missing).max(1) as f64;
+        let total = self.side_car.total_macs;
+        let share = missing as f64 / total.saturating_add(missing).max(1) as f64;
+        let missing = match () {
+            () if total == 0 => "no MACs are counted".to_owned(),
+            () if share < 0.0005 => "an unknown number of MACs is not counted".to_owned(),
+            () if share >= 0.9995 => "nearly all MACs are not counted".to_owned(),
+            () => format!(
+                "at least {:.1} % of the MACs are not counted",
+                100.0 * share
+            ),
+        };
         let n = self.uncounted.len();
         let more = match n {
             1 => String::new(),
             n => format!(" and {} more", n - 1),
         };
         Some(format!(
-            "at least {:.1} % of the MACs are not counted: {} {}{more}: {}",
-            100.0 * share,
-            first.op_type,
-            first.name,
-            first.why
+            "{missing}: {} {}{more}: {}",
+            first.op_type, first.name, first.why
         ))
     }
 }

@@ -81,7 +81,7 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         let mut of_node: Vec<&'static str> = Vec::new();
         for id in node.inputs.iter().chain(&node.outputs) {
             // A quantised node computes with what is around its DequantizeLinear and QuantizeLinear.
-            let id = &match form.is_quantised {
+            let id = &match form.is_quantised || form.is_partly_quantised {
                 true => beyond_quantisation(&view, *id),
                 false => *id,
             };

@@ -20,6 +20,8 @@ pub struct NodeForm {
     pub titles: Vec<&'static str>,
     /// Whether it stands between DequantizeLinear and QuantizeLinear.
     pub is_quantised: bool,
+    /// Whether it is quantised in part: it also reads floats to compute with, or other nodes of its pattern are quantised.
+    pub is_partly_quantised: bool,
 }
 
 /// A Gelu in several nodes.
@@ -38,6 +40,7 @@ pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
         .map(|(at, node)| NodeForm {
             titles: single(node, tensors).into_iter().collect(),
             is_quantised: view.is_quantised(at),
+            is_partly_quantised: view.is_partly_quantised(at),
         })
         .collect();
     for at in 0..forms.len() {
@@ -46,8 +49,12 @@ pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
             "Div" => (LAYER_NORM, layer_norm(view, at)),
             _ => continue,
         };
-        for part in nodes.into_iter().flatten() {
-            forms[part].titles = vec![title];
+        let nodes = nodes.unwrap_or_default();
+        let is_mixed = nodes.iter().any(|part| forms[*part].is_quantised);
+        for part in nodes {
+            let form = &mut forms[part];
+            form.titles = vec![title];
+            form.is_partly_quantised |= is_mixed && !form.is_quantised;
         }
     }
     forms

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{
     graph::{Graph, Node, TensorId},
-    tensor::Tensor,
+    tensor::{Tensor, element},
 };
 
 /// Most pairs of QuantizeLinear and DequantizeLinear in a row.
@@ -180,8 +180,30 @@ impl<'a> GraphView<'a> {
         let is_dequantised = |id: &TensorId| self.made_by(*id) == "DequantizeLinear";
         let mut reads = node.outputs.iter().take(1);
         data.clone().any(is_dequantised)
-            && data.all(|id| is_dequantised(id) || self.constant(*id).is_some())
+            && data.all(|id| {
+                is_dequantised(id) || (self.constant(*id).is_some() && !self.is_float_data(*id))
+            })
             && reads.all(|id| self.is_quantised_next(*id, true))
+    }
+
+    /// Whether a node with a quantised input and a quantised output also reads floats to compute with.
+    pub(crate) fn is_partly_quantised(&self, at: usize) -> bool {
+        let node = self.node(at);
+        let mut data = node.inputs.iter().filter(|id| **id > 0);
+        let mut results = node.outputs.iter().take(1);
+        !is_quantisation(node)
+            && !self.is_quantised(at)
+            && data.any(|id| self.made_by(*id) == "DequantizeLinear")
+            && results.all(|id| self.is_quantised_next(*id, true))
+    }
+
+    /// Whether a constant holds floats to compute with, such as the grid of a GridSample. Scales, ranges and padding have
+    /// one dimension at most.
+    fn is_float_data(&self, id: TensorId) -> bool {
+        self.constant(id).is_some_and(|tensor| {
+            let is_large = tensor.shape.as_ref().is_some_and(|dims| dims.len() > 1);
+            is_large && tensor.element == element::F32
+        })
     }
 
     fn is_quantised_next(&self, id: TensorId, may_clip: bool) -> bool {

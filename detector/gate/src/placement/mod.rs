@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::HashSet};
 
 use crate::{
     advice::node_of_error,
-    ops::{OpForm, QnnAge},
+    ops::{OpForm, Precision, QnnAge},
     policy::PlacementLimits,
     time::TimeRange,
     verdict::{Check, FailingNode, Outcome, PartitionSize, Uncounted},
@@ -72,7 +72,13 @@ impl InspectedChipset {
             op_type,
             types: Vec::new(),
             reason: reason.map_or("unknown", |why| &why.code).to_owned(),
-            reason_text: (!is_told).then(|| error.to_owned()),
+            // What follows in ONNX Runtime's paragraph is a guess at bugs of its own.
+            reason_text: (!is_told).then(|| {
+                match error.split_once(" This means the graph is now invalid") {
+                    Some((said, _)) => said.to_owned(),
+                    None => error.to_owned(),
+                }
+            }),
             macs_share: None,
             time: None,
             fix: way_out.clone().or(reason.map(|why| why.fix.clone())),
@@ -147,9 +153,8 @@ impl InspectedChipset {
             None => {
                 let why = self.counted.sentence();
                 let why = macs_error.map(str::to_owned).or(why);
-                let why =
-                    why.unwrap_or("the model has none, or its nodes have no names".to_owned());
-                (Outcome::Undecided, format!("the MACs are not known: {why}"))
+                let why = why.map(|why| format!("the MACs are not known: {why}"));
+                (Outcome::Undecided, why.unwrap_or_else(|| self.no_share()))
             }
         };
         let check = Check::new("npu_macs", result, why).with(share, Some(limit));
@@ -169,6 +174,16 @@ impl InspectedChipset {
             _ if has_macs => format!("{} of the MACs on the NPU", percent(1.0)),
             _ => all.to_owned(),
         }
+    }
+
+    /// Why a placement with nodes on the CPU has no share of MACs, and the way out.
+    fn no_share(&self) -> String {
+        match self.counted.total_macs {
+            Some(0) => "the model has no MACs, so that it has no share of them; judge it by its ops: allowed_cpu_ops, with \
+                        min_npu_macs = 0",
+            _ => "the nodes' shares of the MACs are not known; give MODEL, or name its nodes (epwatch manifest --stamp-names)",
+        }
+        .to_owned()
     }
 
     /// Judges a share of the counted MACs where others are not counted: on the NPU they can only raise it, on the CPU only
@@ -376,10 +391,15 @@ impl InspectedChipset {
     pub(crate) fn nodes(&self, keep: impl Fn(&InspectedNode) -> bool) -> Vec<FailingNode> {
         let kept = self.cpu_nodes.iter().filter(|node| keep(node));
         // Files of launches do not name the chipset as QNN does, and have no reasons.
-        let no_reasons =
-            "The files have no reasons: `epwatch gate MODEL --soc CHIPSET` names them.";
+        let chipset = match self.chipset.as_str() {
+            "" | "unknown" => "LIST",
+            chipset => chipset,
+        };
+        let no_reasons = format!(
+            "The files say where nodes ran, and not why: `epwatch gate MODEL --soc {chipset}` has the reasons."
+        );
         let fix_of = |node: &InspectedNode| match node.reason.as_str() {
-            "unknown" => self.soc_model.is_empty().then(|| no_reasons.to_owned()),
+            "unknown" => self.soc_model.is_empty().then(|| no_reasons.clone()),
             code => {
                 let known = self.reasons.iter().find(|why| why.code == code);
                 known.map(|why| why.fix.clone())
@@ -398,7 +418,7 @@ impl InspectedChipset {
                 alternative: OpForm {
                     op_type: &node.op_type,
                     titles: &[],
-                    is_quantised: None,
+                    precision: Precision::Unknown,
                     // Files of launches do not say which one refused it.
                     qnn: QnnAge::Between,
                 }
@@ -418,8 +438,7 @@ impl Counted {
         largest.sort_by_key(|work| Reverse(work.at_least_macs));
         let first = largest.first()?;
         let missing = largest.iter().map(|work| work.at_least_macs);
-        let missing = missing.fold(0, u64::saturating_add) as f64;
-        let total = self.total_macs.unwrap_or(0) as f64;
+        let missing = missing.fold(0, u64::saturating_add);
         let sized = |work: &&Uncounted| {
             let Uncounted {
                 name,
@@ -427,7 +446,10 @@ impl Counted {
                 at_least_macs,
                 ..
             } = work;
-            format!("{op_type} {name} ({at_least_macs} or more)")
+            match at_least_macs {
+                0 => format!("{op_type} {name}"),
+                some => format!("{op_type} {name} ({some} or more)"),
+            }
         };
         let shown: Vec<String> = largest.iter().take(SHOWN_UNCOUNTED).map(sized).collect();
         let more = match largest.len() - shown.len() {
@@ -435,8 +457,8 @@ impl Counted {
             n => format!(" and {n} more"),
         };
         Some(format!(
-            "at least {} are not counted: {}{more}: {}",
-            percent(missing / (total + missing).max(1.0)),
+            "{}: {}{more}: {}",
+            not_counted(missing, self.total_macs.unwrap_or(0)),
             shown.join(", "),
             first.why
         ))
@@ -475,6 +497,17 @@ impl CrossingTensors {
             self.to_npu.len(),
             way(&self.to_npu)
         )
+    }
+}
+
+/// How many MACs are not counted, next to the total of those that are.
+fn not_counted(missing: u64, total: u64) -> String {
+    let share = missing as f64 / total.saturating_add(missing).max(1) as f64;
+    match () {
+        () if total == 0 => "no MACs are counted".to_owned(),
+        () if share < 0.0005 => "an unknown number is not counted".to_owned(),
+        () if share >= 0.9995 => "nearly all MACs are not counted".to_owned(),
+        () => format!("at least {} are not counted", percent(share)),
     }
 }
 
@@ -544,6 +577,18 @@ fn sizes(partitions: &[PartitionSize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uncounted_work_has_a_share_only_where_there_is_one() {
+        for (missing, total, expected) in [
+            (32_768, 0, "no MACs are counted"),
+            (0, 4_096, "an unknown number is not counted"),
+            (60, 940, "at least 6.0 % are not counted"),
+            (1 << 40, 1, "nearly all MACs are not counted"),
+        ] {
+            assert_eq!(not_counted(missing, total), expected);
+        }
+    }
 
     #[test]
     fn sizes_of_partitions_name_their_units_once() {

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{escape::escaped, not_checked};
+use super::{
+    escape::{escaped, with_code},
+    not_checked,
+};
 use crate::change;
 use crate::verdict::{Check, Outcome, PlacementNumbers, Target, Verdict};
 
@@ -218,18 +221,22 @@ impl Problem<'_> {
             "- **{}** {}: {}\n",
             escaped(&self.on.join(", ")),
             escaped(self.check.id),
-            escaped(&self.check.why)
+            with_code(&self.check.why)
         );
         for node in self.nodes.iter().take(SHOWN_NODES) {
-            text.push_str(&format!("  - {}\n", escaped(node)));
+            text.push_str(&format!("  - {}\n", with_code(node)));
         }
         if let Some(more @ 1..) = self.nodes.len().checked_sub(SHOWN_NODES) {
             text.push_str(&format!("  - and {more} more\n"));
         }
         for Fix { text: fix, on } in &self.fixes {
-            // As a list that --soc takes.
-            let fix = fix.replace(CHIPSET, &on.join(","));
-            text.push_str(&format!("  - Fix: {}\n", escaped(&fix)));
+            // --soc takes a list without spaces.
+            let fix = fix.replace(
+                &format!("--soc {CHIPSET}"),
+                &format!("--soc {}", on.join(",")),
+            );
+            let fix = fix.replace(CHIPSET, &on.join(", "));
+            text.push_str(&format!("  - Fix: {}\n", with_code(&fix)));
         }
         text
     }
@@ -279,7 +286,7 @@ mod tests {
         let text = problem.markdown();
         let fixes: Vec<&str> = text.lines().filter(|line| line.contains("Fix")).collect();
         let expected = [
-            "  - Fix: Taken by SM8650,SM8635: fix --soc SM8650,SM8635",
+            "  - Fix: Taken by SM8650, SM8635: fix --soc SM8650,SM8635",
             "  - Fix: Split it.",
         ];
         assert_eq!(fixes, expected);

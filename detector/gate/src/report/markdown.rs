@@ -1,6 +1,10 @@
 //! The report for a pull request's summary.
 
-use super::{SHOWN_NODES, comment, escape::escaped, not_checked};
+use super::{
+    SHOWN_NODES, comment,
+    escape::{escaped, with_code},
+    not_checked,
+};
 use crate::verdict::{Check, Outcome, Verdict};
 
 /// Most bytes of a summary; GitHub refuses one of 1 MiB or more.
@@ -29,8 +33,8 @@ pub fn markdown(verdict: &Verdict) -> String {
             let note = format!(
                 "\nNote on {}: {}. Fix: {}.\n",
                 escaped(&verdict.name_of(target)),
-                escaped(&mistake.why),
-                escaped(&mistake.fix)
+                with_code(&mistake.why),
+                with_code(&mistake.fix)
             );
             if text.len() + note.len() <= MOST_BYTES / 2 {
                 text.push_str(&note);
@@ -63,20 +67,20 @@ fn section(on: &str, check: &Check) -> String {
         escaped(on),
         check.id,
         check.result.as_str(),
-        escaped(&check.why)
+        with_code(&check.why)
     );
     for (at, node) in check.nodes.iter().enumerate() {
         if at == SHOWN_NODES {
             let more = check.nodes.len() - SHOWN_NODES;
             text.push_str(&format!("\n<details><summary>{more} more</summary>\n\n"));
         }
-        text.push_str(&format!("- {}\n", escaped(&node.line())));
+        text.push_str(&format!("- {}\n", with_code(&node.line())));
     }
     if check.nodes.len() > SHOWN_NODES {
         text.push_str("\n</details>\n");
     }
     for fix in check.fixes() {
-        text.push_str(&format!("\nFix: {}\n", escaped(fix)));
+        text.push_str(&format!("\nFix: {}\n", with_code(fix)));
     }
     text
 }

@@ -220,7 +220,7 @@ fn launches_far_beyond_a_limit_do_not_hide_behind_the_median() {
     // Against a baseline.
     let found = judge(of(1, 80_000), launches(&[8_001; 12], ""), "").unwrap();
     let why = check(&found, "regression", Outcome::Warn).why;
-    assert!(why.contains("1 slow as a whole"), "{why}");
+    assert!(why.contains("1 of 12 launches slow as a whole"), "{why}");
 }
 
 #[test]
