@@ -180,6 +180,7 @@ impl Collector {
             let finished = CancellationToken::new();
             let finish = finished.clone();
             let closing = wal.clone();
+            let deletions = services.deletions.clone();
             // If the runtime ends before the collector, the writer's thread ends too.
             let ending = stop_writer.clone().drop_guard();
             let stop_server = stop.clone();
@@ -213,6 +214,8 @@ impl Collector {
                 let _ = services.worker.await;
                 let _ = tokio::task::spawn_blocking(move || {
                     let _ = writer.join();
+                    // The last that is written: `close` releases the folder.
+                    deletions.close();
                     closing.close();
                 })
                 .await;
@@ -274,6 +277,7 @@ impl Collector {
     }
 
     /// Refuses new reports, finishes the calls under way, drains the WAL for at most `batch.drain_timeout`, and closes.
+    /// Another collector may open the WAL's folder at once.
     pub fn stop(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.stop.cancel();

@@ -13,6 +13,7 @@ mod log;
 mod worker;
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,11 +56,19 @@ struct Promise {
     wal_end: WalOffset,
 }
 
+/// Why nothing was added to the file.
+#[derive(Debug)]
+enum NotWritten {
+    Disk(io::Error),
+    Stopping,
+}
+
 /// One collector's deletions, and those of others as far as they are loaded.
 #[derive(Debug)]
 pub(crate) struct Deletions {
     known: KnownDeletions,
-    log: Arc<Mutex<DeletionLog>>,
+    /// `None` once the collector has stopped: the file is another process's then.
+    log: Arc<Mutex<Option<DeletionLog>>>,
     /// The rate limit of all deletions.
     rate: Buckets<()>,
     clock: Arc<dyn Clock>,
@@ -74,17 +83,13 @@ pub(crate) struct Deletions {
 
 impl Deletions {
     /// Opens the file of deletions in the WAL's directory, which is locked already. Blocks on the disk.
-    pub(crate) fn open(
-        dir: &Path,
-        clock: Arc<dyn Clock>,
-        wal_end: WalOffset,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn open(dir: &Path, clock: Arc<dyn Clock>, wal_end: WalOffset) -> io::Result<Self> {
         let (log, found) = DeletionLog::open(dir)?;
         let promise =
             |tombstone: Tombstone| (tombstone.installation, Promise { tombstone, wal_end });
         let deletions = Self {
             known: KnownDeletions::default(),
-            log: Arc::new(Mutex::new(log)),
+            log: Arc::new(Mutex::new(Some(log))),
             rate: Buckets::new((PER_MINUTE, BURST), 1),
             clock,
             pending: Mutex::new(found.pending.into_iter().map(promise).collect()),
@@ -175,16 +180,16 @@ impl Deletions {
             installation,
             at_ms,
         };
-        let log = self.log.clone();
-        let written = tokio::task::spawn_blocking(move || log.lock().bury(&tombstone)).await;
-        match written {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
+        match self.write(move |log| log.bury(&tombstone)).await {
+            Ok(()) => {}
+            Err(NotWritten::Disk(error)) => {
                 tracing::error!(%error, "failed to write down a deletion");
                 let text = "the deletion could not be written down";
                 return Err(retry::later(Code::Unavailable, text, NO_DISK));
             }
-            Err(_) => return Err(Status::unavailable("the collector is stopping")),
+            Err(NotWritten::Stopping) => {
+                return Err(Status::unavailable("the collector is stopping"));
+            }
         }
         self.known.add(&[tombstone]);
         let promise = Promise { tombstone, wal_end };
@@ -238,9 +243,9 @@ impl Deletions {
 
     /// Records that the store hides these installations.
     async fn note_hidden(&self, done: &[Tombstone]) {
-        let (log, some) = (self.log.clone(), done.to_vec());
-        let written = tokio::task::spawn_blocking(move || log.lock().note_hidden(&some)).await;
-        if let Ok(Err(error)) = written {
+        let some = done.to_vec();
+        let written = self.write(move |log| log.note_hidden(&some)).await;
+        if let Err(NotWritten::Disk(error)) = written {
             // They are inserted again after a restart, which is harmless.
             tracing::warn!(%error, "failed to write down that deletions are done");
         }
@@ -249,13 +254,32 @@ impl Deletions {
 
     /// Ends promises for installations that no collector had reports of. They were taken from those that wait.
     async fn forget(&self, unknown: Vec<Tombstone>) {
-        let (log, some) = (self.log.clone(), unknown.clone());
-        let written = tokio::task::spawn_blocking(move || log.lock().note_forgotten(&some)).await;
-        if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "failed to write down that deletions are forgotten");
-            return self.give_back(unknown);
+        let some = unknown.clone();
+        match self.write(move |log| log.note_forgotten(&some)).await {
+            Ok(()) => self.known.forget(&unknown),
+            Err(NotWritten::Disk(error)) => {
+                tracing::warn!(%error, "failed to write down that deletions are forgotten");
+                self.give_back(unknown);
+            }
+            Err(NotWritten::Stopping) => self.give_back(unknown),
         }
-        self.known.forget(&unknown);
+    }
+
+    async fn write(
+        &self,
+        write: impl FnOnce(&mut DeletionLog) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), NotWritten> {
+        let log = self.log.clone();
+        let written = tokio::task::spawn_blocking(move || log.lock().as_mut().map(write)).await;
+        match written {
+            Ok(Some(written)) => written.map_err(NotWritten::Disk),
+            Ok(None) | Err(_) => Err(NotWritten::Stopping),
+        }
+    }
+
+    /// Ends all writing. Calls that were cut get no promise from here on. Waits for a write under way, so it blocks.
+    pub(crate) fn close(&self) {
+        self.log.lock().take();
     }
 
     fn remove_pending(&self, done: &[Tombstone]) {
@@ -312,6 +336,24 @@ mod tests {
         let last = open(dir.path());
         assert_eq!(tombstones(&last), pending[1..]);
         assert!(last.contains(&id(1)));
+    }
+
+    /// The next process has the folder once the collector has stopped; a cut call of the earlier one may go on.
+    #[tokio::test]
+    async fn nothing_is_promised_after_the_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let deletions = open(dir.path());
+        deletions.bury(id(1), END).await.unwrap();
+        deletions.close();
+        let again = open(dir.path());
+        let refused = deletions.bury(id(2), END).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        again.bury(id(3), END).await.unwrap();
+        drop(again);
+
+        let last = open(dir.path());
+        let is_there = [1, 2, 3].map(|n| last.contains(&id(n)));
+        assert_eq!(is_there, [true, false, true]);
     }
 
     #[tokio::test]

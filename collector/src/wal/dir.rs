@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use epwatch_proto::{hex, unhex};
 use epwatch_server::private_dir;
+use parking_lot::Mutex;
 
 use super::WalError;
 use super::checkpoint;
@@ -47,9 +48,9 @@ impl fmt::Debug for CollectorId {
 pub(crate) struct WalDir {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) collector_id: CollectorId,
-    /// Held while the WAL is open; the kernel releases it at the end of the process. `None` in tests
+    /// Held until the WAL is closed; the kernel releases it at the end of the process. `None` after that, and in tests
     /// without a directory.
-    pub(crate) _lock: Option<File>,
+    pub(crate) lock: Mutex<Option<File>>,
 }
 
 impl WalDir {
@@ -87,12 +88,20 @@ impl WalDir {
         Ok(Self {
             storage,
             collector_id,
-            _lock: Some(lock),
+            lock: Mutex::new(Some(lock)),
         })
     }
 }
 
 impl WalDir {
+    /// Gives the directory to the next process. Handles of this WAL may live on; nothing may be written after this.
+    pub(crate) fn release(&self) {
+        if let Some(lock) = self.lock.lock().take() {
+            // A child process that is about to start may have a copy of the descriptor, which a drop alone would leave locked.
+            let _ = lock.unlock();
+        }
+    }
+
     /// Moves the WAL's files into a folder of its directory: the next open makes a new WAL with a new id. The lock, spares,
     /// deletions and names stay.
     pub(crate) fn set_aside(&self, dir: &Path) -> io::Result<PathBuf> {

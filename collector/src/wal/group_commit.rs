@@ -130,11 +130,13 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
+    /// Waits for the threads, and then releases the directory's lock: calls that were cut may hold handles for longer.
     pub(crate) fn join(&self) {
         for thread in self.running.lock().drain(..) {
             // A panic was printed by its thread; the WAL is closed in any case.
             let _ = thread.join();
         }
+        self.shared.dir.release();
     }
 }
 
@@ -321,6 +323,11 @@ impl Shared {
     }
 
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
+        // The directory's lock is not released during this, and nothing is saved once it may be another process's.
+        let _lock = self.dir.lock.lock();
+        if self.closing.is_cancelled() {
+            return Err(WalError::Closed);
+        }
         checkpoint::save(&*self.dir.storage, &self.dir.collector_id.0, checkpoint)
             .map_err(WalError::io("save wal checkpoint"))?;
         let offset = checkpoint.offset.0;

@@ -209,7 +209,8 @@ impl Wal {
         let _ = self.durable().wait_for(|durable| *durable >= end).await;
     }
 
-    /// Refuses further appends, finishes those under way, and stops the threads. Blocks.
+    /// Refuses further appends, finishes those under way, stops the threads, and releases the directory's lock, also if
+    /// handles are left. Blocks.
     pub fn close(&self) {
         self.shared.close();
         self.threads.join();

@@ -53,6 +53,36 @@ async fn concurrent_appends_share_groups_and_all_come_back() {
     );
 }
 
+/// A call that a stop cut may hold the WAL for longer; the next collector starts meanwhile.
+#[tokio::test]
+async fn a_closed_log_is_free_for_the_next_process_while_handles_are_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let wal = Wal::open(&options(dir.path())).unwrap().wal;
+    wal.append(batch(b"kept")).await.unwrap();
+    let left = wal.clone();
+    let is_locked = || {
+        matches!(
+            Wal::open(&options(dir.path())),
+            Err(WalError::Locked { .. })
+        )
+    };
+    assert!(is_locked());
+    wal.close();
+
+    let next = Wal::open(&options(dir.path())).unwrap().wal;
+    let refused = left.append(batch(b"late")).await;
+    assert!(matches!(refused, Err(WalError::Closed)), "{refused:?}");
+    let refused = left.save_checkpoint(&Checkpoint::default());
+    assert!(matches!(refused, Err(WalError::Closed)), "{refused:?}");
+    drop((wal, left));
+    assert!(is_locked(), "the lock is the next one's");
+    next.append(batch(b"next")).await.unwrap();
+    let found = next.read(WalOffset(0), WalOffset(u64::MAX), 10, 1 << 20);
+    let payloads = found.unwrap().records.into_iter().map(|one| one.payload);
+    let expected: [&[u8]; 2] = [b"kept", b"next"];
+    assert!(payloads.eq(expected));
+}
+
 /// A stop waits for appends under way and refuses later ones, so the end that it reports holds.
 #[tokio::test]
 async fn a_log_that_finished_its_appends_is_read_and_takes_no_more() {

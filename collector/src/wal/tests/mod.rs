@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epwatch_server::{SystemClock, TaskSet};
+use parking_lot::Mutex;
 
 use super::checkpoint::{self, Checkpoint};
 use super::dir::{WalDir, load_or_make_id};
@@ -108,7 +109,7 @@ fn open_in_memory(storage: &FaultyStorage, options: &WalOptions) -> Wal {
     let dir = WalDir {
         storage: Arc::new(storage.clone()),
         collector_id: load_or_make_id(storage).unwrap(),
-        _lock: None,
+        lock: Mutex::default(),
     };
     Wal::open_in(dir, options).unwrap().wal
 }
