@@ -11,7 +11,7 @@ use epwatch_server::{Clock, TaskSet};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::cohort::ModelKey;
@@ -51,6 +51,9 @@ const STANDBY_LOOK: Duration = Duration::from_secs(30);
 
 /// How often people's orders are read.
 const ORDERS_PERIOD: Duration = Duration::from_secs(2);
+
+/// How long channels wait until the store has an incident: as long as the query of its model's file may take.
+const STORED_FIRST: Duration = Duration::from_secs(5);
 
 /// Pause between attempts to read the stored state.
 const READ_RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -469,7 +472,7 @@ impl Leader {
         is_done
     }
 
-    /// Publishes and stores the incidents after a window, with the model's file of those that fire now.
+    /// Stores and publishes the incidents after a window, with the model's file of those that fire now.
     async fn tell(&mut self, before: &BTreeMap<String, IncidentKey>, end: Timestamp) {
         let firing = self.incident_set.firing();
         for (incident, key) in firing.iter().filter(|(id, _)| !before.contains_key(*id)) {
@@ -481,9 +484,12 @@ impl Leader {
                 Err(error) => warn("the page lacks the hash of the model's file", &error),
             }
         }
-        // Notifiers first, so that a store that is down delays no page.
+        // The row first: the order of a person who was paged needs it. If the process ends in between, the next leader reads
+        // news that no channel has, and sends them. A store that does not answer delays no page for longer than this.
+        if timeout(STORED_FIRST, self.save()).await.is_err() {
+            tracing::warn!("incidents are published before the store has them: it is slow");
+        }
         self.publish();
-        self.save().await;
     }
 
     /// Stores a judged window, or keeps it until the store takes it.

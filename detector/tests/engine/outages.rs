@@ -1,4 +1,5 @@
-//! A store that goes away in the middle of an evaluation, at one request after another.
+//! A store that goes away in the middle of an evaluation, at one request after another, and one that is slow to take an
+//! incident.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use epwatch_server::ManualClock;
 use epwatch_store::StoreTarget;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::incidents::{Pager, Running};
@@ -142,5 +143,100 @@ async fn a_store_that_dies_in_mid_evaluation_loses_no_page_and_repeats_none() {
     running.stop().await;
     assert_eq!(pager.told(), page);
     assert_eq!(store.count("SELECT count() FROM incidents_v1").await, 1);
+    store.stop().await;
+}
+
+/// Stands before the store, and keeps requests that insert incidents until it lets them go.
+struct Keeping {
+    kept: Arc<AtomicU64>,
+    lets_go: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Keeping {
+    fn start(listener: UnixListener, real: PathBuf) -> Keeping {
+        let kept = Arc::new(AtomicU64::new(0));
+        let lets_go = watch::Sender::new(false);
+        let (of_kept, of_lets_go) = (kept.clone(), lets_go.clone());
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let passing = pass(
+                    client,
+                    real.clone(),
+                    of_kept.clone(),
+                    of_lets_go.subscribe(),
+                );
+                connections.spawn(passing);
+            }
+        });
+        Keeping {
+            kept,
+            lets_go,
+            task,
+        }
+    }
+}
+
+async fn pass(
+    mut client: UnixStream,
+    real: PathBuf,
+    kept: Arc<AtomicU64>,
+    mut lets_go: watch::Receiver<bool>,
+) {
+    let Ok(mut server) = UnixStream::connect(real).await else {
+        return;
+    };
+    let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        tokio::select! {
+            n = client.read(&mut asked) => {
+                let Ok(n @ 1..) = n else { return };
+                let text = String::from_utf8_lossy(&asked[..n]);
+                if text.starts_with("POST ") && text.contains("INSERT+INTO+%60incidents%60%28") {
+                    kept.fetch_add(1, Ordering::SeqCst);
+                    let _ = lets_go.wait_for(|lets_go| *lets_go).await;
+                }
+                if server.write_all(&asked[..n]).await.is_err() {
+                    return;
+                }
+            }
+            n = server.read(&mut answered) => {
+                let Ok(n @ 1..) = n else { return };
+                if client.write_all(&answered[..n]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Who is paged may acknowledge at once, so the store has the incident before. If it is slow, the page goes out without.
+#[tokio::test]
+async fn a_page_waits_a_moment_for_the_incidents_row_and_goes_out_without() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("store");
+    let keeping = Keeping::start(UnixListener::bind(&socket).unwrap(), store.socket());
+    let client = epwatch_store::client(&StoreTarget::unix(&socket, "epwatch"));
+
+    let clock = Arc::new(ManualClock::at(after(base, 120)));
+    let pager = Pager::default();
+    let running = Running::start_over(client, &clock, &pager);
+    let n_kept = || std::future::ready(keeping.kept.load(Ordering::SeqCst) > 0);
+    eventually("an incident that is not stored", n_kept).await;
+    assert_eq!(pager.told(), []);
+    let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
+    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    let stored = "SELECT count() FROM incidents_v1";
+    assert_eq!(store.count(stored).await, 0);
+
+    keeping.lets_go.send_replace(true);
+    eventually("the incident", || async { store.count(stored).await == 1 }).await;
+    running.stop().await;
+    assert_eq!(pager.told(), page);
+    keeping.task.abort();
     store.stop().await;
 }

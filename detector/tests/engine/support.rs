@@ -72,7 +72,7 @@ pub(crate) async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while !condition().await {
         assert!(Instant::now() < deadline, "{what} did not come true");
         tokio::time::sleep(Duration::from_millis(20)).await;

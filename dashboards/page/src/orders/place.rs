@@ -45,7 +45,10 @@ pub enum OrderError {
     #[error(transparent)]
     Field(#[from] BadField),
     /// Nothing has this id.
-    #[error("no incident has the id {0}; `epwatch incident` lists ids")]
+    #[error(
+        "no incident has the id {0}; `epwatch incident` lists ids, and that of a page that just came may follow \
+         seconds later"
+    )]
     Unknown(String),
     /// The incident's state does not allow it.
     #[error("{0}")]
