@@ -8,7 +8,7 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 use clap::Subcommand;
 
 use epwatch_collector::Collector;
-use epwatch_server::SystemClock;
+use epwatch_server::{ENDING, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -134,6 +134,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
     };
+    if failed.is_some() {
+        tasks.held_back(ENDING).await;
+    }
     let stopping = async {
         collector.stop().await;
         store.stop().await;

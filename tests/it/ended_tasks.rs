@@ -6,12 +6,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
-use crate::support::{DEADLINE, Running, get, server, until};
+use crate::support::{DEADLINE, Running, Store, epwatch, get, server, until};
 
 /// The file that names a task, and the log of the command that reads it.
 struct Faults {
@@ -27,6 +28,16 @@ impl Faults {
             .env("EPWATCH_TEST_PANIC_IN", &file)
             .env_remove("EPWATCH_LOG");
         (Self { file }, command.stderr(Stdio::from(log.unwrap())))
+    }
+
+    /// Where a command writes to the log too.
+    fn stdout(&self) -> Stdio {
+        let mut log = fs::OpenOptions::new();
+        Stdio::from(
+            log.append(true)
+                .open(self.file.with_extension("log"))
+                .unwrap(),
+        )
     }
 
     /// Moves the file into place, so that it is read whole.
@@ -92,4 +103,49 @@ async fn serve_ends_with_a_code_after_the_end_of_a_task_that_it_needs() {
         let mut command = server("serve", &dir.path().join("data"));
         check_ends_with_a_code(&mut command, dir.path(), task).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_ends_with_a_code_after_the_end_of_a_task_that_it_needs() {
+    let store = Store::start().await;
+    for task in ["writer", "deletions"] {
+        let dir = tempfile::tempdir().unwrap();
+        let words = format!("collector --clickhouse {}", store.address());
+        let mut command = server(&words, &dir.path().join("data"));
+        check_ends_with_a_code(&mut command, dir.path(), task).await;
+    }
+    store.engine.stop().await;
+}
+
+/// Each task of a detector is started again, so the process goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_detector_whose_judging_ends_is_started_again() {
+    const NOTICE: &str = "metrics and health on  http://";
+    let store = Store::start().await;
+    let mut command = epwatch("detector --clickhouse");
+    command
+        .arg(store.address())
+        .env("EPWATCH_DETECTOR__HTTP_LISTEN", "127.0.0.1:0");
+    let (faults, command) = Faults::of(store.dir.path(), &mut command);
+    let mut running = Running(command.stdout(faults.stdout()).spawn().unwrap());
+    let http = Mutex::new(String::new());
+    until("the detector says where it listens", async || {
+        let log = faults.log();
+        let address = log.lines().find_map(|line| line.split_once(NOTICE));
+        let Some((_, address)) = address else {
+            return false;
+        };
+        address.trim().clone_into(&mut http.lock().unwrap());
+        log.ends_with('\n')
+    })
+    .await;
+    let http = http.into_inner().unwrap();
+    let holders = "SELECT uniqExact(holder) FROM detector_beats WHERE leads";
+    until("it leads", async || store.count(holders).await == 1).await;
+    faults.panic_in("detector");
+    until_not_ready(&http, "detector").await;
+    until("it leads again", async || store.count(holders).await == 2).await;
+    assert_eq!(running.0.try_wait().unwrap(), None);
+    faults.check_log("detector");
+    store.engine.stop().await;
 }
