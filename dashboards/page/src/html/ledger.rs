@@ -6,7 +6,7 @@ use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
 use crate::plot::bars::{self, Part};
 use crate::plot::svg::Drawing;
-use crate::read::ledger::{AnswerRow, LedgerDay, LedgerPage, LedgerQuery, StandingRow};
+use crate::read::ledger::{AnswerRow, LargestRow, LedgerDay, LedgerPage, LedgerQuery, StandingRow};
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::words::{self, Icon, Tone};
@@ -150,8 +150,19 @@ impl LedgerHtml<'_> {
 
     /// Returns the address of the bar alone.
     fn alone(&self) -> Link {
+        self.chosen("/ledger/reports.svg")
+    }
+
+    /// Returns the address of this page with the largest installations; `None` where they are.
+    fn with_largest(&self) -> Option<Link> {
+        let is_asked = self.page.query.largest;
+        (!is_asked).then(|| self.chosen("/ledger").with("largest", "1"))
+    }
+
+    /// Returns an address with what is chosen.
+    fn chosen(&self, path: &'static str) -> Link {
         let query = &self.page.query;
-        Link::to("/ledger/reports.svg")
+        Link::to(path)
             .with("app", query.app.as_deref().unwrap_or_default())
             .with(
                 "environment",
@@ -210,6 +221,12 @@ impl LedgerDay {
             self.conflict,
         ]
         .map(number::count)
+    }
+}
+
+impl LargestRow {
+    fn cells(&self) -> [String; 2] {
+        [self.reports, self.of_installation].map(number::count)
     }
 }
 

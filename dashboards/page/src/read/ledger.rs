@@ -22,6 +22,8 @@ pub(crate) struct LedgerQuery {
     pub(crate) days: u32,
     /// Counts the runs within the reports.
     pub(crate) runs: bool,
+    /// Also names the installation that brings most of each figure, which is read from raw.
+    pub(crate) largest: bool,
 }
 
 /// The page of the loss ledger.
@@ -33,6 +35,8 @@ pub(crate) struct LedgerPage {
     /// By app, environment and day, the newest first.
     pub(crate) entries: Vec<LedgerDay>,
     pub(crate) answers: Vec<AnswerRow>,
+    /// By app, environment, day and figure, the largest figure first; empty unless it was asked for.
+    pub(crate) largest: Vec<LargestRow>,
     /// When an entry last changed; a collector reads the ledger every minute.
     pub(crate) changed_at: Option<Timestamp>,
     /// Installations of today.
@@ -76,6 +80,29 @@ macro_rules! by_day {
 
 const REPORTS_BY_DAY: &str = by_day!("loss_ledger_read_daily_v1");
 const RUNS_BY_DAY: &str = by_day!("loss_ledger_runs_read_daily_v1");
+
+/// The installation that brings most of a figure of one day, in reports.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct LargestRow {
+    pub(crate) app: String,
+    pub(crate) environment: String,
+    pub(crate) day: String,
+    /// `missing`, `dropped` or `refused`.
+    pub(crate) entry: String,
+    /// In hexadecimal digits.
+    pub(crate) installation: String,
+    pub(crate) of_installation: u64,
+    /// Of all installations that have some.
+    pub(crate) reports: u64,
+}
+
+const LARGEST: &str = "
+SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, toString(l.day) AS day, toString(l.entry) AS entry,
+    lower(hex(l.largest_installation)) AS installation, toUInt64(l.largest_reports) AS of_installation, toUInt64(l.reports) AS reports
+FROM largest_in_ledger_v1 AS l
+WHERE (? = 1 OR has(?, l.app_id)) AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.environment = ?) AND l.day > toDate(now('UTC')) - ?
+ORDER BY reports DESC, day DESC, app, environment, entry
+LIMIT 20";
 
 /// Returns the sum over [`MAX_DAYS`] of an app in an environment; `None` without a report.
 pub(super) async fn sum(
@@ -168,9 +195,15 @@ pub(crate) async fn read(
     let changed = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
     let changed = left_out.part("changed", changed).pop();
     let standing: Result<Vec<StandingRow>, _> = store.rows(STANDING, scope).await;
+    let entries: Vec<LedgerDay> = left_out.part("ledger", entries);
+    let largest = match query.largest && entries.iter().any(LedgerDay::lacks) {
+        true => store.rows(LARGEST, |sql| scope(sql).bind(query.days)).await,
+        false => Ok(Vec::new()),
+    };
     Ok(LedgerPage {
         apps: left_out.part("apps", apps),
-        entries: left_out.part("ledger", entries),
+        entries,
+        largest: left_out.part("largest installations", largest),
         answers: left_out.part("answers", answers),
         changed_at: changed.and_then(time),
         standing: left_out.part("standing", standing).pop(),
@@ -211,6 +244,11 @@ impl LedgerDay {
         self.missing += other.missing;
         self.duplicate += other.duplicate;
         self.conflict += other.conflict;
+    }
+
+    /// Whether a report was recorded that is not stored.
+    fn lacks(&self) -> bool {
+        self.dropped != 0 || self.refused != 0 || self.missing != 0
     }
 
     /// Whether every recorded report has one of the four fates.

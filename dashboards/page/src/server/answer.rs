@@ -239,6 +239,7 @@ impl Target {
                     .unwrap_or(ledger::MAX_DAYS)
                     .clamp(1, ledger::MAX_DAYS),
                 runs: parameters.get("count").as_deref() == Some("runs"),
+                largest: parameters.get("largest").as_deref() == Some("1"),
             }),
             "/health" => Self::Health,
             _ => return None,

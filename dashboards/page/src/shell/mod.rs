@@ -163,6 +163,7 @@ fn target(question: &ShellPage) -> Target {
             environment,
             days: days.clamp(1, MAX_DAYS),
             runs: false,
+            largest: true,
         }),
         ShellPage::Health => Target::Health,
         ShellPage::Orders { app } => Target::Orders { app },

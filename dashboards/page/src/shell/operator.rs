@@ -9,7 +9,7 @@ use super::sums::sums;
 use super::table::{head, table};
 use crate::html::{Frame, health_facts};
 use crate::read::health::HealthPage;
-use crate::read::ledger::{LedgerDay, LedgerPage};
+use crate::read::ledger::{LargestRow, LedgerDay, LedgerPage};
 use crate::read::orders::OrdersPage;
 use crate::read::progress::Progress;
 use crate::text::name::{visible, visible_sentence};
@@ -33,6 +33,7 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
         number::count(total.recorded)
     );
     text.push_str(&sums(&page.by_app()));
+    text.push_str(&largest(&page.largest));
     text.push_str(&answers(
         page.answers.iter().map(|of| (&*of.outcome, of.reports)),
     ));
@@ -53,6 +54,32 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
         );
     }
     text
+}
+
+/// Returns the installations that bring most of a figure. `epwatch devices` takes their ids.
+fn largest(rows: &[LargestRow]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut lines = vec![head(&[
+        "DAY",
+        "APP",
+        "FIGURE",
+        "REPORTS",
+        "MOST FROM",
+        "OF IT",
+    ])];
+    lines.extend(rows.iter().map(|row| {
+        vec![
+            row.day.clone(),
+            format!("{} {}", visible(&row.app), visible(&row.environment)),
+            visible(&row.entry),
+            number::count(row.reports),
+            row.installation.clone(),
+            number::count(row.of_installation),
+        ]
+    }));
+    format!("\n{}", table(&lines))
 }
 
 /// Returns the answers of collectors other than a plain ack.
