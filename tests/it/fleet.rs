@@ -54,7 +54,12 @@ struct Watching {
 impl Watching {
     fn start(store: Client, notifiers: Vec<Arc<dyn Notifier>>) -> Self {
         let stop = CancellationToken::new();
-        let (config, clock) = (DetectorConfig::for_demo(), Arc::new(SystemClock));
+        let config = DetectorConfig {
+            // A store of one statement at a time is slow to take its beats.
+            lease: DetectorConfig::default().lease,
+            ..DetectorConfig::for_demo()
+        };
+        let clock = Arc::new(SystemClock);
         let detector = Detector::start(config, store, notifiers, clock, stop.clone());
         Self {
             detector: detector.unwrap(),
