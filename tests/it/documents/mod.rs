@@ -1,11 +1,12 @@
-//! What a program can check of the documents: every link leads to a file and a heading, in documents and in code, and
-//! ARCHITECTURE.md names places that exist.
+//! What a program can check of the documents: every link, in documents and in code, leads to a file and a heading.
+//! ARCHITECTURE.md names places that exist. Prose is plain.
 //!
 //! The tests read text only, so they also run alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/documents tests/it/documents/mod.rs && /tmp/documents`, from the repository's root.
 
 mod links;
 mod places;
+mod prose;
 
 use std::fs;
 use std::path::PathBuf;

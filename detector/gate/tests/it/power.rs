@@ -175,8 +175,8 @@ fn row(text: &mut String, name: &str, cells: impl IntoIterator<Item = String>) {
 fn rendered(power: &[Vec<f64>]) -> String {
     let mut text = String::from(
         "\nWritten by `detector/gate/tests/it/power.rs` from 1,000 simulated models a cell, each with 12 pairs of launches of 30 runs (3 \
-         dropped).\nThe noise is assumed, not a phone's: launch offset 5 %, 8 % of launches 1.25 to 1.6 x, run noise 3 % \
-         with AR(1) 0.5,\n1.5 % of runs 1.5 to 5 x, 10 % of launches drifting by 10 to 40 %.\n\n\
+         dropped).\nThe noise is assumed, not a phone's. Launches: offset 5 %, 8 % of them 1.25 to 1.6 x, 10 % drifting by 10 \
+         to 40 %.\nRuns: noise 3 % with AR(1) 0.5, 1.5 % of them 1.5 to 5 x.\n\n\
          ### Percent called red\n\n",
     );
     row(&mut text, "rule", CHANGES.map(|(name, _)| name.to_owned()));

@@ -78,8 +78,8 @@ fn interval(count: u64, of: u64) -> [f64; 2] {
 fn rendered(each: &[Counts]) -> String {
     let mut text = format!(
         "\n{MODELS} models a cell: percent, and in brackets the interval of 95 %. *One phone* has the noise above. *Any phone* differs \
-         from model to\nmodel: launch offset 2 to 8 %, up to 10 % of launches 1.2 to 1.5 x, run noise 2 to 10 % with AR(1) 0.2 to 0.8, 0.2 \
-         to 3 % of runs 1.4\nto 5 x, up to 25 % of launches drifting by 5 to 30 %, 25 to 100 runs of which 3 are cold.\n\n"
+         from model to\nmodel. Launches: offset 2 to 8 %, up to 10 % of them 1.2 to 1.5 x, up to 25 % drifting by 5 to 30 %. Runs: noise \
+         2 to 10 % with AR(1)\n0.2 to 0.8, 0.2 to 3 % of them 1.4 to 5 x. A launch has 25 to 100 runs, of which 3 are cold.\n\n"
     );
     let heads: Vec<&str> = COLUMNS.iter().map(|(name, ..)| *name).collect();
     text.push_str(&format!("| noise, pairs | {} |\n", heads.join(" | ")));

@@ -1,0 +1,191 @@
+//! What a program can see of plain English: sentences of at most 25 words, and none of the phrases that hide a noun.
+//!
+//! Code in backquotes, a link's text and each number count as words. A sentence ends at a full stop, a cell of a table or a
+//! paragraph. `PROSE=docs/gate.md /tmp/documents prose` checks one file or folder, comments included, whether it is listed or not.
+
+use std::{env, mem};
+
+use super::files;
+
+const MAX_WORDS: usize = 25;
+
+/// Each has a plain form: "runs from before", "rows of X", "is not a", "certainly", "whether it is", "recently", "otherwise".
+const PHRASES: [&str; 16] = [
+    "of before",
+    "those of",
+    "that of",
+    "is no",
+    "for sure",
+    "be it",
+    "is left to",
+    "of late",
+    "at hand",
+    "as ever",
+    "but for",
+    "seldom",
+    "the matter",
+    "speaks for",
+    "at its begin",
+    "nobody has",
+];
+
+/// Documents that are not clean yet: the list shrinks. `just detection` writes detection.md, the migrations' comments are in views.md.
+const NOT_YET: [&str; 5] = [
+    "README.md",
+    "docs/detection.md",
+    "docs/ops.md",
+    "docs/reasons.md",
+    "docs/views.md",
+];
+
+/// Folders and files whose comments are clean: the list grows.
+const CLEAN: [&str; 4] = [
+    "dashboards/grafana/src/",
+    "sdk/python/src/",
+    "src/features/",
+    "tests/it/documents/",
+];
+
+#[test]
+fn documents_and_comments_are_plain() {
+    let only = env::var("PROSE").ok();
+    let mut problems = Vec::new();
+    for (name, text) in files(&["md", "rs"]) {
+        let is_document = name.ends_with(".md");
+        let is_checked = match &only {
+            Some(only) => name.starts_with(only.as_str()),
+            None if is_document => !NOT_YET.contains(&name.as_str()),
+            None => CLEAN.iter().any(|clean| name.starts_with(clean)),
+        };
+        if is_checked {
+            let prose = if is_document { text } else { comments(&text) };
+            for sentence in sentences(&prose) {
+                let found = problem(&sentence);
+                problems.extend(found.map(|problem| format!("{name}: {problem}: {sentence}")));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+/// A check that finds nothing must not be one that reads nothing.
+#[test]
+fn made_up_sentences_have_their_problems() {
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        let found: Vec<_> = sentences(text).iter().filter_map(|s| problem(s)).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+    let long = "word ".repeat(26);
+    check(&long, &["26 words"]);
+    check(&"word ".repeat(25), &[]);
+    check(&format!("- {}\n- {}", &long[..60], &long[..70]), &[]);
+    check(&format!("# {long}\n```\n{long}\n```\n"), &[]);
+    check(&format!("| `a` | {long} |"), &["26 words"]);
+    check(&"`a b` ".repeat(20), &[]);
+    check(
+        "One sentence, those of a table. It is no\nlonger wrong.",
+        &["\"those of\""],
+    );
+    check("[those](of.md) and `those of`", &[]);
+    let source = format!("let a = 1;\n    // {long}\n/// Runs of before\n/// the repair.\n");
+    check(&comments(&source), &["26 words", "\"of before\""]);
+}
+
+fn problem(sentence: &str) -> Option<String> {
+    let n_words = sentence.split(' ').count();
+    // A list of names is not a sentence.
+    let is_list = sentence
+        .split([' ', ','])
+        .all(|word| word.is_empty() || word == "code");
+    if n_words > MAX_WORDS && !is_list {
+        return Some(format!("{n_words} words"));
+    }
+    let padded = format!(
+        " {} ",
+        sentence.to_lowercase().replace([',', ';', ':', '.'], " ")
+    )
+    .replace(" there is no ", " ")
+    .replace(" is no longer ", " ");
+    let mut phrases = PHRASES.into_iter();
+    let phrase = phrases.find(|phrase| padded.contains(&format!(" {phrase} ")))?;
+    Some(format!("{phrase:?}"))
+}
+
+/// The comments of a Rust file, with an empty line for each line of code, and where another kind of comment begins.
+fn comments(source: &str) -> String {
+    let mut prose = String::new();
+    let mut before = None;
+    for line in source.lines() {
+        let line = line.trim_start();
+        let start = ["//!", "///", "// "]
+            .into_iter()
+            .find(|start| line.starts_with(start));
+        if start != before {
+            prose.push('\n');
+        }
+        before = start;
+        prose += start.map_or("", |start| line[start.len()..].trim());
+        prose.push('\n');
+    }
+    prose
+}
+
+/// The sentences of a Markdown text, without headings and blocks of code.
+fn sentences(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let mut blocks = vec![String::new()];
+    for line in text.lines().map(str::trim) {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        if is_code || is_fence || line.is_empty() || line.starts_with('#') {
+            blocks.push(String::new());
+        } else if line.starts_with('|') {
+            blocks.extend(line.split(" | ").map(str::to_owned));
+            blocks.push(String::new());
+        } else {
+            let number = line.split_once(". ").map(|(number, _)| number);
+            if line.starts_with("- ") || number.is_some_and(|number| number.parse::<u8>().is_ok()) {
+                blocks.push(String::new());
+            }
+            let block = blocks.last_mut().expect("there is a first one");
+            *block += " ";
+            *block += line;
+        }
+    }
+    blocks
+        .iter()
+        .flat_map(|block| split(&plain(block)))
+        .collect()
+}
+
+fn split(block: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut words = Vec::new();
+    for word in block.split_whitespace() {
+        // A dash, a bullet and the sign of a unit are not words.
+        if word.contains(char::is_alphanumeric) {
+            words.push(word);
+        }
+        let end = word.trim_end_matches(['*', ')', '"', '_']);
+        if end.ends_with(['.', '?', '!']) && !end.ends_with("...") {
+            found.push(mem::take(&mut words).join(" "));
+        }
+    }
+    found.push(words.join(" "));
+    found
+}
+
+/// Puts one word for each code in backquotes, and the text of a link for the link.
+fn plain(block: &str) -> String {
+    let parts = block.split('`').enumerate();
+    let text: String = parts
+        .map(|(i, part)| if i % 2 == 0 { part } else { "code" })
+        .collect();
+    let mut pieces = text.split("](");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        plain += piece.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    plain.replace('[', "")
+}
