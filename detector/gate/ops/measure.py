@@ -514,7 +514,7 @@ def written(cases):
         "`samples` is a `CalibrationDataReader` over real inputs.",
         "",
         f"`yes`: all of it on the NPU; `-`: refused or no session; `{NEWEST[:3]}` and `{OLDEST[:3]}`: taken by that version alone. Reasons and alternatives",
-        f"are those of {NEWEST}. An alternative computes the same, and is named where it is taken.",
+        f"are from {NEWEST}. An alternative computes the same, and is named where it is taken.",
         "",
         "| op | form | " + " | ".join(CHIPSETS) + " | reason | instead |",
         "|---|---|" + "---|" * len(CHIPSETS) + "---|---|",

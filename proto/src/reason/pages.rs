@@ -128,7 +128,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
         DeviceCreationFailed => page_of(
             "The NPU's device could not be opened (QNN error 14001), so the whole graph runs on the CPU.",
             "Go through the causes in this order; the lines before the error often name one.",
-            "QNN reports `QNN_DEVICE_ERROR_INVALID_CONFIG: Invalid config values`, 14001 in older releases. The name misleads: in public reports the usual cause was a library that the DSP did not find, and seldom an option. Other reported causes are an app that may only use an unsigned process of the DSP, and a missing htp_arch next to soc_model.",
+            "QNN reports `QNN_DEVICE_ERROR_INVALID_CONFIG: Invalid config values`, 14001 in older releases. The name misleads: in public reports the usual cause was a library that the DSP did not find, and rarely an option. Other reported causes are an app that may only use an unsigned process of the DSP, and a missing htp_arch next to soc_model.",
             &[
                 SkelLibraryMissing,
                 NativeLibraryNotDeclared,
@@ -188,7 +188,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
         LayoutNotSelected => page_of(
             "A node was moved to the NPU's layout and then not taken.",
             "Quantise the model, or keep it from this chipset: its HTP refuses the float node.",
-            "ONNX Runtime changes Conv and its like to channels-last for the NPU before the op check, and gives up the session if the check then refuses. The node's name ends in `_token_N` in the error.",
+            "ONNX Runtime changes Conv and its like to channels-last for the NPU before the op check. It gives up the session if the check then refuses. The node's name ends in `_token_N` in the error.",
             &[Fp16NotSupported, OpConfigRejected],
             "microsoft/onnxruntime issue 21848",
         ),
@@ -202,14 +202,14 @@ pub(super) fn page(code: ReasonCode) -> Page {
         EdgeQuantization => page_of(
             "Quantising the input and dequantising the output is left to the CPU on purpose.",
             "Nothing is wrong.",
-            "The plugin leaves QuantizeLinear of the graph's inputs and DequantizeLinear of its outputs to the CPU, because tensors are smaller on the way to the NPU.",
+            "The plugin leaves QuantizeLinear of the graph's inputs and DequantizeLinear of its outputs to the CPU. The tensors are smaller on the way to the NPU.",
             &[],
             MEASURED,
         ),
         RunFailed => page_of(
             "A partition on the NPU failed when it ran.",
             "Create the session again; if it fails again, keep this model off the NPU of this chipset.",
-            "Lines at ERROR say `QNN graph execute error` with QNN's number. 6001 was seen after a crash of the DSP's process, 6031 with an op that the EP accepts and QNN cannot run (DynamicQuantizeLinear), 1100 with several sessions. A context binary of the same model ran in some of these reports.",
+            "Lines at ERROR say `QNN graph execute error` with QNN's number. 6001 was seen after a crash of the DSP's process, 1100 with several sessions. 6031 was seen with an op that the EP accepts and QNN cannot run (DynamicQuantizeLinear). A context binary of the same model ran in some of these reports.",
             &[DspRestarted, OpNotSupported, PrepareFailed],
             "microsoft/onnxruntime issues 25334, 25335, 25422, 21832 and 22645",
         ),
