@@ -1,7 +1,8 @@
 //! What a program can see of plain English: sentences of at most 25 words, and none of the phrases that hide a noun.
 //!
 //! Code in backquotes, a link's text and each number count as words. A sentence ends at a full stop, a cell of a table or a
-//! paragraph. `PROSE=docs/gate.md /tmp/documents prose` checks one file or folder, comments included, whether it is listed or not.
+//! paragraph. `PROSE=docs/gate.md cargo test --test it documents::prose` checks one file or
+//! folder, comments included, whether it is listed or not.
 
 use std::{env, mem};
 
