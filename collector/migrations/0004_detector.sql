@@ -13,6 +13,9 @@ CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
     firmware LowCardinality(String),
     algo LowCardinality(String),
     devices UInt64,
+    -- Of all versions of the model on the chipset, each device once: a device that was updated within the window is among
+    -- the `devices` of two versions.
+    devices_on_chipset UInt64,
     eligible_devices UInt64,
     devices_hit UInt64,
     runs UInt64,

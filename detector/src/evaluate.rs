@@ -73,6 +73,12 @@ struct Judged<'a> {
     page: Option<Page<'a>>,
 }
 
+/// A verdict, and how many devices of its page are not of an `own` key: the others cannot be made up.
+struct WeighedVerdict {
+    verdict: CohortVerdict,
+    not_own: u64,
+}
+
 /// The inputs of a verdict that is a page, which must hold without some of its devices.
 struct Page<'a> {
     window: Cow<'a, CohortWindow>,
@@ -316,6 +322,7 @@ impl EvaluationRun {
             judged.push(self.judge_chipset(window, read, peers).await?);
         }
         let senders = self.senders_of_pages(&read.model, &judged).await?;
+        let present = devices_by_chipset(read);
         let mut verdicts = Vec::new();
         let mut evidence = Vec::new();
         let mut successions = BTreeMap::new();
@@ -334,15 +341,14 @@ impl EvaluationRun {
                 chipsets: &others,
             };
             let mut whole = self.weighed(whole, controls, &senders);
-            whole.takes_over = self.taken_over_by(&window.key, &mut successions);
+            whole.verdict.takes_over = self.taken_over_by(&window.key, &mut successions);
             let key = &window.key;
             let usual = read.earlier.devices.get(&*key.chipset).copied();
-            let seen = read.cohorts.iter();
-            let on_chipset = seen.filter(|other| other.key.chipset == key.chipset);
-            let there = on_chipset.map(|other| other.n_devices() + other.n_only_directed());
-            let now: u64 = there.sum();
-            completeness::doubt(&mut whole, now, usual);
-            completeness::doubt_crowd(&mut whole, now, usual);
+            let now = present.get(&*key.chipset).copied().unwrap_or_default();
+            completeness::doubt(&mut whole.verdict, now, usual);
+            completeness::doubt_crowd(&mut whole.verdict, whole.not_own, now, usual);
+            let mut whole = whole.verdict;
+            whole.numbers.devices_on_chipset = now;
             let previous_name = past.version.as_deref();
             let earlier = &read.earlier;
             let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
@@ -367,11 +373,13 @@ impl EvaluationRun {
                 let mut part = self.weighed(part, controls, &senders);
                 if let Some((proven, is_flood)) = known
                     && proven < MIN_PROVEN
-                    && part.severity == Severity::Page
+                    && part.verdict.severity == Severity::Page
                 {
-                    doubt(&mut part, proven, is_flood);
+                    doubt(&mut part.verdict, proven, is_flood);
                 }
-                completeness::doubt_crowd(&mut part, now, usual);
+                completeness::doubt_crowd(&mut part.verdict, part.not_own, now, usual);
+                let mut part = part.verdict;
+                part.numbers.devices_on_chipset = now;
                 verdicts.push(part);
             }
         }
@@ -628,10 +636,13 @@ impl EvaluationRun {
         judged: Judged<'_>,
         controls: Controls<'_>,
         senders: &Senders,
-    ) -> CohortVerdict {
+    ) -> WeighedVerdict {
         let Judged { mut verdict, page } = judged;
         let Some(page) = page else {
-            return verdict;
+            return WeighedVerdict {
+                verdict,
+                not_own: 0,
+            };
         };
         let weighed = senders.weigh(page.window.installations());
         let holds = weighed.left_out.is_empty() || {
@@ -647,7 +658,10 @@ impl EvaluationRun {
             held.severity == Severity::Page
         };
         doubt_networks(&mut verdict, &weighed, holds, senders.app_is_new());
-        verdict
+        WeighedVerdict {
+            verdict,
+            not_own: weighed.not_own,
+        }
     }
 
     /// Returns the window with the pasts on `previous` of devices that reported none.
@@ -749,6 +763,19 @@ fn previous_of<'a>(
     read.cohorts.iter().find(|other| {
         other.key.chipset == window.key.chipset && other.key.model_version == *version
     })
+}
+
+/// Returns how many devices each chipset has in a model's window, whatever versions they ran in it.
+fn devices_by_chipset(read: &ModelWindows) -> BTreeMap<&str, u64> {
+    let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
+    for window in &read.cohorts {
+        let of_chipset = devices.entry(&window.key.chipset).or_default();
+        of_chipset.extend(window.present());
+    }
+    let counted = devices.into_iter();
+    counted
+        .map(|(chipset, devices)| (chipset, devices.len() as u64))
+        .collect()
 }
 
 /// A cohort's version on other chipsets.

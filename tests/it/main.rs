@@ -34,6 +34,7 @@ mod look;
 mod metrics;
 mod migrate;
 mod oncall;
+mod one_fleet;
 mod orders;
 mod page;
 mod page_scope;

@@ -65,7 +65,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    async fn start(store: Client) -> Self {
+    pub(crate) async fn start(store: Client) -> Self {
         Self::with(store, PageConfig::default()).await
     }
 

@@ -17,13 +17,13 @@ WHERE {scope} AND state IN ('firing', 'mitigated')
 -- panel: Devices by chipset
 -- as: barchart 18x8
 -- unit: short
--- about: The largest model and version of each chipset in its latest window, and the most that are hit of one. A device
---     that runs several models, or was updated within the window, counts once, so a fleet is at least this large. A
---     chipset with many devices hit is where the fallback is: open its model below.
+-- about: The devices of the model that most devices of a chipset run, in its latest window, and the most that are hit of
+--     one version. A device that was updated within the window counts once. Devices without that model are not counted,
+--     so a fleet is at least this large. A chipset with many devices hit is where the fallback is: open its model below.
 -- none: No window was judged in this range
-SELECT chipset, max(of_cohort) AS devices, max(hit_of_cohort) AS hit
+SELECT chipset, max(of_model) AS devices, max(hit_of_cohort) AS hit
 FROM (
-    SELECT chipset, argMax(devices, window_end) AS of_cohort, argMax(devices_hit, window_end) AS hit_of_cohort,
+    SELECT chipset, argMax(devices_on_chipset, window_end) AS of_model, argMax(devices_hit, window_end) AS hit_of_cohort,
         max(window_end) AS latest, max(max(window_end)) OVER (PARTITION BY chipset, model_id) AS latest_of_model
     FROM cohort_windows_v1
     WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)

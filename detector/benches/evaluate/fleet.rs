@@ -228,7 +228,7 @@ fn rows_sql(fleet: &Fleet, start: i64, offset: u64, rows: u64) -> String {
 fn windows_sql(fleet: &Fleet, end: i64) -> String {
     format!(
         "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, \
-            model_version, chipset, algo, devices, eligible_devices, runs, p50_us, p95_us, \
+            model_version, chipset, algo, devices, devices_on_chipset, eligible_devices, runs, p50_us, p95_us, \
             cv_within, cv_between, signal_id, signal_value, signal_p, signal_hits, signal_devices, \
             verdict, severity, judged_at) \
          SELECT toDateTime64({end} - 3600 * hour, 3, 'UTC'), {DAY_S}, \
@@ -236,7 +236,7 @@ fn windows_sql(fleet: &Fleet, end: i64) -> String {
             concat('model-', toString(intDiv(cell, {cells}))), \
             concat(toString(intDiv(cell, {CHIPSETS}) % {VERSIONS} + 1), '.0.0'), \
             concat('SM8', leftPad(toString(350 + cell % {CHIPSETS} * 50), 3, '0')), 'v1', \
-            25, 25, 4400, 8640, 9200, 0.03, 0.02, \
+            25, 25, 25, 4400, 8640, 9200, 0.03, 0.02, \
             arrayConcat(['placement_change', 'slower_with_placement_change', 'median_ratio', 'slow_device_share'], \
                 arrayMap(ratio -> concat('slower_than_', ratio, 'x'), ['1.6', '2.0', '2.5', '3.2', '4.0']), \
                 arrayMap(percent -> concat('intermittent_runs_from_', toString(percent), '_percent'), \

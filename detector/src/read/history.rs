@@ -129,10 +129,11 @@ impl HistorySums {
 }
 
 impl ModelSums {
+    /// Adds the devices of all versions on a chipset in a window. Each version's row of the window has the same number.
     pub(super) fn add_devices(&mut self, chipset: &Arc<str>, end: i64, devices: u64) {
         let windows = self.devices.entry(chipset.clone()).or_default();
         let slot = windows.entry(end).or_default();
-        *slot = slot.saturating_add(devices);
+        *slot = devices.max(*slot);
     }
 
     /// Adds the CVs of some windows.

@@ -18,6 +18,7 @@ use super::span::Span;
 #[derive(Debug)]
 struct PastWindow {
     end_s: i64,
+    /// Of all versions on the chipset.
     devices: u64,
     /// Within and between devices.
     cv: Option<(f64, f64)>,
@@ -49,7 +50,7 @@ impl PastWindows {
             let statistics = &verdict.statistics;
             let window = PastWindow {
                 end_s: verdict.window_end.as_second(),
-                devices: verdict.numbers.devices_seen,
+                devices: verdict.numbers.devices_on_chipset,
                 cv: statistics.cv_within.zip(statistics.cv_between),
                 ratio: (verdict.class == VerdictClass::Healthy)
                     .then_some(verdict.numbers.latency_ratio)

@@ -80,6 +80,8 @@ pub(crate) struct Weighed {
     pub(crate) left_out: HashSet<Installation>,
     /// Devices of public keys.
     pub(crate) public: u64,
+    /// Devices that may be made up: those of public keys, and those of a recording that names no kind of key.
+    pub(crate) not_own: u64,
     /// Those of them whose network is unknown.
     pub(crate) unweighed: u64,
 }
@@ -109,7 +111,9 @@ impl Senders {
         let devices: HashSet<Installation> = devices.collect();
         for device in devices {
             // A device that a recording of before has is of no kind.
-            let Some(sender) = self.of.get(&device).filter(|sender| !sender.is_own) else {
+            let sender = self.of.get(&device);
+            weighed.not_own += u64::from(sender.is_none_or(|sender| !sender.is_own));
+            let Some(sender) = sender.filter(|sender| !sender.is_own) else {
                 continue;
             };
             weighed.public += 1;

@@ -174,6 +174,7 @@ fn own_devices_and_those_without_a_network_are_never_left_out() {
     let expected = Weighed {
         left_out: HashSet::default(),
         public: 30,
+        not_own: 40,
         unweighed: 30,
     };
     assert_eq!(weighed, expected);
@@ -192,6 +193,7 @@ fn a_page_says_that_its_app_is_new_or_that_nothing_weighs_it() {
     let weighed = |public, unweighed| Weighed {
         left_out: (0..20).map(device).collect(),
         public,
+        not_own: public,
         unweighed,
     };
     let (severity, text) = told(weighed(60, 0), false, false);

@@ -53,17 +53,23 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDe
 
 /// Turns a page into a ticket if the surplus over the usual number of devices could explain all hits. Forged
 /// installations may report again and then count as known, but their number stays unusual. A real fault hits
-/// the usual devices too, whatever the surplus.
-pub(crate) fn doubt_crowd(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDevices>) {
+/// the usual devices too, whatever the surplus. Only the `not_own` devices of the page can be forged: the others have
+/// a key that ships in no app.
+pub(crate) fn doubt_crowd(
+    verdict: &mut CohortVerdict,
+    not_own: u64,
+    now: u64,
+    usual: Option<UsualDevices>,
+) {
     let known = |usual: &UsualDevices| usual.windows >= MIN_WINDOWS && usual.devices >= MIN_USUAL;
     let Some(usual) = usual.filter(known) else {
         return;
     };
     let is_page = verdict.severity == Severity::Page;
-    if !is_page || (now as f64) < MANY * usual.devices as f64 {
+    if !is_page || not_own == 0 || (now as f64) < MANY * usual.devices as f64 {
         return;
     }
-    let beyond = now.saturating_sub(usual.devices);
+    let beyond = now.saturating_sub(usual.devices).min(not_own);
     let of_usual = verdict.numbers.devices_hit.saturating_sub(beyond);
     if of_usual as f64 >= OF_USUAL * usual.devices as f64 {
         return;
@@ -100,25 +106,39 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_crowd(hit_share: f64, now: u64, usual: Option<(u64, u64)>, expected: Severity) {
+    fn check_crowd(
+        hit_share: f64,
+        (not_own, now): (u64, u64),
+        usual: Option<(u64, u64)>,
+        expected: Severity,
+    ) {
         let mut verdict = judged(
             &Fleet::with_fallback(hit_share).window(),
             None,
             &reference(),
         );
         let usual = usual.map(|(devices, windows)| UsualDevices { devices, windows });
-        doubt_crowd(&mut verdict, now, usual);
+        doubt_crowd(&mut verdict, not_own, now, usual);
         assert_eq!(verdict.severity, expected, "{:#?}", verdict.reasons);
     }
 
     /// 60 devices, of which 40 or all are hit.
     #[test]
     fn a_crowd_that_alone_is_hit_pages_nobody() {
-        check_crowd(0.66, 60, Some((20, 14)), Severity::Ticket);
-        check_crowd(0.66, 60, Some((50, 14)), Severity::Page);
-        check_crowd(0.66, 60, None, Severity::Page);
-        check_crowd(1.0, 60, Some((20, 14)), Severity::Page);
-        check_crowd(0.9, 60, Some((30, 14)), Severity::Page);
+        let of_all = (60, 60);
+        check_crowd(0.66, of_all, Some((20, 14)), Severity::Ticket);
+        check_crowd(0.66, of_all, Some((50, 14)), Severity::Page);
+        check_crowd(0.66, of_all, None, Severity::Page);
+        check_crowd(1.0, of_all, Some((20, 14)), Severity::Page);
+        check_crowd(0.9, of_all, Some((30, 14)), Severity::Page);
+    }
+
+    /// A key that ships in no app is no stranger's.
+    #[test]
+    fn devices_of_own_keys_are_no_made_up_crowd() {
+        check_crowd(0.66, (0, 60), Some((20, 14)), Severity::Page);
+        check_crowd(0.66, (30, 60), Some((20, 14)), Severity::Page);
+        check_crowd(0.66, (38, 60), Some((20, 14)), Severity::Ticket);
     }
 
     #[test]

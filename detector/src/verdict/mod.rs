@@ -91,6 +91,9 @@ pub struct TakenOver {
 pub struct VerdictNumbers {
     /// Devices that vote.
     pub devices_seen: u64,
+    /// Devices of all versions of the model on the chipset, each once: those that vote, and those that a directive
+    /// holds. A device that was updated within the window votes for two versions.
+    pub devices_on_chipset: u64,
     /// Those that could be compared by the deciding signal.
     pub devices_eligible: u64,
     /// Those that the deciding signal counts as hit.

@@ -19,6 +19,7 @@ pub(super) fn numbers(
 ) -> VerdictNumbers {
     let mut numbers = VerdictNumbers {
         devices_seen: window.n_devices().max(found.eligible),
+        devices_on_chipset: window.n_devices() + window.n_only_directed(),
         devices_eligible: found.eligible,
         devices_hit: found.hits,
         runs: window.n_runs(),

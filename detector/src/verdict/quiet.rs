@@ -100,6 +100,7 @@ fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Opt
         reasons: reasons.into_iter().collect(),
         numbers: VerdictNumbers {
             devices_seen: usual,
+            devices_on_chipset: usual,
             devices_eligible: usual,
             devices_hit: missing,
             ..VerdictNumbers::default()

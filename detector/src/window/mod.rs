@@ -304,7 +304,7 @@ pub struct Voteless {
     /// A directive changed what they asked for, in some session of the window at least.
     pub directed: u64,
     /// Those of them that have no vote by another session either, by firmware.
-    pub only_directed: BTreeMap<Arc<str>, u64>,
+    pub only_directed: BTreeMap<Arc<str>, Vec<Installation>>,
     /// Unproven: new beyond the room of their app or network, and not in it since.
     pub unproven: u64,
 }
@@ -331,7 +331,14 @@ impl CohortWindow {
     /// Returns how many devices have no vote because of a directive.
     #[must_use]
     pub fn n_only_directed(&self) -> u64 {
-        self.voteless.only_directed.values().sum()
+        let by_firmware = self.voteless.only_directed.values();
+        by_firmware.map(|devices| devices.len() as u64).sum()
+    }
+
+    /// Returns the installations that vote or are held by a directive; one may come more than once.
+    pub(crate) fn present(&self) -> impl Iterator<Item = Installation> {
+        let votes = self.votes.iter().map(|vote| vote.installation);
+        votes.chain(self.voteless.only_directed.values().flatten().copied())
     }
 
     /// Returns the part of the window that installations known before it contributed.
@@ -455,7 +462,10 @@ impl CohortWindow {
             votes: votes.cloned().collect(),
             histograms: histograms.map(|(k, v)| (k.clone(), v.clone())).collect(),
             voteless: Voteless {
-                only_directed: directed.map(|(k, v)| (k.clone(), *v)).into_iter().collect(),
+                only_directed: directed
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .into_iter()
+                    .collect(),
                 ..Voteless::default()
             },
             device_events: self.device_events.of_firmware(firmware),

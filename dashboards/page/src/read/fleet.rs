@@ -90,7 +90,8 @@ pub(crate) struct ModelGroup {
     /// The version that was judged first last.
     pub(crate) newest: String,
     pub(crate) newest_since: Option<Timestamp>,
-    /// Devices of the newest version, and of all versions, in the model's last window.
+    /// Devices of the newest version, and of all versions, in the model's last window. A device that was updated within
+    /// it counts once.
     pub(crate) devices_on_newest: u64,
     pub(crate) devices: u64,
     pub(crate) rows: Vec<FleetRow>,
@@ -216,12 +217,12 @@ fn groups(
             .flatten()
             .filter_map(|cohort| cohort.window_end)
             .max();
-        let versions: Vec<(String, u64)> = chipsets
-            .values()
-            .flatten()
-            .filter(|cohort| cohort.window_end == last)
-            .map(|cohort| (cohort.version.clone(), cohort.devices))
-            .collect();
+        let in_last = |cohort: &&CohortRow| cohort.window_end == last;
+        let on_chipset = chipsets.values().filter_map(|cohorts| {
+            let cohorts = cohorts.iter().filter(in_last);
+            cohorts.map(|cohort| cohort.devices_on_chipset).max()
+        });
+        let devices: u64 = on_chipset.sum();
         let first = |cohort: &CohortRow| {
             let name = (
                 cohort.model.clone(),
@@ -241,7 +242,9 @@ fn groups(
             .values()
             .flatten()
             .filter(|cohort| cohort.version == newest);
-        let newest_since = of_newest.filter_map(first).min();
+        let newest_since = of_newest.clone().filter_map(first).min();
+        let on_newest = of_newest.filter(in_last).map(|cohort| cohort.devices);
+        let devices_on_newest: u64 = on_newest.sum();
         for (chipset, mut cohorts) in chipsets {
             cohorts.sort_by(|a, b| by_age((&b.version, first(b)), (&a.version, first(a))));
             let names: Vec<String> = cohorts
@@ -278,12 +281,8 @@ fn groups(
             false => Vec::new(),
         };
         groups.push(ModelGroup {
-            devices: versions.iter().map(|(_, devices)| devices).sum(),
-            devices_on_newest: versions
-                .iter()
-                .filter(|(v, _)| *v == newest)
-                .map(|(_, d)| d)
-                .sum(),
+            devices,
+            devices_on_newest,
             model,
             newest,
             newest_since,
@@ -336,7 +335,7 @@ fn row(cohort: CohortRow, before: Option<String>, series: &Series) -> FleetRow {
 mod tests {
     use super::*;
 
-    fn cohort(version: &str, end: i64, devices: u64) -> CohortRow {
+    fn cohort(version: &str, end: i64, devices: u64, devices_on_chipset: u64) -> CohortRow {
         CohortRow {
             model: "m".to_owned(),
             version: version.to_owned(),
@@ -344,6 +343,7 @@ mod tests {
             first: Timestamp::from_second(end - 60).ok(),
             window_end: Timestamp::from_second(end).ok(),
             devices,
+            devices_on_chipset,
             ..CohortRow::default()
         }
     }
@@ -356,11 +356,11 @@ mod tests {
             slots: HashMap::new(),
             evidence: HashMap::new(),
         };
-        let cohorts = vec![cohort("1", 1_000, 100), cohort("2", 2_000, 100)];
+        let cohorts = vec![cohort("1", 1_000, 100, 100), cohort("2", 2_000, 100, 100)];
         let (groups, left_out) = groups(cohorts, &series, &FleetQuery::default());
         let of = &groups[0];
         assert_eq!((of.devices_on_newest, of.devices, left_out), (100, 100, 0));
-        let both = vec![cohort("1", 2_000, 40), cohort("2", 2_000, 60)];
+        let both = vec![cohort("1", 2_000, 70, 100), cohort("2", 2_000, 60, 100)];
         let (groups, _) = super::groups(both, &series, &FleetQuery::default());
         assert_eq!((groups[0].devices_on_newest, groups[0].devices), (60, 100));
     }

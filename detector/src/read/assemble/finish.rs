@@ -55,11 +55,12 @@ impl WithoutVote {
     fn counted(self, votes: &[DeviceVote], texts: &Texts) -> Voteless {
         let voting: HashSet<Installation> = votes.iter().map(|vote| vote.installation).collect();
         let directed = self.directed.len() as u64;
-        let mut only_directed: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        let mut only_directed: BTreeMap<Arc<str>, Vec<Installation>> = BTreeMap::new();
         for (installation, firmware) in self.directed {
             if !voting.contains(&installation) {
                 let firmware = texts.get(firmware).clone();
-                *only_directed.entry(firmware).or_default() += 1;
+                let of_firmware = only_directed.entry(firmware).or_default();
+                of_firmware.push(installation);
             }
         }
         Voteless {

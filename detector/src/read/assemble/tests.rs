@@ -235,11 +235,11 @@ fn those_that_a_directive_took_off_have_no_other_vote() {
     }
     let window = &building.built()[0];
     assert_eq!(window.voteless.directed, 3);
-    let only: Vec<(&str, u64)> = window
+    let only: Vec<(&str, usize)> = window
         .voteless
         .only_directed
         .iter()
-        .map(|(firmware, devices)| (&**firmware, *devices))
+        .map(|(firmware, devices)| (&**firmware, devices.len()))
         .collect();
     assert_eq!(only, [("f1", 1), ("f2", 1)]);
     assert_eq!(window.of_firmware("f2").n_only_directed(), 1);

@@ -29,7 +29,7 @@ const COHORTS: &str = "
         verdict = 'healthy' AND isNotNull(latency_ratio) AS is_healthy,
         arrayMap((of, p) -> if(is_quiet OR p > ?, of, 0), signal_devices, signal_p) AS of_history
     SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, signal_id,
-        groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices) AS devices,
+        groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices_on_chipset) AS devices,
         sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
         sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
         minIf(assumeNotNull(c.latency_ratio), is_healthy) AS ratio, countIf(is_healthy) AS ratio_windows,

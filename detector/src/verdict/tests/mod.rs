@@ -12,7 +12,7 @@ use crate::placement::tests::placed;
 use crate::signals::{BEYOND_TENTHS, Controls, PeerRatios, SignalId};
 use crate::tally::{BaseRate, Tally};
 use crate::testing::{
-    Fleet, judged, judged_with_controls, judged_with_peers, noisy, peers, reference,
+    Fleet, device, judged, judged_with_controls, judged_with_peers, noisy, peers, reference,
 };
 use crate::window::{AgainstSelf, BaselineAbsence, CohortWindow, Voteless};
 
@@ -287,10 +287,11 @@ fn those_left_by_a_directive_are_not_the_whole_fleet() {
     assert_eq!(judged(&window, None, &reference()).severity, Page);
 }
 
-fn under_directive(devices: u64) -> Voteless {
+fn under_directive(devices: u32) -> Voteless {
+    let held = (0..devices).map(|n| device(10_000 + n)).collect();
     Voteless {
-        directed: devices,
-        only_directed: BTreeMap::from([("f1".into(), devices)]),
+        directed: devices.into(),
+        only_directed: BTreeMap::from([("f1".into(), held)]),
         ..Voteless::default()
     }
 }
