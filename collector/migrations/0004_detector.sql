@@ -12,6 +12,8 @@ CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
     chipset LowCardinality(String),
     firmware LowCardinality(String),
     algo LowCardinality(String),
+    -- The version that most of its devices ran before; empty where none is known.
+    follows LowCardinality(String),
     devices UInt64,
     -- Of all versions of the model on the chipset, each device once: a device that was updated within the window is among
     -- the `devices` of two versions.

@@ -256,11 +256,16 @@ pub struct VersionSeen {
     pub version: String,
     /// In milliseconds since 1970.
     pub first_seen_ms: i64,
+    /// Devices that voted for it in the look-back. One with several placements may count for each.
+    pub devices: u64,
 }
 
+/// Share of the devices of the largest earlier version below which a version is of stray devices.
+const STRAY: f64 = 0.1;
+
 /// Returns the version before `version`: the version that most devices report as their previous one, else
-/// the latest one that was first seen earlier. A version without a session, since it starts nowhere, is not
-/// among those seen, so the latest other one is before it. Version names have no order.
+/// the latest one that was first seen earlier and that more than some stray devices ran. A version without a session,
+/// since it starts nowhere, is not among those seen, so the latest other one is before it. Version names have no order.
 #[must_use]
 pub(crate) fn previous_version(
     version: &str,
@@ -276,8 +281,10 @@ pub(crate) fn previous_version(
     }
     let own = seen.iter().find(|other| other.version == version);
     let own_ms = own.map_or(i64::MAX, |own| own.first_seen_ms);
-    seen.iter()
-        .filter(|other| other.first_seen_ms < own_ms)
+    let earlier = || seen.iter().filter(|other| other.first_seen_ms < own_ms);
+    let most = earlier().map(|other| other.devices).max()?;
+    earlier()
+        .filter(|other| other.devices as f64 >= STRAY * most as f64)
         .max_by_key(|other| other.first_seen_ms)
         .map(|other| other.version.clone())
 }
@@ -343,6 +350,7 @@ mod tests {
     #[test]
     fn the_version_before_is_what_devices_ran_before_else_what_was_seen_before() {
         let seen = |version: &str, first_seen_ms| VersionSeen {
+            devices: if version == "stray" { 1 } else { 30 },
             version: version.into(),
             first_seen_ms,
         };
@@ -356,6 +364,12 @@ mod tests {
         assert_eq!(previous_version("a", &none, &known), None);
         assert_eq!(previous_version("z", &none, &known), Some("d".into()));
         assert_eq!(previous_version("z", &none, &[]), None);
+        let with_stray = [&known[..], &[seen("stray", 8)]].concat();
+        let before = previous_version("d", &none, &with_stray);
+        assert_ne!(before.as_deref(), Some("stray"));
+        let strays_alone = [seen("stray", 1), seen("d", 9)];
+        let before = previous_version("d", &none, &strays_alone);
+        assert_eq!(before.as_deref(), Some("stray"));
         let named = BTreeMap::from([("a".into(), 3), ("c".into(), 40), ("d".into(), 50)]);
         assert_eq!(previous_version("d", &named, &known), Some("c".into()));
     }

@@ -143,6 +143,7 @@ mod tests {
     /// Versions a day apart, 2.0.0 at `second_s`.
     fn seen(second_s: i64) -> Vec<VersionSeen> {
         let seen = |version: &str, second: i64| VersionSeen {
+            devices: 60,
             version: version.into(),
             first_seen_ms: at(second).as_millisecond(),
         };

@@ -45,11 +45,12 @@ pub(crate) fn advance(
                 .any(|open| open.key.cause.explains(verdict.class) && open.confirms(verdict));
         if let Some(cause) = cause.filter(|_| !explained) {
             let key = incident_key(&verdict.key, cause);
+            let window = (verdict.window_end, verdict.window);
             let incident = incidents
                 .entry(key.clone())
-                .or_insert_with(|| Incident::begin(key.clone(), verdict.window_end, now));
+                .or_insert_with(|| Incident::begin(key.clone(), window, now));
             if !incident.state.is_open() {
-                *incident = Incident::begin(key.clone(), verdict.window_end, now);
+                *incident = Incident::begin(key.clone(), window, now);
             }
             let observation = match incident.outweighs(verdict) {
                 true => Observation::Held,
@@ -263,6 +264,8 @@ impl Incident {
             }
             return;
         }
+        let began = self.cohorts.iter().map(|cohort| cohort.began).min();
+        self.started_at = began.map_or(self.started_at, |began| began.min(self.started_at));
         self.cohorts.retain(|cohort| !cohort.is_cleared());
         let Some(headline) = self.current_headline() else {
             return;

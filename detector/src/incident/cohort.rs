@@ -63,15 +63,19 @@ pub struct MovedTo {
     pub of: u64,
 }
 
+/// Returns the start of the window that ends then.
+pub(super) fn start_of(window_end: Timestamp, window: Duration) -> Timestamp {
+    window_end
+        .saturating_sub(signed(window))
+        .unwrap_or(Timestamp::MIN)
+}
+
 impl IncidentCohort {
     pub(super) fn new(verdict: &CohortVerdict) -> Self {
         IncidentCohort {
             verdict: verdict.clone(),
             peaks: Vec::new(),
-            began: verdict
-                .window_end
-                .saturating_sub(signed(verdict.window))
-                .unwrap_or(Timestamp::MIN),
+            began: start_of(verdict.window_end, verdict.window),
             sightings: Vec::new(),
             confirmed: Severity::None,
             clean_windows: 0,
@@ -99,6 +103,8 @@ impl IncidentCohort {
 
     pub(super) fn see(&mut self, verdict: &CohortVerdict) {
         let end = verdict.window_end;
+        // Missed windows are judged after the newest one.
+        self.began = self.began.min(start_of(end, verdict.window));
         self.verdict = verdict.clone();
         self.keep_peaks(&verdict.signals);
         self.clean_windows = 0;

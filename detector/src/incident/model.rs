@@ -1,6 +1,7 @@
 //! An incident as it is stored and shown: its key, its state, its headline and its cohorts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::cohort::ModelKey;
 use crate::names::named;
 use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 
-use super::cohort::IncidentCohort;
+use super::cohort::{IncidentCohort, start_of};
 use super::order::Orders;
 
 /// The cause of an incident. Classes that may turn into each other have the same cause.
@@ -153,8 +154,12 @@ pub struct Incident {
     pub id: String,
     pub key: IncidentKey,
     pub state: State,
-    /// When its first window was judged.
+    /// Start of the first window that shows it. The fault may have begun at any time in that window.
     pub started_at: Timestamp,
+    /// When that window was judged; `None` in documents of before.
+    #[serde(default)]
+    pub detected_at: Option<Timestamp>,
+    /// When it was confirmed, so that people are told.
     pub fired_at: Option<Timestamp>,
     /// Since when it is mitigated; `None` while it is not.
     pub mitigated_at: Option<Timestamp>,
@@ -239,12 +244,17 @@ impl Incident {
     /// App id of a test page; real ones have no blank.
     pub(crate) const TEST_APP: &'static str = "epwatch test";
 
-    pub(crate) fn begin(key: IncidentKey, window_end: Timestamp, now: Timestamp) -> Self {
+    pub(crate) fn begin(
+        key: IncidentKey,
+        (window_end, window): (Timestamp, Duration),
+        now: Timestamp,
+    ) -> Self {
         Incident {
             id: format!("{}-{}", key.fingerprint(), window_end.as_millisecond()),
             key,
             state: State::Pending,
-            started_at: now,
+            started_at: start_of(window_end, window),
+            detected_at: Some(now),
             fired_at: None,
             mitigated_at: None,
             returned_at: None,

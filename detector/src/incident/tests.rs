@@ -540,3 +540,17 @@ fn whoever_judges_a_window_gives_its_incident_the_same_name() {
     let late = advance(&mut open, &[sick(0)], FORGET, at(90));
     assert_eq!(early[0].id, late[0].id);
 }
+
+/// The window is judged two minutes after its end, and a window that was missed is judged later.
+#[test]
+fn an_incident_is_since_the_start_of_the_first_window_that_shows_it() {
+    let mut open = BTreeMap::new();
+    advance(&mut open, &[sick(7_200)], FORGET, at(7_320));
+    let incident = open.values().next().unwrap().clone();
+    assert_eq!(incident.started_at, at(7_200 - WINDOW));
+    assert_eq!(incident.detected_at, Some(at(7_320)));
+    assert_eq!(incident.fired_at, Some(at(7_320)));
+    advance(&mut open, &[sick(3_600)], FORGET, at(7_330));
+    let incident = open.values().next().unwrap();
+    assert_eq!(incident.started_at, at(3_600 - WINDOW));
+}

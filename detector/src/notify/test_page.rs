@@ -1,5 +1,7 @@
 //! A test page: a made-up incident that goes through the configured channels once, marked as a test.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use crate::cohort::ModelKey;
@@ -34,7 +36,7 @@ pub fn test_page(now: Timestamp) -> Notification {
             class: VerdictClass::TotalFallback,
             chipsets: std::collections::BTreeSet::new(),
         }),
-        ..Incident::begin(key, now, now)
+        ..Incident::begin(key, (now, Duration::ZERO), now)
     };
     Notification {
         incident,

@@ -225,6 +225,7 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         ("app", format!("{} ({})", model.app_id, model.environment)),
         ("since", at(incident.started_at)),
     ];
+    facts.extend(incident.fired_at.map(|fired_at| ("fired", at(fired_at))));
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
         let why = match &incident.orders.end {
             Some(order) => format!("{}; {}", order.kind.effect(), by(order)),
@@ -384,10 +385,10 @@ fn ends(incident: &Incident) -> Option<String> {
         .iter()
         .map(IncidentCohort::earliest_end)
         .max()?;
-    // Ends of windows are in the time of reports, the start is when it was judged: the next ones are judged as late.
-    let began = incident.cohorts.iter().map(|cohort| cohort.began).min()?;
-    let late =
-        incident.started_at.duration_since(began) - SignedDuration::try_from(window.0).ok()?;
+    // Ends of windows are in the time of reports: the next ones are judged as late as the first one was.
+    let detected_at = incident.detected_at.unwrap_or(incident.started_at);
+    let late = detected_at.duration_since(incident.started_at)
+        - SignedDuration::try_from(window.0).ok()?;
     let earliest = earliest.saturating_add(late.max(SignedDuration::ZERO));
     let earliest = earliest.unwrap_or(Timestamp::MAX);
     let sooner = incident.recovers_in().map_or_else(String::new, |shorter| {

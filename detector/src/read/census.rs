@@ -412,6 +412,7 @@ impl AppCensus {
             models.entry(model).or_default().versions.push(VersionSeen {
                 version: texts.get(version).to_string(),
                 first_seen_ms,
+                devices: 0,
             });
         }
         let window_start = bucket_at(span.start_s());
@@ -446,6 +447,13 @@ impl AppCensus {
         // In the order of their names, whichever were met first.
         for found in models.values_mut() {
             found.versions.sort_by(|a, b| a.version.cmp(&b.version));
+            let placements = &found.placements;
+            for seen in &mut found.versions {
+                let of_version = placements
+                    .iter()
+                    .filter(|count| count.model_version == seen.version);
+                seen.devices = of_version.map(|count| count.devices).sum();
+            }
             found
                 .placements
                 .sort_by(|a, b| order_of(a).cmp(&order_of(b)));

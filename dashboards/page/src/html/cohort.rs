@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use askama::Template;
+use jiff::SignedDuration;
 
 use super::distribution::{distribution, short};
 use super::frame::Frame;
@@ -424,9 +425,16 @@ impl<'a> CohortHtml<'a> {
                 is_now: false,
             });
         }
-        let mark = self.page.document.fired_at.map(|at| Mark {
-            at: self.page.period.at(at),
-            label: format!("fired {}", self.frame.clock(&at)),
+        let incident = self.page.incident.as_ref();
+        let began = incident.and_then(|incident| incident.started_at);
+        // Windows stand where they end.
+        let window = SignedDuration::try_from_secs_f64(self.cohort().window_seconds).ok();
+        let first = began
+            .zip(window)
+            .and_then(|(began, window)| began.checked_add(window).ok());
+        let mark = first.map(|at| Mark {
+            at: self.page.period.at(at).clamp(0.0, 1.0),
+            label: "first at fault".to_owned(),
         });
         let labels = self.page.period.labels(self.frame.now);
         let bad = now

@@ -275,7 +275,8 @@ impl OpenIncident {
         } else {
             ""
         };
-        match self.row.started_at {
+        // The window that showed it first may have begun a day before.
+        match self.document.fired_at.or(self.row.started_at) {
             Some(at) => {
                 let seconds = frame.now.as_second() - at.as_second();
                 format!("{severity}{held}, for {}", length(seconds))
@@ -380,9 +381,9 @@ impl FleetRow {
 
 impl ModelGroup {
     fn newest_on(&self, frame: &Frame) -> String {
-        let since = self
-            .newest_since
-            .map_or_else(String::new, |at| format!(" since {}", frame.clock(&at)));
+        let since = self.newest_since.map_or_else(String::new, |at| {
+            format!(" first judged at {}", frame.clock(&at))
+        });
         format!(
             "{since}, on {} of {}",
             number::count(self.devices_on_newest),

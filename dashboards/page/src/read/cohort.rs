@@ -171,7 +171,8 @@ pub(crate) async fn read(
         &first,
         document
             .of_chipset(&query.chipset)
-            .and_then(|v| v.follows.as_deref()),
+            .and_then(|v| v.follows.as_deref())
+            .or(Some(&*cohort.follows).filter(|name| !name.is_empty())),
     );
     let others = all
         .iter()
@@ -246,8 +247,8 @@ pub(crate) async fn read(
     }))
 }
 
-/// Returns the version before a cohort's on its chipset: the one that the verdict names, else the one judged first
-/// before it.
+/// Returns the version before a cohort's on its chipset: the one that the verdict names, also if no device ran it in the
+/// last day, else the one judged first before it.
 fn before(
     cohort: &CohortRow,
     all: &[CohortRow],
@@ -266,7 +267,15 @@ fn before(
     let older = same_chipset()
         .filter(|row| by_age((&row.version, age(row)), (&cohort.version, age(cohort))).is_lt())
         .max_by(|a, b| by_age((&a.version, age(a)), (&b.version, age(b))));
-    named.or(older).cloned()
+    let gone = follows
+        .filter(|_| named.is_none())
+        .map(|version| CohortRow {
+            model: cohort.model.clone(),
+            version: version.to_owned(),
+            chipset: cohort.chipset.clone(),
+            ..CohortRow::default()
+        });
+    named.cloned().or(gone).or(older.cloned())
 }
 
 async fn placements(

@@ -154,6 +154,13 @@ const OF_WINDOW: &str = select!(
      LIMIT 1"
 );
 
+/// The latest window of a version, of those until a window first.
+const BEFORE: &str = select!(
+    "WHERE e.app_id = ? AND e.environment = ? AND e.model_id = ? AND e.chipset = ? AND e.model_version = ? AND e.runs > 0
+     ORDER BY e.window_end <= fromUnixTimestamp64Milli(?) DESC, e.window_end DESC
+     LIMIT 1"
+);
+
 impl EvidenceRow {
     fn split(self) -> (CohortName, Evidence) {
         let quantiles = |p10_us: Option<f64>, p50_us: Option<f64>, p90_us: Option<f64>| {
@@ -225,21 +232,39 @@ pub(crate) async fn latest(
     Ok(rows.into_iter().map(EvidenceRow::split).collect())
 }
 
-/// Returns the evidence of one window, which has to have had a finding.
+/// Returns the evidence of one window, which has to have had a finding. If no device ran the version before in that
+/// window, the latest window of `follows` is its reference.
 pub(crate) async fn of_window(
     store: &StoreReader,
     (app, environment): (&str, &str),
     (model, chipset, version): (&str, &str, &str),
+    follows: Option<&str>,
     window_end: Timestamp,
 ) -> Result<Option<Evidence>, ReadError> {
+    let end_ms = window_end.as_millisecond();
     let rows: Vec<EvidenceRow> = store
         .rows(OF_WINDOW, |query| {
             let query = query.bind(app).bind(environment).bind(model);
-            query
-                .bind(chipset)
-                .bind(version)
-                .bind(window_end.as_millisecond())
+            query.bind(chipset).bind(version).bind(end_ms)
         })
         .await?;
-    Ok(rows.into_iter().next().map(|row| row.split().1))
+    let Some(mut evidence) = rows.into_iter().next().map(|row| row.split().1) else {
+        return Ok(None);
+    };
+    if let Some(before) = follows.filter(|_| evidence.reference.is_none()) {
+        let rows: Vec<EvidenceRow> = store
+            .rows(BEFORE, |query| {
+                let query = query.bind(app).bind(environment).bind(model);
+                query.bind(chipset).bind(before).bind(end_ms)
+            })
+            .await?;
+        let last = rows.into_iter().next().map(|row| row.split().1);
+        evidence.reference = last.and_then(|last| {
+            Some(Reference {
+                version: before.to_owned(),
+                latencies: last.latencies?,
+            })
+        });
+    }
+    Ok(Some(evidence))
 }

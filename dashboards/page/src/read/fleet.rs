@@ -104,7 +104,7 @@ pub(crate) struct ModelGroup {
 pub(crate) struct FleetRow {
     #[serde(flatten)]
     pub(crate) cohort: CohortRow,
-    /// The version before it on this chipset.
+    /// The version that most of its devices ran before, else the one judged first before it on this chipset.
     pub(crate) before: Option<String>,
     /// Clean runs of the last window with any.
     pub(crate) latencies: Option<Latencies>,
@@ -257,7 +257,8 @@ fn groups(
                     || model.to_lowercase().contains(&search)
                     || chipset.to_lowercase().contains(&search);
                 if (at == 0 || is_bad) && is_found && (is_bad || !query.only_open) {
-                    let before = names.get(at + 1).cloned();
+                    let follows = Some(&cohort.follows).filter(|name| !name.is_empty());
+                    let before = follows.or(names.get(at + 1)).cloned();
                     rows.push(row(cohort, before, series));
                 }
             }
@@ -346,6 +347,27 @@ mod tests {
             devices_on_chipset,
             ..CohortRow::default()
         }
+    }
+
+    /// One device sent 2.0.x-test for an hour between the roll-outs.
+    #[test]
+    fn the_version_before_is_the_one_that_most_devices_ran() {
+        let series = Series {
+            first: HashMap::new(),
+            slots: HashMap::new(),
+            evidence: HashMap::new(),
+        };
+        let mut newest = cohort("2.0.1", 3_000, 30, 30);
+        newest.follows = "2.0.0".to_owned();
+        let cohorts = vec![
+            cohort("2.0.0", 1_000, 30, 30),
+            cohort("2.0.x-test", 2_000, 1, 31),
+            newest,
+        ];
+        let (groups, _) = groups(cohorts, &series, &FleetQuery::default());
+        let row = &groups[0].rows[0];
+        assert_eq!(row.cohort.version, "2.0.1");
+        assert_eq!(row.before.as_deref(), Some("2.0.0"));
     }
 
     /// Version 1 has no device any more: those of its last window are on version 2.

@@ -37,7 +37,7 @@ pub(crate) struct IncidentPage {
     /// Those of them that were at fault.
     pub(crate) seen_in: Option<SeenIn>,
     pub(crate) slower: Option<Slower>,
-    /// What the worst cohort's verdict was made from.
+    /// What the worst cohort's verdict was made from. Its reference is of the last window that has one.
     pub(crate) evidence: Option<Evidence>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
@@ -152,7 +152,7 @@ pub(crate) async fn read(
             match lead.window_end {
                 Some(end) => {
                     let cohort = (&*row.model, chipset, &*row.version);
-                    evidence::of_window(store, of, cohort, end).await
+                    evidence::of_window(store, of, cohort, lead.follows.as_deref(), end).await
                 }
                 None => Ok(None),
             }

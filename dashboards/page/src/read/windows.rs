@@ -27,6 +27,8 @@ pub(crate) struct CohortRow {
     pub(crate) verdict: String,
     pub(crate) severity: String,
     pub(crate) devices: u64,
+    /// The version that most of its devices ran before; empty where none is known.
+    pub(crate) follows: String,
     /// Of all versions of the model on the chipset, each device once.
     pub(crate) devices_on_chipset: u64,
     pub(crate) eligible: u64,
@@ -101,7 +103,8 @@ SELECT
     toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first, toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS window_end,
     argMax(w.window_seconds, w.window_end) AS window_seconds,
     toString(argMax(w.verdict, w.window_end)) AS verdict, toString(argMax(w.severity, w.window_end)) AS severity,
-    argMax(w.devices, w.window_end) AS devices, argMax(w.devices_on_chipset, w.window_end) AS devices_on_chipset,
+    argMax(w.devices, w.window_end) AS devices, toString(argMax(w.follows, w.window_end)) AS follows,
+    argMax(w.devices_on_chipset, w.window_end) AS devices_on_chipset,
     argMax(w.eligible_devices, w.window_end) AS eligible,
     argMax(w.devices_hit, w.window_end) AS hit, argMax(w.runs, w.window_end) AS runs,
     argMax(tuple(w.p50_us), w.window_end).1 AS p50_us, argMax(tuple(w.p95_us), w.window_end).1 AS p95_us,

@@ -152,7 +152,7 @@ pub(super) fn incident(
     text.push_str("\n## History\n\n");
     let document = &page.document;
     let times = [
-        ("started", row.started_at),
+        ("since", row.started_at),
         ("fired", document.fired_at),
         ("held by a directive", document.mitigated_at),
         ("resolved", document.resolved_at),

@@ -60,11 +60,11 @@ fn firing() -> Incident {
 #[test]
 fn an_end_is_not_before_the_start() {
     let incident = Incident {
-        started_at: at(5 * 3600),
+        detected_at: Some(at(5 * 3600)),
         ..firing()
     };
     let text = block(&Notification::news(incident));
-    assert!(text.contains("since       2027-01-15 13:00:00"), "{text}");
+    assert!(text.contains("since       2027-01-15 07:00:00"), "{text}");
     assert!(
         text.contains("2027-01-15 16:00:00 UTC at the earliest"),
         "{text}"
