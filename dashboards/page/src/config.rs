@@ -51,10 +51,10 @@ impl PageConfig {
         let is_loopback = self.listen.ip().is_loopback();
         if !is_loopback && self.token_file.is_none() {
             let text = format!(
-                "must name a file with a token, because {} is not loopback",
+                "{} is not loopback, so page.token_file must name a file with a token, got none",
                 self.listen
             );
-            problems.push(("token_file", text));
+            problems.push(("listen", text));
         }
         if !is_loopback && self.hosts.is_empty() {
             let text = "must list the names under which readers open the page, because page.listen is \

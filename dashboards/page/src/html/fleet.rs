@@ -68,7 +68,7 @@ fn rest(page: &FleetPage, is_quiet: bool) -> String {
     // A model on a chipset counts once, by its worst version.
     let mut cohorts: BTreeMap<(&str, &str), Tone> = BTreeMap::new();
     for group in &page.models {
-        for row in group.rows.iter().chain(&group.fine) {
+        for row in group.all_rows() {
             let name = (&*group.model, &*row.cohort.chipset);
             let worst = cohorts.entry(name).or_insert(row.tone());
             *worst = row.tone().min(*worst);
@@ -394,6 +394,10 @@ impl ModelGroup {
     fn n_fine(&self) -> String {
         number::of_them(self.fine.len() as u64, "chipset")
     }
+
+    pub(crate) fn n_strays(&self) -> String {
+        number::of_them(self.strays.len() as u64, "chipset")
+    }
 }
 
 fn multiples(at: usize, group: &ModelGroup, page: &FleetPage) -> Option<[Drawing; 2]> {
@@ -452,11 +456,7 @@ fn multiples(at: usize, group: &ModelGroup, page: &FleetPage) -> Option<[Drawing
 }
 
 pub(crate) fn fleet(frame: &Frame, page: &FleetPage) -> askama::Result<String> {
-    let rows = || {
-        page.models
-            .iter()
-            .flat_map(|group| group.rows.iter().chain(&group.fine))
-    };
+    let rows = || page.models.iter().flat_map(ModelGroup::all_rows);
     let all = rows().flat_map(|row| [row.latencies.as_ref(), row.latencies_before.as_ref()]);
     let axis = strip::axis_of(all.flatten().map(|latencies| latencies.quantiles));
     FleetHtml {
@@ -521,6 +521,7 @@ mod tests {
                     devices_on_newest: 0,
                     devices: 0,
                     rows: vec![row],
+                    strays: Vec::new(),
                     fine: Vec::new(),
                 }),
             }

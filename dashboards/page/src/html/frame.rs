@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::read::progress::Progress;
+use crate::text::terms::TERMS;
 use crate::text::time::{ago, clock};
 use crate::text::words::{Icon, Tone};
 
@@ -64,6 +65,10 @@ pub(crate) struct NavItem {
 }
 
 impl Frame {
+    pub(super) fn terms(&self) -> &'static [(&'static str, &'static str)] {
+        &TERMS
+    }
+
     pub(crate) fn new(now: Timestamp, refresh: Option<u32>) -> Self {
         Self {
             now,

@@ -42,13 +42,17 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     all
 }
 
-/// Returns, for each channel, how many news it accepted, how many were given up, how many are still to be sent, and how
-/// often attempts to send them failed. The same news sent again is not counted.
+/// Returns, for each channel, how many news it accepted, how many were given up, whether the latest is still to be sent or
+/// held back by a mute, and how often attempts to send it failed. The same news sent again is not counted. Only the
+/// latest news is ever sent, so those that it overtook are not missing.
 pub(crate) fn channels(
     page: &IncidentPage,
+    now: Timestamp,
     clock: impl Fn(Timestamp) -> String,
 ) -> Vec<(&str, String)> {
     let document = &page.document;
+    let muted = page.row.muted_until;
+    let muted = muted.filter(|until| page.row.is_open() && *until > now);
     let names: BTreeSet<&String> = document
         .delivered
         .keys()
@@ -74,9 +78,14 @@ pub(crate) fn channels(
                 said.push(format!("{n} given up, refused until the incident was over for a day"));
             }
         }
-        match document.news.saturating_sub(news) {
-            0 => {}
-            missing => said.push(format!("{} more to tell", number::count(missing))),
+        let is_missing = news < document.news;
+        match muted.filter(|_| is_missing) {
+            Some(until) => said.push(format!(
+                "the latest is held back by the mute until {}",
+                clock(until)
+            )),
+            None if is_missing => said.push("the latest is still to be told".to_owned()),
+            None => {}
         }
         if let Some(of) = document.failing.get(name) {
             let since = of.since.map_or_else(String::new, &clock);
@@ -139,9 +148,28 @@ mod tests {
             answer: "404".to_owned(),
         };
         page.document.failing.insert("slack".to_owned(), attempts);
-        let said = channels(&page, |at| format!("{at:.0}"));
-        let expected = "1 more to tell, failed 14 times since 2027-01-15T08:00:00Z: 404; it is tried again until it \
+        let now = Timestamp::from_second(1_800_000_600).unwrap();
+        let said = channels(&page, now, |at| format!("{at:.0}"));
+        let expected = "the latest is still to be told, failed 14 times since 2027-01-15T08:00:00Z: 404; it is tried again until it \
                         works or the incident is over";
         assert_eq!(said, [("slack", expected.to_owned())]);
+    }
+    /// Of four news the channel took the second; only the last will ever be sent.
+    #[test]
+    fn a_mute_holds_back_the_latest_news_until_it_is_over() {
+        let mut page = fallback("");
+        page.document.news = 4;
+        page.document.delivered.insert("slack".to_owned(), 2);
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        page.row.muted_until = Some(at(60));
+        let said = |page: &IncidentPage, now| {
+            let said = channels(page, now, |at| format!("{at:.0}"));
+            said.into_iter().next().unwrap().1
+        };
+        let expected = "the latest is held back by the mute until 2027-01-15T08:01:00Z";
+        assert_eq!(said(&page, at(0)), expected);
+        assert_eq!(said(&page, at(61)), "the latest is still to be told");
+        page.document.delivered.insert("slack".to_owned(), 4);
+        assert_eq!(said(&page, at(0)), "");
     }
 }

@@ -339,7 +339,9 @@ impl<'a> IncidentHtml<'a> {
     }
 
     fn delivered(&self) -> Vec<(&'a str, String)> {
-        history::channels(self.page, |at| format!("{} UTC", self.frame.clock(&at)))
+        history::channels(self.page, self.frame.now, |at| {
+            format!("{} UTC", self.frame.clock(&at))
+        })
     }
 
     /// Returns what people were told last.

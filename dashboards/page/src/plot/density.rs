@@ -282,6 +282,9 @@ fn over_chipsets(rows: &[Row<'_>], place: &Place) -> Option<Svg> {
     Some(svg)
 }
 
+/// Width of a character of a label, of wide ones.
+const CHAR_WIDTH: f64 = 7.6;
+
 /// Writes both medians next to their modes, or the one now where there is no room.
 fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, place): (f64, &Place)) {
     let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
@@ -299,17 +302,24 @@ fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, place): (f64, &
     }
     let slower = slower.map_or_else(String::new, |slower| format!(", {slower}"));
     let text = format!("{}: {now}{slower}", of.now.label);
-    let room = text.chars().count() as f64 * 7.0;
-    match x(&of.now) + 36.0 + room > place.right {
-        true => svg.text("t-page e", (x(&of.now) - 36.0, y), &text),
-        false => svg.text("t-page", (x(&of.now) + 30.0, y), &text),
-    }
+    let room = text.chars().count() as f64 * CHAR_WIDTH;
+    // The left edge of this label, which the other one must not touch.
+    let edge = match x(&of.now) + 36.0 + room > place.right {
+        true => {
+            svg.text("t-page e", (x(&of.now) - 36.0, y), &text);
+            x(&of.now) - 36.0 - room
+        }
+        false => {
+            svg.text("t-page", (x(&of.now) + 30.0, y), &text);
+            x(&of.now) + 30.0
+        }
+    };
     let Some(before) = &of.before else {
         return;
     };
     let text = format!("{}: {}", before.label, ms(Some(before.median_us)));
-    let room = text.chars().count() as f64 * 7.0 + 60.0;
-    if x(&of.now) - x(before) > room {
+    let room = text.chars().count() as f64 * CHAR_WIDTH;
+    if x(before) + 30.0 + room + 12.0 < edge {
         svg.text("t-before", (x(before) + 30.0, y), &text);
     }
 }

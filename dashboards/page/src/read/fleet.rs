@@ -29,6 +29,9 @@ const MAX_ROWS: usize = 400;
 /// Healthy chipsets of a model that have rows of their own.
 pub(crate) const MAX_FINE: usize = 12;
 
+/// Chipsets with one device each from which they are folded.
+const MIN_STRAYS: usize = 3;
+
 /// Parameters of the page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct FleetQuery {
@@ -95,8 +98,16 @@ pub(crate) struct ModelGroup {
     pub(crate) devices_on_newest: u64,
     pub(crate) devices: u64,
     pub(crate) rows: Vec<FleetRow>,
+    /// Chipsets with one device and too little data, if there are several: names that a device made up, or rare phones.
+    pub(crate) strays: Vec<FleetRow>,
     /// Healthy chipsets beyond [`MAX_FINE`].
     pub(crate) fine: Vec<FleetRow>,
+}
+
+impl ModelGroup {
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &FleetRow> {
+        self.rows.iter().chain(&self.strays).chain(&self.fine)
+    }
 }
 
 /// One model's version on one chipset.
@@ -276,6 +287,11 @@ fn groups(
             };
             key(a).cmp(&key(b))
         });
+        let is_stray = |row: &FleetRow| row.tone() == Tone::Quiet && row.cohort.devices <= 1;
+        let n_strays = rows.iter().filter(|row| is_stray(row)).count();
+        let folds = n_strays >= MIN_STRAYS && query.search.is_empty();
+        let (strays, mut rows): (Vec<FleetRow>, Vec<FleetRow>) =
+            rows.into_iter().partition(|row| folds && is_stray(row));
         let n_loud = rows.iter().filter(|row| row.tone() != Tone::Fine).count();
         let fine = match rows.len() - n_loud > MAX_FINE {
             true => rows.split_off(n_loud),
@@ -288,23 +304,24 @@ fn groups(
             newest,
             newest_since,
             rows,
+            strays,
             fine,
         });
     }
     groups.sort_by_key(|group| {
-        let worst = group.rows.iter().map(FleetRow::tone).min();
+        let worst = group.all_rows().map(FleetRow::tone).min();
         (worst.unwrap_or(Tone::Fine), u64::MAX - group.devices)
     });
     let mut left = MAX_ROWS;
     let mut left_out = 0;
     for group in &mut groups {
-        for rows in [&mut group.rows, &mut group.fine] {
+        for rows in [&mut group.rows, &mut group.strays, &mut group.fine] {
             left_out += rows.len().saturating_sub(left);
             rows.truncate(left);
             left -= rows.len();
         }
     }
-    groups.retain(|group| !group.rows.is_empty() || !group.fine.is_empty());
+    groups.retain(|group| group.all_rows().next().is_some());
     (groups, left_out)
 }
 
@@ -347,6 +364,35 @@ mod tests {
             devices_on_chipset,
             ..CohortRow::default()
         }
+    }
+
+    /// One device made up thirteen names of chipsets.
+    #[test]
+    fn chipsets_with_one_device_each_are_folded() {
+        let series = Series {
+            first: HashMap::new(),
+            slots: HashMap::new(),
+            evidence: HashMap::new(),
+        };
+        let mut fine = cohort("1", 1_000, 100, 100);
+        "healthy".clone_into(&mut fine.verdict);
+        let stray = |n: usize| CohortRow {
+            chipset: format!("x{n}"),
+            verdict: "not_enough_data".to_owned(),
+            ..cohort("1", 1_000, 1, 1)
+        };
+        let folded = |strays: usize, search: &str| {
+            let cohorts = (0..strays).map(stray).chain([fine.clone()]).collect();
+            let query = FleetQuery {
+                search: search.to_owned(),
+                ..FleetQuery::default()
+            };
+            let (groups, _) = groups(cohorts, &series, &query);
+            (groups[0].rows.len(), groups[0].strays.len())
+        };
+        assert_eq!(folded(13, ""), (1, 13));
+        assert_eq!(folded(2, ""), (3, 0));
+        assert_eq!(folded(13, "x1"), (4, 0));
     }
 
     /// One device sent 2.0.x-test for an hour between the roll-outs.

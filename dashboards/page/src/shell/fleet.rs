@@ -45,6 +45,14 @@ pub(super) fn fleet(page: &FleetPage) -> String {
     rows.extend(all.map(fleet_row));
     text.push('\n');
     text.push_str(&table(&rows));
+    for group in page.models.iter().filter(|group| !group.strays.is_empty()) {
+        _ = writeln!(
+            text,
+            "{}: {} with one device and too little data",
+            visible(&group.model),
+            group.n_strays()
+        );
+    }
     if let Some(ledger) = &page.ledger {
         _ = write!(text, "\n{}", sums(std::slice::from_ref(ledger)));
     }

@@ -173,7 +173,7 @@ pub(super) fn incident(
             _ = writeln!(text, "- {:.0}{}: {what}", event.at, ago(event.at));
         }
     }
-    let channels = html::channels(page, |at| format!("{at:.0}"));
+    let channels = html::channels(page, now, |at| format!("{at:.0}"));
     if !channels.is_empty() {
         text.push_str("\n## Who was told\n\n");
         for (name, told) in channels {

@@ -59,11 +59,10 @@ pub(super) async fn unknown(
     let Some(group) = all.models.iter().find(|group| group.model == *model) else {
         return Ok(Some(no_such("model", model, models)));
     };
-    let rows = group.rows.iter().chain(&group.fine);
-    let chipsets = rows.map(|row| &*row.cohort.chipset);
+    let chipsets: Vec<&str> = group.all_rows().map(|row| &*row.cohort.chipset).collect();
     Ok(chipset
-        .filter(|asked| !chipsets.clone().any(|known| known == *asked))
-        .map(|asked| no_such("chipset", asked, chipsets)))
+        .filter(|asked| !chipsets.contains(&asked.as_str()))
+        .map(|asked| no_such("chipset", asked, chipsets.into_iter())))
 }
 
 fn no_such<'a>(

@@ -2,5 +2,6 @@
 
 pub(crate) mod name;
 pub(crate) mod number;
+pub(crate) mod terms;
 pub(crate) mod time;
 pub(crate) mod words;
