@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use epwatch_server::Problems;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
+use strsim::damerau_levenshtein;
 use toml::{Table, Value};
 
 /// Prefix of this product's variables. `EPWATCH_COLLECTOR__WAL__MAX_BYTES` is the config key `collector.wal.max_bytes`.
@@ -156,7 +157,7 @@ fn parse<T: DeserializeOwned>(
                         "expected an address such as 127.0.0.1:4717 or 0.0.0.0:4717, got {found:?}"
                     )
                 }
-                _ => error.inner().message().to_owned(),
+                _ => explained(error.inner().message()),
             };
             problems.push(sources.name(&key, &text));
         }
@@ -187,6 +188,44 @@ fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) ->
         }
     }
     text
+}
+
+/// Returns a deserialiser's message with the nearest of the expected names, and with the range of a number instead of its
+/// type.
+fn explained(message: &str) -> String {
+    const RANGES: [(&str, &str); 3] = [("u8", "255"), ("u16", "65535"), ("u32", "4294967295")];
+    if let Some((begin, kind)) = message.rsplit_once(", expected ")
+        && let Some((_, most)) = RANGES.iter().find(|(name, _)| *name == kind)
+    {
+        return format!("{begin}, expected a whole number from 0 to {most}");
+    }
+    let unknown = ["unknown field `", "unknown variant `"];
+    let rest = unknown.iter().find_map(|begin| message.strip_prefix(begin));
+    let Some((name, expected)) = rest.and_then(|rest| rest.split_once('`')) else {
+        return message.to_owned();
+    };
+    // Names stand between backticks.
+    let known = expected.split('`').skip(1).step_by(2);
+    match nearest(name, known) {
+        Some(near) => format!("{message}; did you mean `{near}`?"),
+        None => message.to_owned(),
+    }
+}
+
+/// Returns the known name that is one slip in four letters away at most, or has the same words in another order.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let words = |name: &str| {
+        let mut words: Vec<String> = name.split('_').map(str::to_owned).collect();
+        words.sort_unstable();
+        words
+    };
+    let letters = |name: &str| name.replace('_', "");
+    let away = |known: &str| match words(known) == words(name) {
+        true => 0,
+        false => damerau_levenshtein(&letters(name), &letters(known)),
+    };
+    let near = known.map(|known| (away(known), known)).min()?;
+    (near.0 * 4 <= name.len()).then_some(near.1)
 }
 
 /// The error of `std::net::SocketAddr`.
@@ -306,6 +345,25 @@ mod tests {
             text.contains("line 2") && !text.contains("S3CR3T"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_slip_in_a_key_is_refused_with_the_nearest_one() {
+        let near = "did you mean `listen`?";
+        check("[collector]\nlistn = \"x\"", &[], Err(near));
+        check("", &[("EPWATCH_COLLECTOR__LISTEM", "x")], Err(near));
+        let known = ["http_listen", "listen", "wal"];
+        let nearest = |name| nearest(name, known.into_iter());
+        assert_eq!(nearest("listen_http"), Some("http_listen"));
+        assert_eq!(nearest("httplisten"), Some("http_listen"));
+        assert_eq!(nearest("retention"), None);
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_refused_with_the_range() {
+        let message = "invalid value: integer `99999`, expected u16";
+        let expected = "invalid value: integer `99999`, expected a whole number from 0 to 65535";
+        assert_eq!(explained(message), expected);
     }
 
     #[track_caller]

@@ -111,6 +111,9 @@ impl Manifest {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let shown = dir.display();
+                if !dir.is_dir() {
+                    return Err(No(format!("there is no folder {shown}")).into());
+                }
                 return Err(No(format!(
                     "{shown} is no whole backup: {NAME} is not there, which is written last"
                 ))

@@ -175,6 +175,13 @@ fn unfinished(to: &Path) -> anyhow::Result<TempDir> {
     } else {
         parent
     };
+    if !parent.is_dir() {
+        let parent = parent.display();
+        bail!(WrongUse(format!(
+            "there is no folder {parent}, in which {} would be made; make it first",
+            to.display()
+        )));
+    }
     let made = tempfile::Builder::new()
         .prefix(&format!("{}.unfinished-", name.to_string_lossy()))
         .permissions(fs::Permissions::from_mode(0o700))
