@@ -66,6 +66,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             "devices send to        {}",
             addresses.endpoint
         ));
+        if let Some(warning) = &addresses.endpoint_warning {
+            output::notice(format_args!("                       {warning}"));
+        }
         output::notice(format_args!(
             "metrics and health on  http://{}",
             addresses.http

@@ -84,6 +84,7 @@ pub struct Collector {
     http_listen: SocketAddr,
     wal: Wal,
     metrics: Arc<Metrics>,
+    tls: Option<Arc<Tls>>,
     stop: CancellationToken,
     finished: CancellationToken,
 }
@@ -173,6 +174,7 @@ impl Collector {
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
             let server =
                 device_server(&parts, &access, &services, (listener, listen), stop.clone());
+            let tls = access.tls.clone();
             reload::watch(&parts, access.keys, access.tls, stop.clone(), &tasks);
             let pages = admin_pages(&metrics, &wal);
             let admin = AdminServer::start(http_listener, pages, stop_writer.clone(), &tasks);
@@ -229,6 +231,7 @@ impl Collector {
                 http_listen,
                 wal,
                 metrics,
+                tls,
                 stop,
                 finished,
             })
@@ -239,6 +242,12 @@ impl Collector {
     #[must_use]
     pub fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    /// Whether the certificate of the device port is for this name; `None` without a certificate.
+    #[must_use]
+    pub fn certificate_is_for(&self, name: &str) -> Option<bool> {
+        Some(self.tls.as_ref()?.is_for(name))
     }
 
     /// Address of the admin endpoint.
@@ -616,10 +625,10 @@ fn admin_pages(metrics: &Arc<Metrics>, wal: &Wal) -> AdminPages {
             let mut reasons = Vec::new();
             reasons.extend(
                 wal.stats()
-                    .map_or(Some("wal is closed"), |(_, refusal)| refusal),
+                    .map_or(Some("wal is closed".to_owned()), |(_, refusal)| refusal),
             );
             if of_ready.store_up.get() != 1 {
-                reasons.push("store does not answer");
+                reasons.push("store does not answer".to_owned());
             }
             reasons
         }),

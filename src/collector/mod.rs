@@ -58,6 +58,9 @@ pub(crate) struct Addresses {
     pub(crate) collector: std::net::SocketAddr,
     /// The address as devices would be given it.
     pub(crate) endpoint: String,
+    /// Why devices do not accept it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoint_warning: Option<String>,
     /// `/metrics`, `/healthz`, `/readyz`.
     pub(crate) http: std::net::SocketAddr,
     /// The embedded store, for `--clickhouse` of other commands.
@@ -68,27 +71,51 @@ pub(crate) struct Addresses {
 impl Addresses {
     pub(crate) fn of(collector: &Collector, store: &Store, has_tls: bool) -> Self {
         let embedded = store.embedded.as_ref();
+        let listen = collector.listen();
+        let (endpoint, endpoint_warning) = endpoint(listen, has_tls, |name| {
+            collector.certificate_is_for(name) != Some(false)
+        });
         Self {
             collector: collector.listen(),
-            endpoint: endpoint(collector.listen(), has_tls),
+            endpoint,
+            endpoint_warning,
             http: collector.http_listen(),
             store: embedded.map(|engine| format!("unix:{}", engine.socket().display())),
         }
     }
 }
 
-/// Returns the URL of the device port. Of an address that stands for all of the machine it has the machine's name, since
-/// nothing can be sent to 0.0.0.0.
-fn endpoint(listen: SocketAddr, has_tls: bool) -> String {
+/// Returns the URL of the device port, and a warning if no device accepts it. Of an address that stands for all of the
+/// machine it has the machine's name, since nothing can be sent to 0.0.0.0; else `localhost`, if the certificate is for
+/// that name alone.
+fn endpoint(
+    listen: SocketAddr,
+    has_tls: bool,
+    is_certified: impl Fn(&str) -> bool,
+) -> (String, Option<String>) {
     let scheme = if has_tls { "https" } else { "http" };
     // Of Linux; elsewhere the address stays as it is.
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        name if listen.ip().is_unspecified() && !name.is_empty() => {
-            format!("{scheme}://{name}:{}", listen.port())
-        }
-        _ => format!("{scheme}://{listen}"),
+    let name = match name.trim() {
+        name if listen.ip().is_unspecified() && !name.is_empty() => name.to_owned(),
+        _ => listen.ip().to_string(),
+    };
+    let url = |name: &str| match name.contains(':') {
+        true => format!("{scheme}://[{name}]:{}", listen.port()),
+        false => format!("{scheme}://{name}:{}", listen.port()),
+    };
+    if is_certified(&name) {
+        return (url(&name), None);
     }
+    let warning = format!(
+        "the certificate of collector.tls.cert_file is not for {name}: give devices a name that it has"
+    );
+    let shown = if is_certified("localhost") {
+        "localhost"
+    } else {
+        &name
+    };
+    (url(shown), Some(warning))
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -121,6 +148,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         output::json(&addresses)?;
     } else {
         output::notice(format_args!("devices send to {}", addresses.endpoint));
+        if let Some(warning) = &addresses.endpoint_warning {
+            output::notice(warning);
+        }
         output::notice(format_args!(
             "metrics and health on http://{}",
             addresses.http
@@ -143,4 +173,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     shutdown.stop(stopping, drain).await;
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_has_a_name_of_its_certificate() {
+        let everywhere: SocketAddr = "0.0.0.0:4717".parse().unwrap();
+        let (plain, warning) = endpoint(everywhere, false, |_| true);
+        assert!(plain.starts_with("http://") && warning.is_none(), "{plain}");
+        let (local, warning) = endpoint(everywhere, true, |name| name == "localhost");
+        assert_eq!(local, "https://localhost:4717");
+        assert!(warning.unwrap().contains("is not for"));
+        let (none, warning) = endpoint("[::1]:4717".parse().unwrap(), true, |_| false);
+        assert_eq!(none, "https://[::1]:4717");
+        assert!(warning.unwrap().contains("is not for ::1"));
+    }
 }

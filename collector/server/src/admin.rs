@@ -62,7 +62,7 @@ pub struct AdminPages {
     /// Returns `/metrics`, mostly by [`open_metrics`](crate::open_metrics).
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Returns why the component is not ready; nothing if it is.
-    pub not_ready: Box<dyn Fn() -> Vec<&'static str> + Send + Sync>,
+    pub not_ready: Box<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 impl fmt::Debug for AdminPages {
@@ -142,8 +142,7 @@ const LINKS: &str = concat!(
 
 async fn ready(State(shown): State<Arc<Shown>>) -> (StatusCode, String) {
     let mut reasons = shown.tasks.not_ready();
-    let component = (shown.pages.not_ready)();
-    reasons.extend(component.into_iter().map(str::to_owned));
+    reasons.extend((shown.pages.not_ready)());
     let status = match reasons.is_empty() {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
@@ -190,7 +189,7 @@ mod tests {
             metrics: Box::new(|| "# TYPE events counter\nevents_total 0\n# EOF\n".to_owned()),
             not_ready: Box::new(move || {
                 let reasons = if ready.load(Ordering::SeqCst) { 0 } else { 2 };
-                vec!["the WAL is full"; reasons]
+                vec!["the WAL is full".to_owned(); reasons]
             }),
         };
         let stop = CancellationToken::new();

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use rustls::client::verify_server_name;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 
@@ -44,6 +45,7 @@ pub(crate) struct Tls {
 #[derive(Debug)]
 pub(crate) struct LoadedFiles {
     config: Arc<ServerConfig>,
+    certificate: CertificateDer<'static>,
     pub(crate) validity: Option<Validity>,
 }
 
@@ -62,6 +64,17 @@ impl Tls {
     /// Returns when the certificate in use and all authorities are valid; `None` if that cannot be read.
     pub(crate) fn validity(&self) -> Option<Validity> {
         self.current.read().validity
+    }
+
+    /// Whether a client that asks for this name accepts the certificate's names.
+    pub(crate) fn is_for(&self, name: &str) -> bool {
+        let current = self.current.read();
+        let parsed = ParsedCertificate::try_from(&current.certificate);
+        let name = ServerName::try_from(name);
+        parsed
+            .ok()
+            .zip(name.ok())
+            .is_some_and(|(parsed, name)| verify_server_name(&parsed, &name).is_ok())
     }
 
     /// Reloads the files. On an error everything stays.
@@ -102,6 +115,11 @@ pub(crate) fn load(files: &TlsFiles) -> Result<LoadedFiles, TlsError> {
             not_after: one.not_after.min(other.not_after),
         })
     });
+    let certificate = certified.cert.first().cloned();
+    let certificate = certificate.ok_or_else(|| TlsError {
+        key: "cert_file",
+        text: "holds no PEM certificate".to_owned(),
+    })?;
     let provider = Arc::new(ring::default_provider());
     let versions = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -129,6 +147,7 @@ pub(crate) fn load(files: &TlsFiles) -> Result<LoadedFiles, TlsError> {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(LoadedFiles {
         config: Arc::new(config),
+        certificate,
         validity: validity.flatten(),
     })
 }

@@ -306,19 +306,21 @@ impl Shared {
     }
 
     /// Returns why appends are refused, if they are.
-    pub(crate) fn refusal(&self) -> Option<&'static str> {
+    pub(crate) fn refusal(&self) -> Option<String> {
         if self.is_failing.load(Ordering::Relaxed) {
-            return Some("wal cannot be written: its disk fails");
+            return Some("wal cannot be written: its disk fails".to_owned());
         }
         if self.has_jumped.load(Ordering::Relaxed) {
-            return Some("wal refuses reports: this machine's clock jumped ahead");
+            return Some("wal refuses reports: this machine's clock jumped ahead".to_owned());
         }
         match self.check_room(0) {
             Ok(()) => None,
-            Err(WalError::DiskLow { .. }) => Some(
-                "wal refuses reports: less than collector.wal.min_free_bytes is free on its volume",
-            ),
-            Err(_) => Some("wal is full: collector.wal.max_bytes wait for the store"),
+            Err(WalError::DiskLow { free, least }) => Some(format!(
+                "wal refuses reports: {free} bytes are free on the volume of {}, less than collector.wal.min_free_bytes \
+                 ({least})",
+                self.options.dir.display()
+            )),
+            Err(_) => Some("wal is full: collector.wal.max_bytes wait for the store".to_owned()),
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) struct WeakWal(std::sync::Weak<group_commit::Shared>);
 
 impl WeakWal {
     /// Statistics, and why appends are refused if they are; `None` once the WAL is closed.
-    pub(crate) fn stats(&self) -> Option<(WalStats, Option<&'static str>)> {
+    pub(crate) fn stats(&self) -> Option<(WalStats, Option<String>)> {
         let shared = self.0.upgrade()?;
         Some((shared.stats(), shared.refusal()))
     }
