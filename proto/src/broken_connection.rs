@@ -7,8 +7,8 @@ use tonic::{Code, ConnectError, Status, TimeoutExpired};
 /// Whether the connection was made, and broke before an answer. A server's own answer has no cause; a deadline and a
 /// port at which nobody listens have causes of their own.
 ///
-/// Which code a broken connection has depends on the moment: the other side's bytes are read as a wrong frame
-/// (`Internal`), the connection is reset (`Unknown`), or it is gone before the call is sent (`Cancelled`).
+/// The code of a broken connection depends on the moment. The other side's bytes are read as a wrong frame
+/// (`Internal`), or the connection is reset (`Unknown`). Or it is gone before the call is sent (`Cancelled`).
 pub fn is_connection_broken(status: &Status) -> bool {
     if !matches!(
         status.code(),

@@ -141,7 +141,7 @@ impl Device {
     }
 
     /// Makes facts from a platform fit a report: clips texts, derives the chipset, sorts the contexts, and hashes a
-    /// fingerprint that is no hash.
+    /// fingerprint that is not a hash.
     pub fn normalised(mut self) -> Self {
         self.fit();
         self.reportable_contexts.sort();
@@ -214,7 +214,7 @@ impl Kind for Firmware {
         value.clone()
     }
 
-    /// Hashes a fingerprint that is no hash.
+    /// Hashes a fingerprint that is not a hash.
     fn fit(value: &mut String) {
         if !is_firmware(value.as_bytes()) {
             *value = vendor_fingerprint_hash(value);

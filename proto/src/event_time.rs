@@ -1,9 +1,8 @@
 //! Event time of a report: an estimate of when its interval ended, by the device's clocks.
 //!
-//! The age of a report is the difference of one clock at sending and at the interval's end. A device's
-//! wall time itself is never used, because phones are wrong by days or at 1970. Only a report without
-//! any clock of its sending (a recorded one of another maker) has its end compared with the receive
-//! time, if the two are possible together.
+//! The age of a report is the difference of one clock at sending and at the interval's end. A device's wall time
+//! itself is never used, because phones are wrong by days or at 1970. A report without any clock of its sending is a
+//! recorded one of another maker. Its end is compared with the receive time, if the two are possible together.
 
 use crate::{Report, SendClock};
 

@@ -3,7 +3,7 @@
 //! Algorithm 1. Both fingerprints are the first 8 bytes, big-endian, of SHA-256 over sorted
 //! (name, EP) pairs. Each text follows its length (u32, big-endian).
 //!  - *exact*: every node by ORT's name, duplicates included.
-//!  - *normalised*: computing nodes only, each pair once. Names are those of [`normalised_node_name`]; a node
+//!  - *normalised*: computing nodes only, each pair once. Names are from [`normalised_node_name`]; a node
 //!    without a name has its op type in angle brackets. QuantizeLinear and DequantizeLinear are left out, because
 //!    they come and go at the edges with the runtime's version. So are the Transposes that the layout
 //!    transform inserts (`..._token_N`).
@@ -41,8 +41,8 @@ impl Serialize for Fingerprint {
     }
 }
 
-/// Returns a node's name as the model file probably has it: without the `_token_N` of the layout transform,
-/// then without the trailing `/XxxFusion` of a level-1 fusion.
+/// Returns a node's name as the model file probably has it. It removes the `_token_N` of the layout transform, then
+/// the trailing `/XxxFusion` of a level-1 fusion.
 pub fn normalised_node_name(name: &str) -> &str {
     without_fusion(without_token(name))
 }

@@ -335,7 +335,7 @@ impl Extent {
         n as f64 * self.min_us.max(1.0) - MAX_THREADS * self.max_us
     }
 
-    /// Fails if extremes and sum are not those of values in the histogram's buckets.
+    /// Fails if extremes and sum do not fit values in the histogram's buckets.
     fn check_within(self, bounds: &HistBounds) -> Result<(), ParseError> {
         for (field, value, (least, most)) in [
             ("min_us", self.min_us, bounds.first_us),

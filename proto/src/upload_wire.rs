@@ -1,6 +1,6 @@
-//! The message `UploadRequest`, decoded by hand to bound memory. An entry takes two bytes on the wire
-//! and up to thirty-two in memory, so a request of empty reports would take sixteen times its size.
-//! Entries beyond the contract's bound are skipped; one is kept, for which the parser refuses the request.
+//! The message `UploadRequest`, decoded by hand to bound memory. An entry takes two bytes on the wire and up to
+//! thirty-two in memory. So a request of empty reports would take sixteen times its size. Entries beyond the
+//! contract's bound are skipped; one is kept, for which the parser refuses the request.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressBlock(IpNet);
 
-/// Text that is no [`AddressBlock`].
+/// Text that is not an [`AddressBlock`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected an address like \"10.0.0.7\" or a block like \"10.0.0.0/8\", found {0:?}")]
 pub struct AddressBlockError(String);

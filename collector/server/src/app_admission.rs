@@ -9,7 +9,7 @@ use crate::room::{Decision, History, NetworkHashes, Room, RoomLimits};
 const DAY_MS: i64 = 86_400_000;
 const HOUR_MS: i64 = 3_600_000;
 
-/// The room is that of one app; its name decides nothing.
+/// The room is for one app; its name decides nothing.
 const APP: &str = "";
 const UNKNOWN: NetworkHashes = [0, 0];
 

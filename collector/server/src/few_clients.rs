@@ -26,9 +26,9 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` is cancelled and the requests under way are answered: 64 connections at once, of which the oldest
-/// makes room, with one request each that has 30 s. Handlers get the client's address as [`ConnectInfo`]. The listener is
-/// shared, so that the port stays open if the task is started again.
+/// Serves until `stop` is cancelled and the requests under way are answered. It has 64 connections at once, with one
+/// request each that has 30 s. A further one closes the oldest. Handlers get the client's address as [`ConnectInfo`].
+/// The listener is shared, so that the port stays open if the task is started again.
 pub async fn serve_few_clients(
     listener: Arc<TcpListener>,
     router: Router,

@@ -1,9 +1,9 @@
 //! Parts that collector, detector and page need alike, each once.
 //!
-//! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config, the clock, retry pauses, the
-//! supervised tasks of a process, the atomic replacement of a file, blocks of addresses with the sender behind proxies, and the
-//! rule of admission of new installations. It holds nothing that only one of them needs,
-//! and never connects to the store or a device.
+//! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config.
+//! Holds the clock, retry pauses, the supervised tasks of a process and the atomic replacement of a file. Holds
+//! blocks of addresses with the sender behind proxies, and the rule of admission of new installations. It holds
+//! nothing that only one of them needs, and never connects to the store or a device.
 
 mod address_block;
 mod admin;

@@ -24,8 +24,8 @@ pub(crate) struct LastDay {
 }
 
 impl LastDay {
-    /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest; one
-    /// more than a day before, as a clock that was set back has it, begins anew.
+    /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest. An
+    /// hour more than a day before begins anew: a clock was set back.
     pub(crate) fn count(&mut self, hour: u64) -> u64 {
         if hour > self.latest {
             let gone = (hour - self.latest).min(HOURS as u64);
@@ -88,7 +88,7 @@ pub(crate) fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -
 }
 
 /// Returns how many new installations of an app may vote in a day: three times the usual number, and `at_least` this
-/// many. `None` is no limit, which an `at_least` of 0 stands for.
+/// many. `None` means unlimited: `at_least` is 0.
 #[must_use]
 pub(crate) fn new_installation_limit(usual: u64, at_least: u64) -> Option<u64> {
     (at_least > 0).then(|| usual.saturating_mul(TIMES_USUAL).max(at_least))

@@ -1,8 +1,8 @@
 //! The room for new installations that vote, by app and by network. Pure: hours and counts in, a decision out. The
 //! collector's `admission` keeps the clock and the installations.
 //!
-//! An app's room is that of all its environments, over the last 24 hours. Half of it is for the first installations
-//! of each network: whoever takes all of the other half leaves a place for a first phone elsewhere.
+//! An app's room is for all its environments, over the last 24 hours. Half of it is for the first installations of
+//! each network. A sender that takes all of the other half leaves a place for a first phone elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,16 +19,16 @@ const MAX_NETWORKS: usize = 1 << 17;
 /// Installations of one network in a day that the first half of the room is for.
 const FIRST_OF_NETWORK: u64 = 3;
 
-/// The part of that half that one wide network (IPv4 /16, IPv6 /32) may take, whose owner has any number of narrow
-/// ones: one in so many.
+/// The part of that half that one wide network (IPv4 /16, IPv6 /32) may take: one in so many. Its owner has any
+/// number of narrow ones.
 const OF_WIDE: u64 = 16;
 
 /// The limits of each app's room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoomLimits {
-    /// The least limit of an app; 0 is no limit.
+    /// The least limit of an app; 0 means unlimited.
     pub at_least: u64,
-    /// The part of one network, which grows with the app's limit above `at_least`; 0 is no limit.
+    /// The part of one network. It grows with the app's limit above `at_least`; 0 means unlimited.
     pub per_network: u64,
 }
 
@@ -75,7 +75,7 @@ type AppNumber = usize;
 struct AppCount {
     number: AppNumber,
     taken: LastDay,
-    /// Those of them that were first of their network.
+    /// Installations that were the first of their network.
     first: LastDay,
 }
 
@@ -102,7 +102,7 @@ impl Room {
             .collect();
     }
 
-    /// Returns how many new installations of an app may vote in a day; `None` is no limit.
+    /// Returns how many new installations of an app may vote in a day; `None` means unlimited.
     pub fn app_limit(&self, app: &str) -> Option<u64> {
         let usual = self.usual.get(app).copied().unwrap_or(0);
         new_installation_limit(usual, self.limits.at_least)
@@ -350,7 +350,7 @@ mod tests {
         // One more that all other apps share.
         assert_eq!(room.apps.len(), 21);
         assert!(room.networks.len() <= 30, "{}", room.networks.len());
-        // Those of yesterday make place.
+        // Yesterday's entries make space.
         n_proven(&mut room, "0", network(900), 3, NOON + 30);
         assert_eq!(room.networks.len(), 2);
     }

@@ -1,9 +1,9 @@
 //! The tasks of a server process, as one supervised set. Collector, detector and page run their long-lived tasks in it.
 //!
-//! A task that ends without being asked, by a return or by a panic, is logged at ERROR, counted by its name, and makes
-//! `/readyz` fail. A task of [`TaskSet::restarted`] is started again with growing pauses. A task of
-//! [`TaskSet::essential`] fails the set, and the command ends the process with an exit code other than 0. The table in
-//! ARCHITECTURE.md lists which task does which.
+//! A task may end without being asked, by a return or by a panic. Then it is logged at ERROR, counted by its name,
+//! and makes `/readyz` fail. A task of [`TaskSet::restarted`] is started again with growing pauses. A task of
+//! [`TaskSet::essential`] fails the set, and the command ends the process with an exit code other than 0. The table
+//! in ARCHITECTURE.md lists which task does which.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -176,8 +176,8 @@ impl TaskSet {
         }
     }
 
-    /// Watches a thread without which the process must not go on: the set fails if the guard is dropped in a panic or
-    /// consumed by `returned` before `stop` is cancelled.
+    /// Watches a thread without which the process must not go on. The set fails if the guard is dropped in a panic,
+    /// or consumed by `returned` before `stop` is cancelled.
     #[must_use]
     pub fn guard(&self, name: &str, stop: &CancellationToken) -> TaskGuard {
         let guard = TaskGuard {

@@ -31,7 +31,7 @@ pub struct Period(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// Text that is no [`Period`] or [`ByteSize`].
+/// Text that is not a [`Period`] or [`ByteSize`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found:?}")]
 pub struct UnitError {

@@ -5,10 +5,9 @@
 //! u64 lowest | u64 highest | f64 conversion ratio (1.0) | payload        (all big-endian)
 //! ```
 //!
-//! The payload is zig-zag LEB128 numbers of at most 9 bytes (the ninth holds 8 bits): a count of
-//! the next bucket, or, negative, how many empty buckets follow. The crate's own decoder trusts
-//! the header's length and bounds and allocates what they say; this one allocates at most one
-//! entry per byte that really came.
+//! The payload is zig-zag LEB128 numbers of at most 9 bytes (the ninth holds 8 bits). Each is the count of the next
+//! bucket or, if negative, the number of empty buckets. The crate's own decoder trusts the header's length and
+//! bounds, and allocates as much. This one allocates at most one entry per received byte.
 
 use bytes::Bytes;
 
@@ -51,8 +50,8 @@ impl SparseHistogram {
     /// Reads V2 bytes of the fleet's scheme.
     ///
     /// # Errors
-    /// Anything else: another cookie (deflated bytes too), another layout, a length that is not
-    /// the payload's, a torn number, a bucket or a total out of range. The field is relative.
+    /// Anything else: another cookie (deflated bytes too), another layout, a length that is not the payload's. A torn
+    /// number, a bucket or a total out of range. The field is relative.
     pub fn decode_v2(bytes: &[u8]) -> Result<Self, ParseError> {
         let payload = checked_payload(bytes)?;
         // A bucket takes a byte or more, so the reserved space is bounded by the received bytes.
@@ -71,7 +70,7 @@ impl SparseHistogram {
     /// The total of V2 bytes that [`SparseHistogram::decode_v2`] reads, without building it.
     ///
     /// # Errors
-    /// Those of `decode_v2`.
+    /// As `decode_v2`.
     pub(crate) fn bounds_of_v2(bytes: &[u8]) -> Result<HistBounds, ParseError> {
         let mut bounds = HistBounds::default();
         walk(checked_payload(bytes)?, |index, count| {

@@ -21,8 +21,8 @@
 //!     epwatch_bucket_low_us(i) + bitShiftLeft(toUInt64(1), greatest(intDiv(i, 128), 1) - 1);
 //! ```
 //!
-//! The upper edge is exclusive on purpose: with the crate's inclusive `highest_equivalent` a
-//! bucket 1 us wide would have no width, and a CDF drawn over the edges would have holes.
+//! The upper edge is exclusive on purpose. With the crate's inclusive `highest_equivalent` a bucket 1 us wide would
+//! have no width. A CDF drawn over the edges would have holes.
 //! `tests/fixtures/wire/bucket_edges.csv` lists all of them, made by the crate.
 
 mod bounds;

@@ -106,7 +106,7 @@ pub(crate) fn check_fields<'a, F: Fields<'a>, K>(
 /// After the table come, each if needed and in this order:
 /// - `rule function;` checks what the parsed fields must fulfil together;
 /// - `keeps Type = function;` does so for the checked fields, and returns the part of them that the
-///   message around this one needs; `checked by hand;` leaves `CheckedMessage` to the file.
+///   message around this one needs. `checked by hand;` leaves `CheckedMessage` to the file.
 macro_rules! message {
     ($parsed:ident = $wire:ty { $( $field:ident: $kind:ty, )+ } $( rule $rule:expr; )?) => {
         message!(@convert $parsed $wire { $( $field $field $kind, )+ } $( rule $rule )?);

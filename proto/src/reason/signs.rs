@@ -50,7 +50,7 @@ fn first(scope: Scope, words: &str) -> Option<&'static Sign> {
 /// The plugin's and the emulator's own lines.
 const HERE: &str = "onnxruntime-qnn 2.7.0, recorded";
 
-/// Words of the EP's own sentences for which no log was at hand.
+/// Words of the EP's own sentences for which no log was available.
 const UNSEEN: &str = "the op builders of ONNX Runtime's QNN EP; no log has it";
 
 const fn node(

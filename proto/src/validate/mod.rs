@@ -22,7 +22,7 @@ use crate::wire::each_field;
 const MOST_IDS: usize = 16;
 /// Series that one pass keeps track of.
 const MOST_SERIES: usize = 24;
-/// Sessions of a report that are compared with those of the one before: a phone has few models loaded.
+/// Sessions of a report that are compared with the sessions of the report before: a phone has few models loaded.
 const REMEMBERED_SESSIONS: usize = 4;
 
 /// The part of a valid report that a receiver needs, borrowed from its bytes.

@@ -25,13 +25,13 @@ enum EpwStatus
  {
   // Done.
   EPW_STATUS_OK = 0,
-  // There is nothing, which is no error.
+  // There is nothing, which is not an error.
   EPW_STATUS_NONE = 1,
   // A null pointer, or a value out of range.
   EPW_STATUS_INVALID_ARGUMENT = 10,
   // The struct's size is none of this library or an older one.
   EPW_STATUS_STRUCT_SIZE = 11,
-  // A text is no UTF-8.
+  // A text is not UTF-8.
   EPW_STATUS_NOT_UTF8 = 12,
   // The handle is closed, or of another kind.
   EPW_STATUS_CLOSED = 13,
@@ -396,9 +396,9 @@ EpwStatus epw_upload_path(struct EpwUpload upload, char *buffer, size_t capacity
 // Copies the body of a request.
 EpwStatus epw_upload_body(struct EpwUpload upload, char *buffer, size_t capacity, size_t *length);
 
-// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes the
-// request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy: nothing is deleted
-// then, and a later request has the same content.
+// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes
+// the request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy. Nothing is
+// deleted then, and a later request has the same content.
 EpwStatus epw_upload_answer(struct EpwUpload upload,
                             const uint8_t *answer,
                             size_t length);

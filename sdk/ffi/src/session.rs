@@ -144,7 +144,7 @@ pub unsafe extern "C" fn epw_prepare_options(
     ort_api_base: *const c_void,
     options: *mut c_void,
 ) -> EpwStatus {
-    // SAFETY: the head of the header; the options are those of the host's ONNX Runtime.
+    // SAFETY: the head of the header; the options belong to the host's ONNX Runtime.
     guarded(|| unsafe {
         let Some(runtime) = runtime_of(ort_api_base) else {
             let text = "no ONNX Runtime is loaded; load it first, or give its OrtApiBase";

@@ -12,13 +12,13 @@ use std::{
 pub enum EpwStatus {
     /// Done.
     Ok = 0,
-    /// There is nothing, which is no error.
+    /// There is nothing, which is not an error.
     None = 1,
     /// A null pointer, or a value out of range.
     InvalidArgument = 10,
     /// The struct's size is none of this library or an older one.
     StructSize = 11,
-    /// A text is no UTF-8.
+    /// A text is not UTF-8.
     NotUtf8 = 12,
     /// The handle is closed, or of another kind.
     Closed = 13,

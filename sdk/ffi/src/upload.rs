@@ -89,9 +89,9 @@ pub(crate) fn body(upload: u64) -> Result<Vec<u8>, Failure> {
     UPLOADS.with(upload, |upload| upload.batch.encoded())
 }
 
-/// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes the
-/// request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy: nothing is deleted
-/// then, and a later request has the same content.
+/// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes
+/// the request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy. Nothing is
+/// deleted then, and a later request has the same content.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_upload_answer(
     upload: EpwUpload,

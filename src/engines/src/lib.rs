@@ -41,8 +41,8 @@ pub use status::{State, Status, list};
 /// [`verify`] hashes it.
 ///
 /// # Errors
-/// The engine does not exist here ([`EngineError::is_unavailable`]), a package manager is missing or fails, a fetched
-/// file is not the pinned one, or the cache cannot be written.
+/// The engine does not exist here ([`EngineError::is_unavailable`]), or a package manager is missing or fails. A
+/// fetched file is not the pinned one, or the cache cannot be written.
 pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
     let plan = pins::plan_here(engine)?;
     let progress = Progress::of(&[&plan]);
@@ -67,7 +67,7 @@ pub fn ensure_all(
     engines.iter().map(ensure).collect()
 }
 
-/// Checks that the machine has the programs that fetch those of these engines that are not in the cache.
+/// Checks that the machine has the programs that fetch the engines. Engines in the cache need none.
 ///
 /// # Errors
 /// Names every missing program, and the packages that have them.

@@ -15,7 +15,7 @@ const TEMPLATE: &str = "{msg} [{bar:30}] {decimal_bytes} of {decimal_total_bytes
 /// The progress of all engines that one command fetches.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// `None` if standard error is no terminal.
+    /// `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
     /// Bytes of the engines before the current one.
     before: Cell<u64>,

@@ -59,7 +59,7 @@ pub(crate) fn download(
             }
         }
     }
-    // From here on it is part of this try: an archive that is no good is not continued.
+    // From here on it is part of this attempt: a broken archive is not continued.
     let archive = staging.work.join("package.tgz");
     fs::rename(partial, &archive).map_err(EngineError::io("move", partial))?;
     Ok(Some(archive))

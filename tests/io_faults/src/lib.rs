@@ -1,6 +1,6 @@
-//! Counts the file and socket calls of a thread, and makes the n-th fail, in the manner of SQLite's I/O tests. A test that uses this crate is linked
-//! with its functions in place of libc's, so the code under test is the product's, on real files. Other threads are
-//! not affected. Linux on 64 bits only.
+//! Counts the file and socket calls of a thread, and makes the n-th fail, in the manner of SQLite's I/O tests. A test
+//! that uses this crate is linked with its functions in place of libc's. So the code under test is the product's, on
+//! real files. Other threads are not affected. Linux on 64 bits only.
 //!
 //! `fallocate` and `statvfs` are not among the calls: `rustix` makes them without libc.
 
@@ -139,8 +139,8 @@ pub fn each_fault<P, T>(
     n_faults
 }
 
-/// Calls `check` with each damage of the file: each byte of `bytes` flipped in one bit and in all, and the file cut
-/// before each of them; `step` skips that many. The file is whole afterwards. Returns the number of damages.
+/// Calls `check` with each damage of the file. Each byte of `bytes` is flipped in one bit and in all, and the file is
+/// cut before each of them; `step` skips that many. The file is whole afterwards. Returns the number of damages.
 ///
 /// # Panics
 /// If the file cannot be read or written.

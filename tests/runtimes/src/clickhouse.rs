@@ -99,7 +99,7 @@ impl ClickHouse {
     pub fn start(release: &Release, dir: &Path) -> Self {
         let wheel = release.wheel();
         let stderr = File::create(dir.join("stderr")).unwrap();
-        // Neither the packages of the user nor those of the machine: they may be another chdb's.
+        // No packages of the user or the machine: they may belong to another chdb.
         let mut child = tool("python3")
             .args(["-I", "-S", SERVER])
             .arg(wheel)

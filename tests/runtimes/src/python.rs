@@ -19,7 +19,7 @@ const VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
 /// Returns a folder with the wheels of a file of requirements, each with its hashes, for the `python3` of this machine.
 ///
 /// # Panics
-/// If it is no CPython whose wheels are pinned, or pip gets a file with another hash.
+/// If it is not a CPython whose wheels are pinned, or pip gets a file with another hash.
 pub fn wheels(requirements: &Path) -> PathBuf {
     let ours = "import platform, sys; print(platform.python_implementation(), *sys.version_info[:2], sep='.')";
     let version = text(&Environment::run_by("python3", ["-c", ours]));

@@ -1,5 +1,6 @@
-//! A collector in the test's process, for tests of its clients. It stores the reports that the contract allows, keeps
-//! their bytes, and fails the test on anything else: a report that does not parse, other bytes under a known key.
+//! A collector in the test's process, for tests of its clients. It stores the reports that the contract allows, and
+//! keeps their bytes. It fails the test on anything else: a report that does not parse, other bytes under a known
+//! key.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

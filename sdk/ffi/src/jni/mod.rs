@@ -99,8 +99,8 @@ fn address(number: i64) -> *const c_void {
     std::ptr::with_exposed_provenance(usize::try_from(number.cast_unsigned()).unwrap_or(0))
 }
 
-/// A model of `Native.kt`: texts are id, version, hash, performance mode, SoC, HTP architecture, variant, then the
-/// EPs and the reasons; numbers are the count of EPs, the plan, the time of the creation, and a flag.
+/// A model of `Native.kt`. Texts are id, version, hash, performance mode, SoC, HTP architecture, variant, then the
+/// EPs and the reasons. Numbers are the count of EPs, the plan, the time of the creation, and a flag.
 fn with_model<R>(
     fields: &Fields,
     call: impl FnOnce(&EpwModel) -> Result<R, Failure>,

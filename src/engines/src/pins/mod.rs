@@ -115,8 +115,8 @@ fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
     (platform == ("linux", "x86_64")).then(|| QnnVersion::NEWEST.plan())
 }
 
-/// Plans of releases that only an option asks for: those of the QNN plugin before the newest one, each with the ONNX
-/// Runtime that it needs.
+/// Plans of releases that only an option asks for: QNN plugins before the newest one, each with the ONNX Runtime that
+/// it needs.
 pub(crate) fn older_here() -> Vec<(Engine, Plan)> {
     if HOST != ("linux", "x86_64") {
         return Vec::new();
