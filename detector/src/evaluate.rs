@@ -453,7 +453,7 @@ impl EvaluationRun {
             let scarce = scarce.filter(|(_, window)| {
                 let asked = match before {
                     Before::PreviousVersion => true,
-                    // Else its faults would be what some of its devices are used to.
+                    // Otherwise the version's own faults would become the past of its devices.
                     Before::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
                 };
                 let lacks = window.share_with_past() < SCARCE || window.has_faulty_pasts();
@@ -736,8 +736,8 @@ impl EvaluationRun {
         shared.map(|other| other.model_version.clone()).collect()
     }
 
-    /// Returns the end of a version's own windows that are old enough to be its past: a fault that needs some windows to be
-    /// confirmed would be what its devices are used to by then.
+    /// Returns the end of a version's own windows that are old enough to be its past. A fault takes some windows to
+    /// be confirmed, and must not become the devices' past meanwhile.
     fn settled_until(&self, cohort: &CohortKey) -> Timestamp {
         let window = i64::try_from(self.span.window.as_secs()).unwrap_or(i64::MAX);
         let settled = SignedDuration::from_secs(window.saturating_mul(SETTLING_WINDOWS));

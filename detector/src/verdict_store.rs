@@ -306,7 +306,8 @@ impl VerdictStore {
             .collect())
     }
 
-    /// Stores what verdicts were made from. That of a window with a finding stays; of others, each cohort's latest does.
+    /// Stores the evidence of verdicts. Evidence of a window with a finding stays. Without a finding, only each
+    /// cohort's latest evidence stays.
     ///
     /// # Errors
     /// The store did not take it.

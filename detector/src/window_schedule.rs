@@ -1,5 +1,6 @@
-//! Which windows are judged, and which are next: the newest first, then what a pause or a slow evaluation left out. The clock may step: forward, it must not skip what
-//! lies between; back, it must neither wait until it is there again nor skip what it jumped over.
+//! Which windows are judged, and which are next: the newest first, then windows that a pause or a slow evaluation
+//! left out. The clock may step. After a step forward no window between is skipped. After a step back, judging goes
+//! on at once, and windows that the clock had jumped over are judged.
 
 use std::collections::BTreeSet;
 

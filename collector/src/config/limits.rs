@@ -48,7 +48,7 @@ pub struct BurstsConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamesConfig {
-    /// Models; 0 is no limit of any names. Versions have 5 times this limit, chipsets 3 times, and input-shape
+    /// Models; 0 means that no names are limited. Versions have 5 times this limit, chipsets 3 times, and input-shape
     /// keys 10 times.
     pub models: usize,
 }

@@ -174,8 +174,8 @@ impl KnownDeletions {
         Ok(rows.first().map_or(newest_ms, |newest| newest.hidden_at))
     }
 
-    /// Hides deleted ones of these installations, whose rows are about to be inserted: their rows of before may be erased,
-    /// and the views may show them again.
+    /// Hides deleted ones of these installations again before their rows are inserted. Their earlier rows may be
+    /// erased already, so the views may no longer hide them.
     pub(super) async fn hide_again(
         &self,
         sink: &Sink,

@@ -130,9 +130,9 @@ impl CallCounts {
 }
 
 impl Ingest {
-    /// Sorts the reports of one call into those for the WAL and those refused. All reports take one step before the
-    /// next begins: each look-up in the large tables of keys and installations waits for memory, and the waits of
-    /// one step overlap.
+    /// Sorts the reports of one call into accepted ones, for the WAL, and refused ones. All reports take one step
+    /// before the next begins. Each look-up in the large tables of keys and installations waits for memory, and the
+    /// waits of one step overlap.
     fn sort_reports(
         &self,
         scope: &Scope,

@@ -1,8 +1,9 @@
-//! Faults that a person ended by an order while they last: their verdicts stay quiet until they grow, or are gone once. And
-//! those that recovered, while windows hold runs of before.
+//! Faults that a person ended by an order while they last. Their verdicts are quiet until the fault grows, or returns
+//! after a clean window. Recovered faults are quiet, too, while windows still hold runs from before the repair.
 //!
-//! A held incident is over for everybody. Each window's verdicts pass here before they reach [`advance`](super::advance):
-//! those of a held fault lose their severity, so they open nothing. A new cause is no held fault and always speaks.
+//! A held incident is over for everybody. Each window's verdicts pass here before they reach
+//! [`advance`](super::advance). Verdicts of a held fault lose their severity, so they open nothing. A new cause is
+//! not held, and always opens an incident.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,9 @@
 //! The early end of a fault that was repaired, where devices run often enough to be sure within a day.
 //!
-//! Windows of a day hold runs of before the repair for a day, and for longer of devices that run seldom, whose earlier runs
-//! fill up their few. While an incident fires, a shorter window of new runs alone is judged beside them: if it shows nothing,
-//! and a signal that had fired is surely gone, the fault is over. The windows of a day are quiet then for as long as
-//! three of them take, and the shorter ones watch for a relapse.
+//! A one-day window still holds runs from before the repair for a day. A device that runs rarely keeps them longer,
+//! because its few runs are filled up with earlier ones. So while an incident fires, a shorter window of new runs
+//! alone is judged, too. If it shows nothing, and a signal that had fired is certainly gone, the fault is over. Then
+//! the one-day windows are quiet for the time of three of them, and the shorter ones detect a relapse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,10 +31,11 @@ const LASTING: f64 = 2.0 / 3.0;
 /// Greatest chance that a fault that lasts shows no more hits.
 const SURE: f64 = 0.01;
 
-/// The same for a firmware whose chipset is surely clean: nothing speaks for a fault that only its few devices kept.
+/// The same for a firmware whose chipset is certainly clean. It is less strict, because a fault on its few devices
+/// alone is unlikely.
 const PART_SURE: f64 = 0.2;
 
-/// A window in which a recovery is looked for, beside a usual one.
+/// A window in which a recovery is looked for, in addition to a usual one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovery {
     pub(crate) end: Timestamp,
@@ -105,7 +106,7 @@ pub(crate) fn end_quiet<'a>(
 }
 
 impl Incident {
-    /// Whether a cohort is surely clean. A firmware is less surely, if its chipset is for sure.
+    /// Whether a cohort is certainly clean. A firmware needs less certainty if its chipset is clean.
     fn has_recovered(&self, cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
         let lasts = |cohort: &IncidentCohort| {
             let now = verdict_now(&cohort.verdict.key, verdicts)?;

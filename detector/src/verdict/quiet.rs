@@ -51,7 +51,7 @@ fn app_of(model: &ModelKey) -> (String, String) {
     (model.app_id.clone(), model.environment.clone())
 }
 
-/// Returns the verdict on an app or a version; `None` if nothing was the matter of late, or too little is known.
+/// Returns the verdict on an app or a version; `None` without a recent fault, or if too little is known.
 fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Option<CohortVerdict> {
     let usual = reporting.usual();
     let (least, now) = match reporting.is_of_app() {

@@ -1,10 +1,10 @@
 //! Limits of distinct names: models, versions, chipsets and shape keys of an app in 14 days of receipt. Names beyond
 //! become [`OTHER`] in the rows; the WAL keeps the bytes as they came in.
 //!
-//! A key that ships in an app is public, so names can be made up. Names of the last 14 days are in. A network brings a
-//! handful of new ones a day, over all environments of an app and up to half of the room of each. The other half is for
-//! names that devices of several networks report, or a device of an `own` key. Unproven installations bring none. A
-//! sender whose network is unknown is not weighed: nothing is known of any.
+//! A key that ships in an app is public, so names can be made up. Names of the last 14 days are admitted. A network
+//! brings a handful of new ones a day, over all environments of an app, and up to half of the limit of each. The
+//! other half is for names that devices of several networks report, or a device of an `own` key. Unproven
+//! installations bring none. A sender whose network is unknown is not weighed: nothing is known of any.
 //!
 //! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
 //! the file `names` in the WAL's directory before its batch is inserted, with the network that brought it and the

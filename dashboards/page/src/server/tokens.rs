@@ -1,7 +1,7 @@
 //! The tokens of `page.token_file` or `page.orders_token_file`, a line each: the token, then the apps that it is limited to, as `app=ID`. Without an
 //! app it gives access to all. Empty lines and those that begin with `#` are skipped.
 //!
-//! Only digests are kept. They are compared, so that the time of a comparison does not depend on the token.
+//! Only digests are kept and compared, so that the time of a comparison does not depend on the token.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ pub(crate) fn within_sentence(title: &str) -> String {
     }
 }
 
-/// Returns text with a capital at its begin.
+/// Returns text with its first letter in upper case.
 pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next();
