@@ -2,7 +2,7 @@
 //! embedded engine as a child process.
 //!
 //! Its input is a [`StoreTarget`] (a server's URL or the embedded engine's socket), its output a
-//! `clickhouse::Client` that works the same on both. No table of ours is named here: the schema belongs to the
+//! `clickhouse::Client` that works the same on both. No table of ours is named here. The schema belongs to the
 //! collector, and the meaning of rows to the crates that write and read them.
 
 mod client;

@@ -4,8 +4,8 @@
 //! tables from the start of a backup and reads them while inserts go on. So an archive of a store under load is
 //! complete, but its tables are of slightly different moments.
 //!
-//! Statements that reach files are refused on the socket. These two pass in one exact form, because the
-//! engine's configuration keeps archives in one folder next to its data, and the name is a plain one.
+//! Statements that reach files are refused on the socket. These two pass in one exact form. The engine's
+//! configuration keeps archives in one folder next to its data, and the name is a plain one.
 
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,8 @@
 //! avoids a crash or a loss that happened:
 //! - the library is never closed: its threads and TLS destructors outlive any handle;
 //! - signal handlers are declined before the first connect, else the engine takes SIGTERM;
-//! - the engine stops with its last connection, so a caller keeps one open (`chdb_shutdown` is
-//!   not used) and the process ends by [`exit_now`], never by return: atexit handlers crash it;
+//! - the engine stops with its last connection, so a caller keeps one open (`chdb_shutdown` is not used);
+//! - the process ends by [`exit_now`], never by return: atexit handlers crash it;
 //! - rows go through the insert stream only. `chdb_query` cuts inline data at the first blank
 //!   line and runs the rest as SQL.
 
@@ -63,8 +63,8 @@ macro_rules! api {
             fn of(library: &Library, path: &Path) -> Result<Api, BindingError> {
                 Ok(Api {
                     $($name: {
-                        // SAFETY: the type is that of the function in chdb.h of 26.7, and the library is never
-                        // closed, so the pointer stays valid.
+                        // SAFETY: the type matches the function in chdb.h of 26.7, and the library is never closed,
+                        // so the pointer stays valid.
                         let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
                         *found.map_err(|_| BindingError::Symbol {
                             path: path.to_owned(),

@@ -18,9 +18,9 @@ pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";
 const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// The engine's server configuration. It exists so that `./config.xml` is never read. Caches have the size for a
-/// store next to a collector, instead of a server's gigabytes. Inserts reach the disk before they are
-/// acknowledged. Rows of reports have 150 columns: by default each would take a megabyte of buffers during a
-/// merge, and two files in every part of an insert.
+/// store next to a collector, instead of a server's gigabytes. Inserts reach the disk before they are acknowledged.
+/// Rows of reports have 150 columns. By default each would take a megabyte of buffers during a merge, and two files
+/// in every part of an insert.
 ///
 /// `BACKUPS` is replaced by the folder of archives, `EXTRA` by the elements of
 /// [`EmbeddedConfig::engine_config`].

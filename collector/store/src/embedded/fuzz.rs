@@ -10,8 +10,8 @@ use super::protocol::statement::{self, Kind};
 use crate::native::decode::{Block, BlockDecoder};
 use crate::native::reframe::Reframer;
 
-/// A request to the engine: the URL's query, a content type, a header with credentials, and the body,
-/// one after the other with a line feed between.
+/// A request to the engine: the URL's query, a content type, a header with credentials, and the body. A line feed is
+/// between them.
 ///
 /// # Panics
 /// A request is read differently than it was checked: the fuzzer looks for that.

@@ -1,8 +1,8 @@
 //! ClickHouse's Native format: blocks of columns, as servers send and take them over HTTP.
 //!
-//! The collector encodes rows with [`encode`], the detector reads answers with [`decode`], and the embedded
-//! engine's front reframes blocks for clients that announce a protocol version. A block costs the engine about
-//! 40 % of the same rows in RowBinary, in both directions. Its layout without a protocol version:
+//! The collector encodes rows with [`encode`], the detector reads answers with [`decode`], and the embedded engine's
+//! front reframes blocks. Clients that announce a protocol version need that. A block costs the engine about 40 % of
+//! the same rows in RowBinary, in both directions. Its layout without a protocol version:
 //!
 //! ```text
 //! varint columns | varint rows | each column: text name | text type | prefix | data

@@ -15,7 +15,7 @@ const CUSTOM_SERIALIZATION_SINCE: u64 = 54_454;
 /// "Overflows: no; bucket: none; end": the info of a block that is not part of an aggregation.
 const BLOCK_INFO: [u8; 8] = [1, 0, 2, 0xff, 0xff, 0xff, 0xff, 0];
 
-/// Turns blocks of revision 0 into those of a client's revision.
+/// Turns blocks of revision 0 into blocks of a client's revision.
 #[derive(Debug)]
 pub(crate) struct Reframer {
     revision: u64,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::lexer::{Token, TokenKind, quoted_name, tokens};
 
 /// Settings of every statement on a cluster. With the servers' defaults an insert is acknowledged before its rows are
-/// on their shard, and a read may go to a replica that lags behind the written one.
+/// on their shard. A read may go to a replica that lags behind the written one.
 pub(crate) const CLUSTER_SETTINGS: &[(&str, &str)] = &[
     // An ack means that the shards have the rows. Checkpoints depend on it.
     ("distributed_foreground_insert", "1"),

@@ -102,8 +102,8 @@ pub enum MigrateError {
 }
 
 impl MigrateError {
-    /// Returns whether the same call may succeed later without an operator: every error of a store, its Keeper or
-    /// a proxy that is not known to be final. An unknown error counts as temporary, because a wait loses nothing.
+    /// Returns whether the same call may succeed later without an operator. Every error of a store, its Keeper or a
+    /// proxy may, unless it is known to be final. An unknown error counts as temporary, because a wait loses nothing.
     pub fn is_temporary(&self) -> bool {
         let is_final = |code| FOR_GOOD.contains(&code);
         matches!(self, MigrateError::Store { .. }) && !self.code().is_some_and(is_final)

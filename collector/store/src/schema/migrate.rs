@@ -23,8 +23,9 @@ use crate::client::{StoreTarget, client};
 /// applied versions. If none is missing, only SELECT statements run.
 ///
 /// # Errors
-/// The list or a placeholder is wrong, a file was changed after it was applied, the store is newer than this
-/// program or of another series, its ClickHouse is too old, or it refused a statement. No statement runs unless all files could be read.
+/// The list or a placeholder is wrong, or a file was changed after it was applied. The store is newer than this
+/// program or of another series. Its ClickHouse is too old, or it refused a statement. No statement runs unless all
+/// files could be read.
 pub fn migrate<'a>(
     target: &'a StoreTarget,
     migrations: Migrations<'a>,

@@ -40,8 +40,8 @@ struct Stored {
     engine_full: String,
 }
 
-/// Returns the TTLs of the existing tables of `migrations`, next to those of `values`. Runs SELECT statements only.
-/// A table with another form of TTL than a number of days was changed by hand, and is left out.
+/// Returns the TTLs of the existing tables of `migrations`, next to the TTLs of `values`. Runs SELECT statements
+/// only. A table with another form of TTL than a number of days was changed by hand, and is left out.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, or the store did not answer.

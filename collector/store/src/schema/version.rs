@@ -32,7 +32,7 @@ pub fn check_version(target: &StoreTarget) -> BoxFuture<'_, Result<(), MigrateEr
     })
 }
 
-/// A version without two numbers is no release that tests run on.
+/// False for a version without two numbers: no tested release has one.
 fn is_new_enough(version: &str) -> bool {
     let mut numbers = version.split('.').map(str::parse);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {

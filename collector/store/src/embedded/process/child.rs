@@ -1,7 +1,7 @@
 //! The engine's process: loads libchdb, serves it on a Unix socket, ends with its parent.
 //!
-//! It is a separate process for three reasons. The library takes threads, memory and file limits without bound,
-//! it crashes on a normal exit, and a crash in 560 MB of C++ must not stop ingest.
+//! It is a separate process for three reasons. The library takes threads, memory and file limits without bound, and
+//! it crashes on a normal exit. A crash in 560 MB of C++ must not stop ingest.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;

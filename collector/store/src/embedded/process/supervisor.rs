@@ -1,11 +1,10 @@
 //! Supervisor of the engine's child: start, watch, restart with backoff, stop.
 //!
-//! It runs on its own thread, because the kernel's death signal follows the thread that spawned the child, and a
-//! runtime's worker may end before the process does. An engine that was ready once is restarted for ever: a full
-//! disk or a lack of memory ends one day, and the collector works without the engine until then. Before it was
-//! ready, a start that fails for a lasting reason, or five times in a row, ends in [`EngineState::Failed`]. A
-//! folder in use is retried for as long as an engine may take to end, because a killed server leaves its engine
-//! behind for a moment.
+//! It runs on its own thread. The kernel's death signal follows the thread that spawned the child, and a runtime's
+//! worker may end before the process does. An engine that was ready once is restarted for ever. A full disk or a lack
+//! of memory ends one day, and the collector works without the engine until then. Before it was ready, a start that
+//! fails for a lasting reason, or five times in a row, ends in [`EngineState::Failed`]. A folder in use is retried
+//! for as long as an engine may take to end. A killed server leaves its engine behind for a moment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,8 +34,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// A child that lived this long was healthy, so the backoff starts again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Failed starts in a row after which the supervisor gives up on an engine that was never ready, and reports one
-/// that was as an error.
+/// Failed starts in a row before the supervisor gives up on an engine that was never ready. For another engine it
+/// logs an error.
 const MAX_FAILED_STARTS: u32 = 5;
 
 /// Length of the kept end of the child's standard error, which has the reason of its death.

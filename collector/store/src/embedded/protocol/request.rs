@@ -9,8 +9,8 @@ pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
 /// Most settings and most query parameters of one request.
 const MAX_PAIRS: usize = 1_000;
 
-/// Names of the protocol that are accepted and ignored: the user (a socket's mode or a reader's password is the
-/// lock), and hints for the form of the answer.
+/// Names of the protocol that are accepted and ignored. They are hints for the form of the answer, and the user: a
+/// socket's mode or a reader's password is the lock.
 const IGNORED: &[&str] = &[
     "add_http_cors_header",
     "buffer_size",

@@ -32,8 +32,8 @@ pub fn column<'a, T: Value<'a>>(
     T::column(cells).ok_or_else(other_type)
 }
 
-/// Declares columns whose names begin with a prefix, and rows of their values: one a row of the block,
-/// or as many as its arrays have.
+/// Declares columns whose names begin with a prefix, and rows of their values. A row of the block has one, or as many
+/// as its arrays have.
 #[macro_export]
 macro_rules! columns {
     ($columns:ident of $row:ident, is_array: $is_array:literal, $prefix:literal {

@@ -13,7 +13,7 @@ pub(super) struct Column {
     pub(super) type_name: String,
     /// Where each array ends, for arrays from the outer to the inner.
     pub(super) arrays: Vec<Vec<usize>>,
-    /// Values of all rows; those of arrays follow each other.
+    /// Values of all rows; the values of arrays follow each other.
     pub(super) values: Values,
 }
 

@@ -8,7 +8,7 @@ use crate::native::{LOW_CARDINALITY_VERSION, put_text};
 /// The values of one column. Its type decides which parts are used.
 #[derive(Debug, Default)]
 pub struct ColumnBuilder {
-    /// Those of the lists, then those of the lists in them.
+    /// Ends of the lists, then ends of the lists in them.
     ends: [Ends; 2],
     /// The number of lists around the next value.
     depth: usize,
