@@ -145,3 +145,29 @@ pub(super) fn orders(page: &OrdersPage, now: Timestamp) -> String {
     }));
     table(&rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_installation_that_brings_most_of_a_figure_is_named() {
+        let row = LargestRow {
+            app: "com.example.camera".to_owned(),
+            environment: "production".to_owned(),
+            day: "2026-11-27".to_owned(),
+            entry: "missing".to_owned(),
+            installation: "0123456789abcdef0123456789abcdef".to_owned(),
+            of_installation: 1_990,
+            reports: 2_000,
+        };
+        let text = largest(std::slice::from_ref(&row));
+        for part in [&*row.day, &row.app, "missing", &row.installation] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for n in [row.reports, row.of_installation] {
+            assert!(text.contains(&number::count(n)), "{n}: {text}");
+        }
+        assert_eq!(largest(&[]), "");
+    }
+}
