@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::{
     dashboards::{self, Range, put_the_rest, queries},
     fleet::{APP, MODEL, Watched, scenario},
-    support::{EPWATCH, Store, check_ends, check_succeeds, collector_config, docs, epwatch, until},
+    support::{EPWATCH, Store, check_succeeds, collector_config, docs, epwatch, until},
 };
 
 /// The installation that is deleted.
@@ -247,7 +247,15 @@ async fn run_the_whole_path(store: &Client, to: &str, wal: &Path) -> jiff::Times
     }
     answered(&format!("incident {id} {to}")).await;
     // The deleted device is not there.
-    check_ends(&mut epwatch(&format!("devices {installation} {to}")), 1);
+    let look = format!("devices {installation} {to}");
+    until(&look, async || {
+        let output = epwatch(&look).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code();
+        assert!(code == Some(1) || error.contains("in time"), "{error}");
+        code == Some(1)
+    })
+    .await;
     let looked_at = closed().await;
     until("a few more buckets are closed", async || {
         closed().await > looked_at + 3
@@ -399,6 +407,8 @@ impl Differences {
         let name = format!("{name}: {sql}");
         match (answer(old, sql).await, answer(new, sql).await) {
             (Ok(old), Ok(new)) => self.note(&name, &old, &new),
+            // The row that was put by hand has some arrays of a session only. The detector reads it on a slow machine.
+            (Err(old), Err(new)) if is_of_row_by_hand(&old) && is_of_row_by_hand(&new) => {}
             (old, new) => {
                 let failures = [old.err(), new.err()];
                 self.found.insert(format!("{name}\n{failures:?}"));
@@ -437,6 +447,10 @@ impl Differences {
         );
         assert!(self.n_rows > 10_000, "only {} rows", self.n_rows);
     }
+}
+
+fn is_of_row_by_hand(error: &clickhouse::error::Error) -> bool {
+    error.to_string().contains("SIZES_OF_ARRAYS_DONT_MATCH")
 }
 
 /// Returns the rows of an answer in one order, or the error.
