@@ -157,7 +157,8 @@ impl GraphFacts {
     pub fn is_8bit(&self, node: &str) -> bool {
         let types = self.types(node);
         let has = |wanted: [&str; 2]| types.iter().any(|name| wanted.contains(name));
-        has(["uint8", "int8"]) && !has(["uint16", "int16"])
+        let is_partly = self.form(node).is_some_and(|form| form.is_partly_quantised);
+        !is_partly && has(["uint8", "int8"]) && !has(["uint16", "int16"])
     }
 
     pub(crate) fn name_of(&self, tensor: TensorId) -> &str {
@@ -210,5 +211,27 @@ mod tests {
         assert_eq!(facts.size_of("head_fc1_token_3"), Some(size));
         assert!(!facts.is_8bit("head_fc1") && facts.is_8bit("conv1"));
         assert_eq!(facts.size_of(""), None);
+    }
+
+    /// `quantize_static` leaves the grid of a GridSample in float, and the first nodes of a Gelu. A float head is none of these.
+    #[test]
+    fn what_is_quantised_in_part_is_told_from_float_and_8_bits() {
+        let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures"));
+        for (model, node, is_quantised, is_partly) in [
+            ("gate/partly_grid.qu8.onnx", "/grid", false, true),
+            ("gate/partly_grid.qu8.onnx", "c2", true, false),
+            ("gate/partly_gelu.qu8.onnx", "/gelu/Div_0", false, true),
+            ("gate/partly_gelu.qu8.onnx", "/gelu/Erf_1", false, true),
+            ("gate/partly_gelu.qu8.onnx", "/gelu/Mul_3", true, false),
+            ("models/e_mixed.q8head32.onnx", "head_fc1", false, false),
+        ] {
+            let facts = graph_facts(&fixtures.join(model), &[]).unwrap();
+            let form = facts.form(node).unwrap();
+            let found = (form.is_quantised, form.is_partly_quantised);
+            assert_eq!(found, (is_quantised, is_partly), "{node}: {form:?}");
+        }
+        let grid = graph_facts(&fixtures.join("gate/partly_grid.qu8.onnx"), &[]).unwrap();
+        assert_eq!(grid.types("/grid"), ["uint8", "float"]);
+        assert!(!grid.is_8bit("/grid") && grid.is_8bit("c2"));
     }
 }
