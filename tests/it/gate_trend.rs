@@ -39,7 +39,9 @@ fn a_trend_is_in_the_order_of_the_documents() {
     assert!(table.contains(line), "{table}");
     let svg = fs::read_to_string(svg).unwrap();
     assert!(
-        svg.starts_with("<svg ") && svg.contains("SM8635: 2026-11-01 08:00 73 %, fail"),
+        svg.starts_with("<svg ")
+            && svg.contains("Partitions on the NPU")
+            && svg.contains("SM8635: 2026-11-01 08:00 73 %, fail"),
         "{svg}"
     );
     let found = json(&mut epwatch(&format!("gate trend {folder}")));

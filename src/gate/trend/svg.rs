@@ -32,12 +32,18 @@ struct Panel {
     clippy::cast_precision_loss,
     reason = "a chart shows some hundred steps"
 )]
-const PANELS: [Panel; 4] = [
+const PANELS: [Panel; 5] = [
     Panel {
         title: "MACs on the NPU",
         value: |point| Some(100.0 * point.npu_macs?),
         top: Some(100.0),
         shown: |value| format!("{value:.0} %"),
+    },
+    Panel {
+        title: "Partitions on the NPU",
+        value: |point| Some(point.partitions? as f64),
+        top: None,
+        shown: |value| format!("{value:.0}"),
     },
     Panel {
         title: "Nodes that compute on the CPU",
@@ -86,7 +92,7 @@ pub(super) fn chart(series: &[Series]) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a few lines")]
     let legend = LEGEND_LINE * (lines.len() + usize::from(n_left_out > 0)) as f64;
     let top = 24.0 + legend + 24.0;
-    #[expect(clippy::cast_precision_loss, reason = "four panels at most")]
+    #[expect(clippy::cast_precision_loss, reason = "five panels at most")]
     let height = top + panels.len() as f64 * (PANEL + GAP) + 12.0;
     let mut out = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH:.0}" height="{height:.0}" viewBox="0 0 {WIDTH:.0} {height:.0}" font-family="sans-serif" font-size="12" fill="#222">
@@ -116,7 +122,7 @@ pub(super) fn chart(series: &[Series]) -> String {
     }
     let times = Times::of(&lines);
     for (at, panel) in panels.iter().enumerate() {
-        #[expect(clippy::cast_precision_loss, reason = "four panels at most")]
+        #[expect(clippy::cast_precision_loss, reason = "five panels at most")]
         let y = top + at as f64 * (PANEL + GAP);
         draw(&mut out, panel, &lines, &times, y);
     }
