@@ -43,12 +43,12 @@ pub(crate) const TERMS: [(&str, &str); 14] = [
         "how often a healthy cohort looks like this; a small one is what makes a verdict sure",
     ),
     (
-        "signals EP, EJ",
-        "more work on the CPU than before; the same on devices that are also slower",
+        "placement_change",
+        "more work on the CPU than before; slower_with_placement_change: on devices that are also slower",
     ),
     (
-        "signals A, B, C",
-        "the median of all devices; devices slower than their own past by a ratio (B1.6); slow runs of a device",
+        "slower_than_1.6x",
+        "devices that are slower than their own past by this ratio; median_ratio is of all devices",
     ),
     (
         "missing",
