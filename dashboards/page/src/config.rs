@@ -91,7 +91,7 @@ mod tests {
             listen: SocketAddr::from(([0, 0, 0, 0], 4720)),
             ..PageConfig::default()
         };
-        assert_eq!(keys(open.clone()), ["token_file", "hosts"]);
+        assert_eq!(keys(open.clone()), ["listen", "hosts"]);
         let closed = PageConfig {
             token_file: Some("/run/secrets/page".into()),
             hosts: vec!["epwatch.example".into()],
