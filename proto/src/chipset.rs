@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::error::ParseError;
+use crate::market_names;
 use crate::message::{Checked, Kind, Text};
 use crate::text::clipped;
 use crate::wire::Value;
@@ -168,8 +169,8 @@ impl Chipset {
     /// Returns the chipset of a device.
     ///
     /// Takes the platform's text (`QTI SM8750-AC`), the SoC's manufacturer and the board; each may be empty. A
-    /// Qualcomm code in the text comes first, then a board that has one chipset only. Otherwise the result is
-    /// `other:` with the text, or `other:unknown`.
+    /// Qualcomm code in the text comes first, then a trade name (`Snapdragon 8 Gen 2`), then a board that has one
+    /// chipset only. Otherwise the result is `other:` with the text, or `other:unknown`.
     pub fn normalise(raw: &str, soc_manufacturer: &str, board: &str) -> Self {
         if !names_other_vendor(soc_manufacturer) && !names_other_vendor(raw) {
             let by_board = || {
@@ -179,6 +180,10 @@ impl Chipset {
             };
             if let Some(code) = qualcomm_code(raw) {
                 return Self(code);
+            }
+            let names = SOCS.iter().map(|soc| (soc.name, soc.soc));
+            if let Some(code) = market_names::code_of(raw, names) {
+                return Self(code.to_owned());
             }
             if let Some((_, soc)) = by_board() {
                 return Self((*soc).to_owned());
@@ -242,6 +247,24 @@ impl Checked for Chipset {
     fn see<'a>(seen: &mut &'a [u8], value: Value<'a>) -> Option<()> {
         Text::<MAX_CHIPSET_BYTES>::see(seen, value)
     }
+}
+
+/// Codes of other vendors' chipsets, before their digits. Their trade names are left out, because a chipset has a code too.
+const OTHER_CODES: [&str; 6] = ["mt", "s5e", "gs", "ums", "rk", "kirin"];
+
+/// Whether a normalised chipset is surely another one than those with other names: a code of Qualcomm or of another vendor.
+/// Any other text may be one more name of one of them.
+pub fn names_one_chipset(chipset: &str) -> bool {
+    let Some(text) = chipset.strip_prefix(OTHER) else {
+        return true;
+    };
+    let text = text.to_ascii_lowercase();
+    OTHER_CODES.iter().any(|code| {
+        let digits = text.strip_prefix(code).unwrap_or_default();
+        digits.len() >= 3
+            && digits.starts_with(|c: char| c.is_ascii_digit())
+            && !digits.contains(' ')
+    })
 }
 
 /// Finds a known chipset by its code, or by another name of the same silicon.
@@ -321,6 +344,42 @@ mod tests {
         check("SA8295P", "QTI", "", "SA8295");
         check("SC8380XP", "", "", "SC8380XP");
         check("SC8380", "", "", "SC8380XP");
+    }
+
+    #[test]
+    fn trade_names_give_the_code() {
+        check("Snapdragon 8 Gen 2", "Qualcomm", "", "SM8550");
+        check("Snapdragon 8 Gen 2", "", "pineapple", "SM8550");
+        check("Hexagon 780", "", "", "SM8350");
+        check("Snapdragon 9 Gen 9", "", "", "other:Snapdragon 9 Gen 9");
+        check(
+            "Dimensity 8 Gen 2",
+            "MediaTek",
+            "",
+            "other:Dimensity 8 Gen 2",
+        );
+    }
+
+    #[test]
+    fn only_codes_are_surely_other_chipsets() {
+        for code in [
+            "SM8550",
+            "QCS6490",
+            "other:MT6989",
+            "other:s5e9945",
+            "other:gs201",
+        ] {
+            assert!(names_one_chipset(code), "{code}");
+        }
+        let vague = [
+            "other:unknown",
+            "other:Snapdragon 9",
+            "other:Exynos 2400",
+            "other:SM-S918B",
+        ];
+        for text in vague {
+            assert!(!names_one_chipset(text), "{text}");
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod ids;
 pub mod latency;
 pub mod manifest;
 mod manifest_wire;
+mod market_names;
 mod message;
 mod outcome;
 pub mod placement;
