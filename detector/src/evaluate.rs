@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_proto::chipset::names_one_chipset;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -778,20 +779,21 @@ fn devices_by_chipset(read: &ModelWindows) -> BTreeMap<&str, u64> {
         .collect()
 }
 
-/// A cohort's version on other chipsets.
+/// A cohort's version on other chipsets. A text that may be one more name of the same chipset is not one of them.
 fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a CohortWindow> {
     let others = read.cohorts.iter().filter(|other| {
         other.key.model_version == window.key.model_version
             && other.key.chipset != window.key.chipset
+            && names_one_chipset(&other.key.chipset)
     });
     others.collect()
 }
 
-/// Whether the placement got worse on every device of a small cohort, and some of them did not report their past. Each
-/// counts there, and few such cohorts are in a window.
+/// Whether the placement got worse on every device of a small cohort where it can be compared, and some of its devices did
+/// not report their past. Each counts there, and few such cohorts are in a window.
 fn lacks_pasts(window: &CohortWindow, evidence: &Evidence) -> bool {
     let devices = window.n_devices();
-    let is_all_worse = |change: &PlacementChange| change.hit_devices.len() as u64 == devices;
+    let is_all_worse = |change: &PlacementChange| change.is_on_every_device(devices);
     (MIN_HITS..=FEW_DEVICES).contains(&devices)
         && evidence.placement.as_ref().is_some_and(is_all_worse)
         && window.share_with_past() < 1.0

@@ -94,6 +94,13 @@ impl PlacementChange {
             && 2 * self.alternating >= self.with_both
     }
 
+    /// Whether the placement got worse on every device where it can be compared, which is most of a cohort's devices.
+    #[must_use]
+    pub(crate) fn is_on_every_device(&self, devices: u64) -> bool {
+        let hit = self.hit_devices.len() as u64;
+        hit >= MIN_HITS && self.kept_devices.is_empty() && 2 * hit > devices
+    }
+
     /// Returns the back-end code given on at least half of the devices hit, and on how many.
     #[must_use]
     pub(crate) fn backend_code(&self) -> Option<(ReasonCode, u64)> {

@@ -1,9 +1,10 @@
 //! `SlowerAndMoved`: devices whose placement got worse and that are slower.
 //!
 //! The strongest evidence: two independent channels for each device. Slower means p10 at least 1.25 x or p90
-//! at least 1.5 x that of the devices with the old placement, in the same window and input shape. If fewer
-//! than 5 of those are left, the reference is each device's own past, then the previous version before the
-//! window, or this version if there is none, and last the certified latency.
+//! at least 1.5 x that of the devices with the old placement, in the same window and input shape. A device that is
+//! as fast as in its own past is not slower. If fewer than 5 of those with the old placement are left, the
+//! reference is each device's own past, then the previous version before the window, or this version if there is
+//! none, and last the certified latency.
 //!
 //! Both channels must be surprising: the number of worse placements in a healthy cohort (`Placement`), and among those
 //! with enough runs the number of slower ones, compared with the devices that kept their placement.
@@ -156,8 +157,15 @@ pub(crate) fn slower<'w>(
         }
         let earlier = before.latency.get(&vote.shape_key);
         let earlier = earlier.map(|latency| (latency, SLOWER_P10, SpeedReference::BaselineWindow));
-        compare_groups(vote, groups)
-            .or_else(|| own_past(vote, own_past_counts))
+        let past = own_past(vote, own_past_counts);
+        // A group of few devices may be faster silicon. A device that is as fast as it was itself is not slower.
+        let is_as_before = past.as_ref().is_some_and(|past| !past.slower);
+        let group = compare_groups(vote, groups).map(|found| Comparison {
+            slower: found.slower && !is_as_before,
+            ..found
+        });
+        group
+            .or(past)
             .or_else(|| merged(vote, earlier.or(certified)?))
     };
     let worse = window.votes.iter().filter(|vote| {

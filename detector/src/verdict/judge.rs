@@ -7,7 +7,6 @@ use crate::baseline::{Baseline, Origin};
 use crate::cpu_alone::CpuAlone;
 use crate::describe::WindowStatistics;
 use crate::next_step::{ON_ALL_CHIPSETS, Situation, next_step};
-use crate::placement::Unit;
 use crate::reason::{Reason, SlowLimit, many_are_new};
 use crate::signals::{
     Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, SignalId,
@@ -283,13 +282,14 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A small fleet, as robots come: the placement got worse on every device, and each is at least twice as slow as
-/// it was itself. The counts are too small for `SlowerAndMoved`, and nothing is left to be unsure of once a second window shows
+/// A small fleet, as robots come: the placement got worse on every device where it can be compared, which is most of
+/// them, and each device is at least twice as slow as it was itself. The counts are too small for `SlowerAndMoved`. Nothing
+/// is left to be unsure of once a second window shows
 /// the same. Devices that were not known before could be made up.
 fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (change, shift) = (evidence.placement.as_ref()?, evidence.shift.as_ref()?);
     let slower = shift.beyond(TWICE_TENTHS)?;
-    let is_all_worse = change.hit_devices.len() as u64 == window.n_devices();
+    let is_all_worse = change.is_on_every_device(window.n_devices());
     let is_all_slower = slower.hits >= MIN_HITS && slower.hits == slower.devices;
     let is_here = change.origin != Origin::OtherChipsets;
     let ratio = shift.p50_ratio.unwrap_or(1.0);
@@ -420,10 +420,10 @@ fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let not_slower = joined.filter(|joined| !joined.signal.fires);
     reasons.extend(not_slower.map(Reason::not_slower));
     reasons.extend(Reason::backend(change));
-    // If most of those compared are slower, it is more than a different count of nodes.
+    // If most of those compared are slower, it is more than a different count.
     let is_not_slower =
         not_slower.is_some_and(|joined| 2 * joined.signal.hits <= joined.signal.devices);
-    let recounted = change.unit == Unit::Nodes && !change.new_runtimes.is_empty() && is_not_slower;
+    let recounted = !change.new_runtimes.is_empty() && is_not_slower;
     let class = VerdictClass::of_placement(change);
     let certified_total =
         change.origin == Origin::Certified && class == VerdictClass::TotalFallback;

@@ -777,3 +777,51 @@ fn medians_that_moved_page_without_a_control_once_rates_leave_no_doubt() {
         Ticket,
     );
 }
+
+/// The few that kept their placement are of faster silicon. The others are as fast as they were themselves.
+#[test]
+fn a_small_group_of_faster_devices_makes_the_others_no_slower() {
+    let moved = Fleet {
+        devices: 34,
+        slow_factor: 1.0,
+        ..Fleet::with_fallback(1.0)
+    };
+    let faster = Fleet {
+        devices: 40,
+        base_us: moved.base_us / 1.6,
+        ..Fleet::default()
+    };
+    let mut window = moved.window();
+    window.votes.extend(faster.window().votes.split_off(34));
+    let verdict = judged(&window, None, &reference());
+    check(&verdict, PartialFallback, Ticket);
+}
+
+#[test]
+fn macs_that_a_new_runtime_counts_otherwise_are_data_quality() {
+    let mut recounted = placed(21, 20, 5, Some(0.9));
+    recounted.runtime = "1.33.0/2.7.0".into();
+    let fleet = Fleet {
+        slow_factor: 1.0,
+        hit_placement: recounted,
+        ..Fleet::with_fallback(1.0)
+    };
+    let verdict = judged(&fleet.window(), None, &reference());
+    check(&verdict, DataQuality, Info);
+}
+
+/// "Every device" is of those that can be compared.
+#[test]
+fn a_small_fleet_pages_although_some_placements_cannot_be_read() {
+    let fleet = Fleet {
+        devices: 5,
+        ..Fleet::with_fallback(1.0)
+    };
+    let mut window = fleet.window();
+    for vote in &mut window.votes[..2] {
+        let mut unread = (*vote.placement).clone();
+        unread.method.source = "unavailable".into();
+        vote.placement = std::sync::Arc::new(unread);
+    }
+    check(&judged(&window, None, &reference()), PartialFallback, Page);
+}
