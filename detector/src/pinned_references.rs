@@ -24,6 +24,8 @@ pub struct PinnedReferences {
     began: HashMap<CohortKey, Timestamp>,
     /// Those that are slower than in their own earlier windows, not than the version before.
     lost: HashSet<CohortKey>,
+    /// Those with load alone.
+    loaded: HashSet<CohortKey>,
 }
 
 impl PinnedReferences {
@@ -42,6 +44,11 @@ impl PinnedReferences {
                 firmware: None,
                 ..verdict.key.clone()
             };
+            // Load is of the devices: the version stays a past and a control.
+            if verdict.is_load() {
+                pinned.loaded.insert(key);
+                continue;
+            }
             let first = pinned.began.entry(key.clone()).or_insert(cohort.began);
             *first = cohort.began.min(*first);
             let is_lost = |reason: &Reason| matches!(reason, Reason::SameVersion { .. });
@@ -61,14 +68,16 @@ impl PinnedReferences {
         self.lost.contains(cohort)
     }
 
-    /// Returns the versions of a cohort's model that have an open incident on its chipset.
+    /// Returns the versions of a cohort's model that have an open incident on its chipset, of load too.
     pub(crate) fn versions_at_fault(&self, cohort: &CohortKey) -> Vec<String> {
         let on_chipset = self
             .began
             .keys()
+            .chain(&self.loaded)
             .filter(|key| key.model == cohort.model && key.chipset == cohort.chipset);
         let mut versions: Vec<String> = on_chipset.map(|key| key.model_version.clone()).collect();
         versions.sort_unstable();
+        versions.dedup();
         versions
     }
 

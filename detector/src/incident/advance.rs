@@ -60,6 +60,7 @@ pub(crate) fn advance(
                 touched.insert(key);
             }
         }
+        touched.extend(see_load(incidents, verdict, now));
         for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
             if incident.count_successor(verdict) {
                 touched.insert(incident.key.clone());
@@ -98,6 +99,35 @@ pub(crate) fn advance(
     touched.extend(unite(incidents, now));
     let changed = touched.iter().filter_map(|key| incidents.get(key));
     changed.cloned().collect()
+}
+
+/// Counts a window in which something other than the model slowed down as well: load that lasts is a ticket. While people
+/// know of a fault of the version, its load says nothing more. Returns the incident that changed.
+fn see_load(
+    incidents: &mut BTreeMap<IncidentKey, Incident>,
+    verdict: &CohortVerdict,
+    now: Timestamp,
+) -> Option<IncidentKey> {
+    if !verdict.is_load() {
+        return None;
+    }
+    let explains = |open: &Incident| {
+        let is_of_version = open.key.model == verdict.key.model
+            && open.key.model_version == verdict.key.model_version;
+        let is_cause = matches!(open.key.cause, Cause::Slower | Cause::NpuStartFailure);
+        is_of_version && is_cause && open.state.is_notified() && !open.is_of_load()
+    };
+    if incidents.values().any(explains) {
+        return None;
+    }
+    let key = incident_key(&verdict.key, Cause::Slower);
+    let begin = || Incident::begin(key.clone(), verdict.window_end, now);
+    let incident = incidents.entry(key.clone()).or_insert_with(begin);
+    if !incident.state.is_open() {
+        *incident = begin();
+    }
+    let is_changed = incident.observe(&verdict.key, verdict, &Observation::Seen(verdict));
+    is_changed.then_some(key)
 }
 
 fn is_uncertified(reason: &Reason) -> bool {

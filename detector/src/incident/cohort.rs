@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::reason::Reason;
 use crate::signals::{MIN_ELIGIBLE, Signal};
 use crate::verdict::{CohortVerdict, MOST_DEVICES, Severity, VerdictNumbers};
 
@@ -16,6 +17,13 @@ pub(crate) const AT_ONCE_DEVICES: u64 = 10;
 
 /// Number of windows of which two must agree otherwise.
 pub(crate) const CONFIRM_WITHIN_WINDOWS: u32 = 3;
+
+/// Number of windows that share no data after which load is a ticket: heat and load end.
+const LASTING_WINDOWS: u32 = 3;
+
+/// What to do about load that lasts.
+const LASTING_LOAD: &str = "Compare firmware, runtime and makes of these devices with others of the chipset, and look at what \
+     else runs on them since then; nothing points at this model alone.";
 
 /// Number of clean windows that clear a cohort.
 pub(crate) const CLEAN_WINDOWS: u32 = 3;
@@ -116,8 +124,17 @@ impl IncidentCohort {
         self.expire(end, verdict.window);
         self.sightings.push((end, verdict.severity));
 
-        let at_once = verdict.p <= AT_ONCE_P && verdict.numbers.devices_hit >= AT_ONCE_DEVICES;
+        let is_sure = verdict.p <= AT_ONCE_P && verdict.numbers.devices_hit >= AT_ONCE_DEVICES;
+        // What makes a ticket at once does so until the page is sure.
+        let is_page = verdict.severity == Severity::Page;
+        let has_sure_signal = is_page && verdict.signals.iter().any(is_sure_alone);
+        let is_alone = verdict.reasons.contains(&Reason::NoControl);
         for severity in [Severity::Ticket, Severity::Page] {
+            // Load that nothing could show is over in the next window.
+            let at_once = match severity {
+                Severity::Page => is_sure && !is_alone,
+                _ => is_sure || has_sure_signal,
+            };
             // Overlapping windows are not independent: two sightings count if they share no data.
             let apart = self.sightings.iter().any(|(earlier, as_bad)| {
                 *as_bad >= severity && end.duration_since(*earlier) >= signed(verdict.window)
@@ -126,6 +143,27 @@ impl IncidentCohort {
                 self.confirmed = self.confirmed.max(severity);
             }
         }
+        if self.windows_apart(verdict.window) >= LASTING_WINDOWS {
+            self.confirmed = self.confirmed.max(Severity::Ticket);
+        }
+        if self.confirmed > Severity::None && verdict.is_load() {
+            let windows = LASTING_WINDOWS;
+            self.verdict
+                .reasons
+                .insert(0, Reason::LoadLasts { windows });
+            self.verdict.next_step = LASTING_LOAD.to_owned();
+        }
+    }
+
+    /// Counts the windows that it was seen in and that share no data, the latest first.
+    fn windows_apart(&self, window: Duration) -> u32 {
+        let (mut n, mut last) = (0, None);
+        for (end, _) in self.sightings.iter().rev() {
+            if last.is_none_or(|last: Timestamp| last.duration_since(*end) >= signed(window)) {
+                (n, last) = (n + 1, Some(*end));
+            }
+        }
+        n
     }
 
     fn keep_peaks(&mut self, signals: &[Signal]) {
@@ -187,6 +225,10 @@ impl IncidentCohort {
         self.sightings
             .retain(|(seen, _)| end.duration_since(*seen) <= reach);
     }
+}
+
+fn is_sure_alone(signal: &Signal) -> bool {
+    signal.fires && signal.p <= AT_ONCE_P && signal.hits >= AT_ONCE_DEVICES
 }
 
 pub(super) fn signed(duration: Duration) -> SignedDuration {

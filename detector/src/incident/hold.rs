@@ -100,11 +100,29 @@ pub(crate) fn quieted<'a, 'b>(
         for at in quiet {
             verdicts.to_mut()[at].severity = Severity::Info;
         }
+        let load = verdicts.iter().enumerate();
+        let load = load.filter(|(_, verdict)| incident.holds_load(verdict));
+        let load: Vec<usize> = load.map(|(at, _)| at).collect();
+        for at in load {
+            verdicts.to_mut()[at].severity = Severity::None;
+        }
         if incident.orders.hold != before {
             changed.push(incident.clone());
         }
     }
     (verdicts, changed)
+}
+
+impl Incident {
+    /// Whether a verdict is of load on a chipset whose slow-down is held.
+    fn holds_load(&self, verdict: &CohortVerdict) -> bool {
+        let (own, key) = (&self.key, &verdict.key);
+        let hold = self.orders.hold.as_ref();
+        own.cause == Cause::Slower
+            && (&own.model, &own.model_version) == (&key.model, &key.model_version)
+            && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
+            && verdict.is_load()
+    }
 }
 
 /// Returns the positions of the verdicts that stay quiet.

@@ -26,4 +26,6 @@ pub(crate) use order::{Order, OrderKind};
 pub(crate) use recovery::{Recovery, end_quiet, end_recovered, to_recover};
 
 #[cfg(test)]
+mod monotone;
+#[cfg(test)]
 mod tests;

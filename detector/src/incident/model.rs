@@ -288,6 +288,13 @@ impl Incident {
         worst.map(|cohort| &cohort.verdict)
     }
 
+    /// Whether all that was confirmed is load that lasts.
+    pub(crate) fn is_of_load(&self) -> bool {
+        let confirmed = self.cohorts.iter();
+        let mut confirmed = confirmed.filter(|cohort| cohort.confirmed > Severity::None);
+        confirmed.all(|cohort| cohort.verdict.is_load())
+    }
+
     /// Whether it is a test page instead of a fault.
     pub(crate) fn is_test(&self) -> bool {
         self.key.model.app_id == Self::TEST_APP

@@ -328,12 +328,130 @@ fn failed_starts_explain_slowness_of_the_same_chipset() {
     assert_eq!(life.open.len(), 2);
 }
 
+/// All devices 2.2x slower, and those of the version before as well.
+fn load(second: i64) -> CohortVerdict {
+    let hot = Fleet {
+        heat: 2.2,
+        ..Fleet::default()
+    };
+    let before = Fleet {
+        seed: 2,
+        version: "1.0.0",
+        before: Some("0.9.0"),
+        ..hot.clone()
+    };
+    let window = CohortWindow {
+        end: at(second),
+        ..hot.window()
+    };
+    let verdict = judged(&window, Some(&before.window()), &reference());
+    assert_eq!(
+        (verdict.class, verdict.severity),
+        (ThermalOrLoad, Severity::Info)
+    );
+    verdict
+}
+
+#[test]
+fn load_that_lasts_for_three_windows_is_a_ticket() {
+    let mut life = Life::default();
+    for step in 0..12 {
+        assert_eq!(
+            life.window(&[load(step * WINDOW / 6)]),
+            [State::Pending],
+            "{step}"
+        );
+    }
+    assert_eq!(life.window(&[load(2 * WINDOW)]), [State::Firing]);
+    let incident = life.only();
+    assert_eq!(incident.severity(), Severity::Ticket);
+    let lead = incident.lead().unwrap();
+    let lasts = Reason::LoadLasts { windows: 3 };
+    assert_eq!(lead.reasons.first(), Some(&lasts));
+    assert!(lead.next_step.contains("firmware"), "{}", lead.next_step);
+    // Each window says it once, and nobody is told again.
+    life.window(&[load(3 * WINDOW)]);
+    let reasons = &life.only().lead().unwrap().reasons;
+    assert_eq!(reasons.iter().filter(|one| **one == lasts).count(), 1);
+    assert_eq!(life.sent.len(), 1);
+    for window in 4..6 {
+        assert_eq!(life.window(&[healthy(window * WINDOW)]), [State::Firing]);
+    }
+    assert_eq!(life.window(&[healthy(6 * WINDOW)]), [State::Resolved]);
+}
+
+#[test]
+fn load_that_ends_is_never_told() {
+    let mut life = Life::default();
+    life.window(&[load(0)]);
+    life.window(&[load(WINDOW)]);
+    life.window(&[healthy(2 * WINDOW)]);
+    life.window(&[load(3 * WINDOW)]);
+    life.window(&[load(4 * WINDOW)]);
+    for window in 5..8 {
+        life.window(&[healthy(window * WINDOW)]);
+    }
+    assert!(life.open.is_empty() && life.sent.is_empty());
+}
+
+/// A page is news of its own, and load says nothing while people know of a fault.
+#[test]
+fn load_and_a_fault_are_one_incident() {
+    let mut life = Life::default();
+    for window in 0..3 {
+        life.window(&[load(window * WINDOW)]);
+    }
+    life.window(&[sick(3 * WINDOW)]);
+    assert_eq!(life.only().severity(), Severity::Page);
+    assert_eq!(life.sent.len(), 2);
+    let before = life.only().clone();
+    assert_eq!(life.window(&[on("SM8750", load(4 * WINDOW))]), []);
+    assert_eq!(*life.only(), before);
+}
+
+/// Its version is compared with as before, and stays a control: load of the next version is not its fault.
+#[test]
+fn load_pins_nothing() {
+    let mut life = Life::default();
+    for window in 0..3 {
+        life.window(&[load(window * WINDOW)]);
+    }
+    let pinned = crate::pinned_references::PinnedReferences::of(life.open.values());
+    let key = load(0).key;
+    assert_eq!(pinned.began(&key), None);
+    assert_eq!(pinned.versions_at_fault(&key), ["2.0.0"]);
+}
+
+/// A count without a control pages in the second window: by then load is over.
+#[test]
+fn a_slowdown_without_a_control_is_a_ticket_first() {
+    let slower = |factor: f64, second: i64| {
+        let fleet = Fleet {
+            hit_share: 0.6,
+            slow_factor: factor,
+            ..Fleet::default()
+        };
+        verdict(&fleet, second)
+    };
+    let mut life = Life::default();
+    assert_eq!(life.window(&[slower(1.8, 0)]), [State::Firing]);
+    assert_eq!(life.only().severity(), Severity::Ticket);
+    life.window(&[slower(1.8, WINDOW / 2)]);
+    assert_eq!(life.only().severity(), Severity::Ticket);
+    life.window(&[slower(1.8, WINDOW)]);
+    assert_eq!(life.only().severity(), Severity::Page);
+    // Load does not slow down by as much.
+    let mut life = Life::default();
+    life.window(&[slower(2.4, 0)]);
+    assert_eq!(life.only().severity(), Severity::Page);
+}
+
 #[test]
 fn info_opens_nothing() {
     let mut life = Life::default();
-    let mut hot = sick(0);
-    (hot.class, hot.severity) = (ThermalOrLoad, Severity::Info);
-    assert_eq!(life.window(&[hot]), []);
+    let mut vague = sick(0);
+    (vague.class, vague.severity) = (NotEnoughData, Severity::Info);
+    assert_eq!(life.window(&[vague]), []);
 }
 
 #[test]

@@ -101,7 +101,9 @@ impl Incident {
         self.reasons().any(|reason| {
             matches!(
                 reason,
-                Reason::PeerControl { slowed: true, .. } | Reason::CohortControl { .. }
+                Reason::PeerControl { slowed: true, .. }
+                    | Reason::CohortControl { .. }
+                    | Reason::PeersMoved { .. }
             )
         })
     }

@@ -331,9 +331,29 @@ pub enum Reason {
         /// Its median ratio of p10.
         ratio: f64,
     },
-    /// The devices hit have another runtime than the reference, which may only count nodes differently.
+    /// Other models on the devices moved as well.
     #[error(
-        "the devices hit have another runtime than the reference ({}), which may only count nodes differently",
+        "other models of these devices moved as well in the same window, to {ratio:.2} times their earlier latency"
+    )]
+    PeersMoved {
+        /// Median over the devices of the ratio of p10, of the model of each that moved least.
+        ratio: f64,
+    },
+    /// Something other than the model slowed down as well, for longer than load lasts.
+    #[error("it has lasted for {windows} windows that share no reports, and heat and load end")]
+    LoadLasts {
+        /// Number of those windows.
+        windows: u32,
+    },
+    /// No other version, model or chipset could be compared in the same window.
+    #[error(
+        "no other version, model or chipset ran in the same window to compare with, and load slows down by less than \
+         2 times: it pages once a second window shows it"
+    )]
+    NoControl,
+    /// The devices hit have another runtime than the reference, which may only count nodes or MACs differently.
+    #[error(
+        "the devices hit have another runtime than the reference ({}), which may only count differently",
         .runtimes.join(", ")
     )]
     NewRuntime {

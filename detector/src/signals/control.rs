@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_stats::order_stat::median;
+
 use crate::baseline::Baseline;
 use crate::cohort::{CohortKey, ModelKey};
 use crate::hash::{HashMap, HashSet};
@@ -199,6 +201,42 @@ fn others_on_chipset<T>(
         tally.hits += u64::from(is_hit(value));
     }
     tallies.into_values().collect()
+}
+
+/// Returns the control of devices whose placement got worse: `control`, or their other models, which count also where `Shift` hit
+/// no device.
+pub(super) fn of_moved(
+    control: Control,
+    window: &CohortWindow,
+    moved: &HashSet<Installation>,
+    peers: &PeerRatios,
+) -> Control {
+    if control.vetoes_fallback() {
+        return control;
+    }
+    let model = &window.key.model;
+    let ratios = moved
+        .iter()
+        .filter_map(|device| peers.steadiest_peer(device, model));
+    let slowed = Tally::of(ratios, |ratio| ratio >= PEER_SLOWED);
+    match slowed.devices >= MIN_HITS && slowed.share() >= 0.5 {
+        true => Control::PeersSlowed(slowed.share()),
+        false => control,
+    }
+}
+
+/// Returns the median over a cohort's devices of the ratio of their steadiest other model; `None` with too few that have
+/// one.
+pub(super) fn peer_ratio(
+    window: &CohortWindow,
+    devices: &slow_devices::WorstRatios,
+    peers: &PeerRatios,
+) -> Option<f64> {
+    let model = &window.key.model;
+    let ratios = devices.keys();
+    let ratios = ratios.filter_map(|device| peers.steadiest_peer(device, model));
+    let ratios: Vec<f64> = ratios.collect();
+    median(&ratios).filter(|_| ratios.len() as u64 >= MIN_ELIGIBLE)
 }
 
 /// Compares the devices that `Shift` found with the controls.

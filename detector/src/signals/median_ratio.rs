@@ -33,23 +33,32 @@ pub struct Median {
     pub is_heavier: bool,
     /// Median ratio of the previous version in the same window, if that moved as well.
     pub control_ratio: Option<f64>,
+    /// Median ratio of the devices' other models in the same window, if that moved half as much or more.
+    pub peer_ratio: Option<f64>,
 }
 
 /// Bounds the median ratio; `None` with fewer than 10 devices that have a baseline of their own.
-pub(super) fn moved(ratios: &WorstRatios, previous: Option<&WorstRatios>) -> Option<Median> {
+pub(super) fn moved(
+    ratios: &WorstRatios,
+    previous: Option<&WorstRatios>,
+    peers: Option<f64>,
+) -> Option<Median> {
     let ratios: Vec<f64> = ratios.values().copied().collect();
     let bound = median_lower_bound(&ratios, Z)?;
     let fires = bound >= SLOWER;
     let p = if fires { MEDIAN_CHANCE } else { 1.0 };
     let slower = Tally::of(&ratios, |ratio| *ratio >= SLOWER);
+    let ratio = median(&ratios)?;
+    let as_much = |peers: &f64| *peers >= HEAVIER && *peers - 1.0 >= (ratio - 1.0) / 2.0;
     Some(Median {
         signal: Signal {
             value: bound,
             ..Signal::counted(SignalId::Median, slower, p, SLOWER, fires)
         },
-        ratio: median(&ratios)?,
+        ratio,
         is_heavier: (HEAVIER..SLOWER).contains(&bound),
         control_ratio: previous.and_then(moved_too),
+        peer_ratio: peers.filter(as_much),
     })
 }
 

@@ -72,6 +72,8 @@ pub struct Evidence {
     pub moved: Option<Intermittent>,
     /// Whether something other than the model slowed down as well, for `Median` and `Shift`.
     pub control: Control,
+    /// The same for `SlowerAndMoved`.
+    pub control_of_moved: Control,
     /// Whether the intermittent signals compare most devices with earlier windows of this version, which makes no page.
     pub by_own_windows: bool,
     /// Whether the devices that `Shift` found are nearly all among those that report no thermal state.
@@ -124,8 +126,16 @@ impl Evidence {
         let placement_explains_shift = both.is_some_and(|(change, shift)| {
             slower_with_placement_change::explains(change, &shift.hit_devices, limits)
         });
-        let median = median_ratio::moved(&ratios, before.as_ref());
+        let median = median_ratio::moved(
+            &ratios,
+            before.as_ref(),
+            control::peer_ratio(window, &ratios, peers),
+        );
         let control = control::slowed_too(window, previous, peers, shift.as_ref(), baseline);
+        let moved = placement.as_ref();
+        let control_of_moved = moved.map_or(control, |change| {
+            control::of_moved(control, window, &change.hit_devices, peers)
+        });
         let may_be_heat = slower
             .is_some_and(|shift| unseen_heat::unseen_heat(window, &shift.hit_devices).is_some());
         let runs = intermittent_runs::runs_of_devices(&window.votes);
@@ -164,6 +174,7 @@ impl Evidence {
             near_tail,
             moved,
             control,
+            control_of_moved,
             may_be_heat,
             by_own_windows,
             intermittent_control,

@@ -25,6 +25,9 @@ use super::{certificate, firmware, secondary};
 /// The ratio of [`on_every_device`], in tenths.
 const TWICE_TENTHS: u16 = 20;
 
+/// Ratio below which load slows devices down as much, so that without a control a page waits for a second window.
+const MAY_BE_LOAD: f64 = 2.0;
+
 /// Chance from which `Moved` alone is sure.
 const SURE_P: f64 = 1e-8;
 
@@ -263,7 +266,8 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     let joined = evidence.slower_and_moved.as_ref();
     let joined = joined.filter(|joined| joined.signal.fires)?;
     let concurrent = joined.reference.is_concurrent();
-    if !concurrent && evidence.control.vetoes_fallback() && joined.p50_ratio < FASTER_THAN_CPU {
+    let control = evidence.control_of_moved;
+    if !concurrent && control.vetoes_fallback() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
     // Chipsets place differently by design, so without devices to compare in the same window it is no page.
@@ -273,8 +277,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     };
     let mut reasons = vec![Reason::placement(change), Reason::slower(change, joined)];
     reasons.extend(Reason::alternating(change));
-    reasons
-        .extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes_fallback()));
+    reasons.extend(Reason::control(control).filter(|_| control.vetoes_fallback()));
     reasons.extend(Reason::backend(change));
     Some(Finding {
         p: joined.signal.p,
@@ -351,6 +354,10 @@ fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
                 change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
             if let Some(change) = change {
                 reasons.insert(0, Reason::placement(change));
+            }
+            let is_alone = evidence.control == Control::Absent && evidence.cross_chipset.is_none();
+            if is_alone && is_of_cohort && change.is_none() && ratio < MAY_BE_LOAD {
+                reasons.push(Reason::NoControl);
             }
             let class = change.map_or(
                 VerdictClass::SlowWithoutPlacement,
@@ -462,9 +469,13 @@ fn heavier(evidence: &Evidence) -> Option<Finding> {
         ratio: median.ratio,
         devices: median.signal.devices,
     };
-    let (class, severity, reasons) = match median.control_ratio {
-        Some(ratio) => {
-            let reasons = vec![Reason::PreviousMoved { ratio }, reason];
+    let previous = median
+        .control_ratio
+        .map(|ratio| Reason::PreviousMoved { ratio });
+    let peers = median.peer_ratio.map(|ratio| Reason::PeersMoved { ratio });
+    let (class, severity, reasons) = match previous.or(peers) {
+        Some(control) => {
+            let reasons = vec![control, reason];
             (VerdictClass::ThermalOrLoad, Severity::Info, reasons)
         }
         None => {

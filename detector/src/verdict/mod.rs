@@ -73,6 +73,25 @@ pub struct CohortVerdict {
     pub p: f64,
 }
 
+impl CohortVerdict {
+    /// Whether devices are slower, and something other than the model slowed down as well. Load ends; if this lasts, it is
+    /// a finding.
+    pub(crate) fn is_load(&self) -> bool {
+        let is_slower = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::Shift { .. }
+                    | Reason::MedianSlower { .. }
+                    | Reason::Intermittent { .. }
+                    | Reason::CohortMoved { .. }
+            )
+        };
+        self.class == VerdictClass::ThermalOrLoad
+            && self.severity == Severity::Info
+            && self.reasons.iter().any(is_slower)
+    }
+}
+
 /// A version with an open incident, whose devices have another version by now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
