@@ -285,7 +285,7 @@ fn circumstances(outcomes: &[Outcome]) -> Option<String> {
 }
 
 /// Rules that a circumstance of the field brought, each with the fleets that show its cost.
-const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
+const RULES_OF_THE_FIELD: [(&str, &str); 18] = [
     (
         "Near slow runs: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow if, over the cohort, those from \
          1.2 times on up to that limit are at most 0.4 of them; once a fleet has its own rates, and with a known shape. \
@@ -359,6 +359,22 @@ const RULES_OF_THE_FIELD: [(&str, &str); 14] = [
         "Moved medians alone page without a control where shapes are known, the fleet has its own rates, and its chance is 1e-8 \
          or less. It had stayed a ticket.",
         "SizeShift",
+    ),
+    (
+        "Load that lasts for three windows that share no reports is a ticket, and so is all of a cohort that moved by 1.15x to 1.6x together with the devices' other models. 2.2x on all models of all firmwares had told nobody, where 1.5x was a ticket at once.",
+        "SharedLoad",
+    ),
+    (
+        "Without another version, model or chipset in the window, latency below 2x is a ticket first, and a page once a second window shows it. A day of load with a roll-out had paged.",
+        "Contention",
+    ),
+    (
+        "A device that is as fast as it was itself is not slower than the devices that kept their placement, and a count of nodes or MACs that moved with a new runtime at the same speed is data quality. Small groups of faster silicon, and recounts of MACs, had been findings.",
+        "ChangedCounting",
+    ),
+    (
+        "A chipset's name that may be one more name of the same chipset (`other:` and no vendor's code) is no other chipset that shows the same. Names of one chipset had excused each other.",
+        "Plain",
     ),
 ];
 

@@ -4,6 +4,7 @@
 mod edits;
 mod told;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,9 @@ use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
-use epwatch_proto::Placement;
 use epwatch_proto::device::vendor_fingerprint_hash;
+use epwatch_proto::placement::QNN_EP;
+use epwatch_proto::{InstallationId, Placement, ReasonCode};
 use epwatch_server::Period;
 
 use crate::evaluation::{DAY_MS, START_MS};
@@ -21,7 +23,7 @@ use crate::labelled::{
 };
 use crate::outcome::{Outcome, StoryOutcome};
 
-use edits::{learnt_on, luck, place, rename, slow_down, without_past};
+use edits::{learnt_on, luck, place, recount, rename, slow_down, without_past};
 
 /// The chipset on which something happens.
 pub(crate) const CHIPSET: &str = "SM8650";
@@ -51,17 +53,32 @@ pub enum Story {
     FirstVersionIntermittent,
     /// Devices of a new make, which never had the NPU, join an app's first version.
     NewMake,
+    /// All models of all devices are slower from a day on, on all firmwares.
+    LoadThatLasts,
+    /// 2.0.0 comes to all devices of an app with one model and one chipset, on a day on which they are busy.
+    BusyOnTheFirstDay,
+    /// A fleet of five devices falls back, and the placements of one or two cannot be read.
+    FiveDevices,
+    /// A new runtime counts MACs differently.
+    RecountedMacs,
+    /// Devices of one chipset name it in three ways, and all of them fall back.
+    ManyNames,
 }
 
 impl Story {
     /// All of them.
-    pub const ALL: [Story; 6] = [
+    pub const ALL: [Story; 11] = [
         Story::FixAsBad,
         Story::FixThatMends,
         Story::FirmwareSlowsAllModels,
         Story::GainedAndLost,
         Story::FirstVersionIntermittent,
         Story::NewMake,
+        Story::LoadThatLasts,
+        Story::BusyOnTheFirstDay,
+        Story::FiveDevices,
+        Story::RecountedMacs,
+        Story::ManyNames,
     ];
 
     /// What happens, and what must be told.
@@ -86,6 +103,21 @@ impl Story {
             Story::NewMake => {
                 "25 % of the devices are of a new make that never had the NPU: a ticket that names it"
             }
+            Story::LoadThatLasts => {
+                "all models of all firmwares are slower, 1.7x to 2.6x, and stay so: a ticket"
+            }
+            Story::BusyOnTheFirstDay => {
+                "one model on one chipset, 2.0.0 to all at once on a day of load, 1.6x to 1.95x: no page"
+            }
+            Story::FiveDevices => {
+                "five devices fall back, and one or two placements cannot be read: a page"
+            }
+            Story::RecountedMacs => {
+                "a new runtime attributes 5 % to 12 % of the MACs to the CPU, as fast as before: neither page nor ticket"
+            }
+            Story::ManyNames => {
+                "devices of one chipset name it in three ways, and all are slower: a page"
+            }
         }
     }
 
@@ -97,6 +129,12 @@ impl Story {
             Story::GainedAndLost => (2.5, 4.0),
             Story::FirstVersionIntermittent => (2.6, 4.0),
             Story::NewMake => (4.0, 8.0),
+            Story::LoadThatLasts => (1.7, 2.6),
+            Story::BusyOnTheFirstDay => (1.6, 1.95),
+            Story::FiveDevices => (2.4, 4.0),
+            // The share of the MACs.
+            Story::RecountedMacs => (0.05, 0.12),
+            Story::ManyNames => (2.1, 2.4),
         };
         let of = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         low + (high - low) * (of as f64 / f64::from(1_u32 << 24))
@@ -116,23 +154,36 @@ impl Story {
             Story::GainedAndLost => (PlacementView::Full, (7, 11), 0.0),
             Story::FirstVersionIntermittent => (PlacementView::Full, (3, 13), 0.0),
             Story::NewMake => (PlacementView::Missing, (3, 13), 0.0),
+            Story::LoadThatLasts => (PlacementView::Missing, (3, 14), 1.0),
+            Story::BusyOnTheFirstDay | Story::ManyNames => (PlacementView::Missing, (7, 8), 0.0),
+            Story::FiveDevices | Story::RecountedMacs => (PlacementView::Full, (7, 8), 0.0),
+        };
+        let is_alone = matches!(
+            self,
+            Story::BusyOnTheFirstDay | Story::FiveDevices | Story::ManyNames
+        );
+        let drawn = FamilySpec::drawn(seed, truth);
+        let (devices, presence) = match self {
+            Story::FiveDevices => (5, 1.0),
+            _ => (60 + (seed % 90) as usize, drawn.presence),
         };
         FamilySpec {
             view,
-            chipsets: 2,
-            devices: 60 + (seed % 90) as usize,
+            chipsets: if is_alone { 1 } else { 2 },
+            devices,
+            presence,
             windows,
             rollout: vec![1.0],
             rolls_out_twice: false,
             // Of devices with 15 runs a day, few have the 20 in a window that slow ones are counted of.
             runs: match self {
-                Story::FirstVersionIntermittent => 50.0,
+                Story::FirstVersionIntermittent | Story::FiveDevices => 50.0,
                 _ => [15.0, 50.0][(seed / 4 % 2) as usize],
             },
             shape_known: true,
             peers,
             without_baseline: 0.1,
-            ..FamilySpec::drawn(seed, truth)
+            ..drawn
         }
     }
 
@@ -214,6 +265,61 @@ impl Story {
                     let second = usize::from(luck(&report.report) < 0.08);
                     report.report.device.model = NEW_MAKE[second].into();
                     slow_down(&mut report.report, factor, 1.0);
+                }
+                reports
+            }
+            Story::LoadThatLasts => {
+                let mut reports = healthy();
+                let is_slow = |report: &FamilyReport| is_there(report) && day(report) >= THEN;
+                for report in reports.iter_mut().filter(|report| is_slow(report)) {
+                    slow_down(&mut report.report, factor, 1.0);
+                }
+                reports
+            }
+            Story::BusyOnTheFirstDay => {
+                let mut reports = healthy();
+                let is_busy =
+                    |report: &FamilyReport| day(report) == NEW_FROM && luck(&report.report) < 0.8;
+                for report in reports.iter_mut().filter(|report| is_busy(report)) {
+                    slow_down(&mut report.report, factor, 1.0);
+                }
+                reports
+            }
+            Story::FiveDevices => {
+                let mut reports = drawn(self.spec(seed, fault));
+                let devices = reports.iter().map(|report| report.report.key.installation);
+                let devices: BTreeSet<InstallationId> = devices.collect();
+                let n_hidden = 1 + (seed % 2) as usize;
+                let hidden: Vec<InstallationId> = devices.into_iter().take(n_hidden).collect();
+                let requested = vec![QNN_EP.to_owned()];
+                let unread = Placement::unavailable(requested, ReasonCode::Unknown);
+                for report in &mut reports {
+                    if hidden.contains(&report.report.key.installation) {
+                        place(&mut report.report, &unread);
+                    }
+                }
+                reports
+            }
+            Story::RecountedMacs => {
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| day(report) >= NEW_FROM) {
+                    recount(&mut report.report, factor);
+                }
+                reports
+            }
+            Story::ManyNames => {
+                let mut reports = healthy();
+                for report in &mut reports {
+                    if day(report) >= NEW_FROM {
+                        slow_down(&mut report.report, factor, 1.0);
+                    }
+                    let name = match luck(&report.report) {
+                        ..0.35 => "Snapdragon 8 Gen 3",
+                        0.35..0.6 => "unknown",
+                        _ => continue,
+                    };
+                    report.report.device.chipset_raw = name.into();
+                    report.report.device.board = String::new();
                 }
                 reports
             }

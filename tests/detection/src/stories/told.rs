@@ -86,11 +86,17 @@ impl Story {
         let told = Told::of(lines);
         let pages = told.pages();
         let from = match self {
-            Story::FixAsBad | Story::FixThatMends => NEW_FROM,
+            Story::FixAsBad | Story::FixThatMends | Story::FiveDevices | Story::ManyNames => {
+                NEW_FROM
+            }
             _ => THEN,
         };
+        let is_there = |page: &IncidentSummary| match self {
+            Story::ManyNames => page.chipsets.iter().any(|one| one == CHIPSET),
+            _ => page.chipsets == [CHIPSET],
+        };
         for (day, page) in &pages {
-            ensure(*day >= from && page.chipsets == [CHIPSET], || {
+            ensure(*day >= from && is_there(page), || {
                 format!("a page for {:?} on day {day}", page.chipsets)
             })?;
         }
@@ -144,6 +150,21 @@ impl Story {
                 let mut reasons = told.reasons(Severity::Ticket);
                 let names = |reason: &String| NEW_MAKE.iter().any(|make| reason.contains(make));
                 ensure(reasons.any(names), || "nothing names the make".to_owned())
+            }
+            Story::LoadThatLasts => {
+                ensure(pages.is_empty(), || "a page".to_owned())?;
+                let found = told.changes.iter().map(|(_, one)| one);
+                let mut found = found.filter(|one| one.chipsets == [CHIPSET]);
+                ensure(found.any(|one| one.state == State::Firing), || {
+                    "no ticket".to_owned()
+                })
+            }
+            Story::BusyOnTheFirstDay => ensure(pages.is_empty(), || "a page".to_owned()),
+            Story::FiveDevices | Story::ManyNames => paged(),
+            Story::RecountedMacs => {
+                let mut found = told.changes.iter().map(|(_, one)| one);
+                let fired = found.find(|one| one.state == State::Firing);
+                ensure(fired.is_none(), || format!("{fired:?}"))
             }
         }
     }

@@ -44,3 +44,31 @@ async fn a_make_without_an_npu_is_a_ticket_that_names_it() {
 async fn a_gain_that_is_lost_within_a_version_pages() {
     check(Story::GainedAndLost, 400..406).await;
 }
+
+/// Before it was load for as long as it lasted, and nobody was told.
+#[tokio::test]
+async fn load_that_lasts_is_a_ticket() {
+    check(Story::LoadThatLasts, 420..426).await;
+}
+
+#[tokio::test]
+async fn load_on_the_day_of_a_roll_out_pages_nobody() {
+    check(Story::BusyOnTheFirstDay, 440..448).await;
+}
+
+/// Every device counts that can be compared.
+#[tokio::test]
+async fn five_devices_page_although_some_placements_cannot_be_read() {
+    check(Story::FiveDevices, 460..470).await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_counts_macs_otherwise_is_no_finding() {
+    check(Story::RecountedMacs, 480..486).await;
+}
+
+/// The other names of the chipset had excused it, as chipsets with the same effect.
+#[tokio::test]
+async fn names_of_one_chipset_do_not_excuse_it() {
+    check(Story::ManyNames, 500..506).await;
+}
