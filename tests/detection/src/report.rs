@@ -86,7 +86,7 @@ pub fn markdown(
 /// Stories of the field, and how many fleets of each were told.
 fn stories(outcomes: &[Outcome]) -> Option<String> {
     let mut text = String::from(
-        "## Stories of the field\n\nFleets of two chipsets with 60 to 149 devices each; 15 or 50 runs a device and day. A fleet \
+        "## Stories of the field\n\nFleets of one or two chipsets, one story with five devices, the others with 60 to 149 devices each; 15 or 50 runs a device and day. A fleet \
          is told if all of the story is there and no page beside it.\n\n| story | fleets | told | 95 % bounds |\n\
          |---|---|---|---|\n",
     );
