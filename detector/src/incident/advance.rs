@@ -121,7 +121,8 @@ fn see_load(
         return None;
     }
     let key = incident_key(&verdict.key, Cause::Slower);
-    let begin = || Incident::begin(key.clone(), verdict.window_end, now);
+    let window = (verdict.window_end, verdict.window);
+    let begin = || Incident::begin(key.clone(), window, now);
     let incident = incidents.entry(key.clone()).or_insert_with(begin);
     if !incident.state.is_open() {
         *incident = begin();
