@@ -217,13 +217,13 @@ fn a_fault_that_grows_tells_no_less_than_one_that_stays() {
                 verdict(size, beside, is_placed, 7)
             };
             let all: Vec<CohortVerdict> = (0..RATIOS.len()).map(of).collect();
-            for first in 0..all.len() {
-                for then in first..all.len() {
+            for (first, first_ratio) in RATIOS.iter().enumerate() {
+                for (then, then_ratio) in RATIOS.iter().enumerate().skip(first) {
                     let stays = vec![all[first].clone(); 4];
                     let grows: Vec<CohortVerdict> =
                         [first, first, then, then].map(|at| all[at].clone()).into();
                     let (stays, grows) = (told(&stays), told(&grows));
-                    let what = (beside, is_placed, RATIOS[first], RATIOS[then]);
+                    let what = (beside, is_placed, *first_ratio, *then_ratio);
                     assert!(
                         grows >= stays,
                         "{what:?}: {stays:?}, and {grows:?} as it grows"
