@@ -88,7 +88,7 @@ fn external_data_stays_outside() {
         model.display()
     );
     let text = check_succeeds(&mut epwatch(&words));
-    assert!(text.contains("0 on the CPU, 1 partitions"), "{text}");
+    assert!(text.contains("0 on the CPU, 1 partition"), "{text}");
     let size = |name: &str| fs::metadata(dir.path().join(name)).unwrap().len();
     let weights = size("forms_outside.fp32.data");
     assert!(size("forms_outside.fp32.npu.onnx") < weights / 4);
@@ -108,7 +108,7 @@ fn a_float_model_keeps_its_numbers() {
         "- LayerNormalization /ln",
         "+ Reshape /ln_reshape",
         "+ MatMul /einsum",
-        "SM8650    3 on the CPU, 3 partitions  ->  0 on the CPU, 1 partitions",
+        "SM8650    3 on the CPU, 3 partitions  ->  0 on the CPU, 1 partition",
         "written: ",
     ] {
         assert!(text.contains(line), "{line:?} is not in {text}");

@@ -138,7 +138,7 @@ const CASES: [Case; 20] = [
     },
     Case {
         log: "all_qnn.txt",
-        sessions: &[&["233 of 233 nodes on the NPU in 1 partitions, none on the CPU"]],
+        sessions: &[&["233 of 233 nodes on the NPU in 1 partition, none on the CPU"]],
         never: &["missing or not whole", "total fallback"],
     },
     Case {
@@ -196,7 +196,7 @@ const CASES: [Case; 20] = [
     Case {
         log: "two_processes.logcat",
         sessions: &[
-            &["30 of 30 nodes on the NPU in 1 partitions, none on the CPU"],
+            &["30 of 30 nodes on the NPU in 1 partition, none on the CPU"],
             &["0 of 12 nodes on the NPU"],
         ],
         never: &[],
