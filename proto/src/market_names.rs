@@ -59,8 +59,8 @@ const FILLERS: [&str; 18] = [
     "4g",
 ];
 
-/// Returns the code of a trade name, by names and codes of chipsets with an HTP and the further ones here; `None` if the text
-/// is no name of either.
+/// Returns the code of a trade name, by names and codes of chipsets with an HTP and the further ones here. `None` if the text
+/// names none of them.
 pub(crate) fn code_of(
     text: &str,
     with_htp: impl Iterator<Item = (&'static str, &'static str)>,

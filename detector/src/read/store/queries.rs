@@ -172,7 +172,7 @@ pub(super) const OPEN_SURPLUS: &str =
 /// without a look at rows. Binds: start of the look-back.
 pub(super) const PARTS: &str = "
     SELECT _part AS part, count() AS n FROM reports
-    WHERE toUInt32(_partition_id) >= toYYYYMMDD(toDateTime(?), 'UTC') GROUP BY part";
+    WHERE toUInt32(left(_partition_id, 8)) >= toYYYYMMDD(toDateTime(?), 'UTC') GROUP BY part";
 
 /// All copies of each bucket of some parts, in one number: a fraction of the cost of finding which of them count.
 /// Binds: parts.
