@@ -220,6 +220,20 @@ pub(crate) async fn put_the_rest(store: &Client) {
     let columns =
         "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
     let odd = ODD.replace('\\', r"\\").replace('\'', r"\'");
+    // A session has an element in each of its arrays, or no query can read it beside others.
+    let others = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = 'reports' \
+                  AND startsWith(name, 'session_') AND name NOT IN ('session_uid', 'session_model_id', \
+                  'session_model_version', 'session_model_sha256', 'session_reasons') AND default_kind = ''";
+    let others = store.query(others).fetch_all::<(String, String)>().await;
+    let (names, values): (Vec<_>, Vec<_>) = others
+        .unwrap()
+        .into_iter()
+        .map(|(name, of)| {
+            let of = of.replace('\'', r"\'");
+            (name, format!("arrayResize(CAST([], '{of}'), 1)"))
+        })
+        .unzip();
+    let (names, values) = (names.join(", "), values.join(", "));
     let statements = [
         format!("INSERT INTO report_copies ({columns}) SELECT {key}"),
         format!(
@@ -229,11 +243,12 @@ pub(crate) async fn put_the_rest(store: &Client) {
                 self_test_session, self_test_input_id, self_test_npu_hash, self_test_cpu_hash, self_test_max_abs,
                 self_test_cosine, self_test_top1_equal, self_test_error_code, start_failure_model_id,
                 start_failure_model_version, start_failure_requested_eps, start_failure_phase, start_failure_reason,
-                start_failure_ort_status, start_failure_count, start_failure_text, run_error_session, run_error_ort_status, run_error_count)
+                start_failure_ort_status, start_failure_count, start_failure_text, run_error_session, run_error_ort_status, run_error_count,
+                {names})
             SELECT {key}, true, '{APP}', 'production', 'SM8635', map('spool_full', 1), map('spool_full', 1), [7],
                 ['{MODEL}'], ['2'], [''], [['unsupported_op']], [7], ['golden'], ['aa'], ['bb'], [1.0], [0.5], [false], [0],
                 ['{MODEL}'], ['2'], [['QNNExecutionProvider']], ['session_creation'], ['other'], [1], [1], ['failed'], [7], [1],
-                [1]"
+                [1], {values}"
         ),
         format!(
             "INSERT INTO report_outcomes SELECT now(), 1, '{APP}', 'production', 'refused_quota', 1"
@@ -261,7 +276,9 @@ pub(crate) async fn put_the_rest(store: &Client) {
 
 /// Takes a judged window out of the store, as if its rows could not be written.
 pub(crate) async fn lose_window(store: &Client) {
+    // After the first page, because the panels of incidents show no window before it.
     let sql = "SELECT toString(window_end) AS at FROM judged_windows WHERE window_seconds != 7 \
+               AND window_end > (SELECT min(window_end) FROM cohort_windows WHERE severity = 'page') \
                ORDER BY window_end DESC LIMIT 1 OFFSET 3";
     let fourth = async || store.query(sql).fetch_optional::<String>().await.unwrap();
     let is_there = async || fourth().await.is_some();
