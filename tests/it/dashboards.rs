@@ -324,10 +324,9 @@ async fn check_missing_window(
     for (name, sql) in of("Missing windows") {
         let rows = reader.rows(name, &Range::now().expanded(sql, names)).await;
         let text = rows.join("\n");
-        assert!(
-            text.contains("1 missing: not judged, or not stored"),
-            "{text}"
-        );
+        // One gap is of the windows by hand. The other may be longer than one window, on a busy machine.
+        let n_gaps = text.matches("missing: not judged, or not stored").count();
+        assert!(n_gaps >= 2, "{text}");
     }
 }
 
