@@ -274,16 +274,21 @@ pub(crate) async fn put_the_rest(store: &Client) {
     }
 }
 
-/// Takes a judged window out of the store, as if its rows could not be written.
-pub(crate) async fn lose_window(store: &Client) {
-    // After the first page, because the panels of incidents show no window before it.
+/// Waits for four judged windows after the first page, because the panels of incidents show no window before it. Returns
+/// the end of the fourth latest.
+async fn fourth_window(store: &Client) -> String {
     let sql = "SELECT toString(window_end) AS at FROM judged_windows WHERE window_seconds != 7 \
                AND window_end > (SELECT min(window_end) FROM cohort_windows WHERE severity = 'page') \
                ORDER BY window_end DESC LIMIT 1 OFFSET 3";
     let fourth = async || store.query(sql).fetch_optional::<String>().await.unwrap();
     let is_there = async || fourth().await.is_some();
     until("four windows are judged", is_there).await;
-    let end = fourth().await.unwrap();
+    fourth().await.unwrap()
+}
+
+/// Takes a judged window out of the store, as if its rows could not be written.
+pub(crate) async fn lose_window(store: &Client) {
+    let end = fourth_window(store).await;
     for table in ["judged_windows", "cohort_windows"] {
         let sql = format!(
             "ALTER TABLE {table} DELETE WHERE window_end = toDateTime64('{end}', 3, 'UTC') \
@@ -340,6 +345,7 @@ async fn every_panel_answers_over_the_readers_port() {
         !reader.rows("paged", paged).await.is_empty()
     })
     .await;
+    fourth_window(&fleet.store.client()).await;
     put_the_rest(&fleet.store.client()).await;
     let queries = queries();
     assert!(queries.len() > 60, "only {} queries", queries.len());
