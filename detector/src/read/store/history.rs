@@ -17,8 +17,8 @@ use crate::signals::{SignalId, UNSURPRISING_P};
 
 use super::queries::CohortNames;
 
-/// Each cohort's earlier windows: devices window by window, sums of CVs, the least ratio, and counts of signals in settled windows
-/// that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
+/// Each cohort's earlier windows: devices by a window's end in their order, which two shards would change, sums of CVs, the
+/// least ratio, and counts of signals in settled windows that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
 /// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
 /// stand, since most windows have the same ones. Binds: last end of settled windows, the chance above which a
 /// signal is no part of a finding, first and last end of windows, which of them ([`PastSpan`]).
@@ -29,7 +29,7 @@ const COHORTS: &str = "
         verdict = 'healthy' AND isNotNull(latency_ratio) AS is_healthy,
         arrayMap((of, p) -> if(is_quiet OR p > ?, of, 0), signal_devices, signal_p) AS of_history
     SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, signal_id,
-        groupArray(toUnixTimestamp(window_end)) AS ends_s, groupArray(c.devices_on_chipset) AS devices,
+        arraySort(groupArray((toUnixTimestamp(window_end), c.devices_on_chipset))) AS devices_by_end,
         sumIf(sqrt(pow(assumeNotNull(cv_within), 2) + pow(assumeNotNull(cv_between), 2)), has_cv) AS cv,
         sumIf(assumeNotNull(c.cv_within), has_cv) AS within, countIf(has_cv) AS cv_windows,
         minIf(assumeNotNull(c.latency_ratio), is_healthy) AS ratio, countIf(is_healthy) AS ratio_windows,
@@ -48,8 +48,7 @@ struct CohortRow<'a> {
     #[serde(borrow)]
     cohort: CohortNames<'a>,
     signal_id: Vec<&'a str>,
-    ends_s: Vec<u32>,
-    devices: Vec<u64>,
+    devices_by_end: Vec<(u32, u64)>,
     cv: f64,
     within: f64,
     cv_windows: u64,
@@ -102,8 +101,8 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
         let (app, environment, model, version, chipset) = row.cohort;
         let cohort = (texts.shared(version), texts.shared(chipset));
         let sums = sums.model(&ModelKey::of((app, environment), model));
-        for (end_s, devices) in row.ends_s.iter().zip(&row.devices) {
-            sums.add_devices(&cohort.1, i64::from(*end_s), *devices);
+        for (end_s, devices) in row.devices_by_end {
+            sums.add_devices(&cohort.1, i64::from(end_s), devices);
         }
         let cv = UsualCv {
             all: row.cv,
