@@ -3,6 +3,7 @@
 //! when no newer one is due. Only the holder of the lease judges, and obeys people's orders.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use crate::settled_orders::SettledOrders;
 use crate::standing_alerts;
 use crate::unwritten::UnwrittenWindows;
 use crate::verdict::CohortVerdict;
-use crate::verdict_store::{JudgedWindow, StoredState, VerdictStore};
+use crate::verdict_store::{JudgedWindow, StoreError, StoredState, VerdictStore};
 use crate::window_schedule::WindowSchedule;
 
 /// Capacity of the queue of deliveries. A notifier blocks when it is full, so none is lost.
@@ -486,10 +487,22 @@ impl Leader {
         }
         // The row first: the order of a person who was paged needs it. If the process ends in between, the next leader reads
         // news that no channel has, and sends them. A store that does not answer delays no page for longer than this.
-        if timeout(STORED_FIRST, self.save()).await.is_err() {
-            tracing::warn!("incidents are published before the store has them: it is slow");
-        }
-        self.publish();
+        let Some((unsaved, changed_at)) = self.next_change() else {
+            return self.publish();
+        };
+        let written = {
+            let mut writing = pin!(self.store.add_incidents(&unsaved, changed_at));
+            let in_time = timeout(STORED_FIRST, &mut writing).await;
+            self.publish();
+            match in_time {
+                Ok(written) => written,
+                Err(_) => {
+                    tracing::warn!("incidents are published before the store has them: it is slow");
+                    writing.await
+                }
+            }
+        };
+        self.note_saved(&unsaved, written);
     }
 
     /// Stores a judged window, or keeps it until the store takes it.
@@ -572,14 +585,26 @@ impl Leader {
 
     /// Stores the unsaved incidents. What the store refuses is tried again with the next call.
     async fn save(&mut self) {
+        if let Some((unsaved, changed_at)) = self.next_change() {
+            let written = self.store.add_incidents(&unsaved, changed_at).await;
+            self.note_saved(&unsaved, written);
+        }
+    }
+
+    /// Returns the incidents that the store lacks, and the time of their change: later than any before, whatever the clock.
+    fn next_change(&mut self) -> Option<(Vec<Incident>, Timestamp)> {
         let unsaved = self.incident_set.unsaved();
         if unsaved.is_empty() {
-            return;
+            return None;
         }
         let next = self.changed_at + SignedDuration::from_millis(1);
         self.changed_at = self.clock.now().max(next);
-        match self.store.add_incidents(&unsaved, self.changed_at).await {
-            Ok(()) => self.incident_set.saved(&unsaved),
+        Some((unsaved, self.changed_at))
+    }
+
+    fn note_saved(&mut self, unsaved: &[Incident], written: Result<(), StoreError>) {
+        match written {
+            Ok(()) => self.incident_set.saved(unsaved),
             Err(error) => warn("incidents were not stored", &error),
         }
     }

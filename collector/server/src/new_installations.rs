@@ -24,8 +24,8 @@ pub(crate) struct LastDay {
 }
 
 impl LastDay {
-    /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest. An
-    /// hour more than a day before begins anew: a clock was set back.
+    /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest. If the
+    /// hour is more than a day before it, the clock was set back, and the count starts from zero.
     pub(crate) fn count(&mut self, hour: u64) -> u64 {
         if hour > self.latest {
             let gone = (hour - self.latest).min(HOURS as u64);

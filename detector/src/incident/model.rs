@@ -156,10 +156,10 @@ pub struct Incident {
     pub state: State,
     /// Start of the first window that shows it. The fault may have begun at any time in that window.
     pub started_at: Timestamp,
-    /// When that window was judged; `None` in documents of before.
+    /// When that window was judged; `None` in a document that an earlier commit stored.
     #[serde(default)]
     pub detected_at: Option<Timestamp>,
-    /// When it was confirmed, so that people are told.
+    /// When enough windows had confirmed it; people are notified from then on.
     pub fired_at: Option<Timestamp>,
     /// Since when it is mitigated; `None` while it is not.
     pub mitigated_at: Option<Timestamp>,

@@ -104,7 +104,7 @@ fn verdict(size: Size, beside: Beside, is_placed: bool, seed: u64) -> CohortVerd
     judged_with_controls(&window, controls, &reference())
 }
 
-/// What people are told after so many windows of a day, one of each verdict.
+/// Returns the highest severity that was notified after one-day windows with these verdicts, one window each.
 fn told(days: &[CohortVerdict]) -> Severity {
     let mut open: BTreeMap<IncidentKey, Incident> = BTreeMap::new();
     for (verdict, day) in days.iter().zip(0_i64..) {
@@ -203,7 +203,7 @@ fn more_of_a_fault_never_tells_less() {
     );
 }
 
-/// It grows from day to day: what the days before told is not taken back.
+/// A fault that grows from day to day is notified at least as severely as one that keeps the size of its first day.
 #[test]
 fn a_fault_that_grows_tells_no_less_than_one_that_stays() {
     for beside in BESIDE {

@@ -328,7 +328,7 @@ fn failed_starts_explain_slowness_of_the_same_chipset() {
     assert_eq!(life.open.len(), 2);
 }
 
-/// All devices 2.2x slower, and those of the version before as well.
+/// All devices are 2.2x slower, and so are the devices on the previous version.
 fn load(second: i64) -> CohortVerdict {
     let hot = Fleet {
         heat: 2.2,
@@ -369,7 +369,7 @@ fn load_that_lasts_for_three_windows_is_a_ticket() {
     let lasts = Reason::LoadLasts { windows: 3 };
     assert_eq!(lead.reasons.first(), Some(&lasts));
     assert!(lead.next_step.contains("firmware"), "{}", lead.next_step);
-    // Each window says it once, and nobody is told again.
+    // A further window repeats neither the reason nor the notification.
     life.window(&[load(3 * WINDOW)]);
     let reasons = &life.only().lead().unwrap().reasons;
     assert_eq!(reasons.iter().filter(|one| **one == lasts).count(), 1);

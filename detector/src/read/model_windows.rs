@@ -43,13 +43,13 @@ pub struct ModelWindows {
 }
 
 impl ModelWindows {
-    /// Returns what devices did on a chipset while they were healthy: those of other versions, and as far
-    /// as `Shift` is asked those of this version, once it is `MIN_WINDOWS` windows old.
+    /// Returns the counts of each signal on a chipset while devices were healthy. They are from other versions. The counts
+    /// of `Shift` are also from this version, once it is `MIN_WINDOWS` windows old.
     ///
-    /// `Shift` compares a device's p10, which moves little from window to window, so what a version showed for
-    /// a week is what it shows: against that a fault that comes without a version stands out. Before that
-    /// its fault would be its own normal. Runs that are slow at times come and go with what else the
-    /// devices do, so for the other signals earlier versions speak alone.
+    /// `Shift` compares a device's p10, which moves little from window to window. After a week the version's own windows
+    /// show its usual counts, so a fault that comes without a new version stands out. Before that, a fault of the version
+    /// would count as usual. Slow runs come and go with what else a device does, so the other signals use other versions
+    /// alone.
     #[must_use]
     pub fn history(&self, model_version: &str, chipset: &str, span: &Span) -> History {
         let mut history: BTreeMap<SignalId, Tally> = BTreeMap::new();

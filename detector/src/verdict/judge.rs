@@ -285,10 +285,9 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A small fleet, as robots come: the placement got worse on every device where it can be compared, which is most of
-/// them, and each device is at least twice as slow as it was itself. The counts are too small for `SlowerAndMoved`. Nothing
-/// is left to be unsure of once a second window shows
-/// the same. Devices that were not known before could be made up.
+/// A small fleet, as of robots. The placement got worse on every device where it can be compared, which is most of them,
+/// and each device is at least twice as slow as in its own past. The counts are too small for `SlowerAndMoved`, but a
+/// second window that shows the same leaves no doubt. Devices that were not known before could be made up.
 fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (change, shift) = (evidence.placement.as_ref()?, evidence.shift.as_ref()?);
     let slower = shift.beyond(TWICE_TENTHS)?;
@@ -314,7 +313,8 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
     Some(Finding::by_placement(change, Severity::Page, reasons))
 }
 
-/// `Median` or `Shift` without `SlowerAndMoved`. If the devices that `Shift` found are those whose placement got worse, that is the cause.
+/// `Median` or `Shift` without `SlowerAndMoved`. If `Shift` found the devices whose placement got worse, that is the
+/// cause.
 fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (shift, median) = (evidence.firing_shift(), evidence.firing_median());
     let by_median = median.map(|median| &median.signal);
@@ -379,8 +379,8 @@ fn same_version(window: &CohortWindow, evidence: &Evidence) -> Option<Reason> {
 fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     let found = evidence.firing_intermittent()?;
     let control = evidence.intermittent_control;
-    // The mix of inputs moves medians too, and so do sessions on other cores. `Moved` and `NearTail` are weak evidence before a fleet
-    // has rates of its own, and without a control unless these leave no doubt.
+    // The mix of inputs moves medians too, and so do sessions on other cores. So `Moved` and `NearTail` are weak evidence
+    // before a fleet has rates of its own. Without a control they are weak, too, unless their chance leaves no doubt.
     let is_known = baseline.rates.has(found.past_id());
     let is_sure = control != Control::Absent || found.signal.p <= SURE_P;
     let is_strong = found.signal.id == SignalId::Tail || (is_known && is_sure);
