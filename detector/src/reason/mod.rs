@@ -155,7 +155,7 @@ pub enum Reason {
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
-    /// A: the median device is slower than its own past.
+    /// The median device is slower than its own past.
     #[error(
         "the median of {devices} devices takes {ratio:.2} times as long as before, at least {at_least:.2}"
     )]
@@ -377,7 +377,7 @@ pub enum Reason {
         /// Devices hit with this code.
         devices: u64,
     },
-    /// S: the NPU does not start.
+    /// The NPU does not start.
     #[error(
         "the NPU does not start on {hits} of {devices} devices{}{}{}",
         text::without_session(*.failed, *.hits),

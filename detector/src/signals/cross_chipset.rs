@@ -37,7 +37,7 @@ const MOST_DEVICES: f64 = 0.8;
 const MOVED: f64 = HEAVIER;
 
 /// Chipsets moved alike if each lies within this factor of the others' median: a heavier model costs more on
-/// one chipset than on another, and A needs the same factor for a chipset alone. The ratio of CPU to NPU
+/// one chipset than on another, and `Median` needs the same factor for a chipset alone. The ratio of CPU to NPU
 /// differs more than that between chipsets.
 const ALIKE: f64 = SLOWER;
 

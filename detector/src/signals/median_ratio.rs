@@ -1,4 +1,4 @@
-//! A: the median device is slower than its own past.
+//! `Median`: the median device is slower than its own past.
 //!
 //! Half of the devices do not move by chance, whatever the distribution of their ratios. The lower
 //! order-statistic bound of the median (z = 3) is compared with 1.6 x. From 1.15 x to 1.6 x the whole cohort
@@ -22,7 +22,7 @@ const Z: f64 = 3.0;
 /// One-sided chance beyond z = 3.
 pub(crate) const MEDIAN_CHANCE: f64 = 0.00135;
 
-/// The result of A.
+/// The result of `Median`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Median {
     /// Value: the lower bound of the median ratio of p10. Threshold: 1.6.

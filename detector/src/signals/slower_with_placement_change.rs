@@ -32,7 +32,7 @@ pub(crate) const SLOWER_P10: f64 = 1.25;
 /// The same ratio for p90 (or p95).
 pub(crate) const SLOWER_P90: f64 = 1.5;
 
-/// The ratio of p10 to the certified median. Launches of a lab are of single phones, so that it is the one of A.
+/// The ratio of p10 to the certified median: the one of `Median`, because a lab measures single phones.
 const CERTIFIED_SLOWER: f64 = 1.6;
 
 /// Share of the devices with a worse placement that must be slower.
