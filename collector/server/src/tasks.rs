@@ -135,17 +135,27 @@ impl TaskSet {
 
     /// Runs a task that is started again with growing pauses until `stop` is cancelled. `make` returns the task, which
     /// ends by itself once `stop` is cancelled. Its drop aborts the task.
-    pub async fn restarted<F>(
+    pub fn restarted<F, M>(
         self,
         name: String,
         stop: CancellationToken,
-        mut make: impl FnMut() -> F,
-    ) where
+        make: M,
+    ) -> impl Future<Output = ()> + use<F, M>
+    where
+        F: Future<Output = ()> + Send + 'static,
+        M: FnMut() -> F,
+    {
+        // Before the first poll, so that a task that waits for its turn is on the metrics' page already.
+        self.set_state(&name, TaskState::Runs);
+        self.start_over(name, stop, make)
+    }
+
+    async fn start_over<F>(self, name: String, stop: CancellationToken, mut make: impl FnMut() -> F)
+    where
         F: Future<Output = ()> + Send + 'static,
     {
         let Pauses { first, longest, .. } = self.0.pauses;
         let mut backoff = Backoff::new(first, longest);
-        self.set_state(&name, TaskState::Runs);
         loop {
             let (tasks, task, of) = (self.clone(), make(), name.clone());
             let began = Instant::now();
@@ -499,6 +509,17 @@ mod tests {
             running.await.unwrap();
             assert_eq!(ends(&tasks, "reader"), "3");
         }
+    }
+
+    #[test]
+    fn a_task_is_on_the_page_before_its_first_poll() {
+        let tasks = TaskSet::default();
+        let stop = CancellationToken::new();
+        let waits = tasks
+            .clone()
+            .restarted("reader".to_owned(), stop.clone(), pending::<()>);
+        assert_eq!(ends(&tasks, "reader"), "0");
+        drop(waits);
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! Killed collectors, killed engines, a store that is away: no acknowledged report is lost, and none counts twice.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ async fn collector_child_entry() {
 pub(crate) struct CollectorProcess {
     child: Child,
     address: String,
+    /// Kept open: after a minute the child's own harness prints a line, and would end without a reader.
+    _printed: Lines<BufReader<ChildStdout>>,
 }
 
 impl CollectorProcess {
@@ -68,14 +70,17 @@ impl CollectorProcess {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut addresses = lines.filter_map(|line| {
-            line.unwrap()
-                .split_once(LISTENING)
-                .map(|(_, a)| a.to_owned())
+        let mut printed = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = printed.by_ref().find_map(|line| {
+            let line = line.unwrap();
+            let (_, address) = line.split_once(LISTENING)?;
+            Some(address.to_owned())
         });
-        let address = addresses.next().expect("the child says where it listens");
-        Self { child, address }
+        Self {
+            child,
+            address: address.expect("the child says where it listens"),
+            _printed: printed,
+        }
     }
 
     pub(crate) fn address(&self) -> &str {
