@@ -23,7 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         endpoint,
         arg(3, "demo-key"),
         dir,
-    );
+    )
+    // The user of an example has said yes by starting it.
+    .with_consent(true);
     let watch = Watch::start(config.build()?)?;
 
     let library = match env::var_os("ORT_DYLIB_PATH") {

@@ -54,6 +54,7 @@ pub struct StartError(#[source] io::Error);
 ///     "demo-key",
 ///     "/data/user/0/com.example.camera/files/epwatch",
 /// )
+/// .with_consent(true)
 /// .build()?;
 /// let watch = Watch::start(config)?;
 ///

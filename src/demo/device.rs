@@ -100,6 +100,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         ..
     } = &orders;
     let config = SdkConfig::builder(APP, endpoint, app_key, dir)
+        .with_consent(true)
         .with_environment(ENVIRONMENT)
         .with_device(simulated_device(&orders.chipset))
         .with_runtime(runtime(&orders.qnn_version))

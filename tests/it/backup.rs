@@ -253,6 +253,7 @@ fn device(collector: &str, dir: &Path) -> (Watch, InstallationId) {
         "demo-key",
         dir,
     )
+    .with_consent(true)
     .with_device(simulated_device("SM8650"));
     let watch = Watch::start(config.build().unwrap()).unwrap();
     let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);

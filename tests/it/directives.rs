@@ -243,6 +243,7 @@ impl Device {
     fn start(endpoint: &str, key_id: &str, public_key: [u8; 32]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = SdkConfig::builder(APP, endpoint, "demo-key", dir.path())
+            .with_consent(true)
             .with_device(simulated_device("SM8650"))
             .with_directive_key(key_id, public_key);
         let watch = Watch::start(config.build().unwrap()).unwrap();

@@ -216,7 +216,7 @@ fn fact(document: &Value, part: &str) -> (bool, String) {
 
 /// Sends one report, and returns the id that the SDK explains.
 fn send_a_report(endpoint: &str, folder: &std::path::Path) -> String {
-    let config = SdkConfig::builder("look", endpoint, KEY, folder);
+    let config = SdkConfig::builder("look", endpoint, KEY, folder).with_consent(true);
     let watch = Watch::start(config.build().unwrap()).unwrap();
     let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
     let model = ModelInfo::new("segmenter", "3").unwrap();

@@ -111,7 +111,7 @@ impl SdkConfig {
                 root_certificates: Vec::new(),
                 client_certificate: None,
                 budget: ByteBudget::default(),
-                has_consent: true,
+                has_consent: false,
                 thermal_zones: None,
                 sends_itself: true,
                 plaintext_allowed: false,
@@ -248,9 +248,9 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Sets whether the user has consented at the start; the default is `true`. With `false` nothing is recorded,
-    /// written or sent until [`Watch::set_consent`](crate::Watch::set_consent) gives consent. This is no withdrawal:
-    /// data of an earlier process stays until consent is given, or until `set_consent(false)` wipes it.
+    /// Sets whether the user has consented at the start; the default is `false`, as in every language. Without consent
+    /// nothing is recorded, written or sent until [`Watch::set_consent`](crate::Watch::set_consent) gives it. `false`
+    /// withdraws nothing: data of an earlier process stays until `set_consent(false)` wipes it.
     pub fn with_consent(mut self, is_given: bool) -> Self {
         self.config.has_consent = is_given;
         self

@@ -314,6 +314,7 @@ mod tests {
     fn start(rest: Duration, transport: Transport) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
+            .with_consent(true)
             .with_device(simulated_device("SM8650"))
             .with_report_interval(Duration::from_millis(20))
             .build()

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, net::TcpListener, path::Path};
 
 use epwatch_proto::{DropReason, InstallationId, UploadFailureKind, v1};
-use epwatch_sdk::{FlushError, NetworkKind, RequestKind, UploadError};
+use epwatch_sdk::{FlushError, NetworkKind, RequestKind, SdkConfig, UploadError};
 use tonic::Status;
 
 use crate::support::{
@@ -49,7 +49,8 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let watch = start(config(&never, &endpoint).with_consent(false));
+    // As the builder makes it: consent is off until it is given.
+    let watch = start(SdkConfig::builder("app", &endpoint, KEY, &never));
     run(&session(&watch), 10);
     assert!(watch.stop(PATIENCE));
     assert!(!never.exists());

@@ -18,6 +18,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     let mut watch = None;
     let calls = calls_of(|| {
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", &folder)
+            .with_consent(true)
             .with_device(simulated_device("SM8650"))
             .build()
             .unwrap();

@@ -34,7 +34,8 @@ fn in_rust(soc_models: &[&str]) -> Vec<Value> {
     let qnn = for_tests(Engine::OnnxRuntimeQnn);
     let plugin = Plugin::register(&environment, &qnn.qnn_provider_library()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path());
+    let config =
+        SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path()).with_consent(true);
     let watch = Watch::start(config.build().unwrap()).unwrap();
     let explained = soc_models.iter().map(|soc_model| {
         let htp = plugin.session_builder(&HtpOptions {

@@ -194,6 +194,7 @@ fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
     let (zones, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_cpu(&zones, "thermal_zone0", "91000\n");
     let config = SdkConfig::builder("app", "http://127.0.0.1:9", "key", dir.path())
+        .with_consent(true)
         .with_upload_interval(Duration::from_secs(3600))
         .with_thermal_zones(true);
     let mut config = config.build().unwrap();

@@ -33,6 +33,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// An app that seals and uploads only in a flush, so that no timer changes a test.
 pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
     SdkConfig::builder("app", endpoint, KEY, dir)
+        .with_consent(true)
         .with_device(simulated_device("SM8650"))
         .with_report_interval(Duration::from_secs(3600))
         .with_upload_interval(Duration::from_secs(3600))
