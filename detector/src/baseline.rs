@@ -1,7 +1,7 @@
 //! The baseline of a cohort: the version before it, a certified placement, other chipsets, and the share of
 //! devices hit in healthy cohorts of the past. `read` fills it; the signals compare with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,13 @@ use crate::base_rates::BaseRates;
 use crate::placement::{Placement, PlacementMethod, Unit};
 use crate::signals::SignalId;
 use crate::tally::{Tally, surprise};
+use crate::window::{CohortWindow, DeviceVote, count_devices};
 
 /// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
+
+/// Share of the devices from which a runtime is that of the whole cohort.
+const NEW_ON: f64 = 0.9;
 
 /// The references of one cohort window.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,6 +31,8 @@ pub struct Baseline {
     pub placements: Vec<PlacementReference>,
     /// What was certified for the version on the chipset, the latest first.
     pub certificates: Vec<Certificate>,
+    /// Runtimes of the previous version on the chipset, readable placements or not.
+    pub runtimes: BTreeSet<Arc<str>>,
     /// Clean latency on the same chipset before the window, by input shape: of the previous version if
     /// there is one, else of this version.
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
@@ -46,6 +52,22 @@ impl Baseline {
     pub(crate) fn chance(&self, signal: SignalId, built_in: f64, found: Tally) -> f64 {
         let fleet = self.rates.of(signal, built_in);
         surprise(found, fleet, self.history.of(signal))
+    }
+
+    /// Returns the runtimes of a window's devices if most of them have one that the previous version never had on the
+    /// chipset; none otherwise.
+    pub(crate) fn runtimes_new_to(&self, window: &CohortWindow) -> Vec<String> {
+        let is_new = |vote: &&DeviceVote| {
+            let runtime = &*vote.placement.runtime;
+            !runtime.is_empty() && !self.runtimes.contains(runtime)
+        };
+        let with_new = || window.votes.iter().filter(is_new);
+        let all = window.n_devices();
+        if self.runtimes.is_empty() || (count_devices(with_new()) as f64) < NEW_ON * all as f64 {
+            return Vec::new();
+        }
+        let runtimes: BTreeSet<&str> = with_new().map(|vote| &*vote.placement.runtime).collect();
+        runtimes.into_iter().map(str::to_owned).collect()
     }
 
     /// Returns the latest certified latency.
@@ -193,6 +215,22 @@ pub(crate) fn placement_references(
     let own = commonest(&before, model_version, chipset).into_iter();
     references.extend(own.map(from(Origin::SameVersion)));
     references
+}
+
+/// Returns the runtimes that a version's devices have on a chipset.
+pub(crate) fn runtimes_of(
+    census: &[PlacementCount],
+    version: &str,
+    chipset: &str,
+) -> BTreeSet<Arc<str>> {
+    let rows = census
+        .iter()
+        .filter(|row| row.model_version == version && row.chipset == chipset);
+    let runtimes = rows.map(|row| row.placement.runtime.as_str());
+    runtimes
+        .filter(|runtime| !runtime.is_empty())
+        .map(Arc::from)
+        .collect()
 }
 
 /// Returns the commonest placement of a version on a chipset, for each method. Between equally common ones

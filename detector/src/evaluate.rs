@@ -1,7 +1,7 @@
 //! One evaluation: every cohort of one window, from the store to verdicts.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use epwatch_proto::chipset::names_one_chipset;
@@ -11,7 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base_rates::BaseRates;
-use crate::baseline::{Baseline, BaselineLatency, Certificate, Origin, placement_references};
+use crate::baseline::{
+    Baseline, BaselineLatency, Certificate, Origin, placement_references, runtimes_of,
+};
 use crate::cohort::{CohortKey, Installation, ModelKey, VersionOnChipset};
 use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
@@ -779,14 +781,19 @@ fn devices_by_chipset(read: &ModelWindows) -> BTreeMap<&str, u64> {
         .collect()
 }
 
-/// A cohort's version on other chipsets. A text that may be one more name of the same chipset is not one of them.
+/// A cohort's version on other chipsets. A text that may be one more name of the same chipset is not one of them. If the
+/// cohort has such a name itself, one of the others may be its own chipset, so that a single one is none.
 fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a CohortWindow> {
     let others = read.cohorts.iter().filter(|other| {
         other.key.model_version == window.key.model_version
             && other.key.chipset != window.key.chipset
             && names_one_chipset(&other.key.chipset)
     });
-    others.collect()
+    let others: Vec<&CohortWindow> = others.collect();
+    match names_one_chipset(&window.key.chipset) || others.len() > 1 {
+        true => others,
+        false => Vec::new(),
+    }
 }
 
 /// Whether the placement got worse on every device of a small cohort where it can be compared, and some of its devices did
@@ -824,6 +831,9 @@ fn baseline_of(
         history: read.history(version, chipset, span),
         previous_version: past.version.clone(),
         passed_over: past.at_fault.clone(),
+        runtimes: previous_name.map_or_else(BTreeSet::new, |previous| {
+            runtimes_of(&read.census, previous, chipset)
+        }),
         no_controls: Vec::new(),
         rates: BaseRates::default(),
         expects_npu: false,

@@ -12,9 +12,37 @@ use crate::reason::{Reason, counted, latency};
 use crate::signals::PlacementChange;
 use crate::verdict::VerdictClass;
 
-/// The next step if all chipsets show the same effect.
-pub(crate) const ON_ALL_CHIPSETS: &str = "Compare MACs and input sizes of the model with those of the \
-    version before, and look at what else the app runs; nothing points at one chipset.";
+/// Returns the next step if all chipsets show the same effect.
+pub(crate) fn on_all_chipsets(reasons: &[Reason]) -> String {
+    let what = new_runtime(reasons).unwrap_or_else(|| {
+        "Compare MACs and input sizes of the model with those of the version before, and look at what else the app runs"
+            .to_owned()
+    });
+    format!("{what}; nothing points at one chipset.")
+}
+
+/// Returns the input shape that the slow runs have.
+fn shape_of(reasons: &[Reason]) -> Option<String> {
+    reasons.iter().find_map(|reason| match reason {
+        Reason::InputShape { shape, .. } => Some(in_sentence(shape)),
+        _ => None,
+    })
+}
+
+/// Returns the step for a runtime that is new on all devices.
+fn new_runtime(reasons: &[Reason]) -> Option<String> {
+    let runtimes = reasons.iter().find_map(|reason| match reason {
+        Reason::CohortMoved { new_runtimes, .. } | Reason::Everywhere { new_runtimes, .. } => {
+            Some(new_runtimes).filter(|new| !new.is_empty())
+        }
+        Reason::OnRuntime { runtimes } => Some(runtimes),
+        _ => None,
+    });
+    let runtimes = in_sentence(&runtimes?.join(", "));
+    Some(format!(
+        "Compare the same model with the runtime {runtimes} and with that of the version before, session by session"
+    ))
+}
 
 /// What is known of a verdict.
 #[derive(Debug, Clone, Copy)]
@@ -88,12 +116,17 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
             )
         }
         VerdictClass::SlowWithoutPlacement => {
+            let with = shape_of(reasons).map_or(String::new(), |shape| {
+                format!(" with inputs of the shape {shape}")
+            });
             let compare = || {
                 format!(
-                    "Compare the model with the version before on {chipset}, session by session"
+                    "Compare the model with the version before on {chipset}{with}, session by session"
                 )
             };
-            let what = not_the_version.unwrap_or_else(compare);
+            let what = not_the_version
+                .or_else(|| new_runtime(reasons))
+                .unwrap_or_else(compare);
             format!(
                 "{what}; if placements are `unavailable` there, move to ONNX Runtime 1.24 or newer to \
                  see them."
@@ -122,6 +155,11 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
             "Wait for more devices, or certify a placement to compare with.".to_owned()
         }
         VerdictClass::Healthy => String::new(),
+        VerdictClass::IntermittentFallback if shape_of(reasons).is_some() => format!(
+            "The model's owner: run it on {chipset} with inputs of the shape {} and look at the placement of such a session; \
+             others are as fast as before.",
+            shape_of(reasons).unwrap_or_default()
+        ),
         VerdictClass::IntermittentFallback => format!(
             "The app's owner: look for sessions that are made again on {chipset} (a DSP restart, memory \
              pressure) and for inputs that take another path; the devices' placements show whether runs \

@@ -42,6 +42,7 @@ pub use stdout::Stdout;
 pub use test_page::test_page;
 pub use text::block;
 pub(crate) use text::summary;
+pub(crate) use text::text_of;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::describe::Mixture;
 use crate::incident::{CLEAN_WINDOWS, Cause, Incident, IncidentCohort, Order, State};
-use crate::reason::{chance, counted, latency, percent};
+use crate::reason::{Reason, chance, counted, latency, percent};
 use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
 use super::links::Links;
@@ -27,6 +27,10 @@ pub(crate) fn summary(incident: &Incident) -> String {
     if key.cause == Cause::DataQuality {
         let app = format!("app {} ({})", key.model.app_id, key.model.environment);
         return visible(&match key.model.model_id.is_empty() {
+            _ if is_reinstall(incident) => format!(
+                "new installation ids on most devices: {} {} in {app}",
+                key.model.model_id, key.model_version
+            ),
             true => format!("next to no devices report: {app}"),
             false => format!(
                 "next to no devices report: {} {} in {app}",
@@ -44,8 +48,13 @@ pub(crate) fn summary(incident: &Incident) -> String {
         true => String::new(),
         false => format!(" on {chipsets}"),
     };
+    let compared = incident.devices_compared();
     let devices = match incident.devices() {
         (_, 0) => String::new(),
+        // "17 of 80" where all 17 that could be compared are hit would understate it.
+        (hit, seen) if hit <= compared && compared < seen => {
+            format!(", {hit} of {} compared", counted(compared, "device"))
+        }
         (hit, seen) => format!(", {hit} of {}", counted(seen, "device")),
     };
     let lead = incident.lead();
@@ -62,6 +71,13 @@ pub(crate) fn summary(incident: &Incident) -> String {
         }
         _ => format!("{subject}: {title}{place}{devices}"),
     }
+}
+
+/// Whether the devices that are missing report under new installation ids.
+fn is_reinstall(incident: &Incident) -> bool {
+    let reasons = incident.lead().map(|lead| &lead.reasons);
+    let is_it = |reason: &Reason| matches!(reason, Reason::Reinstalled { .. });
+    reasons.is_some_and(|reasons| reasons.iter().any(is_it))
 }
 
 /// Ratio of medians from which a headline calls a model slower.
@@ -138,6 +154,12 @@ pub(crate) fn description(incident: &Incident) -> String {
     let facts = told.facts.iter().chain(&told.statistics);
     lines.extend(facts.map(|(name, fact)| format!("{name}: {fact}")));
     lines.join("\n")
+}
+
+/// Returns headline and description.
+#[must_use]
+pub(crate) fn text_of(incident: &Incident) -> String {
+    format!("{}\n{}", summary(incident), description(incident))
 }
 
 /// Returns the notification as a block of text for a terminal or a log.
@@ -266,7 +288,11 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
     let (hit, seen) = incident.devices();
     let compared = incident.devices_compared();
     if incident.key.cause == Cause::DataQuality {
-        facts.push(("devices", format!("{hit} missing of the usual {seen}")));
+        let missing = match is_reinstall(incident) {
+            true => "installations gone",
+            false => "missing",
+        };
+        facts.push(("devices", format!("{hit} {missing} of the usual {seen}")));
     } else if hit <= compared && compared < seen {
         let share = percent(hit as f64 / compared.max(1) as f64);
         let of = format!("{hit} hit of {compared} that could be compared ({share}), {seen} seen");

@@ -266,6 +266,17 @@ impl AppCensus {
         self.devices.len()
     }
 
+    /// Returns the packed devices of reports of the look-back that were not admitted, by bucket.
+    pub(super) fn unproven(&self, span: &Span) -> impl Iterator<Item = (Bucket, &[u8])> {
+        let buckets = self.buckets.range(span.buckets());
+        buckets.flat_map(move |(at, bucket)| {
+            let unproven = bucket
+                .places()
+                .filter(move |place| self.is_unproven(place.id));
+            unproven.map(move |place| (*at, place.devices))
+        })
+    }
+
     /// Returns the packed devices of admitted reports of the look-back, by bucket, with model and version if they
     /// had a session.
     pub(super) fn proven(

@@ -30,6 +30,8 @@ pub struct Reporting {
     pub windows: Vec<u64>,
     /// Devices of earlier windows that reported in the judged one, under any version.
     pub still_here: u64,
+    /// Installations of the app that reported in the judged window, and in none before it. Those without a vote count too.
+    pub new_here: u64,
     /// The window of a week before, by its place in `windows`.
     pub week_before: usize,
 }
@@ -134,10 +136,21 @@ fn of_one_app(
     }
     let mut counter = DeviceCounter::of(app.n_devices());
     let mut is_here = vec![false; app.n_devices()];
-    let here = all.into_iter().filter(|(back, _)| *back == 0);
+    let here = all.iter().copied().filter(|(back, _)| *back == 0);
     counter.each(&here.collect::<Vec<_>>(), |_, device| {
         is_here[device as usize] = true;
     });
+    // A fleet that gets new ids at once has more new installations than may vote.
+    let mut all_ids = all;
+    all_ids.extend(app.unproven(span).filter_map(|(bucket, bytes)| {
+        let back = (span.end_s() - 1 - i64::from(bucket)).div_euclid(window_s);
+        let back = usize::try_from(back).ok()?;
+        (back < n_windows).then_some((back, bytes))
+    }));
+    // Each device is passed with the window that it was met in first.
+    all_ids.sort_by_key(|(back, _)| std::cmp::Reverse(*back));
+    let mut new_here = 0;
+    counter.each(&all_ids, |back, _| new_here += u64::from(back == 0));
     let counted = asked.into_iter().map(|(version, mut slices)| {
         slices.sort_by_key(|(back, _)| *back);
         let mut windows = vec![0; n_windows];
@@ -155,6 +168,7 @@ fn of_one_app(
             version: texts.get(version).to_string(),
             windows,
             still_here,
+            new_here,
             week_before,
         }
     });

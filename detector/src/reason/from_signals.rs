@@ -113,11 +113,12 @@ impl Reason {
         }
     }
 
-    pub(crate) fn everywhere(others: CrossChipset) -> Self {
+    pub(crate) fn everywhere(others: CrossChipset, new_runtimes: Vec<String>) -> Self {
         Reason::Everywhere {
             chipsets: others.chipsets,
             share: others.share,
             ratio: others.ratio,
+            new_runtimes,
         }
     }
 

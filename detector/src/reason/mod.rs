@@ -188,14 +188,17 @@ pub enum Reason {
     },
     /// The whole cohort moved, by less than 1.6 x.
     #[error(
-        "all {devices} devices together moved to {ratio:.2} times their earlier latency: a heavier model, or a \
-         mild fallback"
+        "the median of the {devices} devices compared moved to {ratio:.2} times its earlier latency: {}",
+        text::heavier(.new_runtimes)
     )]
     CohortMoved {
         /// Median ratio of p10.
         ratio: f64,
         /// Devices with a baseline.
         devices: u64,
+        /// Their runtimes, if next to all have one that the version before never had.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        new_runtimes: Vec<String>,
     },
     /// The previous version did or did not slow down as well.
     #[error(
@@ -251,7 +254,7 @@ pub enum Reason {
     #[error(
         "{} the same with this version in the same window, {}",
         text::other_chipsets(*.chipsets),
-        text::same_effect(*.share, *.ratio)
+        text::same_effect(*.share, *.ratio, .new_runtimes)
     )]
     Everywhere {
         chipsets: u64,
@@ -259,6 +262,9 @@ pub enum Reason {
         share: f64,
         /// Their median ratio of p10, if whole cohorts moved.
         ratio: Option<f64>,
+        /// Runtimes of the cohort's devices, if next to all have one that the version before never had.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        new_runtimes: Vec<String>,
     },
     /// The same version on other chipsets shows less than half of the effect.
     #[error(
@@ -368,6 +374,23 @@ pub enum Reason {
     OnRuntime {
         /// ORT and EP versions.
         runtimes: Vec<String>,
+    },
+    /// Devices are slow with one input shape, and as fast as before with their others.
+    #[error(
+        "it comes with the input shape {shape}: {hits} of the {devices} devices hit are slow with it, and {others} with \
+         another; {} of their runs have it",
+        percent(*.run_share)
+    )]
+    InputShape {
+        shape: String,
+        /// Devices hit that are slow with it.
+        hits: u64,
+        /// Devices hit.
+        devices: u64,
+        /// Devices hit that are slow with another shape.
+        others: u64,
+        /// Share of their clean runs with the shape, in [0, 1].
+        run_share: f64,
     },
     /// The NPU's back end could not be set up.
     #[error("the NPU's back end gave {code} on {devices} of the devices hit")]
@@ -488,6 +511,19 @@ pub enum Reason {
         usual: u64,
         /// Number of those windows.
         windows: u64,
+    },
+    /// The installations of a version are gone, and about as many new ones came to its app.
+    #[error(
+        "{devices} of the usual {usual} installations of this version reported in the window, and {new} that are new to its \
+         app: the devices report, under new installation ids (a reinstall, or the app's data were cleared)"
+    )]
+    Reinstalled {
+        /// Installations of the version that reported, under any version.
+        devices: u64,
+        /// Installations that usually do.
+        usual: u64,
+        /// Installations of the app that no earlier window has.
+        new: u64,
     },
     /// An app or a version has next to no devices.
     #[error(

@@ -140,17 +140,32 @@ pub(super) fn other_chipsets(chipsets: u64) -> String {
     }
 }
 
-pub(super) fn same_effect(share: f64, ratio: Option<f64>) -> String {
-    match ratio {
-        Some(ratio) => format!(
-            "{ratio:.2} times the earlier latency at the median: a heavier model or larger inputs rather than \
-             a fallback"
-        ),
-        None => format!(
-            "on {} of their devices: load, larger inputs or the app itself rather than a fallback",
-            percent(share)
-        ),
+pub(super) fn same_effect(share: f64, ratio: Option<f64>, new_runtimes: &[String]) -> String {
+    let effect = match ratio {
+        Some(ratio) => format!("{ratio:.2} times the earlier latency at the median"),
+        None => format!("on {} of their devices", percent(share)),
+    };
+    let why = match (ratio, new_runtimes) {
+        (_, [_, ..]) => new_runtime(new_runtimes),
+        (Some(_), []) => "a heavier model or larger inputs rather than a fallback".to_owned(),
+        (None, []) => "load, larger inputs or the app itself rather than a fallback".to_owned(),
+    };
+    format!("{effect}: {why}")
+}
+
+/// Returns why a whole cohort moved.
+pub(super) fn heavier(new_runtimes: &[String]) -> String {
+    match new_runtimes {
+        [] => "a heavier model, or a mild fallback".to_owned(),
+        new => new_runtime(new),
     }
+}
+
+fn new_runtime(runtimes: &[String]) -> String {
+    let runtimes = runtimes.join(", ");
+    format!(
+        "the runtime is new on these devices ({runtimes}), so compare with that of the version before first"
+    )
 }
 
 pub(super) fn without_session(failed: u64, hits: u64) -> String {

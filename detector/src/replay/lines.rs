@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::incident::Incident;
+use crate::notify::text_of;
 use crate::summary::{IncidentSummary, VerdictSummary};
 use crate::verdict::{CohortVerdict, VerdictClass};
 
@@ -32,6 +33,8 @@ pub struct IncidentLine {
     /// The incident as it is now.
     #[serde(flatten)]
     pub incident: IncidentSummary,
+    /// The notification, as people read it: headline, next steps, facts and statistics, a line each.
+    pub text: String,
 }
 
 /// What a replay found, counted.
@@ -56,6 +59,7 @@ impl Line {
         Line::Incident(Box::new(IncidentLine {
             window_end: window_end.to_string(),
             incident: incident.into(),
+            text: text_of(incident),
         }))
     }
 }

@@ -25,7 +25,7 @@ use crate::read::{PastWindows, Source, SourceError};
 use crate::verdict::{Severity, VerdictClass};
 
 pub use files::{FileError, FilesRead, TornTail, read_files};
-pub use lines::{Line, ReplaySummary, to_json};
+pub use lines::{IncidentLine, Line, ReplaySummary, to_json};
 
 /// What to replay.
 #[derive(Debug, Clone)]

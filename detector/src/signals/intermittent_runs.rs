@@ -32,6 +32,10 @@ const STILL_FAST: f64 = 0.1;
 /// 0.8 under contention by 1.2 to 1.9 x, 1.3 under heat of up to 2.2 x, and 0.1 with runs at twice the latency.
 const MOST_BETWEEN: f64 = 0.4;
 
+/// Least share of a device's runs within 1.4 times its earlier p95 that no slow-down of all runs leaves. `Tail` counts a
+/// device that is slower in all of its runs only if half of them are beyond twice the p95, and then next to none is within.
+const FAST_TOO: f64 = 0.3;
+
 /// If the slow-down goes on, the share of slow runs in the window is at least this fraction of the share with
 /// earlier runs added. It is half of it if the slow-down began long ago, more if it began now, and nearly zero
 /// after a repair.
@@ -51,6 +55,8 @@ pub struct Intermittent {
     pub slow_share: Option<f64>,
     /// Whether the input shape of most of the devices hit is known.
     pub shape_is_known: bool,
+    /// Whether most of the devices hit have enough runs within 1.4 times their earlier p95.
+    pub has_fast_runs_too: bool,
 }
 
 impl Intermittent {
@@ -103,6 +109,11 @@ impl DeviceRuns {
         }
     }
 
+    fn has_fast_runs_too(&self) -> bool {
+        // Earlier runs that fill up a device's few are fast ones.
+        self.own.beyond_1_4x <= (1.0 - FAST_TOO) * self.own.n
+    }
+
     fn has_moved(&self) -> bool {
         let AgainstSelf {
             n,
@@ -127,10 +138,13 @@ fn beyond(id: SignalId, percent: u16) -> SignalId {
     }
 }
 
-/// Returns each device's worst (firmware, input shape): the one with the longest tail.
-pub(crate) fn runs_of_devices<'a>(
+/// Runs of a device with a firmware and an input shape.
+type RunsByShape<'a> = Vec<((Installation, &'a str, &'a str), DeviceRuns)>;
+
+/// Returns the runs of each device, firmware and input shape with enough of them, over placements.
+pub(crate) fn runs_by_shape<'a>(
     votes: impl IntoIterator<Item = &'a DeviceVote>,
-) -> HashMap<Installation, DeviceRuns> {
+) -> RunsByShape<'a> {
     // Ordered, so that the first of equal parts always wins.
     let mut parts: BTreeMap<(Installation, &str, &str), [AgainstSelf; 2]> = BTreeMap::new();
     for vote in votes {
@@ -148,17 +162,28 @@ pub(crate) fn runs_of_devices<'a>(
             slot[1].added(own.unwrap_or(against)),
         ];
     }
-    let mut devices: HashMap<Installation, DeviceRuns> = HashMap::default();
-    devices.reserve(parts.len());
-    for ((device, _, shape), [against, own]) in parts {
-        if against.n < MIN_RUNS_HIGH as f64 {
-            continue;
-        }
+    let enough = parts
+        .into_iter()
+        .filter(|(_, [against, _])| against.n >= MIN_RUNS_HIGH as f64);
+    let runs = enough.map(|(key, [against, own])| {
         let runs = DeviceRuns {
             against,
             own,
-            shape_is_known: is_known(shape),
+            shape_is_known: is_known(key.2),
         };
+        (key, runs)
+    });
+    runs.collect()
+}
+
+/// Returns each device's worst (firmware, input shape): the one with the longest tail.
+pub(crate) fn runs_of_devices<'a>(
+    votes: impl IntoIterator<Item = &'a DeviceVote>,
+) -> HashMap<Installation, DeviceRuns> {
+    let by_shape = runs_by_shape(votes);
+    let mut devices: HashMap<Installation, DeviceRuns> = HashMap::default();
+    devices.reserve(by_shape.len());
+    for ((device, _, _), runs) in by_shape {
         let rank = |runs: &DeviceRuns| {
             let near = runs.slow(SignalId::NearTail);
             (runs.has_moved(), runs.tail(), near, runs.against.n)
@@ -287,11 +312,14 @@ fn found(
         .map(|(_, runs)| slow_share(id, runs.against))
         .collect();
     let known = hit.iter().filter(|(_, runs)| runs.shape_is_known).count();
+    let fast_too = hit.iter().filter(|(_, runs)| runs.has_fast_runs_too());
+    let fast_too = fast_too.count();
     let still = goes_on(id, hit.iter().map(|(_, runs)| *runs));
     let fires = is_enough(tally, MIN_SHARE) && p <= limits.p_latency && still;
     Some(Intermittent {
         signal: Signal::counted(id, tally, p, threshold, fires),
         shape_is_known: 2 * known >= hit.len(),
+        has_fast_runs_too: 2 * fast_too > hit.len(),
         hit_devices: hit.into_iter().map(|(device, _)| *device).collect(),
         tallies: Vec::new(),
         slow_share: epwatch_stats::order_stat::median(&shares),

@@ -7,7 +7,7 @@ mod certificate_drift;
 mod control;
 mod cross_chipset;
 mod cv_increase;
-mod intermittent_runs;
+pub(crate) mod intermittent_runs;
 mod median_ratio;
 mod outputs;
 mod placement_change;
@@ -225,6 +225,12 @@ impl Evidence {
     /// Returns the first of `Tail`, `NearTail` and `Moved` that fires.
     pub(crate) fn firing_intermittent(&self) -> Option<&Intermittent> {
         firing([&self.tail, &self.near_tail, &self.moved])
+    }
+
+    /// Whether most of the devices that an intermittent signal hits have other runs that no slow-down of all runs explains.
+    pub(crate) fn has_fast_runs_too(&self) -> bool {
+        self.firing_intermittent()
+            .is_some_and(|found| found.has_fast_runs_too)
     }
 
     /// Returns those of `Tail`, `NearTail` and `Moved` that counted any device.

@@ -156,7 +156,7 @@ pub(super) fn beyond(
         .filter(|(device, of)| is_beyond(device, **of, tenths))
         .map(|(device, _)| *device)
         .collect();
-    let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices);
+    let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices, ratio);
     Some(Shift {
         signal: Signal::counted(id, tally, p, ratio, fires),
         tallies,
@@ -182,18 +182,23 @@ fn in_two_groups(ratios: &[f64]) -> bool {
     between.hits as f64 <= MOST_BETWEEN * moved.hits as f64
 }
 
-/// Returns the devices whose p10 is within their own earlier p95.
+/// Returns the devices whose p10 is within their own earlier p95, with every input shape.
 fn as_slow_before(votes: &[DeviceVote]) -> HashSet<Installation> {
-    let is_as_before = |vote: &&DeviceVote| {
-        let latency = vote.latency.as_ref();
-        latency.is_some_and(|latency| {
-            let earlier = latency.earlier_self.as_ref().ok();
-            let both = latency.low.zip(earlier);
-            both.is_some_and(|(low, earlier)| low.p10_us <= earlier.p95_us)
-        })
-    };
-    let as_before = votes.iter().filter(is_as_before);
-    as_before.map(|vote| vote.installation).collect()
+    let mut as_before = HashSet::default();
+    let mut slower: HashSet<Installation> = HashSet::default();
+    for vote in votes {
+        let Some(latency) = &vote.latency else {
+            continue;
+        };
+        let both = latency.low.zip(latency.earlier_self.as_ref().ok());
+        let Some((low, earlier)) = both else { continue };
+        match low.p10_us <= earlier.p95_us {
+            true => as_before.insert(vote.installation),
+            false => slower.insert(vote.installation),
+        };
+    }
+    as_before.retain(|device| !slower.contains(device));
+    as_before
 }
 
 /// Whether most devices are compared with others of their make instead of their own past (`ShiftOfModel`).
@@ -241,12 +246,14 @@ fn worst_of<'a>(
 
 type Medians = (Option<f64>, Option<(f64, f64)>);
 
-fn medians_of(votes: &[DeviceVote], devices: &HashSet<Installation>) -> Medians {
+/// Returns the medians over the devices hit, of the input shapes and placements with which they are beyond the ratio.
+fn medians_of(votes: &[DeviceVote], devices: &HashSet<Installation>, beyond: f64) -> Medians {
     let (mut ratios, mut latencies) = (Vec::new(), Vec::new());
-    let of_devices = votes
-        .iter()
-        .filter(|vote| devices.contains(&vote.installation));
-    for vote in of_devices {
+    let is_slow = |vote: &&DeviceVote| {
+        let ratio = vote.latency.as_ref().and_then(VoteLatency::p10_ratio);
+        devices.contains(&vote.installation) && ratio.is_some_and(|ratio| ratio >= beyond)
+    };
+    for vote in votes.iter().filter(is_slow) {
         let Some(latency) = &vote.latency else {
             continue;
         };

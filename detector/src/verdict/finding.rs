@@ -14,6 +14,8 @@ pub(super) struct Finding {
     pub(super) hits: u64,
     pub(super) eligible: u64,
     pub(super) p: f64,
+    /// Reasons of other findings that are worth a ticket. They decide nothing.
+    pub(super) also: Vec<Reason>,
 }
 
 /// Share of the devices hit below which a finding is no page. A fault that matters hits 5 % of them, and a
@@ -54,6 +56,22 @@ impl Finding {
         let severities = others.iter().flatten().map(|other| other.severity);
         self.severity = severities.fold(self.severity, Severity::max);
         self
+    }
+
+    /// Returns the first of the most severe findings, with the reasons of the others that are worth a ticket; `None`
+    /// without any.
+    pub(super) fn worst(mut found: Vec<Finding>) -> Option<Finding> {
+        let severities = found.iter().map(|one| one.severity);
+        let most = severities.max()?;
+        let first = found.iter().position(|one| one.severity == most)?;
+        let mut worst = found.remove(first);
+        let others = found
+            .into_iter()
+            .filter(|one| one.severity >= Severity::Ticket);
+        // That there is no control is said of the finding that waits for a second window.
+        let told = |reason: &Reason| !matches!(reason, Reason::NoControl);
+        worst.also = others.flat_map(|one| one.reasons).filter(told).collect();
+        Some(worst)
     }
 
     /// Turns a page into a ticket if too few devices are hit. Devices that a directive took off the NPU count
@@ -110,6 +128,7 @@ impl Finding {
             hits: 0,
             eligible: 0,
             p: 1.0,
+            also: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::baseline::{Baseline, Origin};
 use crate::cpu_alone::CpuAlone;
 use crate::describe::WindowStatistics;
-use crate::next_step::{ON_ALL_CHIPSETS, Situation, next_step};
+use crate::next_step::{Situation, next_step, on_all_chipsets};
 use crate::reason::{Reason, SlowLimit, many_are_new};
 use crate::signals::{
     Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, SignalId,
@@ -20,7 +20,7 @@ use super::class::{MOST_DEVICES, Severity, VerdictClass};
 use super::finding::{FASTER_THAN_CPU, Finding};
 use super::numbers::{numbers, on_the_cpu};
 use super::{CohortVerdict, CpuNodes};
-use super::{certificate, firmware, secondary};
+use super::{certificate, firmware, input_shape, secondary};
 
 /// The ratio of [`on_every_device`], in tenths.
 const TWICE_TENTHS: u16 = 20;
@@ -46,6 +46,7 @@ pub fn judge(
     nodes: &CpuNodes,
 ) -> CohortVerdict {
     let mut found = find(window, baseline, evidence);
+    let also = std::mem::take(&mut found.also);
     secondary::mention(&mut found, evidence);
     certificate::mention(&mut found, evidence);
     found.lower_if_few_hit(window.n_only_directed());
@@ -73,6 +74,9 @@ pub fn judge(
     let on_runtime = change
         .filter(|change| found.severity >= Severity::Ticket && !change.new_runtimes.is_empty());
     found.reasons.extend(on_runtime.map(Reason::on_runtime));
+    if found.severity >= Severity::Ticket {
+        input_shape::name(&mut found, window, evidence);
+    }
     found.reasons.extend(passed_over(baseline, &found));
     let is_everywhere = |reason: &Reason| matches!(reason, Reason::Everywhere { .. });
     let everywhere = found.reasons.iter().any(is_everywhere);
@@ -85,7 +89,7 @@ pub fn judge(
         severity: found.severity,
         numbers: numbers(window, evidence, &found, change, joined),
         next_step: if everywhere {
-            ON_ALL_CHIPSETS.to_owned()
+            on_all_chipsets(&found.reasons)
         } else {
             next_step(Situation {
                 key: &window.key,
@@ -101,7 +105,7 @@ pub fn judge(
                 cpu_alone: change.and_then(|change| CpuAlone::measured(window, change)),
             })
         },
-        reasons: found.reasons,
+        reasons: with_others(found.reasons, also),
         statistics,
         cpu_ops,
         cpu_macs_share,
@@ -122,6 +126,18 @@ pub fn judge(
         cv_rules: Vec::new(),
         p: found.p,
     }
+}
+
+/// Returns the reasons of the finding, and then those of other findings that it does not name itself.
+fn with_others(mut reasons: Vec<Reason>, also: Vec<Reason>) -> Vec<Reason> {
+    for reason in also {
+        let is_same =
+            |known: &Reason| std::mem::discriminant(known) == std::mem::discriminant(&reason);
+        if !reasons.iter().any(is_same) {
+            reasons.push(reason);
+        }
+    }
+    reasons
 }
 
 /// Returns the reason that a version with an open incident is not the reference, where the verdict depends on it.
@@ -208,7 +224,8 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     let fallen = fallen.map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
         // A placement worth a ticket must not lower a page for the effect that it explains.
-        let others = [starts.clone(), slower(window, evidence)];
+        let at_times = intermittent(evidence, baseline);
+        let others = [starts.clone(), slower(window, baseline, evidence), at_times];
         fallen.raised_to(&others)
     });
     if let Some(found) = fallen.or(starts) {
@@ -236,28 +253,32 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Find
     {
         return found;
     }
-    let slow = slower(window, evidence).or_else(|| intermittent(evidence, baseline));
+    let slow = slower(window, baseline, evidence);
+    // Load explains slow runs. A slow-down of all runs does too, but not on devices that are as fast as before in their
+    // other runs.
+    let is_explained = slow
+        .as_ref()
+        .is_some_and(|slow| slow.severity < Severity::Ticket || !evidence.has_fast_runs_too());
+    let at_times = intermittent(evidence, baseline).filter(|_| !is_explained);
     let placed = placement_alone(evidence).or_else(|| certificate::drifted(evidence));
     let placed = placed.map(|alone| alone.started_by(any_starts.as_ref()));
     // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
     // moves no work to the CPU, prevents no start and changes no outputs, so those are still considered.
-    let [heavier, cv_spike] = match slow {
-        Some(_) => [None, None],
-        None => [heavier(evidence), secondary::cv_spike(evidence)],
+    let [heavier, cv_spike] = match slow.is_some() || at_times.is_some() {
+        true => [None, None],
+        false => [
+            heavier(window, baseline, evidence),
+            secondary::cv_spike(evidence),
+        ],
     };
     let of_make = slower_make(evidence);
     let wrong = secondary::wrong_outputs(evidence);
     let different = secondary::different_outputs(evidence);
     let found = [
-        slow, placed, any_starts, wrong, heavier, cv_spike, different, of_make,
+        slow, at_times, placed, any_starts, wrong, heavier, cv_spike, different, of_make,
     ];
-    let mut found: Vec<Finding> = found.into_iter().flatten().collect();
-    if found.is_empty() {
-        return nothing_found(window, baseline, evidence);
-    }
-    let is_worth_it = |one: &Finding| one.severity >= Severity::Ticket;
-    let first = found.iter().position(is_worth_it);
-    found.swap_remove(first.unwrap_or(0))
+    let found = found.into_iter().flatten().collect();
+    Finding::worst(found).unwrap_or_else(|| nothing_found(window, baseline, evidence))
 }
 
 /// Worse placement, and slower.
@@ -315,7 +336,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
 
 /// `Median` or `Shift` without `SlowerAndMoved`. If `Shift` found the devices whose placement got worse, that is the
 /// cause.
-fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
+fn slower(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Option<Finding> {
     let (shift, median) = (evidence.firing_shift(), evidence.firing_median());
     let by_median = median.map(|median| &median.signal);
     let strongest = shift.map(|shift| &shift.signal).or(by_median)?;
@@ -337,12 +358,22 @@ fn slower(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
         } else {
             // Load, larger inputs and the app are on all firmwares and runtimes.
             let is_of_cohort = cause.is_none();
-            reasons.extend(same_version(window, evidence));
+            let same_version = same_version(window, evidence);
+            // A device that was faster with this version before may have had this runtime then.
+            let runtimes = match is_of_cohort && same_version.is_none() {
+                true => baseline.runtimes_new_to(window),
+                false => Vec::new(),
+            };
+            reasons.extend(same_version);
             reasons.extend(cause);
             reasons.extend(by_control);
             let everywhere = evidence.cross_chipset.filter(|others| others.explains);
             let everywhere = everywhere.filter(|_| is_of_cohort);
-            reasons.splice(0..0, everywhere.map(Reason::everywhere));
+            match everywhere {
+                Some(others) => reasons.insert(0, Reason::everywhere(others, runtimes)),
+                None if runtimes.is_empty() => {}
+                None => reasons.push(Reason::OnRuntime { runtimes }),
+            }
             let is_mild = median.is_none() && shift.is_some_and(Shift::is_mild);
             let is_unsure = evidence.control.is_unsure() && ratio < FASTER_THAN_CPU && is_of_cohort;
             let severity = match everywhere.is_some() || is_mild || is_unsure {
@@ -406,7 +437,8 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     } else {
         reasons.extend(by_control);
         let everywhere = others.filter(|others| others.explains);
-        reasons.splice(0..0, everywhere.map(Reason::everywhere));
+        let told = everywhere.map(|others| Reason::everywhere(others, Vec::new()));
+        reasons.splice(0..0, told);
         let severity = if is_page && everywhere.is_none() && !control.is_unsure() {
             Severity::Page
         } else {
@@ -462,12 +494,13 @@ fn slower_make(evidence: &Evidence) -> Option<Finding> {
 }
 
 /// The whole cohort moved by less than 1.6 x.
-fn heavier(evidence: &Evidence) -> Option<Finding> {
+fn heavier(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Option<Finding> {
     let median = evidence.median.as_ref();
     let median = median.filter(|median| median.is_heavier)?;
     let reason = Reason::CohortMoved {
         ratio: median.ratio,
         devices: median.signal.devices,
+        new_runtimes: baseline.runtimes_new_to(window),
     };
     let previous = median
         .control_ratio

@@ -6,6 +6,7 @@ mod class;
 pub(crate) mod completeness;
 mod finding;
 mod firmware;
+mod input_shape;
 mod judge;
 mod numbers;
 mod quiet;

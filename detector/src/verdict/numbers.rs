@@ -27,7 +27,9 @@ pub(super) fn numbers(
         reference_npu_share: change.and_then(|change| change.reference_npu_share),
         ..VerdictNumbers::default()
     };
-    let shift = evidence.firing_shift();
+    let is_at_times = |reason: &Reason| matches!(reason, Reason::Intermittent { .. });
+    let is_at_times = found.reasons.iter().any(is_at_times);
+    let shift = evidence.firing_shift().filter(|_| !is_at_times);
     let joined =
         joined.filter(|joined| change.is_some() && (joined.signal.fires || shift.is_none()));
     if let Some(joined) = joined {

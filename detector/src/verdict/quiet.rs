@@ -19,6 +19,9 @@ const QUIET: f64 = 0.25;
 /// Share of the usual devices that a healthy window has at the least; the chance of a count is taken against it.
 const HEALTHY: f64 = 0.5;
 
+/// Least share of the missing installations for which a new one came, from which they are the same devices.
+const REINSTALLED: f64 = 0.5;
+
 /// Usual devices below which an app is not judged, since so few vary by chance.
 const MIN_OF_APP: u64 = 20;
 
@@ -74,12 +77,25 @@ fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Opt
         }
         false => (VerdictClass::Healthy, Severity::None, 1.0),
     };
-    let reasons = is_quiet.then(|| Reason::Quiet {
-        devices: now,
-        usual,
-        of_version: !reporting.is_of_app(),
+    // Devices that report under new ids are not missing.
+    let is_reinstall =
+        !reporting.is_of_app() && reporting.new_here as f64 >= REINSTALLED * missing as f64;
+    let reasons = is_quiet.then(|| match is_reinstall {
+        true => Reason::Reinstalled {
+            devices: now,
+            usual,
+            new: reporting.new_here,
+        },
+        false => Reason::Quiet {
+            devices: now,
+            usual,
+            of_version: !reporting.is_of_app(),
+        },
     });
     let next_step = match is_quiet {
+        true if is_reinstall => "Look at what went out last: an update that clears the app's data, or installs it anew, takes \
+                                 every device's past with it. Nothing is known to be wrong with the model."
+            .to_owned(),
         true => "Look at what went out last: an app key that the collector refuses (`epwatch_collector_reports_total` by \
                  outcome), a shrinker that removed the SDK's classes, or a host or certificate that devices do not \
                  reach any more."
@@ -150,6 +166,7 @@ mod tests {
             version: version.to_owned(),
             windows,
             still_here,
+            new_here: 0,
             week_before: 7,
         }
     }
@@ -190,6 +207,30 @@ mod tests {
         check(&[reporting("2.0.0", 0, 0, 49)], &[]);
         let both = [reporting("", 2, 2, 80), reporting("2.0.0", 0, 0, 60)];
         check(&both, &[QUIET_APP]);
+    }
+
+    /// It said that 0 devices reported.
+    #[test]
+    fn new_installation_ids_on_all_devices_are_a_reinstall() {
+        let told = |new_here| {
+            let one = Reporting {
+                new_here,
+                ..reporting("2.0.0", 0, 0, 60)
+            };
+            let verdicts = quiet(&[one], at(0), Duration::from_secs(86_400));
+            verdicts[0].reasons[0].to_string()
+        };
+        assert!(
+            told(58).starts_with("0 of the usual 60 installations"),
+            "{}",
+            told(58)
+        );
+        assert!(told(58).contains("58 that are new"), "{}", told(58));
+        assert!(
+            told(20).starts_with("0 devices of this version"),
+            "{}",
+            told(20)
+        );
     }
 
     #[test]

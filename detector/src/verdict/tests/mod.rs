@@ -620,18 +620,86 @@ fn half_of_a_small_cohort_that_moved_together_is_found() {
     check(&verdict, SlowWithoutPlacement, Page);
     assert_eq!(verdict.numbers.devices_hit, 10);
     // Below 1.6 x firmware may cost as much, and it needs the fleet's own rates.
+    let known = with_own_rates();
+    let mild = half_slower(1.45);
+    check(&judged(&mild, None, &known), SlowWithoutPlacement, Ticket);
+    check(&judged(&mild, None, &reference()), Healthy, Severity::None);
+}
+
+/// A fleet with rates of its own, in which a ratio below 1.6 is a ticket.
+fn with_own_rates() -> Baseline {
     let own = BaseRate {
         rate: 0.01,
         strength: 100.0,
     };
     let ids = BEYOND_TENTHS.map(|tenths| (SignalId::ShiftBeyond(tenths), own));
-    let known = Baseline {
+    Baseline {
         rates: BaseRates(ids.into()),
         ..reference()
+    }
+}
+
+/// The slower devices had hidden the runs: the ticket came first, and the page was not asked for.
+#[test]
+fn a_ticket_of_slow_devices_hides_no_page_of_slow_runs() {
+    let mild = Fleet {
+        hit_share: 0.3,
+        slow_factor: 1.45,
+        ..Fleet::default()
     };
-    let mild = half_slower(1.45);
+    let mild = mild.window();
+    let known = with_own_rates();
     check(&judged(&mild, None, &known), SlowWithoutPlacement, Ticket);
-    check(&judged(&mild, None, &reference()), Healthy, Severity::None);
+    // Half of the runs of the last 24 devices take four times as long.
+    let mut runs = noisy(0.4);
+    check(&judged(&runs, None, &known), IntermittentFallback, Page);
+    runs.votes.rotate_left(24);
+    for (vote, slow) in mild.votes.iter().zip(&mut runs.votes).take(36) {
+        slow.latency = vote.latency.clone();
+    }
+    for (vote, place) in mild.votes.iter().zip(&mut runs.votes) {
+        place.installation = vote.installation;
+    }
+    let verdict = judged(&runs, None, &known);
+    check(&verdict, IntermittentFallback, Page);
+    assert_eq!(verdict.numbers.devices_hit, 24);
+    let told: Vec<String> = verdict.reasons.iter().map(ToString::to_string).collect();
+    assert!(
+        told[0].contains("24 of 60 devices are slow in some"),
+        "{told:#?}"
+    );
+    let says = "18 of 60 devices take at least 1.3 times";
+    assert!(told.iter().any(|reason| reason.contains(says)), "{told:#?}");
+}
+
+/// It said "a heavier model, or a mild fallback".
+#[test]
+fn a_new_runtime_on_all_devices_is_named() {
+    let slower = |weight| {
+        let fleet = Fleet {
+            weight,
+            devices: 200,
+            ..Fleet::default()
+        };
+        fleet.window()
+    };
+    let with = |before: &str| Baseline {
+        runtimes: [before.into()].into(),
+        ..reference()
+    };
+    let now = slower(1.3).votes[0].placement.runtime.clone();
+    for (weight, severity) in [(1.3, Ticket), (2.4, Page)] {
+        let told = |baseline| {
+            let verdict = judged(&slower(weight), None, &baseline);
+            check(&verdict, SlowWithoutPlacement, severity);
+            let reasons: Vec<String> = verdict.reasons.iter().map(ToString::to_string).collect();
+            format!("{}; {}", reasons.join("; "), verdict.next_step)
+        };
+        let new = told(with("1.24.0/2.4.0"));
+        assert!(new.contains(&now) && !new.contains("heavier"), "{new}");
+        let same = told(with(&now));
+        assert!(!same.contains(&now), "{same}");
+    }
 }
 
 /// Sessions on little cores: the device took as long in one of twenty runs before.
