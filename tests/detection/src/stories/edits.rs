@@ -21,37 +21,96 @@ pub(super) fn slow_down(report: &mut Report, factor: f64, share: f64) {
     }
 }
 
+/// Multiplies all runs of the series with an input shape.
+pub(super) fn slow_shape(report: &mut Report, shape: &str, factor: f64) {
+    let slow = report.series.iter_mut();
+    for series in slow.filter(|series| series.stratum.shape_key == shape) {
+        slow_series(series, factor, 1.0);
+    }
+}
+
+/// Divides every series into two by input shape; the second gets this share of the runs. Both are equally fast.
+pub(super) fn split_shapes(report: &mut Report, shapes: [&str; 2], share: f64) {
+    let mut split = Vec::with_capacity(2 * report.series.len());
+    for series in &report.series {
+        let (second, first) = divided(series, share);
+        for (shape, runs) in shapes.into_iter().zip([first, second]) {
+            let mut part = series.clone();
+            part.stratum.shape_key = shape.into();
+            part.first_runs_us.clear();
+            (part.slow_fast_switches, part.longest_slow_streak) = (None, None);
+            let dropped = if split.len() % 2 == 0 {
+                series.dropped_runs
+            } else {
+                0
+            };
+            part.dropped_runs = dropped;
+            take_runs(&mut part, &runs);
+            part.runs_seen = part.n * u64::from(part.sampled_one_in.max(1)) + dropped;
+            if part.n > 0 {
+                split.push(part);
+            }
+        }
+    }
+    report.series = split;
+}
+
+/// Runs by their latency in microseconds.
+type RunsByLatency = Vec<(f64, u64)>;
+
+/// Returns a share of the runs of a series, and the rest.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
     reason = "microseconds and small counts"
 )]
-fn slow_series(series: &mut LatencySeries, factor: f64, share: f64) {
-    let mut slowed: BTreeMap<u16, u64> = BTreeMap::new();
-    let (mut n, mut sum, mut squares) = (0_u64, 0.0, 0.0);
-    let (mut min, mut max) = (f64::INFINITY, 0.0_f64);
+fn divided(series: &LatencySeries, share: f64) -> (RunsByLatency, RunsByLatency) {
+    let (mut part, mut rest) = (RunsByLatency::new(), RunsByLatency::new());
     let mut carried = 0.0;
     for (index, count) in series.histogram.buckets() {
         let middle = (bucket_low_us(index) + bucket_high_us(index)) as f64 / 2.0;
         // What is left of a share goes on to the next bucket.
         carried += share * count as f64;
-        let slow = (carried.floor() as u64).min(count);
-        carried -= slow as f64;
-        for (us, count) in [(middle, count - slow), (middle * factor, slow)] {
-            if count == 0 {
-                continue;
-            }
-            *slowed.entry(bucket_of_us(us as u64)).or_default() += count;
-            n += count;
-            sum += us * count as f64;
-            squares += us * us * count as f64;
-            min = min.min(us);
-            max = max.max(us);
-        }
+        let taken = (carried.floor() as u64).min(count);
+        carried -= taken as f64;
+        part.push((middle, taken));
+        rest.push((middle, count - taken));
     }
-    let (indices, counts) = slowed.into_iter().unzip();
+    (part, rest)
+}
+
+fn slow_series(series: &mut LatencySeries, factor: f64, share: f64) {
+    let (mut runs, rest) = divided(series, share);
+    for (us, _) in &mut runs {
+        *us *= factor;
+    }
+    runs.extend(rest);
+    take_runs(series, &runs);
+}
+
+/// Gives a series these runs.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "microseconds and small counts"
+)]
+fn take_runs(series: &mut LatencySeries, runs: &[(f64, u64)]) {
+    let mut buckets: BTreeMap<u16, u64> = BTreeMap::new();
+    let (mut n, mut sum, mut squares) = (0_u64, 0.0, 0.0);
+    let (mut min, mut max) = (f64::INFINITY, 0.0_f64);
+    for (us, count) in runs.iter().copied().filter(|(_, count)| *count > 0) {
+        *buckets.entry(bucket_of_us(us as u64)).or_default() += count;
+        n += count;
+        sum += us * count as f64;
+        squares += us * us * count as f64;
+        min = min.min(us);
+        max = max.max(us);
+    }
+    let (indices, counts) = buckets.into_iter().unzip();
     series.histogram = SparseHistogram::from_parts(indices, counts).expect("in order");
+    series.n = n;
     series.sum_us = sum;
     series.m2_us2 = (squares - sum * sum / n.max(1) as f64).max(0.0);
     (series.min_us, series.max_us) = (min, max);

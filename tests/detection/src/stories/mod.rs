@@ -2,6 +2,7 @@
 //! the reports of a [`Family`], which is changed from a day on.
 
 mod edits;
+mod nouns;
 mod told;
 
 use std::collections::BTreeSet;
@@ -23,13 +24,21 @@ use crate::labelled::{
 };
 use crate::outcome::{Outcome, StoryOutcome};
 
-use edits::{learnt_on, luck, place, recount, rename, slow_down, without_past};
+use edits::{
+    learnt_on, luck, place, recount, rename, slow_down, slow_shape, split_shapes, without_past,
+};
 
 /// The chipset on which something happens.
 pub(crate) const CHIPSET: &str = "SM8650";
 
 /// The firmware that it comes with.
 const FIRMWARE: &str = "f9";
+
+/// The runtime of [`Story::NewRuntime`].
+const NEW_RUNTIME: &str = "1.33.0";
+
+/// An input shape of [`Story::LargeInputs`].
+const LARGE_SHAPE: &str = "x:1x3x640x640";
 
 /// Device models of the make that is new.
 const NEW_MAKE: [&str; 2] = ["Acme P00N", "Acme P01N"];
@@ -63,11 +72,19 @@ pub enum Story {
     RecountedMacs,
     /// Devices of one chipset name it in three ways, and all of them fall back.
     ManyNames,
+    /// 2.0.0 comes with a new runtime, and all of its devices are a little slower, on all chipsets.
+    NewRuntime,
+    /// 2.0.0 is slow with one of two input shapes.
+    LargeInputs,
+    /// Some devices are a little slower, and others far slower in some of their runs.
+    SlowDevicesAndRuns,
+    /// All devices get new installation ids with 2.0.0.
+    Reinstall,
 }
 
 impl Story {
     /// All of them.
-    pub const ALL: [Story; 11] = [
+    pub const ALL: [Story; 15] = [
         Story::FixAsBad,
         Story::FixThatMends,
         Story::FirmwareSlowsAllModels,
@@ -79,6 +96,10 @@ impl Story {
         Story::FiveDevices,
         Story::RecountedMacs,
         Story::ManyNames,
+        Story::NewRuntime,
+        Story::LargeInputs,
+        Story::SlowDevicesAndRuns,
+        Story::Reinstall,
     ];
 
     /// What happens, and what must be told.
@@ -118,6 +139,18 @@ impl Story {
             Story::ManyNames => {
                 "devices of one chipset name it in three ways, and all are slower: a page"
             }
+            Story::NewRuntime => {
+                "2.0.0 has a new runtime and is slower everywhere, 1.25x to 1.45x: a ticket that names the runtime"
+            }
+            Story::LargeInputs => {
+                "2.0.0 is slow with one of two input shapes: a page that names the shape"
+            }
+            Story::SlowDevicesAndRuns => {
+                "30 % of the devices are 1.45x slower, and 30 % are slow in some of their runs: a page for these"
+            }
+            Story::Reinstall => {
+                "all devices have new installation ids with 2.0.0: a ticket that says so, and no page"
+            }
         }
     }
 
@@ -135,6 +168,10 @@ impl Story {
             // The share of the MACs.
             Story::RecountedMacs => (0.05, 0.12),
             Story::ManyNames => (2.1, 2.4),
+            Story::NewRuntime => (1.25, 1.45),
+            Story::LargeInputs => (2.4, 4.0),
+            Story::SlowDevicesAndRuns => (3.0, 4.0),
+            Story::Reinstall => (1.0, 1.0),
         };
         let of = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         low + (high - low) * (of as f64 / f64::from(1_u32 << 24))
@@ -157,10 +194,16 @@ impl Story {
             Story::LoadThatLasts => (PlacementView::Missing, (3, 14), 1.0),
             Story::BusyOnTheFirstDay | Story::ManyNames => (PlacementView::Missing, (7, 8), 0.0),
             Story::FiveDevices | Story::RecountedMacs => (PlacementView::Full, (7, 8), 0.0),
+            Story::NewRuntime | Story::LargeInputs => (PlacementView::Missing, (7, 4), 0.0),
+            Story::SlowDevicesAndRuns => (PlacementView::Lying, (2, 12), 0.0),
+            Story::Reinstall => (PlacementView::Full, (10, 3), 0.0),
         };
         let is_alone = matches!(
             self,
-            Story::BusyOnTheFirstDay | Story::FiveDevices | Story::ManyNames
+            Story::BusyOnTheFirstDay
+                | Story::FiveDevices
+                | Story::ManyNames
+                | Story::SlowDevicesAndRuns
         );
         let drawn = FamilySpec::drawn(seed, truth);
         let (devices, presence) = match self {
@@ -177,7 +220,10 @@ impl Story {
             rolls_out_twice: false,
             // Of devices with 15 runs a day, few have the 20 in a window that slow ones are counted of.
             runs: match self {
-                Story::FirstVersionIntermittent | Story::FiveDevices => 50.0,
+                Story::FirstVersionIntermittent
+                | Story::FiveDevices
+                | Story::LargeInputs
+                | Story::SlowDevicesAndRuns => 50.0,
                 _ => [15.0, 50.0][(seed / 4 % 2) as usize],
             },
             shape_known: true,
@@ -320,6 +366,44 @@ impl Story {
                     };
                     report.report.device.chipset_raw = name.into();
                     report.report.device.board = String::new();
+                }
+                reports
+            }
+            Story::NewRuntime => {
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| day(report) >= NEW_FROM) {
+                    report.report.runtime.ort_version = NEW_RUNTIME.into();
+                    slow_down(&mut report.report, factor, 1.0);
+                }
+                reports
+            }
+            Story::LargeInputs => {
+                let mut reports = healthy();
+                for report in &mut reports {
+                    split_shapes(&mut report.report, ["x:1x3x224x224", LARGE_SHAPE], 0.35);
+                    if is_there(report) && day(report) >= NEW_FROM {
+                        slow_shape(&mut report.report, LARGE_SHAPE, factor);
+                    }
+                }
+                reports
+            }
+            Story::SlowDevicesAndRuns => {
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| day(report) >= THEN) {
+                    match luck(&report.report) {
+                        ..0.3 => slow_down(&mut report.report, 1.45, 1.0),
+                        0.3..0.6 => slow_down(&mut report.report, factor, 0.4),
+                        _ => {}
+                    }
+                }
+                reports
+            }
+            Story::Reinstall => {
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| day(report) >= THEN) {
+                    let key = &mut report.report.key;
+                    key.installation = InstallationId::from_secret(key.installation.as_bytes());
+                    without_past(&mut report.report);
                 }
                 reports
             }

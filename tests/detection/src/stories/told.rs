@@ -10,7 +10,7 @@ use epwatch_proto::device::vendor_fingerprint_hash;
 
 use crate::evaluation::{DAY_MS, START_MS, milliseconds};
 
-use super::{CHIPSET, FIRMWARE, NEW_FROM, NEW_MAKE, Story, THEN};
+use super::{CHIPSET, FIRMWARE, LARGE_SHAPE, NEW_FROM, NEW_MAKE, NEW_RUNTIME, Story, THEN};
 
 /// What a replay said.
 struct Told<'a> {
@@ -65,7 +65,7 @@ impl<'a> Told<'a> {
 }
 
 /// Day of a window, by its end.
-fn day_of(end: &str) -> i64 {
+pub(super) fn day_of(end: &str) -> i64 {
     let end_ms = milliseconds(end).expect("a time");
     (end_ms - START_MS) / DAY_MS - 1
 }
@@ -86,9 +86,11 @@ impl Story {
         let told = Told::of(lines);
         let pages = told.pages();
         let from = match self {
-            Story::FixAsBad | Story::FixThatMends | Story::FiveDevices | Story::ManyNames => {
-                NEW_FROM
-            }
+            Story::FixAsBad
+            | Story::FixThatMends
+            | Story::FiveDevices
+            | Story::ManyNames
+            | Story::LargeInputs => NEW_FROM,
             _ => THEN,
         };
         let is_there = |page: &IncidentSummary| match self {
@@ -161,6 +163,35 @@ impl Story {
             }
             Story::BusyOnTheFirstDay => ensure(pages.is_empty(), || "a page".to_owned()),
             Story::FiveDevices | Story::ManyNames => paged(),
+            Story::NewRuntime => {
+                ensure(pages.is_empty(), || "a page".to_owned())?;
+                let mut reasons = told.reasons(Severity::Ticket);
+                ensure(reasons.any(|reason| reason.contains(NEW_RUNTIME)), || {
+                    "no ticket names the runtime".to_owned()
+                })
+            }
+            Story::LargeInputs => {
+                paged()?;
+                let mut reasons = told.reasons(Severity::Page);
+                ensure(reasons.any(|reason| reason.contains(LARGE_SHAPE)), || {
+                    "no page names the shape".to_owned()
+                })
+            }
+            Story::SlowDevicesAndRuns => {
+                paged()?;
+                let mut reasons = told.reasons(Severity::Page);
+                ensure(
+                    reasons.any(|reason| reason.contains("in some of their runs")),
+                    || "no page is about the slow runs".to_owned(),
+                )
+            }
+            Story::Reinstall => {
+                ensure(pages.is_empty(), || "a page".to_owned())?;
+                let mut told = told.changes.iter().map(|(_, one)| one);
+                ensure(told.any(|one| one.state == State::Firing), || {
+                    "no ticket".to_owned()
+                })
+            }
             Story::RecountedMacs => {
                 let mut found = told.changes.iter().map(|(_, one)| one);
                 let fired = found.find(|one| one.state == State::Firing);

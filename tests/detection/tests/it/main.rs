@@ -13,6 +13,7 @@ mod labelled;
 mod newcomers;
 mod only_version;
 mod quiet;
+mod recorded_fleets;
 mod restarts;
 mod small;
 mod standing;

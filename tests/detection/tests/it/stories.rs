@@ -4,11 +4,17 @@ use epwatch_detection::stories::{Story, lines_of};
 
 async fn check(story: Story, seeds: std::ops::Range<u64>) {
     let n = seeds.clone().count();
-    let mut wrong = Vec::new();
+    let (mut wrong, mut wrong_nouns) = (Vec::new(), Vec::new());
     for seed in seeds {
-        let lines = lines_of(&story.reports(seed)).await.unwrap();
+        let reports = story.reports(seed);
+        let lines = lines_of(&reports).await.unwrap();
         wrong.extend(story.wrong_in(&lines).err().map(|why| (seed, why)));
+        let noun = story.wrong_noun_in(&reports, &lines).err();
+        wrong_nouns.extend(noun.map(|why| format!("{seed}: {why}")));
     }
+    // A sentence never contradicts the labels.
+    let nouns = wrong_nouns.join("\n\n");
+    assert!(wrong_nouns.is_empty(), "{}: {nouns}", story.text());
     // Nine of ten must be told.
     assert!(10 * wrong.len() <= n, "{}: {wrong:#?}", story.text());
 }
@@ -71,4 +77,27 @@ async fn a_runtime_that_counts_macs_otherwise_is_no_finding() {
 #[tokio::test]
 async fn names_of_one_chipset_do_not_excuse_it() {
     check(Story::ManyNames, 500..506).await;
+}
+
+/// It was "a heavier model".
+#[tokio::test]
+async fn a_new_runtime_that_is_slower_everywhere_is_named() {
+    check(Story::NewRuntime, 520..526).await;
+}
+
+#[tokio::test]
+async fn an_input_shape_that_carries_the_fault_is_named() {
+    check(Story::LargeInputs, 540..546).await;
+}
+
+/// The slower devices were a ticket, which hid the runs.
+#[tokio::test]
+async fn slow_devices_do_not_hide_slow_runs_of_others() {
+    check(Story::SlowDevicesAndRuns, 560..566).await;
+}
+
+/// It said that no device reported.
+#[tokio::test]
+async fn new_installation_ids_on_all_devices_are_told_as_a_reinstall() {
+    check(Story::Reinstall, 580..584).await;
 }
