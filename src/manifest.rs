@@ -136,7 +136,10 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
         text.push_str(&format!(": {}", out.display()));
     }
     for (name, macs) in nodes.iter().take(SHOWN_NODES) {
-        text.push_str(&format!("\n  {:>5.1} %  {name}", share(**macs)));
+        text.push_str(&match manifest.has_unknown_turns() {
+            true => format!("\n  {macs:>12}  {name}"),
+            false => format!("\n  {:>5.1} %  {name}", share(**macs)),
+        });
     }
     if let Some(more) = nodes
         .len()
@@ -145,7 +148,7 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
     {
         text.push_str(&format!("\n  and {more} more; the side-car has all"));
     }
-    if manifest.unnamed_macs > 0 {
+    if manifest.unnamed_macs > 0 && !manifest.has_unknown_turns() {
         let share = share(manifest.unnamed_macs);
         text.push_str(&format!(
             "\n{share:.1} % of the MACs are in nodes without a name, which no placement can attribute; --stamp-names COPY names them"

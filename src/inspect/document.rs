@@ -187,6 +187,24 @@ impl OnChipset {
         }
     }
 
+    /// Removes shares of the MACs, of which one side has an unknown number.
+    pub(super) fn forget_shares(&mut self) {
+        let has_npu = self.placed.eps.get(QNN_EP).is_some_and(|npu| npu.nodes > 0);
+        let is_split = has_npu && self.placed.cpu_nodes.iter().any(|node| !node.benign);
+        if !is_split {
+            return;
+        }
+        for ep in self.placed.eps.values_mut() {
+            ep.macs_share = None;
+        }
+        for node in &mut self.placed.cpu_nodes {
+            node.node.macs_share = None;
+        }
+        for partition in &mut self.placed.npu_partitions {
+            partition.macs_share = None;
+        }
+    }
+
     /// The error if nothing could be found out.
     pub(super) fn unanswered(&self) -> Option<String> {
         let is_it = UNANSWERED.contains(&self.session);

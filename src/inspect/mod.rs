@@ -339,6 +339,10 @@ async fn on_each(
         if let Some(outline) = outline {
             on.name_open_dims(outline);
         }
+        let counted = inputs.counted.as_ref();
+        if counted.is_some_and(ManifestDocument::has_unknown_turns) {
+            on.forget_shares();
+        }
         if !args
             .ep_option
             .iter()

@@ -98,6 +98,57 @@ fn work_without_macs_of_its_own_is_counted() {
     assert_eq!(check(&found["targets"][0], "npu_macs")["result"], "fail");
 }
 
+/// A bound of one turn called the first green or red by the size of the body, with "99.0 % of the MACs on the NPU".
+#[test]
+fn loops_with_an_unknown_number_of_turns_have_no_share() {
+    for (name, words) in [
+        (
+            "loop_turns_given",
+            "is no constant of the model; one turn has 4096 MACs",
+        ),
+        (
+            "loop_large_body",
+            "is no constant of the model; one turn has 4194304 MACs",
+        ),
+        ("loop_until", "a condition may end it before its last turn"),
+        (
+            "scan_open_length",
+            "the length of what it scans has no fixed shape",
+        ),
+    ] {
+        let found = case(name, "--soc SM8650", 3);
+        let target = &found["targets"][0];
+        assert_eq!(
+            check(target, "npu_macs")["result"],
+            "undecided",
+            "{target:#}"
+        );
+        assert!(why(target, "npu_macs").contains(words), "{target:#}");
+        let placement = &target["placement"];
+        for number in [
+            &placement["npu_macs"],
+            &placement["eps"]["QNNExecutionProvider"]["macs_share"],
+            &placement["cpu_time"],
+        ] {
+            assert_eq!(*number, Value::Null, "{placement:#}");
+        }
+        let path = format!("{FIXTURES}/gate/{name}.onnx");
+        let inspect = format!("inspect {path} --soc SM8650");
+        let (table, _) = check_ends(&mut epwatch(&inspect), 0);
+        assert!(!table.contains(" %") && table.contains(words), "{table}");
+        for limit in ["2%", "100%"] {
+            let rule = format!("{inspect} --fail-on macs={limit}");
+            check_fails(&mut epwatch(&rule), 3, "the share of the CPU is not known");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let side_car = folder.path().join("m.macs.json");
+        let manifest = format!("manifest {path} --out {}", side_car.display());
+        let (text, _) = check_ends(&mut epwatch(&manifest), 3);
+        assert!(!text.contains(" %") && text.contains(words), "{text}");
+        assert!(!side_car.exists());
+    }
+}
+
 #[test]
 fn models_without_macs_have_no_share_of_them() {
     for name in ["tanh_clip", "resize_ac"] {

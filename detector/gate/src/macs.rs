@@ -162,13 +162,14 @@ impl ModelMacs {
 
 impl ModelMacs {
     /// Adds the shares to a placement without them, as an SDK without a manifest reports it. Leaves a placement as it is
-    /// if a node that computes is not in the model, or the list of CPU nodes is cut.
+    /// if a node that computes is not in the model, the MACs of one are not known, or the list of CPU nodes is cut.
     pub(crate) fn add_shares(&self, placed: &mut InspectedChipset) {
         let cpu = placed.eps.get(CPU).map_or(0, |cpu| cpu.nodes);
         let is_whole = u32::try_from(placed.cpu_nodes.len()).is_ok_and(|named| named == cpu);
         let has_shares = placed.eps.values().any(|ep| ep.macs_share.is_some());
         let has_others = placed.eps.keys().any(|ep| ep != CPU && ep != NPU);
-        let is_countable = self.total > 0 && self.unnamed == 0 && placed.error.is_none();
+        let is_known = self.unnamed == 0 && self.without.is_none();
+        let is_countable = self.total > 0 && is_known && placed.error.is_none();
         if !is_whole || has_shares || has_others || !is_countable {
             return;
         }

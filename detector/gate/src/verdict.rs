@@ -151,6 +151,8 @@ pub struct Uncounted {
     pub op_type: String,
     pub why: String,
     pub at_least_macs: u64,
+    #[serde(default)]
+    pub unknown_turns: bool,
 }
 
 /// An EP's part of a placement.

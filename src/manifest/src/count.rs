@@ -31,6 +31,8 @@ pub(crate) struct UncountedWork {
     pub(crate) why: String,
     /// One for each element of its largest tensor.
     pub(crate) at_least: u64,
+    /// Whether it is in the body of a loop whose number of turns is not known, or that loop itself.
+    pub(crate) has_unknown_turns: bool,
 }
 
 /// A count that fails: the place of the input without a shape (`None` for the output), or a reason.
@@ -119,6 +121,7 @@ fn count_graph(
                 op_type: node.op_type.clone(),
                 why: reason(model, node, &missing),
                 at_least: sizes.max().unwrap_or(0),
+                has_unknown_turns: false,
             });
             0
         });
@@ -130,8 +133,8 @@ fn count_graph(
     Ok(all)
 }
 
-/// MACs of a node's bodies: of an If the larger one, of a Loop or a Scan as many as it has turns. With turns that are not
-/// known it is one.
+/// MACs of a node's bodies: of an If the larger one, of a Loop or a Scan as many as it has turns. If that number is not
+/// known it may be 0, and no MACs count.
 fn count_bodies(
     model: &mut OnnxModel,
     node: &Node,
@@ -161,12 +164,25 @@ fn count_bodies(
                 work.at_least = work.at_least.saturating_mul(turns);
             }
         }
-        Turns::Unknown(why) if has_work => found.uncounted.push(UncountedWork {
-            node: outer,
-            op_type: node.op_type.clone(),
-            why: why.to_owned(),
-            at_least: 0,
-        }),
+        Turns::Unknown(why) if has_work => {
+            for work in &mut found.uncounted[first..] {
+                (work.at_least, work.has_unknown_turns) = (0, true);
+            }
+            let why = match macs {
+                0 => why.to_owned(),
+                macs => format!("{why}; one turn has {macs} MACs"),
+            };
+            let work = UncountedWork {
+                node: outer,
+                op_type: node.op_type.clone(),
+                why,
+                at_least: 0,
+                has_unknown_turns: true,
+            };
+            // The loop explains what is listed of its body.
+            found.uncounted.insert(first, work);
+            macs = 0;
+        }
         Turns::Unknown(_) => {}
     }
     Ok(macs)

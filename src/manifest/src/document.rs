@@ -47,11 +47,26 @@ pub struct Uncounted {
     pub why: String,
     /// It has as many or more, next to those that are counted.
     pub at_least_macs: u64,
+    /// Whether it is a loop, or a part of one, whose number of turns is not known: no share of the MACs has a bound then.
+    pub unknown_turns: bool,
 }
 
 impl ManifestDocument {
+    /// Whether no share of the MACs is known or has a bound.
+    pub fn has_unknown_turns(&self) -> bool {
+        self.uncounted.iter().any(|work| work.unknown_turns)
+    }
+
     /// Says what is not counted; `None` if all is.
     pub fn not_counted(&self) -> Option<String> {
+        if let Some(work) = self.uncounted.iter().find(|work| work.unknown_turns) {
+            let Uncounted {
+                name, op_type, why, ..
+            } = work;
+            return Some(format!(
+                "the MACs of {op_type} {name} are not known, so that there are no shares: {why}"
+            ));
+        }
         let first = self.uncounted.first()?;
         let missing = self.uncounted.iter().map(|work| work.at_least_macs);
         let missing = missing.fold(0, u64::saturating_add);
@@ -115,6 +130,7 @@ pub(crate) fn document(
         op_type: work.op_type,
         why: work.why,
         at_least_macs: work.at_least,
+        unknown_turns: work.has_unknown_turns,
     });
     let inputs = graph.inputs.iter().filter_map(|input| {
         let dims = input.dims.as_ref()?.iter().map(|dim| match dim {

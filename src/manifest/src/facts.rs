@@ -56,10 +56,12 @@ pub struct GraphFacts {
 pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, ManifestError> {
     let mut model = read::model(File::open(model)?)?;
     let counted = shapes::fix_inputs(&mut model, given).and_then(|()| count::counted(&mut model));
-    let (macs, tensors) = counted.map_or_else(
+    let (macs, tensors, uncounted) = counted.map_or_else(
         |_| Default::default(),
-        |counted| (counted.macs, counted.tensors),
+        |counted| (counted.macs, counted.tensors, counted.uncounted),
     );
+    let endless = uncounted.iter().filter(|work| work.has_unknown_turns);
+    let endless: HashSet<usize> = endless.map(|work| work.node).collect();
     let graph = &model.graph;
     let mut constants: HashSet<TensorId> = graph.initializers.iter().map(|(id, _)| *id).collect();
     constants.insert(0);
@@ -91,7 +93,8 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         let used = node.inputs.iter().chain(&node.outputs);
         let mut sizes = used.filter(|id| **id > 0).map(|id| tensor(id)?.bytes());
         let sizes = sizes.try_fold(0_u64, |sum, size| Some(sum.saturating_add(size?)));
-        if let (Some(bytes), Some(macs)) = (sizes, macs.get(at).copied()) {
+        let macs = macs.get(at).copied().filter(|_| !endless.contains(&at));
+        if let (Some(bytes), Some(macs)) = (sizes, macs) {
             work.insert(node.name.clone(), NodeSize { macs, bytes });
         }
         if !node.name.is_empty() {
@@ -146,7 +149,8 @@ impl GraphFacts {
         self.types.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// MACs and bytes of a node, by its name in the model or in a session; `None` if a tensor has no fixed size.
+    /// MACs and bytes of a node, by its name in the model or in a session; `None` if a tensor has no fixed size, or a
+    /// loop no known number of turns.
     pub fn size_of(&self, node: &str) -> Option<NodeSize> {
         let found = self.work.get(node);
         let found = found.or_else(|| self.work.get(normalised_node_name(node)));

@@ -231,6 +231,9 @@ impl InspectedChipset {
             (None, Some(_)) => Some(0.0),
             (None, None) => None,
             (Some(npu), _) => {
+                if self.counted.unknown_turns().is_some() {
+                    return None;
+                }
                 let of_all = self.eps.values().filter_map(|ep| ep.macs_share);
                 npu.macs_share.filter(|_| of_all.sum::<f64>() > 0.0)
             }

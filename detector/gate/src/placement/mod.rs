@@ -147,6 +147,11 @@ impl InspectedChipset {
                 ),
             ),
             None if limit == 0.0 => (Outcome::Skip, "min_npu_macs is 0".to_owned()),
+            None if self.counted.unknown_turns().is_some() => {
+                let why = self.counted.sentence().unwrap_or_default();
+                let way_out = "make the number a constant, or judge the model by its ops: allowed_cpu_ops, with min_npu_macs = 0";
+                (Outcome::Undecided, format!("{why}; {way_out}"))
+            }
             None if self.eps.values().all(|ep| ep.nodes == 0) => {
                 (Outcome::Undecided, "no EP has a node".to_owned())
             }
@@ -432,8 +437,19 @@ impl InspectedChipset {
 }
 
 impl Counted {
+    /// A loop whose number of turns is not known, so that no share of the MACs has a bound.
+    fn unknown_turns(&self) -> Option<&Uncounted> {
+        self.uncounted.iter().find(|work| work.unknown_turns)
+    }
+
     /// What is not counted, the largest first; `None` if all is.
     fn sentence(&self) -> Option<String> {
+        if let Some(work) = self.unknown_turns() {
+            let Uncounted {
+                name, op_type, why, ..
+            } = work;
+            return Some(format!("the MACs of {op_type} {name} are not known: {why}"));
+        }
         let mut largest: Vec<&Uncounted> = self.uncounted.iter().collect();
         largest.sort_by_key(|work| Reverse(work.at_least_macs));
         let first = largest.first()?;

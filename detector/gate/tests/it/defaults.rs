@@ -91,6 +91,64 @@ fn work_on_the_cpu_within_the_graph_is_red_whatever_its_macs() {
     assert!(why.contains("after the last on the NPU"), "{why}");
 }
 
+/// A loop may turn never or a million times: neither side has a bound, so no number is printed for one.
+#[test]
+fn a_loop_with_an_unknown_number_of_turns_makes_the_share_undecided() {
+    let uncounted = |total: u64, loops: &[(&str, &str, u64)]| {
+        let each = loops.iter().map(|(name, op_type, macs)| {
+            format!(
+                r#"{{"name": "{name}", "op_type": "{op_type}", "why": "the number of its turns is no constant of the model",
+                    "at_least_macs": {macs}, "unknown_turns": true}}"#
+            )
+        });
+        let each: Vec<String> = each.collect();
+        format!(
+            r#", "total_macs": {total}, "uncounted": [{}]"#,
+            each.join(", ")
+        )
+    };
+    let looped = &[("Loop", "output")][..];
+    let also_gemm = &[("Loop", "output"), ("Gemm", "output")][..];
+    let (one, of_body) = (("n0", "Loop", 0), ("n0", "LinearAttention", 9_000));
+    let free = "[placement]\nmin_npu_macs = 0.0";
+    use Outcome::{Pass, Skip, Undecided};
+    for (nodes, fields, policy, expected) in [
+        (looped, uncounted(1_000, &[one]), "", Undecided),
+        (looped, uncounted(0, &[one]), "", Undecided),
+        // A bound of one turn made this red.
+        (looped, uncounted(1_000, &[one, of_body]), "", Undecided),
+        (also_gemm, uncounted(1_000, &[one]), "", Undecided),
+        (looped, uncounted(1_000, &[one]), free, Skip),
+        (&[], uncounted(1_000, &[("npu", "Scan", 0)]), "", Pass),
+    ] {
+        for share in ["1.0", "0.1"] {
+            let document = inspected(1, nodes, &fields).replace(
+                r#""partitions": 1, "macs_share": 1.0"#,
+                &format!(r#""partitions": 1, "macs_share": {share}"#),
+            );
+            let judged = alone(files(&document), policy);
+            let found = check(&judged, "npu_macs", expected);
+            let shown = judged.targets[0].placement.as_ref().unwrap().npu_macs;
+            assert_eq!(
+                (found.value, shown),
+                match expected {
+                    Pass => (Some(1.0), Some(1.0)),
+                    _ => (None, None),
+                }
+            );
+            let why = &found.why;
+            assert!(
+                !why.contains('%') && (expected == Skip || why.contains("number of its turns")),
+                "{why}"
+            );
+            assert!(
+                expected != Undecided || why.contains("make the number a constant"),
+                "{why}"
+            );
+        }
+    }
+}
+
 #[test]
 fn tensors_that_cross_are_named_with_and_without_a_limit() {
     let crossing = |op: &str, place: &str| {

@@ -178,4 +178,11 @@ fn the_worst_placement_is_judged_by_the_macs_of_the_model() {
     check(&found, "npu_macs", Outcome::Undecided);
     let found = judge(with(&["head"]), Vec::new(), None, None).unwrap();
     check(&found, "npu_macs", Outcome::Undecided);
+    // A loop with an unknown number of turns has no MACs in the list.
+    let endless = ModelMacs {
+        without: Some("loop".to_owned()),
+        ..macs
+    };
+    let found = judge(with(&["head"]), Vec::new(), None, Some(&endless)).unwrap();
+    check(&found, "npu_macs", Outcome::Undecided);
 }
