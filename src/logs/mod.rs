@@ -41,7 +41,7 @@ const MOST_LINE_BYTES: u64 = 64 << 10;
 /// FILE is a logcat, ONNX Runtime's log at VERBOSE, or lines that somebody pasted: from a phone that
 /// nobody can reach, or from a runtime older than `inspect` has. UTF-8 and UTF-16 are read. For each session it prints
 /// the nodes by EP or QNN's counts of them, each refused node with its reason and way out, errors of the start and of
-/// runs, and apart from these lines of unknown origin ("23 nodes assigned to QNN"). The SDK reads logs by the same rules.
+/// runs, and apart from these lines of unknown origin ("23 nodes assigned to QNN", "QNN 23/30, CPU 7/30"). The SDK reads logs by the same rules.
 /// A log is text: nobody checked where it comes from, and lines may be missing.
 ///
 /// Exit codes: 0 it says something, 2 FILE cannot be read, 3 it says nothing about placements or runs.
@@ -346,7 +346,10 @@ impl fmt::Display for LogsDocument {
             }
             if let Some(counts) = &session.counts {
                 write!(f, "\n  {counts}")?;
-            } else if session.placed.eps.is_empty() && session.run_errors.is_empty() {
+            } else if session.placed.eps.is_empty()
+                && session.run_errors.is_empty()
+                && !session.pasted.iter().any(|line| line.kind == "summary")
+            {
                 write!(
                     f,
                     "\n  the list of nodes (Node placements) is missing or not whole"

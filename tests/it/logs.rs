@@ -101,7 +101,7 @@ struct Case {
     never: &'static [&'static str],
 }
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 22] = [
     Case {
         log: "skel4000.logcat",
         sessions: &[&[
@@ -248,6 +248,19 @@ const CASES: [Case; 20] = [
             "of unknown origin (quantization): Quantization params:",
         ]],
         never: &["missing or not whole"],
+    },
+    Case {
+        log: "pasted_parts.txt",
+        sessions: &[&[
+            "23 of 30 nodes on the NPU, 7 on the CPU (by a pasted line of unknown origin)",
+            "of unknown origin (summary): QNN: 76.7 %, CPU: 23.3 %",
+        ]],
+        never: &["missing or not whole", "usage"],
+    },
+    Case {
+        log: "pasted_percent.txt",
+        sessions: &[&["of unknown origin (summary): NPU 76.7 percent, CPU 23.3 percent"]],
+        never: &["missing or not whole", "nodes on the NPU"],
     },
 ];
 

@@ -107,46 +107,248 @@ fn kind(text: &str) -> Option<PastedKind> {
     }
 }
 
-/// Nodes on NPU and CPU in words such as `23 nodes assigned to QNN, 7 to CPU`, `QNNExecutionProvider: 23 nodes` and
-/// `23 of 30 nodes run on QNN`. ONNX Runtime's own list is none of them.
+/// Nodes on NPU and CPU in words such as `23 nodes assigned to QNN, 7 to CPU`, `QNNExecutionProvider: 23 nodes`,
+/// `23 of 30 nodes run on QNN` and `QNN 23/30, CPU 7/30`. Shares in percent are a summary without numbers of nodes.
+/// ONNX Runtime's own list is none of them.
 fn summary(text: &str) -> Option<(Option<u32>, Option<u32>)> {
     let lower = text.to_ascii_lowercase();
-    let is_own = lower.contains("placed on [") || lower.contains("supported by qnn");
-    if lower.len() > MAX_LINE_BYTES || !lower.contains("nodes") || is_own {
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let is_own = has(&["placed on [", "supported by qnn"]);
+    let is_monitor = has(&["usage", "util", "load", "gpu", "memory", "temp", "hz"]);
+    if lower.len() > MAX_LINE_BYTES || is_own {
         return None;
     }
-    let words = lower.split(|c: char| !c.is_alphanumeric());
-    let words = words.filter(|word| is_npu(word) || is_cpu(word) || word.parse::<u32>().is_ok());
-    let words: Vec<&str> = words.collect();
-    let is_ep = |word: &&str| is_npu(word) || is_cpu(word);
-    // Either each number comes before its EP, or each behind.
-    let is_behind = is_ep(words.first()?);
-    let (mut npu, mut cpu) = (None, None);
-    for (at, ep) in words.iter().enumerate().filter(|(_, word)| is_ep(word)) {
-        let numbers: Vec<u32> = if is_behind {
-            let behind = words[at + 1..].iter().take_while(|word| !is_ep(word));
-            behind.filter_map(|word| word.parse().ok()).collect()
-        } else {
-            let before = words[..at].iter().rev().take_while(|word| !is_ep(word));
-            let mut before: Vec<u32> = before.filter_map(|word| word.parse().ok()).collect();
-            before.reverse();
-            before
+    let words = || {
+        let words = lower.split(|c: char| !c.is_alphanumeric());
+        words.filter(|word| !word.is_empty())
+    };
+    let has_unit = words().any(|word| UNITS.contains(&word));
+    let is_bare = || words().all(|word| BARE.contains(&word) || is_ep(word) || is_number(word));
+    let tokens = merged(tokens(&lower));
+    let sides = Sides::of(&tokens)?;
+    match () {
+        () if has_unit && sides.has_counts() => Some((sides.npu, sides.cpu)),
+        () if sides.are_parts() && (sides.names_both || is_bare()) => Some((sides.npu, sides.cpu)),
+        () if sides.is_percent && (sides.names_both || has_unit) && !is_monitor => {
+            Some((None, None))
+        }
+        () => None,
+    }
+}
+
+/// Words for what is counted.
+const UNITS: [&str; 4] = ["nodes", "ops", "operators", "layers"];
+/// Words next to one EP and a part of a whole, such as `23/30 on QNN (76.7 %)`.
+const BARE: [&str; 12] = [
+    "on",
+    "to",
+    "of",
+    "out",
+    "ep",
+    "the",
+    "assigned",
+    "placed",
+    "delegated",
+    "running",
+    "total",
+    "percent",
+];
+
+/// A part of a summary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Token {
+    Npu,
+    Cpu,
+    Count(u32),
+    /// `23/30` and `23 of 30`.
+    Part(u32, u32),
+    Percent,
+    /// A slash or the word `of`.
+    Of,
+    /// A comma, a semicolon, a bar, or the word `and`.
+    End,
+}
+
+impl Token {
+    fn is_ep(self) -> bool {
+        matches!(self, Self::Npu | Self::Cpu)
+    }
+
+    fn is_count(self) -> bool {
+        matches!(self, Self::Count(_) | Self::Part(..))
+    }
+
+    fn is_number(self) -> bool {
+        self.is_count() || self == Self::Percent
+    }
+}
+
+fn tokens(lower: &str) -> Vec<Token> {
+    let (mut found, mut rest) = (Vec::new(), lower);
+    while let Some(first) = rest.chars().next() {
+        let is_part = |(at, c): &(usize, char)| {
+            let next = rest[at + c.len_utf8()..].chars().next();
+            let joins = matches!(c, '.' | ',') && next.is_some_and(|c| c.is_ascii_digit());
+            c.is_alphanumeric() || (joins && first.is_ascii_digit())
         };
-        let (side, other) = match is_npu(ep) {
-            true => (&mut npu, &mut cpu),
-            false => (&mut cpu, &mut npu),
-        };
-        match numbers.as_slice() {
-            [part, all] if lower.contains(" of ") => {
-                *side = side.or(Some(*part));
-                *other = other.or(all.checked_sub(*part));
+        let len: usize = rest
+            .char_indices()
+            .take_while(is_part)
+            .map(|(_, c)| c.len_utf8())
+            .sum();
+        let (word, behind) = rest.split_at(len.max(first.len_utf8()));
+        match word {
+            "/" | "of" => found.push(Token::Of),
+            "," | ";" | "|" | "and" => found.push(Token::End),
+            word if is_npu(word) => found.push(Token::Npu),
+            word if is_cpu(word) => found.push(Token::Cpu),
+            word if is_number(word) => {
+                let unit = behind.trim_start();
+                match unit.starts_with('%') || unit.starts_with("percent") {
+                    true => found.push(Token::Percent),
+                    // Commas part thousands.
+                    false => found.extend(word.replace(',', "").parse().ok().map(Token::Count)),
+                }
             }
-            [.., last] if !is_behind => *side = side.or(Some(*last)),
-            [first, ..] => *side = side.or(Some(*first)),
-            [] => {}
+            _ => {}
+        }
+        rest = behind;
+    }
+    found
+}
+
+/// Makes one token of a part and its whole. Other slashes stand between two EPs or two numbers.
+fn merged(tokens: Vec<Token>) -> Vec<Token> {
+    let mut merged: Vec<Token> = Vec::new();
+    for token in tokens {
+        match (merged.as_slice(), token) {
+            ([.., Token::Count(part), Token::Of], Token::Count(all)) if *part <= all => {
+                let part = Token::Part(*part, all);
+                merged.truncate(merged.len() - 2);
+                merged.push(part);
+            }
+            _ => merged.push(token),
         }
     }
-    (npu.is_some() || cpu.is_some()).then_some((npu, cpu))
+    merged
+}
+
+/// What a summary says of each EP.
+#[derive(Debug, Default)]
+struct Sides {
+    npu: Option<u32>,
+    cpu: Option<u32>,
+    names_both: bool,
+    /// Number of EPs that have a part of a whole.
+    n_parts: usize,
+    n_eps: usize,
+    is_percent: bool,
+}
+
+impl Sides {
+    fn of(tokens: &[Token]) -> Option<Self> {
+        let names = |ep: Token| tokens.contains(&ep);
+        let mut sides = Self {
+            names_both: names(Token::Npu) && names(Token::Cpu),
+            is_percent: names(Token::Percent),
+            ..Self::default()
+        };
+        if let Some(pair) = labelled(tokens) {
+            (sides.npu, sides.cpu) = pair;
+            return Some(sides);
+        }
+        let is_behind = numbers_are_behind(tokens)?;
+        let mut rest = None;
+        for (at, ep) in tokens.iter().enumerate().filter(|(_, token)| token.is_ep()) {
+            let is_own = |token: &&Token| !token.is_ep();
+            let mut own: Vec<Token> = match is_behind {
+                true => tokens[at + 1..]
+                    .iter()
+                    .take_while(is_own)
+                    .copied()
+                    .collect(),
+                false => tokens[..at]
+                    .iter()
+                    .rev()
+                    .take_while(is_own)
+                    .copied()
+                    .collect(),
+            };
+            own.retain(|token| token.is_number());
+            sides.n_eps += 1;
+            let part = own.iter().find_map(|token| match token {
+                Token::Part(part, all) => Some((*part, *all)),
+                _ => None,
+            });
+            let count = own.iter().find_map(|token| match token {
+                Token::Count(count) => Some(*count),
+                _ => None,
+            });
+            sides.n_parts += usize::from(part.is_some());
+            let side = match ep {
+                Token::Npu => &mut sides.npu,
+                _ => &mut sides.cpu,
+            };
+            *side = side.or(part.map(|(part, _)| part)).or(count);
+            rest = rest.or(part.map(|(part, all)| all - part));
+        }
+        // One EP's part leaves the rest to the other.
+        match (sides.npu, sides.cpu) {
+            (Some(_), None) => sides.cpu = rest,
+            (None, Some(_)) => sides.npu = rest,
+            _ => {}
+        }
+        Some(sides)
+    }
+
+    fn has_counts(&self) -> bool {
+        self.npu.is_some() || self.cpu.is_some()
+    }
+
+    fn are_parts(&self) -> bool {
+        self.n_parts > 0 && self.n_parts == self.n_eps
+    }
+}
+
+/// The two numbers behind `QNN/CPU` or `CPU/QNN`, in that order.
+fn labelled(tokens: &[Token]) -> Option<(Option<u32>, Option<u32>)> {
+    let labels = tokens
+        .windows(3)
+        .position(|three| three[0].is_ep() && three[1] == Token::Of && three[2].is_ep())?;
+    let numbers = match tokens.get(labels + 3..)? {
+        [Token::Part(a, b), ..] | [Token::Count(a), Token::Of, Token::Count(b), ..] => (*a, *b),
+        _ => return None,
+    };
+    Some(match tokens[labels] {
+        Token::Npu => (Some(numbers.0), Some(numbers.1)),
+        _ => (Some(numbers.1), Some(numbers.0)),
+    })
+}
+
+/// Whether each number stands behind its EP; `None` without an EP or a number.
+fn numbers_are_behind(tokens: &[Token]) -> Option<bool> {
+    // A percentage often stands on the other side of its EP than the number.
+    let has_counts = tokens.iter().any(|token| token.is_count());
+    let is_value = |token: &Token| token.is_number() && (token.is_count() || !has_counts);
+    let is_it = |token: &&Token| token.is_ep() || is_value(token);
+    let (first, last) = (tokens.iter().find(is_it)?, tokens.iter().rfind(is_it)?);
+    let ep = tokens.iter().position(|token| token.is_ep())?;
+    tokens.iter().find(|token| is_value(token))?;
+    Some(match (first.is_ep(), last.is_ep()) {
+        (true, _) => true,
+        (false, true) => false,
+        // A total comes first or last: `30 nodes, QNN: 23, CPU: 7` and `23 on QNN, 7 on CPU, 30 nodes`.
+        (false, false) => tokens.get(ep + 1).is_some_and(|next| next.is_number()),
+    })
+}
+
+fn is_number(word: &str) -> bool {
+    let is_it = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+    word.starts_with(|c: char| c.is_ascii_digit()) && word.chars().all(is_it)
+}
+
+fn is_ep(word: &str) -> bool {
+    is_npu(word) || is_cpu(word)
 }
 
 fn is_npu(word: &str) -> bool {
@@ -189,6 +391,37 @@ mod tests {
             ("23 of 30 nodes run on QNN", Some(23), Some(7)),
             ("All 30 nodes running on CPU", None, Some(30)),
             ("[app] NPU nodes: 23, CPU nodes: 7", Some(23), Some(7)),
+            ("QNN 23/30, CPU 7/30", Some(23), Some(7)),
+            ("QNN: 23 / 30 | CPU: 7 / 30", Some(23), Some(7)),
+            ("QNN 23/30 (76.7 %), CPU 7/30 (23.3 %)", Some(23), Some(7)),
+            ("QNN: 23 of 30, CPU: 7 of 30", Some(23), Some(7)),
+            ("CPU 7 out of 30, NPU 23 out of 30", Some(23), Some(7)),
+            (
+                "76.7% (23/30) on QNN, 23.3% (7/30) on CPU",
+                Some(23),
+                Some(7),
+            ),
+            ("23/30 ops on QNN", Some(23), Some(7)),
+            ("NPU: 23/30 (76.7 percent)", Some(23), Some(7)),
+            (
+                "23 of the 30 layers run on the NPU (76.7 %)",
+                Some(23),
+                Some(7),
+            ),
+            ("QNN/CPU nodes: 7/23", Some(7), Some(23)),
+            ("CPU/QNN nodes: 7/23", Some(23), Some(7)),
+            ("23 QNN / 7 CPU ops", Some(23), Some(7)),
+            ("Total nodes: 30, QNN: 23, CPU: 7", Some(23), Some(7)),
+            ("23 on QNN, 7 on CPU, 30 nodes in total", Some(23), Some(7)),
+            ("nodes: QNN 1,234 CPU 17", Some(1_234), Some(17)),
+            ("QNN 2.47: 23 nodes", Some(23), None),
+            ("QNN 76.7 %, CPU 23.3 %", None, None),
+            ("76.7 % of the nodes run on QNN", None, None),
+            (
+                "76.7 percent on the NPU and 23.3 percent on the CPU",
+                None,
+                None,
+            ),
         ] {
             assert_eq!(summary(text), Some((npu, cpu)), "{text}");
         }
@@ -198,6 +431,14 @@ mod tests {
             "cpu 7 is hot",
             "node 12 of the CPU list failed",
             "a node of the cpu list",
+            "CPU 93 %",
+            "cpu 40% npu 12% gpu 3%",
+            "CPU usage 40 %, NPU usage 12 %",
+            "QNN 2.47, CPU EP 1.31",
+            "QNN retry 2/3 failed",
+            "CPU 3/8 is hot",
+            "qnn/cpu",
+            "QNN drops 3 frames, CPU 4",
             "",
         ] {
             assert_eq!(summary(text), None, "{text}");
