@@ -29,9 +29,9 @@ const SCHEMA: &str = "epwatch.fix/1";
 
 /// Rewrites nodes that the NPU refuses into forms that compute the same and that it takes, into a new file.
 ///
-/// Rules: Gelu by Erf to one Gelu; LayerNormalization over another axis by Reshape; Einsum to MatMul; CumSum to MatMul
-/// with a triangle of ones; InstanceNormalization by Reshape and LayerNormalization. In float and between
-/// QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
+/// Rules: Gelu by Erf to one Gelu; LayerNormalization over another axis by Reshape, and one in nine nodes to one; Einsum to
+/// MatMul; CumSum to MatMul with a triangle of ones; InstanceNormalization by Reshape and LayerNormalization. In float and
+/// between QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
 /// run on the CPU with the same random inputs, and the new one is placed on each chipset. The file is written only if
 /// the outputs are as near as --max-distance, and no chipset has more nodes on the CPU than before.
 ///

@@ -116,6 +116,47 @@ fn a_float_model_keeps_its_numbers() {
     assert!(out.exists());
 }
 
+/// SM8350 has no session of a LayerNormalization that `quantize_static` leaves in float in part, SM8635 leaves it to the CPU,
+/// and SM8650 takes it as it is.
+#[test]
+fn a_layer_normalization_in_parts_is_rewritten_where_it_is_refused() {
+    const GATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/gate");
+    let socs = "SM8350,SM8635,SM8650";
+    for name in ["partly_norm", "partly_channel_norm", "partly_plain_norm"] {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("fixed.onnx");
+        let model = format!("{GATE}/{name}.qu8.onnx");
+        let fixed = format!("gate fix {model} --out {} --soc", out.display());
+        let taken = &mut epwatch(&format!("{fixed} SM8650"));
+        check_fails(taken, 1, "no node computes on the CPU");
+        let document = json(&mut epwatch(&format!("{fixed} {socs}")));
+        let rewrites = document["rewrites"].as_array().unwrap();
+        assert_eq!(rewrites.len(), 1, "{document:#}");
+        assert_eq!(rewrites[0]["exact"], false);
+        let sides = document["chipsets"].as_array().unwrap();
+        let before = sides.iter().map(|on| on["before"]["cpu_nodes"].as_u64());
+        assert_eq!(before.collect::<Vec<_>>()[0], None, "{document:#}");
+        assert!(sides[1]["before"]["cpu_nodes"].as_u64() > Some(0));
+        assert_eq!(sides[2]["before"]["cpu_nodes"], 0);
+        for on in sides {
+            assert_eq!(on["after"]["cpu_nodes"], 0, "{on}");
+            assert_eq!(on["after"]["partitions"], 1, "{on}");
+        }
+        let share = document["distance"]["share"].as_f64().unwrap();
+        assert!(share < 0.05, "{document:#}");
+        let gate = format!("gate {} --soc {socs}", out.display());
+        check_succeeds(&mut epwatch(&gate));
+        // The red result names the way out.
+        let (text, _) = check_ends(&mut epwatch(&format!("gate {model} --soc SM8635")), 1);
+        for words in [
+            "(quantised in part): ",
+            "`epwatch gate fix MODEL --soc SM8635` rewrites it.",
+        ] {
+            assert!(text.contains(words), "{words:?} is not in {text}");
+        }
+    }
+}
+
 #[test]
 fn a_session_that_is_not_made_can_be_rewritten_too() {
     let dir = tempfile::tempdir().unwrap();

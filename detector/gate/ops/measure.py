@@ -6,7 +6,7 @@
 
 `answers.json` keeps the answer to each model, so that a run that was broken off goes on.
 
-The oldest and the newest QNN that `epwatch inspect --qnn-version` has are asked. A full run makes 3,108 sessions.
+The oldest and the newest QNN that `epwatch inspect --qnn-version` has are asked. A full run makes 3,696 sessions.
 
 Each case is a model of one op in three forms: float; 8-bit, as ONNX Runtime's quantiser makes it with
 `get_qnn_qdq_config`; and 8-bit as plain `quantize_static` makes it. Both quantisers keep a bias in int32.
@@ -36,6 +36,8 @@ OLDEST, NEWEST = "2.3.0", "2.7.0"
 FORMS = ["float", "8-bit", "8-bit, quantize_static"]
 FLOAT = TensorProto.FLOAT
 IMAGE, ROWS = [1, 8, 16, 16], [1, 16, 32]
+# Ops of ONNX Runtime's transformer optimiser, which onnx does not know.
+FUSED = ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu"]
 # Answers by the hash of the graph.
 ANSWERS = json.loads(pathlib.Path(sys.argv[2]).read_text()) if len(sys.argv) > 2 and pathlib.Path(sys.argv[2]).exists() else {}
 # Largest difference of an alternative's float outputs.
@@ -67,6 +69,7 @@ class Model:
         self.last = names[0]
 
     def made(self):
+        domains = sorted({node.domain for node in self.nodes} | {""})
         graph = helper.make_graph(
             self.nodes,
             "op",
@@ -74,7 +77,7 @@ class Model:
             [helper.make_empty_tensor_value_info(self.last)],
             self.constants,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, 1 if d else self.opset) for d in domains], ir_version=8)
         model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         typed = [value for value in model.graph.value_info if value.type.WhichOneof("value")]
         del model.graph.value_info[:]
@@ -82,7 +85,8 @@ class Model:
         if not model.graph.output[0].type.WhichOneof("value"):
             # Inference leaves out the type of an op that is defined as a function.
             model.graph.output[0].CopyFrom(helper.make_tensor_value_info(self.last, FLOAT, self.shape))
-        onnx.checker.check_model(model)
+        if not any(node.op_type in FUSED for node in self.nodes):
+            onnx.checker.check_model(model)
         return model
 
 
@@ -134,19 +138,73 @@ def layer_norm_by_reshape(model):
     model.add("Reshape", model.constant(np.array(IMAGE, np.int64)))
 
 
-def layer_norm_by_parts(model):
-    scale, bias, x = model.weight(32), model.weight(32), model.last
-    model.add("ReduceMean", axes=[-1], keepdims=1)
+def layer_norm_by_parts(model, axis=-1, weight=(32,)):
+    scale, bias, x = model.weight(*weight), model.weight(*weight), model.last
+    model.add("ReduceMean", axes=[axis], keepdims=1)
     model.nodes.append(helper.make_node("Sub", [x, model.last], ["centred"], name="sub"))
     model.last = "centred"
     model.add("Pow", model.constant(np.float32(2)))
-    model.add("ReduceMean", axes=[-1], keepdims=1)
+    model.add("ReduceMean", axes=[axis], keepdims=1)
     model.add("Add", model.constant(np.float32(1e-5)))
     model.add("Sqrt")
     model.nodes.append(helper.make_node("Div", ["centred", model.last], ["normal"], name="div"))
     model.last = "normal"
     model.add("Mul", scale)
     model.add("Add", bias)
+
+
+def channel_norm_by_parts(model):
+    layer_norm_by_parts(model, axis=1, weight=(8, 1, 1))
+
+
+def channel_norm_by_transpose(model):
+    scale, bias = model.weight(8), model.weight(8)
+    model.add("Transpose", perm=[0, 2, 3, 1])
+    model.add("LayerNormalization", scale, bias, axis=-1)
+    model.add("Transpose", perm=[0, 3, 1, 2])
+
+
+def fused(op, *weights, **attributes):
+    """One op of ONNX Runtime's transformer optimiser. The sum of a SkipLayerNormalization is with a weight."""
+    domain = "" if op == "SimplifiedLayerNormalization" else "com.microsoft"
+
+    def build(model):
+        model.add(op, *[model.weight(*shape) for shape in weights], domain=domain, **attributes)
+
+    return chain(build, ROWS)
+
+
+def skip_layer_norm(model):
+    model.add("Add", model.weight(*ROWS))
+    model.add("LayerNormalization", model.weight(32), model.weight(32), axis=-1, epsilon=1e-5)
+
+
+def rms_norm(model):
+    scale, x = model.weight(32), model.last
+    model.add("Mul", x)
+    model.add("ReduceMean", axes=[-1], keepdims=1)
+    model.add("Add", model.constant(np.float32(1e-5)))
+    model.add("Sqrt")
+    model.nodes.append(helper.make_node("Div", [x, model.last], ["normal"], name="div"))
+    model.last = "normal"
+    model.add("Mul", scale)
+
+
+def skip_rms_norm(model):
+    model.add("Add", model.weight(*ROWS))
+    rms_norm(model)
+
+
+def bias_gelu(model):
+    model.add("Add", model.weight(32))
+    model.add("Gelu")
+
+
+def quick_gelu(model):
+    x = model.last
+    model.add("Mul", model.constant(np.float32(1.702)))
+    model.add("Sigmoid")
+    model.add("Mul", x)
 
 
 def instance_norm(model):
@@ -291,6 +349,18 @@ CASES = [
      [("Reshape to one last axis, LayerNormalization over it, Reshape back", chain(layer_norm_by_reshape))]),
     ("LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add", chain(layer_norm_by_parts, ROWS),
      [("LayerNormalization, one node", one("LayerNormalization", w(32), w(32), axis=-1, shape=ROWS))]),
+    ("LayerNormalization over the channels as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add", chain(channel_norm_by_parts),
+     [("Transpose, LayerNormalization over the last axis, Transpose", chain(channel_norm_by_transpose))]),
+    ("SkipLayerNormalization (fused)", fused("SkipLayerNormalization", ROWS, (32,), (32,), epsilon=1e-5),
+     [("Add, LayerNormalization", chain(skip_layer_norm, ROWS))]),
+    ("SimplifiedLayerNormalization (fused)", fused("SimplifiedLayerNormalization", (32,), axis=-1, epsilon=1e-5),
+     [("Mul, ReduceMean, Add, Sqrt, Div, Mul", chain(rms_norm, ROWS))]),
+    ("SkipSimplifiedLayerNormalization (fused)", fused("SkipSimplifiedLayerNormalization", ROWS, (32,), epsilon=1e-5),
+     [("Add, Mul, ReduceMean, Add, Sqrt, Div, Mul", chain(skip_rms_norm, ROWS))]),
+    ("BiasGelu (fused)", fused("BiasGelu", (32,)), [("Add, Gelu (opset 20)", chain(bias_gelu, ROWS, 20))]),
+    ("FastGelu (fused)", fused("FastGelu"),
+     [("Gelu with approximate tanh (opset 20)", one("Gelu", shape=ROWS, opset=20, approximate="tanh"))]),
+    ("QuickGelu (fused)", fused("QuickGelu", alpha=1.702), [("Mul 1.702, Sigmoid, Mul", chain(quick_gelu, ROWS))]),
     ("InstanceNormalization", one("InstanceNormalization", w(8), w(8)),
      [("Reshape to one last axis, LayerNormalization over it, Reshape back, Mul, Add", chain(instance_norm))]),
     ("GroupNormalization", one("GroupNormalization", w(8), w(8), num_groups=2, opset=21),
@@ -514,7 +584,8 @@ def written(cases):
         "`samples` is a `CalibrationDataReader` over real inputs.",
         "",
         f"`yes`: all of it on the NPU; `-`: refused or no session; `{NEWEST[:3]}` and `{OLDEST[:3]}`: taken by that version alone. Reasons and alternatives",
-        f"are from {NEWEST}. An alternative computes the same, and is named where it is taken.",
+        f"are from {NEWEST}. An alternative computes the same, and is named where it is taken. ONNX Runtime's transformer optimiser makes",
+        "the ops with `(fused)`; a model before it has the ops that they stand for.",
         "",
         "| op | form | " + " | ".join(CHIPSETS) + " | reason | instead |",
         "|---|---|" + "---|" * len(CHIPSETS) + "---|---|",

@@ -62,12 +62,14 @@ impl QnnAge {
 }
 
 /// Cases that `epwatch gate fix` rewrites.
-const FIXED: [&str; 6] = [
+const FIXED: [&str; 8] = [
     "CumSum",
     "CumSum, reverse",
     "Einsum",
     "Gelu as Div, Erf, Add, Mul, Mul",
     "InstanceNormalization",
+    "LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add",
+    "LayerNormalization over the channels as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add",
     "LayerNormalization, axis 1",
 ];
 

@@ -227,6 +227,19 @@ mod tests {
             ("gate/partly_gelu.qu8.onnx", "/gelu/Div_0", false, true),
             ("gate/partly_gelu.qu8.onnx", "/gelu/Erf_1", false, true),
             ("gate/partly_gelu.qu8.onnx", "/gelu/Mul_3", true, false),
+            ("gate/partly_norm.qu8.onnx", "/norm/Div_6", false, true),
+            (
+                "gate/partly_channel_norm.qu8.onnx",
+                "/norm/Pow_2",
+                false,
+                true,
+            ),
+            (
+                "gate/partly_channel_norm.qu8.onnx",
+                "/norm/Mul_7",
+                true,
+                false,
+            ),
             ("models/e_mixed.q8head32.onnx", "head_fc1", false, false),
         ] {
             let facts = graph_facts(&fixtures.join(model), &[]).unwrap();

@@ -11,7 +11,10 @@ use crate::{
 
 /// Titles of patterns in docs/ops.md.
 const GELU: &str = "Gelu as Div, Erf, Add, Mul, Mul";
-const LAYER_NORM: &str = "LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
+pub(crate) const LAYER_NORM: &str =
+    "LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
+pub(crate) const CHANNEL_NORM: &str =
+    "LayerNormalization over the channels as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
 
 /// The form of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +36,23 @@ pub(crate) struct GeluByErf {
     pub(crate) nodes: Vec<usize>,
 }
 
+/// A LayerNormalization in several nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LayerNormByParts {
+    /// The first node's input.
+    pub(crate) x: TensorId,
+    /// The axes of its means.
+    pub(crate) axes: Vec<i64>,
+    /// Added to the variance.
+    pub(crate) epsilon: f32,
+    /// In the order of the computation; the last divides.
+    pub(crate) nodes: Vec<usize>,
+    /// The Mul behind them, and its other input.
+    pub(crate) scale: Option<(usize, TensorId)>,
+    /// The Add behind both.
+    pub(crate) bias: Option<usize>,
+}
+
 /// The forms of all nodes, in the order of the graph. `tensors` has the shapes by number.
 pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
     let nodes = view.graph.nodes.iter().enumerate();
@@ -46,7 +66,16 @@ pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
     for at in 0..forms.len() {
         let (title, nodes) = match view.node(at).op_type.as_str() {
             "Erf" => (GELU, gelu(view, at).map(|found| found.nodes)),
-            "Div" => (LAYER_NORM, layer_norm(view, at)),
+            "Div" => {
+                let found = layer_norm(view, at);
+                let title = match found.as_ref().map(|found| one_axis(found, tensors)) {
+                    Some(Some((axis, rank))) if axis + 1 == rank => LAYER_NORM,
+                    Some(Some((1, _))) => CHANNEL_NORM,
+                    // Nothing was measured of other axes.
+                    _ => continue,
+                };
+                (title, found.map(|found| found.all()))
+            }
             _ => continue,
         };
         let nodes = nodes.unwrap_or_default();
@@ -163,38 +192,87 @@ pub(crate) fn gelu(view: &GraphView<'_>, erf: usize) -> Option<GeluByErf> {
     Some(GeluByErf { x, nodes })
 }
 
-/// The nodes of a LayerNormalization that divides by the root of a mean of squares.
-fn layer_norm(view: &GraphView<'_>, div: usize) -> Option<Vec<usize>> {
+/// The LayerNormalization that divides by the root of a mean of squares.
+pub(crate) fn layer_norm(view: &GraphView<'_>, div: usize) -> Option<LayerNormByParts> {
     let is_op = |at: &usize, op: &str| view.node(*at).op_type == op;
     let source = |id: TensorId, op: &str| view.source(id).filter(|at| is_op(at, op));
     let sub = source(view.node(div).input(0), "Sub")?;
     let sqrt = source(view.node(div).input(1), "Sqrt")?;
     let add = source(view.node(sqrt).input(0), "Add")?;
-    let mut inputs = view.node(add).inputs.iter();
-    let variance = inputs.find_map(|id| source(*id, "ReduceMean"))?;
+    let (variance, epsilon) = [(0, 1), (1, 0)].into_iter().find_map(|(of, other)| {
+        let variance = source(view.node(add).input(of), "ReduceMean")?;
+        Some((variance, view.scalar(view.node(add).input(other))?))
+    })?;
     let square = view.source(view.node(variance).input(0))?;
-    if !matches!(view.node(square).op_type.as_str(), "Pow" | "Mul") {
-        return None;
-    }
-    (view.source(view.node(square).input(0)) == Some(sub)).then_some(())?;
+    let (of, by) = (view.node(square).input(0), view.node(square).input(1));
+    let is_square = match view.node(square).op_type.as_str() {
+        "Pow" => is_two(view, by),
+        "Mul" => view.before(of) == view.before(by),
+        _ => false,
+    };
+    (is_square && view.source(of) == Some(sub)).then_some(())?;
     let mean = source(view.node(sub).input(1), "ReduceMean")?;
-    let same = |a: TensorId, b: TensorId| view.before(a) == view.before(b);
-    same(view.node(mean).input(0), view.node(sub).input(0)).then_some(())?;
-    let mut nodes = vec![mean, sub, square, variance, add, sqrt, div];
-    let mut last = div;
-    for op in ["Mul", "Add"] {
-        let next = view
-            .node(last)
-            .outputs
-            .first()
-            .and_then(|id| view.next(*id));
-        let Some(next) = next.filter(|at| is_op(at, op)) else {
-            break;
-        };
-        nodes.push(next);
-        last = next;
+    let x = view.node(sub).input(0);
+    (view.before(view.node(mean).input(0)) == view.before(x)).then_some(())?;
+    let axes = axes_of(view, mean)?;
+    (axes_of(view, variance)? == axes).then_some(())?;
+    let behind = |at: usize, op: &str| {
+        let output = *view.node(at).outputs.first()?;
+        view.next(output).filter(|at| is_op(at, op))
+    };
+    let scale = behind(div, "Mul").and_then(|mul| {
+        let normal = view.node(div).outputs.first().copied()?;
+        let inputs = [view.node(mul).input(0), view.node(mul).input(1)];
+        let other = inputs.into_iter().find(|id| view.before(*id) != normal)?;
+        Some((mul, other))
+    });
+    Some(LayerNormByParts {
+        x,
+        axes,
+        epsilon,
+        nodes: vec![mean, sub, square, variance, add, sqrt, div],
+        scale,
+        bias: scale.and_then(|(mul, _)| behind(mul, "Add")),
+    })
+}
+
+impl LayerNormByParts {
+    /// All nodes, with those that scale and shift.
+    fn all(&self) -> Vec<usize> {
+        let mut all = self.nodes.clone();
+        all.extend(self.scale.map(|(mul, _)| mul));
+        all.extend(self.bias);
+        all
     }
-    Some(nodes)
+}
+
+/// The one axis of a LayerNormalization in several nodes, and the rank of its input.
+pub(crate) fn one_axis(norm: &LayerNormByParts, tensors: &[Tensor]) -> Option<(usize, usize)> {
+    let rank = tensors.get(norm.x)?.shape.as_ref()?.len();
+    let &[axis] = norm.axes.as_slice() else {
+        return None;
+    };
+    let axis = match axis < 0 {
+        true => axis.checked_add(i64::try_from(rank).ok()?)?,
+        false => axis,
+    };
+    let axis = usize::try_from(axis).ok().filter(|axis| *axis < rank)?;
+    Some((axis, rank))
+}
+
+fn is_two(view: &GraphView<'_>, id: TensorId) -> bool {
+    let ints = view.constant(id).and_then(|tensor| tensor.ints.as_deref());
+    ints == Some(&[2]) || view.scalar(id).is_some_and(|two| (two - 2.0).abs() < 0.02)
+}
+
+/// The axes of a ReduceMean that keeps its dimensions.
+fn axes_of(view: &GraphView<'_>, mean: usize) -> Option<Vec<i64>> {
+    let node = view.node(mean);
+    let given = view
+        .constant(node.input(1))
+        .and_then(|axes| axes.ints.clone());
+    let axes = node.ints("axes").map(|axes| axes.to_vec()).or(given);
+    axes.filter(|_| node.int("keepdims", 1) == 1)
 }
 
 #[cfg(test)]

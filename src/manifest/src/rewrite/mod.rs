@@ -5,6 +5,7 @@ mod data;
 mod edit;
 mod encode;
 mod outside;
+mod parts;
 mod rewritten;
 mod rules;
 

@@ -10,7 +10,7 @@ use super::{
     rewritten::{Rewrite, Rewritten},
 };
 use crate::{
-    forms::{NodeForm, einsum_as_matmul, gelu},
+    forms::{CHANNEL_NORM, LAYER_NORM, NodeForm, einsum_as_matmul, gelu},
     graph::{Names, Node, TensorId},
     tensor::{Tensor, element, product},
     view::{GraphView, is_quantisation},
@@ -30,17 +30,17 @@ pub(super) struct Planner<'a> {
 }
 
 /// A rule's result: the nodes that go, those that come, and whether the numbers stay the same.
-struct Plan {
-    to: &'static str,
-    removed: Vec<usize>,
-    added: Vec<NewNode>,
+pub(super) struct Plan {
+    pub(super) to: &'static str,
+    pub(super) removed: Vec<usize>,
+    pub(super) added: Vec<NewNode>,
     /// The place of the new nodes.
-    at: usize,
-    is_exact: bool,
+    pub(super) at: usize,
+    pub(super) is_exact: bool,
 }
 
 /// A weight that is made flat.
-enum Flat {
+pub(super) enum Flat {
     /// The same bytes with other dimensions.
     Same {
         weight: TensorId,
@@ -58,11 +58,11 @@ enum Flat {
     },
 }
 
-type Planned = Result<Plan, &'static str>;
+pub(super) type Planned = Result<Plan, &'static str>;
 
 /// The scale and zero point of a tensor.
 #[derive(Clone)]
-struct Steps {
+pub(super) struct Steps {
     scale: String,
     zero: Option<String>,
 }
@@ -83,6 +83,14 @@ impl Planner<'_> {
             }
             "Einsum" => self.einsum(at),
             "CumSum" | "CumSum, reverse" => self.cumsum(at, form.is_quantised),
+            // In 8 bits every chipset takes all nodes, and in float those over the last axis.
+            LAYER_NORM | CHANNEL_NORM
+                if self.view.node(at).op_type == "Div"
+                    && (form.is_partly_quantised
+                        || (from == CHANNEL_NORM && !form.is_quantised)) =>
+            {
+                self.layer_norm_by_parts(at, form.is_partly_quantised)
+            }
             "InstanceNormalization" => self.instance_norm(at, form.is_quantised),
             _ => return,
         };
@@ -120,27 +128,27 @@ impl Planner<'_> {
 
     // What is around a node.
 
-    fn text(&self, id: TensorId) -> String {
+    pub(super) fn text(&self, id: TensorId) -> String {
         self.names.text(id).to_owned()
     }
 
-    fn shape(&self, id: TensorId) -> Option<&[u64]> {
+    pub(super) fn shape(&self, id: TensorId) -> Option<&[u64]> {
         self.tensors.get(id)?.shape.as_deref()
     }
 
-    fn output(&self, at: usize) -> TensorId {
+    pub(super) fn output(&self, at: usize) -> TensorId {
         self.view.node(at).outputs.first().copied().unwrap_or(0)
     }
 
     /// Scale and zero point of the DequantizeLinear that makes a tensor, if it has one of each.
-    fn steps_before(&self, id: TensorId) -> Option<Steps> {
+    pub(super) fn steps_before(&self, id: TensorId) -> Option<Steps> {
         let node = self.view.node(self.view.maker(id)?);
         (node.op_type == "DequantizeLinear").then_some(())?;
         self.steps(node)
     }
 
     /// Those of the QuantizeLinear that reads a tensor.
-    fn steps_behind(&self, id: TensorId) -> Option<Steps> {
+    pub(super) fn steps_behind(&self, id: TensorId) -> Option<Steps> {
         let mut readers = self.view.readers(id).iter().map(|at| self.view.node(*at));
         self.steps(readers.find(|node| node.op_type == "QuantizeLinear")?)
     }
@@ -157,7 +165,7 @@ impl Planner<'_> {
     }
 
     /// A QuantizeLinear and a DequantizeLinear behind a tensor. Returns the tensor after them.
-    fn pair(&mut self, from: &str, steps: &Steps, nodes: &mut Vec<NewNode>) -> String {
+    pub(super) fn pair(&mut self, from: &str, steps: &Steps, nodes: &mut Vec<NewNode>) -> String {
         let mut last = from.to_owned();
         for op_type in ["QuantizeLinear", "DequantizeLinear"] {
             let name = self.edit.name(&format!("{from}_{op_type}"));
@@ -311,7 +319,7 @@ impl Planner<'_> {
     }
 
     /// The DequantizeLinear that makes an input from a weight with several scales.
-    fn channels_of(&self, input: TensorId) -> Option<usize> {
+    pub(super) fn channels_of(&self, input: TensorId) -> Option<usize> {
         let maker = self.view.maker(input)?;
         let node = self.view.node(maker);
         let several = self.shape(node.input(1)).and_then(product) != Some(1);
@@ -356,7 +364,7 @@ impl Planner<'_> {
     }
 
     /// A new weight of 8 bits behind a DequantizeLinear of its own. Returns the tensor after it.
-    fn dequantised(
+    pub(super) fn dequantised(
         &mut self,
         base: &str,
         (element, dims, raw): (u64, Vec<u64>, Vec<u8>),
@@ -388,7 +396,7 @@ impl Planner<'_> {
     }
 
     /// The weight behind an input that is made flat, and tensors whose declared shape goes with it.
-    fn flattened(
+    pub(super) fn flattened(
         &self,
         input: TensorId,
         at: usize,
@@ -439,9 +447,33 @@ impl Planner<'_> {
     fn gelu(&mut self, erf: usize) -> Planned {
         let found = gelu(self.view, erf).ok_or("its nodes are no Gelu")?;
         let last = *found.nodes.last().ok_or("its nodes are no Gelu")?;
-        let mut removed = found.nodes.clone();
-        // Quantisation between the nodes goes with them.
-        let mut is_exact = true;
+        let (removed, is_exact) = self.with_quantisation(&found.nodes, last, &[found.x])?;
+        let node = NewNode {
+            op_type: "Gelu",
+            domain: MICROSOFT,
+            name: self.view.node(erf).name.clone(),
+            inputs: vec![self.text(found.x)],
+            output: self.text(self.output(last)),
+            attributes: Vec::new(),
+        };
+        Ok(Plan {
+            to: "Gelu, one node (opset 20)",
+            removed,
+            added: vec![node],
+            at: last,
+            is_exact,
+        })
+    }
+
+    /// Nodes that become one, with the quantisation between them, and whether there is none. Only the last one's result and
+    /// the kept tensors, which the new node reads, may be read elsewhere.
+    pub(super) fn with_quantisation(
+        &self,
+        nodes: &[usize],
+        last: usize,
+        kept: &[TensorId],
+    ) -> Result<(Vec<usize>, bool), &'static str> {
+        let (mut removed, mut is_exact) = (nodes.to_vec(), true);
         loop {
             let reads_removed_only = |at: usize| {
                 let outputs = &self.view.node(at).outputs;
@@ -456,11 +488,11 @@ impl Planner<'_> {
             };
             let inputs = removed.iter().flat_map(|at| &self.view.node(*at).inputs);
             let makers = inputs
-                .filter(|id| **id != found.x)
+                .filter(|id| !kept.contains(id))
                 .filter_map(|id| self.view.maker(*id));
             let new: Vec<usize> = makers
                 .filter(|at| !removed.contains(at) && is_quantisation(self.view.node(*at)))
-                .filter(|at| self.output(*at) != found.x && reads_removed_only(*at))
+                .filter(|at| !kept.contains(&self.output(*at)) && reads_removed_only(*at))
                 .collect();
             if new.is_empty() {
                 break;
@@ -481,28 +513,14 @@ impl Planner<'_> {
                         .any(|reader| !removed.contains(reader))
             })
         });
-        // The copies of x that only this Gelu read may be gone, but what made x itself stays.
+        // The copies of x that only these nodes read may be gone, but what made x itself stays.
         if is_read_elsewhere {
-            return Err("a tensor within the Gelu is read elsewhere too");
+            return Err("a tensor between its nodes is read elsewhere too");
         }
         if removed.iter().any(|at| self.edit.removed.contains(at)) {
             return Err("another rewrite takes one of its nodes");
         }
-        let node = NewNode {
-            op_type: "Gelu",
-            domain: MICROSOFT,
-            name: self.view.node(erf).name.clone(),
-            inputs: vec![self.text(found.x)],
-            output: self.text(self.output(last)),
-            attributes: Vec::new(),
-        };
-        Ok(Plan {
-            to: "Gelu, one node (opset 20)",
-            removed,
-            added: vec![node],
-            at: last,
-            is_exact,
-        })
+        Ok((removed, is_exact))
     }
 
     fn einsum(&mut self, at: usize) -> Planned {

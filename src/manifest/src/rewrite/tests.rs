@@ -186,6 +186,45 @@ fn an_instance_normalization_is_rewritten_in_float() {
     );
 }
 
+/// Seven of nine nodes are in float. The bias stays an Add, and the weight of a channel becomes flat.
+#[test]
+fn a_layer_normalization_in_parts_becomes_one_node() {
+    const LAST: &str = "LayerNormalization as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
+    const CHANNELS: &str =
+        "LayerNormalization over the channels as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
+    for (name, from, to) in [
+        ("partly_norm", LAST, "LayerNormalization, one node"),
+        (
+            "partly_channel_norm",
+            CHANNELS,
+            "Transpose, LayerNormalization over the last axis, Transpose",
+        ),
+        (
+            "partly_plain_norm",
+            CHANNELS,
+            "Transpose, LayerNormalization over the last axis, Transpose",
+        ),
+    ] {
+        let (found, _folder, copy) = rewritten(&format!("../gate/{name}.qu8.onnx"));
+        assert_eq!(rules(&found), [from], "{name}: {found:?}");
+        assert_eq!(
+            (found.rewrites[0].to, found.rewrites[0].is_exact),
+            (to, false)
+        );
+        let facts = graph_facts(&copy, &[]).unwrap();
+        let form = facts.form("/norm/Div_6").unwrap();
+        assert_eq!(form.titles, ["LayerNormalization, last axis"]);
+        assert!(form.is_quantised, "{name}: {form:?}");
+        let ops: Vec<&str> = facts.forms().map(|(_, op, _)| op).collect();
+        for gone in ["ReduceMean", "Sub", "Pow", "Sqrt", "Div", "Mul"] {
+            assert!(!ops.contains(&gone), "{name}: {gone}");
+        }
+        assert_eq!(ops.contains(&"Add"), name != "partly_plain_norm");
+        let again = rewrite(&copy, &copy.with_extension("again.onnx"), &[], |_| true).unwrap();
+        assert!(again.rewrites.is_empty(), "{again:?}");
+    }
+}
+
 #[test]
 fn a_healthy_model_is_not_copied() {
     let (found, _folder, copy) = rewritten("a_cnn.qu8.onnx");
