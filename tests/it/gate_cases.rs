@@ -98,6 +98,43 @@ fn work_without_macs_of_its_own_is_counted() {
     assert_eq!(check(&found["targets"][0], "npu_macs")["result"], "fail");
 }
 
+/// ONNX Runtime's transformer optimiser makes ops that no chipset takes; the ops that they stand for are taken.
+#[test]
+fn fused_ops_have_a_proven_alternative_or_are_said_to_have_none() {
+    let found = case("fused_norms", "--soc SM8650", 1);
+    let checks = found["targets"][0]["checks"].as_array().unwrap();
+    let nodes = checks
+        .iter()
+        .flat_map(|check| check["nodes"].as_array().unwrap());
+    let mut ways_out: Vec<(&str, &str)> = nodes
+        .map(|node| {
+            let way_out = node["alternative"].as_str().or(node["fix"].as_str());
+            (node["op_type"].as_str().unwrap(), way_out.unwrap())
+        })
+        .collect();
+    ways_out.sort_unstable();
+    let expected = [
+        (
+            "BiasGelu",
+            "Taken by SM8650 instead of BiasGelu (fused) (float): Add, Gelu (opset 20).",
+        ),
+        (
+            "EmbedLayerNormalization",
+            "No alternative to EmbedLayerNormalization is proven for SM8650. Replace the op by supported ones, or move it out of \
+             the model.",
+        ),
+        (
+            "FastGelu",
+            "Taken by SM8650 instead of FastGelu (fused) (float): Gelu with approximate tanh (opset 20).",
+        ),
+        (
+            "SkipLayerNormalization",
+            "Taken by SM8650 instead of SkipLayerNormalization (fused) (float): Add, LayerNormalization.",
+        ),
+    ];
+    assert_eq!(ways_out, expected);
+}
+
 /// A bound of one turn called the first green or red by the size of the body, with "99.0 % of the MACs on the NPU".
 #[test]
 fn loops_with_an_unknown_number_of_turns_have_no_share() {

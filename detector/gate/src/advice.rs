@@ -33,6 +33,11 @@ pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
             if let Some(known) = by_name.get(node.name.as_str()) {
                 node.alternative = known.form.alternative(chipset);
                 fit_fix(node, known.form.precision);
+                let unproven = known.form.unproven(chipset);
+                if let Some(no) = unproven.filter(|_| node.alternative.is_none()) {
+                    let fix = node.fix.take().unwrap_or_default();
+                    node.fix = Some(format!("{no} {fix}").trim_end().to_owned());
+                }
             }
         }
     }

@@ -73,6 +73,27 @@ const FIXED: [&str; 8] = [
     "LayerNormalization, axis 1",
 ];
 
+/// Ops of ONNX Runtime's transformer optimiser, each of several ops of ONNX.
+const FUSED: [&str; 17] = [
+    "Attention",
+    "BiasAdd",
+    "BiasGelu",
+    "BiasSoftmax",
+    "BiasSplitGelu",
+    "EmbedLayerNormalization",
+    "FastGelu",
+    "GroupNorm",
+    "GroupQueryAttention",
+    "MultiHeadAttention",
+    "QuickGelu",
+    "RelativePositionBias",
+    "RotaryEmbedding",
+    "SimplifiedLayerNormalization",
+    "SkipGroupNorm",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+];
+
 /// A node as the table knows it.
 #[derive(Debug, Clone, Copy)]
 pub struct OpForm<'a> {
@@ -148,6 +169,24 @@ impl OpForm<'_> {
         }
         let mut cases = self.cases().into_iter();
         cases.find_map(|case| self.alternative_of(case, chipset))
+    }
+
+    /// Says of a fused op on the CPU that no other form was measured to be taken; `None` of other ops, and of one that this
+    /// chipset took in a model of its own.
+    pub(crate) fn unproven(&self, chipset: &str) -> Option<String> {
+        let is_asked = FUSED.contains(&self.op_type) && MEASURED.chipsets.contains(chipset);
+        let is_taken = |case: &&Case| {
+            let by = (&case.refused, &case.older);
+            let mut forms = self.forms().iter();
+            forms.all(|form| self.qnn.takes(by, form, chipset))
+        };
+        let is_proven = self.cases().iter().any(is_taken) || self.alternative(chipset).is_some();
+        (is_asked && !is_proven).then(|| {
+            format!(
+                "No alternative to {} is proven for {chipset}.",
+                self.op_type
+            )
+        })
     }
 
     fn alternative_of(&self, case: &Case, chipset: &str) -> Option<String> {
@@ -319,6 +358,90 @@ mod tests {
         assert_eq!(hardmax.alternative("unknown"), None);
         let text = hardmax.alternative("SM8650").unwrap();
         assert!(text.contains("ReduceMax, Equal, Cast"), "{text}");
+    }
+
+    /// What a transformer optimiser fused is refused in one node. The ops that it stands for are named where they are taken.
+    #[test]
+    fn a_fused_op_has_its_parts_or_a_plain_no() {
+        for (op_type, precision, chipset, expected) in [
+            (
+                "SkipLayerNormalization",
+                Precision::Float,
+                "SM8650",
+                Some("(float): Add, LayerNormalization."),
+            ),
+            (
+                "SkipLayerNormalization",
+                Precision::EightBit,
+                "SM8635",
+                Some("(8-bit): Add, LayerNormalization."),
+            ),
+            (
+                "SkipLayerNormalization",
+                Precision::Float,
+                "SM8635",
+                Some("Add, LayerNormalization in 8 bits, as get_qnn_qdq_config"),
+            ),
+            (
+                "SimplifiedLayerNormalization",
+                Precision::Float,
+                "SM8350",
+                Some(": Mul, ReduceMean, Add, Sqrt, Div, Mul; or its 8-bit form"),
+            ),
+            (
+                "SkipSimplifiedLayerNormalization",
+                Precision::Float,
+                "SM8550",
+                Some("(float): Add, Mul, ReduceMean, Add, Sqrt, Div, Mul."),
+            ),
+            (
+                "BiasGelu",
+                Precision::Float,
+                "SM8650",
+                Some("(float): Add, Gelu (opset 20)."),
+            ),
+            (
+                "FastGelu",
+                Precision::EightBit,
+                "SM8635",
+                Some("Gelu with approximate tanh (opset 20)"),
+            ),
+            (
+                "QuickGelu",
+                Precision::EightBit,
+                "SM8635",
+                Some("Mul 1.702, Sigmoid, Mul"),
+            ),
+            (
+                "EmbedLayerNormalization",
+                Precision::Float,
+                "SM8650",
+                Some("No alternative to EmbedLayerNormalization is proven for SM8650."),
+            ),
+            (
+                "MultiHeadAttention",
+                Precision::Float,
+                "SM8635",
+                Some("No alternative to MultiHeadAttention is proven for SM8635."),
+            ),
+            // This chipset takes the op, so that the node is refused for another reason.
+            ("QuickGelu", Precision::Float, "SM8650", None),
+            ("EmbedLayerNormalization", Precision::Float, "unknown", None),
+            ("Conv", Precision::Float, "SM8650", None),
+        ] {
+            let form = OpForm {
+                op_type,
+                ..of(&[], precision)
+            };
+            let found = form.alternative(chipset).or_else(|| form.unproven(chipset));
+            match expected {
+                Some(words) => {
+                    let text = found.unwrap();
+                    assert!(text.contains(words), "{words:?} is not in {text}");
+                }
+                None => assert_eq!(found, None, "{op_type} {chipset}"),
+            }
+        }
     }
 
     /// Versions between both ends are not measured, so only what both take is advised.
