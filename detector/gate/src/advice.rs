@@ -95,7 +95,8 @@ fn suspect(check: &mut Check, chipset: &str, nodes: &[ModelNode<'_>]) {
     let ops: BTreeSet<&str> = suspects.iter().map(|node| node.op_type.as_str()).collect();
     if !ops.is_empty() {
         let ops: Vec<&str> = ops.into_iter().collect();
-        check.why = format!("{}; likely by {}", check.why, ops.join(", "));
+        let why = check.why.trim_end().trim_end_matches(['.', ';']);
+        check.why = format!("{why}; likely by {}", ops.join(", "));
     }
     check.nodes = suspects;
 }
@@ -208,7 +209,19 @@ mod tests {
         let mut found = checks("session", None);
         advise(&mut found, "SM8350", &[node]);
         assert_eq!(found[0].nodes[0].name, "elu_1");
-        assert!(found[0].why.ends_with("likely by Elu"), "{}", found[0].why);
+        assert!(
+            found[0].why.ends_with("1002; likely by Elu"),
+            "{}",
+            found[0].why
+        );
+        // Behind the fix of a reason, which is a sentence.
+        let mut found = checks("session", None);
+        found[0].why.push_str(". Split the graph.");
+        advise(&mut found, "SM8350", &[node]);
+        assert_eq!(
+            found[0].why,
+            "no session: 1002. Split the graph; likely by Elu"
+        );
         let alternative = found[0].nodes[0].alternative.as_ref().unwrap();
         assert!(alternative.contains("get_qnn_qdq_config"), "{alternative}");
         let mut found = checks("session", None);

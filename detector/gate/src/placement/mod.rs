@@ -59,6 +59,9 @@ impl InspectedChipset {
 
     /// The node that the error names comes first, with the way out; ONNX Runtime's paragraph is last.
     fn no_session(&self, error: &str) -> Check {
+        // QNN ends its sentence before its number: `Memory allocation related error., Code: 1002`.
+        let error = error.replace("., Code:", ", code");
+        let error = error.as_str();
         let mut known = self.reasons.iter().filter(|why| why.code != "unknown");
         let reason = known.next();
         let NoSession { node, way_out } = &self.no_session;

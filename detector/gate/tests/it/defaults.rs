@@ -91,6 +91,21 @@ fn work_on_the_cpu_within_the_graph_is_red_whatever_its_macs() {
     assert!(why.contains("after the last on the NPU"), "{why}");
 }
 
+/// QNN ends a sentence in the middle of its text.
+#[test]
+fn an_error_without_a_node_is_one_sentence() {
+    let error = "Failed to finalize QNN graph. Error: QNN_COMMON_ERROR_MEM_ALLOC: Memory allocation related error., Code: 1002";
+    let document = inspected(1, &[], "").replace(
+        r#""session": "ok", "error": null"#,
+        &format!(r#""session": "failed", "error": "{error}""#),
+    );
+    let why = check(&alone(files(&document), ""), "session", Outcome::Fail).why;
+    assert!(
+        why.ends_with("Memory allocation related error, code 1002"),
+        "{why}"
+    );
+}
+
 /// A loop may turn never or a million times: neither side has a bound, so no number is printed for one.
 #[test]
 fn a_loop_with_an_unknown_number_of_turns_makes_the_share_undecided() {
