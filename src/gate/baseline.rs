@@ -14,7 +14,7 @@ use epwatch_gate::{
     policy::PlacementLimits,
     verdict::{Before, Check, GatedFile, Outcome},
 };
-use epwatch_manifest::{GraphFacts, graph_facts};
+use epwatch_manifest::{GraphFacts, ManifestError, ModelOutline, graph_facts};
 
 use crate::{
     input_file::{self, InputKind},
@@ -97,6 +97,11 @@ impl Baseline {
             let text =
                 format!("--baseline {shown} is a pointer of Git LFS: `git lfs pull` fetches it");
             return Err(WrongUse(text).into());
+        }
+        // The hash of such a file takes a minute.
+        if let Err(error @ ManifestError::Over2Gb { .. }) = ModelOutline::of(path) {
+            let error = WrongUse(format!("--baseline {shown}: {error}"));
+            return Err(judged_alone(error.into()));
         }
         let file = GatedFile {
             path: shown.to_string(),

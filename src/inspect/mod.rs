@@ -191,11 +191,10 @@ impl Inputs {
         }
         let outline = match ModelOutline::of(&model) {
             Ok(outline) => Some(outline),
-            Err(
-                error @ (ManifestError::NotOnnx { .. }
-                | ManifestError::OtherFormat { .. }
-                | ManifestError::Over2Gb { .. }),
-            ) => return Err(format!("{shown} is no ONNX model: {error}")),
+            Err(error @ ManifestError::Over2Gb { .. }) => return Err(format!("{shown}: {error}")),
+            Err(error @ (ManifestError::NotOnnx { .. } | ManifestError::OtherFormat { .. })) => {
+                return Err(format!("{shown} is no ONNX model: {error}"));
+            }
             Err(_) => None,
         };
         let given = args.manifest.as_deref();

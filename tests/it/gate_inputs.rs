@@ -433,3 +433,32 @@ fn sigterm_ends_a_gate_that_waits_for_a_file() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(writer);
 }
+
+/// ONNX Runtime does not load one file of 2 GB, and such a file is still a model.
+#[test]
+fn a_file_of_two_gigabytes_is_refused_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("big.onnx");
+    fs::File::create(&path)
+        .unwrap()
+        .set_len(2_228_224_116)
+        .unwrap();
+    let path = path.display();
+    for words in [
+        format!("manifest {path}"),
+        format!("inspect {path} --soc SM8650"),
+        format!("gate {path} --soc SM8650"),
+        format!("gate fix {path} --soc SM8650"),
+        format!(
+            "gate {} --soc SM8650 --baseline {path}",
+            self::path("enc_scan")
+        ),
+    ] {
+        let (_, error) = check_ends(&mut epwatch(&words), 2);
+        assert!(
+            error.contains("save the weights as external data"),
+            "{words}: {error}"
+        );
+        assert!(!error.contains("no ONNX model"), "{words}: {error}");
+    }
+}
