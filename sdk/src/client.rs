@@ -21,7 +21,10 @@ use crate::{
     directives::{EffectiveRequest, SessionPlan},
     driver::{UploadTrigger, worker::Command},
     explain::{ExplainedSession, Explanation},
-    host::preflight::{self, Check, PreflightFacts},
+    host::{
+        preflight::{self, Check, PreflightFacts},
+        runtime_telemetry::RuntimeTelemetry,
+    },
     placement::{self, HostRuntime},
     queue::{ReceiveEnd, SendRefusal, queue},
     recorder::conditions::Conditions,
@@ -445,6 +448,7 @@ impl Watch {
         self.shared.driver().explain(&mut explanation);
         explanation.failed_checks = self.shared.checks().iter().map(Into::into).collect();
         explanation.internal_errors = self.shared.n_panics();
+        explanation.runtime_telemetry = RuntimeTelemetry::of(&explanation.ort_version);
         if self.is_forked() {
             explanation.last_problem = Some(FlushError::Forked.to_string());
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{
     preflight::Check,
-    runtime::{self, RuntimeError},
+    runtime::{self, RuntimeError, RuntimeTelemetry},
 };
 
 /// Most CPU nodes of a session in the text.
@@ -23,6 +23,8 @@ const SHOWN_NODES: usize = 10;
 pub struct Explanation {
     /// Empty until a session has been made.
     pub ort_version: String,
+    /// Whether ONNX Runtime sends telemetry of its own, to Microsoft.
+    pub runtime_telemetry: RuntimeTelemetry,
     /// The device's, normalised, for example `SM8650`.
     pub chipset: String,
     /// Id of the installation, by which `epwatch devices` finds it; `None` without consent.
@@ -312,6 +314,9 @@ impl fmt::Display for Explanation {
         if !self.ort_version.is_empty() && !runtime::has_assignment_api(&self.ort_version) {
             let found = self.ort_version.clone();
             writeln!(f, "  {}", RuntimeError::NoAssignmentApi { found })?;
+        }
+        if let Some(sentence) = self.runtime_telemetry.sentence() {
+            writeln!(f, "  {sentence}")?;
         }
         for session in &self.sessions {
             write!(f, "{session}")?;

@@ -12,8 +12,8 @@ import java.io.File
 import java.util.concurrent.CountDownLatch
 
 /**
- * Without consent, with it, with a directive that turns recording off, and after a withdrawal: ENDPOINT KEY FOLDER MODEL
- * PUBLIC_KEY. Prints the files of the folder after each.
+ * Without consent, with it, with a directive that turns recording off, and after a withdrawal, all without ONNX Runtime's own
+ * telemetry: ENDPOINT KEY FOLDER MODEL PUBLIC_KEY. Prints the files of the folder after each.
  */
 public object ConsentApp {
     @JvmStatic
@@ -22,6 +22,7 @@ public object ConsentApp {
         val config = EpwatchConfig.Builder("com.example.camera", endpoint, key)
             .setDirectiveKey("ops", publicKey)
             .build()
+        check(Epwatch.disableRuntimeTelemetry()) { Epwatch.explain() }
         Epwatch.start(JvmPlatform(File(folder)), config)
         val env = OrtEnvironment.getEnvironment()
         val info = ModelInfo("segmenter", "3")

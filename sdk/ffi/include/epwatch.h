@@ -271,6 +271,11 @@ extern "C" {
 // Copies the sentence to this thread's last status other than 0 and 1.
 EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
 
+// Turns ONNX Runtime's own telemetry off for this process, by the environment variable ORT_DISABLE_TELEMETRY. Call it before
+// ONNX Runtime makes its environment, and while no other thread reads or writes environment variables: first in main. A
+// later call has no effect. Works before epw_start.
+EpwStatus epw_disable_runtime_telemetry(void);
+
 // Starts the SDK. A thread of its own does all work with files and the network.
 EpwStatus epw_start(const struct EpwConfig *config, struct EpwWatch *watch);
 

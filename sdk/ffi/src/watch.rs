@@ -6,6 +6,7 @@ use epwatch_sdk::{
     Conditions, FlushError, NetworkKind, SdkConfig, Watch,
     preflight::PreflightFacts,
     proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex},
+    runtime,
 };
 
 use crate::{
@@ -242,6 +243,18 @@ pub(crate) fn watch(handle: u64) -> Result<Watch, Failure> {
 pub(crate) fn with_watch(handle: u64, call: impl FnOnce(&Watch)) -> EpwStatus {
     guarded(|| {
         call(&watch(handle)?);
+        Ok(EpwStatus::Ok)
+    })
+}
+
+/// Turns ONNX Runtime's own telemetry off for this process, by the environment variable ORT_DISABLE_TELEMETRY. Call it before
+/// ONNX Runtime makes its environment, and while no other thread reads or writes environment variables: first in main. A
+/// later call has no effect. Works before epw_start.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        unsafe { runtime::disable_telemetry() };
         Ok(EpwStatus::Ok)
     })
 }

@@ -15,6 +15,7 @@ from ._explanation import Explanation
 from ._native import VERSION as __version__
 from ._native import ConfigError, Plan, UploadError
 from ._process import (
+    disable_runtime_telemetry,
     explain,
     flush,
     is_started,
@@ -36,6 +37,7 @@ __all__ = [
     "UploadError",
     "__version__",
     "attach",
+    "disable_runtime_telemetry",
     "explain",
     "flush",
     "is_started",

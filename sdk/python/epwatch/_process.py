@@ -12,6 +12,7 @@ import json
 import logging
 import multiprocessing
 import os
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -91,6 +92,16 @@ def _ep_package() -> tuple[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return "", ""
+
+
+def disable_runtime_telemetry() -> None:
+    """Turns onnxruntime's own telemetry, which goes to Microsoft, off for this process. Call it before onnxruntime is imported."""
+    if "onnxruntime" in sys.modules:
+        raise RuntimeError(
+            "onnxruntime is imported, and its telemetry runs: call epwatch.disable_runtime_telemetry() before the import, or set "
+            "ORT_DISABLE_TELEMETRY=1 for the process"
+        )
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 def start(

@@ -5,4 +5,6 @@ pub mod preflight;
 #[cfg(feature = "qnn")]
 pub mod qnn;
 pub mod runtime;
+#[expect(unsafe_code, reason = "the switch is an environment variable")]
+pub(crate) mod runtime_telemetry;
 pub(crate) mod thermal_zones;

@@ -3,13 +3,17 @@
 //! Every version from [`OLDEST`] on works; an older one lacks calls that every session needs. Placements come from
 //! ORT's API from [`FIRST_WITH_ASSIGNMENT_API`] on, and from its log before;
 //! [`Watch::explain`](crate::Watch::explain) reports which. Hosts that load the library themselves (`ort::init_from`)
-//! get the same error from `ort`, and use [`check`].
+//! get the same error from `ort`, and use [`check`]. [`disable_telemetry`] turns its own telemetry off.
 
 use std::path::{Path, PathBuf};
 
 use ort::{LoadDynamicError, environment::EnvironmentBuilder};
 
 use crate::placement;
+
+pub use crate::host::runtime_telemetry::{
+    FIRST_WITH_TELEMETRY, RuntimeTelemetry, TELEMETRY_SWITCH, disable_telemetry,
+};
 
 /// Minor version of the oldest ONNX Runtime 1.x that this build works with: 1.17, or 1.22 with feature `qnn`, because
 /// plugin EPs came with it.

@@ -22,6 +22,9 @@ mod directives;
 mod harm;
 mod kill;
 mod placement;
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "the switch is an environment variable")]
+mod runtime_telemetry;
 mod self_test;
 mod session;
 #[cfg(target_os = "linux")]

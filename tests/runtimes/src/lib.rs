@@ -13,6 +13,7 @@
 
 mod clickhouse;
 mod python;
+mod telemetry;
 mod tool;
 
 use std::{
@@ -28,6 +29,7 @@ use sha2::{Digest, Sha256};
 
 pub use crate::clickhouse::{ClickHouse, RELEASES, Release};
 pub use crate::python::{Environment, wheels};
+pub use crate::telemetry::{has_telemetry, with_telemetry};
 pub use crate::tool::{is_installed, not_installed, tool};
 
 const PIP_DOWNLOAD: &str = "python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.11 \

@@ -194,6 +194,12 @@ extern "system" fn Java_dev_epwatch_Native_start(
 }
 
 #[unsafe(no_mangle)]
+extern "system" fn Java_dev_epwatch_Native_disableRuntimeTelemetry(_: Env, _: Class) -> i32 {
+    // SAFETY: the app is asked to call it before its other libraries are loaded; `System.getenv` reads a copy.
+    unsafe { watch::epw_disable_runtime_telemetry() as i32 }
+}
+
+#[unsafe(no_mangle)]
 extern "system" fn Java_dev_epwatch_Native_stop(
     _: Env,
     _: Class,

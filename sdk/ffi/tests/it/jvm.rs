@@ -13,7 +13,7 @@ use std::{
 };
 
 use epwatch_engines::{Engine, for_tests};
-use epwatch_runtimes::{build_by_maven, is_nightly, tool};
+use epwatch_runtimes::{build_by_maven, has_telemetry, is_nightly, tool, with_telemetry};
 use epwatch_sdk::proto::{Report, ReportKey, v1};
 use epwatch_strict_collector::{answer_to, deletion_of};
 use prost::Message;
@@ -336,7 +336,9 @@ fn kotlin_leaves_no_trace_without_consent_and_is_quiet_by_directive() {
     let answers = [v1::UploadResponse::default(), operator::recording_off()];
     let receiver = Receiver::answering(answers);
     let data = folder.path().join("data");
+    let cache = folder.path().join("cache");
     let printed = java(&with_newest, "checks.ConsentApp", |command| {
+        with_telemetry(command, &cache);
         command
             .args([&receiver.endpoint, KEY])
             .args([
@@ -345,6 +347,7 @@ fn kotlin_leaves_no_trace_without_consent_and_is_quiet_by_directive() {
             ])
             .arg(operator::public_key());
     });
+    assert!(!has_telemetry(&cache));
     assert_eq!(printed.line("without"), "[]");
     assert!(printed.line("given").contains("secret"), "{}", printed.0);
     let explained = printed.json("explain");

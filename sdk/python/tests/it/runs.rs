@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use epwatch_runtimes::is_nightly;
+use epwatch_runtimes::{has_telemetry, is_nightly, with_telemetry};
 use epwatch_sdk::proto::{PlacementSource, ReasonCode, Report};
 
-use crate::environment::{command, environment, environment_of, model, n_runs, run, run_in};
+use crate::environment::{
+    KEY, command, crate_file, environment, environment_of, model, n_runs, run, run_in,
+};
 
 /// Runs by model and shape.
 fn by_shape(reports: &[Report]) -> BTreeMap<(&str, &str), u64> {
@@ -139,4 +141,31 @@ fn installed() -> String {
     let package = String::from_utf8(ran.stdout).unwrap();
     let folder = Path::new(package.trim()).parent().unwrap();
     folder.display().to_string()
+}
+
+/// Of both programs only one leaves an id of the device. onnxruntime's import writes it.
+#[test]
+fn onnxruntimes_own_telemetry_is_off_on_request() {
+    for (words, expected) in [
+        (&["off"][..], "switched_off\n"),
+        (&[], "not_switched_off\n"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("cache");
+        let mut program = command(&environment().program("python"));
+        with_telemetry(&mut program, &cache);
+        let ran = program
+            .arg(crate_file("tests/programs/telemetry.py"))
+            .args(words)
+            .env("EPWATCH_APP", "com.example.robot")
+            .env("EPWATCH_ENDPOINT", "http://127.0.0.1:1")
+            .env("EPWATCH_KEY", KEY)
+            .env("EPWATCH_FOLDER", folder.path().join("data"))
+            .env("EPWATCH_CONSENT", "yes")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{said}");
+        assert_eq!(has_telemetry(&cache), words.is_empty());
+    }
 }

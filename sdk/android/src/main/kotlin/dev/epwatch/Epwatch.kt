@@ -33,6 +33,20 @@ public object Epwatch {
     private val waiting = LinkedHashSet<ObservedSession>()
     private val missedRuns = AtomicLong()
 
+    /**
+     * Turns ONNX Runtime's own telemetry, which goes to Microsoft, off for this process. Call it before the first
+     * `OrtEnvironment`, and before [start]; a later call has no effect. Loads the native library on this thread. Returns
+     * false if that cannot be used; [explain] has the reason then.
+     */
+    @JvmStatic
+    public fun disableRuntimeTelemetry(): Boolean = try {
+        System.loadLibrary("epwatch")
+        Native.disableRuntimeTelemetry() == 0
+    } catch (error: LinkageError) {
+        problem = "the native library cannot be used: $error"
+        false
+    }
+
     /** Starts the SDK. A second call changes nothing. */
     @JvmStatic
     public fun start(platform: Platform, config: EpwatchConfig) {

@@ -7,6 +7,8 @@ package dev.epwatch
 internal object Native {
     @JvmStatic external fun lastError(): ByteArray?
 
+    @JvmStatic external fun disableRuntimeTelemetry(): Int
+
     @JvmStatic external fun start(texts: Array<ByteArray>, numbers: LongArray): Long
 
     @JvmStatic external fun stop(watch: Long, timeoutMs: Long): Int
