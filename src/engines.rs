@@ -131,6 +131,13 @@ fn show(json: bool) -> anyhow::Result<bool> {
         for status in &statuses {
             output::line(status)?;
         }
+        let sends = statuses.iter().find_map(|status| status.telemetry_switch);
+        if let Some(switch) = sends {
+            output::line(format_args!(
+                "onnxruntime sends telemetry of its own to Microsoft. epwatch runs it with {switch}=1, and an app with \
+                 onnxruntime decides for itself (docs/privacy.md)"
+            ))?;
+        }
     }
     Ok(statuses
         .iter()

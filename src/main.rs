@@ -34,6 +34,7 @@ mod output;
 mod page;
 mod release;
 mod replay;
+mod runtime_telemetry;
 mod serve;
 mod server_config;
 mod shutdown;
@@ -130,12 +131,26 @@ fn main() -> ExitCode {
     if let Err(error) = environment::check(names) {
         return output::failure(&error.into());
     }
+    if loads_onnx_runtime(&command)
+        && let Err(error) = runtime_telemetry::turn_off()
+    {
+        return output::failure(&error);
+    }
     if let Err(error) = telemetry::init(default_logs(&command)) {
         return output::wrong_use(&error);
     }
     match run(command) {
         Ok(code) => code,
         Err(error) => output::failure(&error),
+    }
+}
+
+/// True of commands that load it into their own process.
+fn loads_onnx_runtime(command: &Command) -> bool {
+    match command {
+        Command::DemoDevice | Command::InspectSession(_) => true,
+        Command::Gate(args) => args.loads_onnx_runtime(),
+        _ => false,
     }
 }
 

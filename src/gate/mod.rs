@@ -156,6 +156,13 @@ enum GateCommand {
     Trend(trend::TrendArgs),
 }
 
+impl Args {
+    /// True of `gate fix`, which runs both models in its own process.
+    pub(crate) fn loads_onnx_runtime(&self) -> bool {
+        matches!(self.command, Some(GateCommand::Fix(_)))
+    }
+}
+
 pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     match args.command.take() {
         Some(GateCommand::Fix(args)) => return Box::pin(fix::fix(args)).await,

@@ -44,6 +44,7 @@ mod phones;
 mod privacy;
 mod reasons;
 mod releases;
+mod runtime_telemetry;
 mod schema;
 mod secrets;
 mod signals;

@@ -25,6 +25,8 @@ pub struct Status {
     pub dir: Option<PathBuf>,
     /// Why it is damaged or unavailable.
     pub reason: Option<String>,
+    /// The environment variable that turns off its own telemetry, of a runtime that has any.
+    pub telemetry_switch: Option<&'static str>,
 }
 
 /// An engine's state in the cache.
@@ -40,6 +42,13 @@ pub enum State {
     Damaged,
     /// Does not exist for this platform, or there is no cache folder.
     Unavailable,
+}
+
+/// ONNX Runtime 1.29 and later sends telemetry of its own; docs/privacy.md has what was seen.
+fn telemetry_switch(engine: Engine, version: Option<&str>) -> Option<&'static str> {
+    let minor = version?.strip_prefix("1.")?.split('.').next()?;
+    let sends = engine == Engine::OnnxRuntime && minor.parse::<u32>().ok()? >= 29;
+    sends.then_some("ORT_DISABLE_TELEMETRY")
 }
 
 /// Returns the state of every engine without fetching or hashing, and of older releases that are in the cache.
@@ -76,6 +85,7 @@ fn status(engine: Engine, plan: Result<Plan, EngineError>) -> Status {
         is_unpinned,
         dir,
         reason,
+        telemetry_switch: telemetry_switch(engine, version),
     }
 }
 
@@ -109,6 +119,7 @@ mod tests {
             is_unpinned: false,
             dir: None,
             reason: Some("libchdb.so has 3 bytes, not 4".to_owned()),
+            telemetry_switch: None,
         };
         assert_eq!(
             serde_json::to_value(&status).unwrap(),
@@ -119,6 +130,7 @@ mod tests {
                 "is_unpinned": false,
                 "dir": null,
                 "reason": "libchdb.so has 3 bytes, not 4",
+                "telemetry_switch": null,
             })
         );
         let line = status.to_string();
@@ -126,6 +138,19 @@ mod tests {
             line.starts_with("libchdb ") && line.ends_with("3 bytes, not 4"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn only_a_newer_onnx_runtime_has_telemetry() {
+        for (engine, version, expected) in [
+            (Engine::OnnxRuntime, "1.27.0", false),
+            (Engine::OnnxRuntime, "1.29.0", true),
+            (Engine::OnnxRuntime, "1.31.1", true),
+            (Engine::OnnxRuntimeQnn, "2.7.0", false),
+        ] {
+            let found = telemetry_switch(engine, Some(version));
+            assert_eq!(found.is_some(), expected, "{version}");
+        }
     }
 
     /// Older releases of an engine follow, if this machine has them.
