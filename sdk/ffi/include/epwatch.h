@@ -4,7 +4,8 @@
  * Every function may be called from any thread, and returns a status. It never throws, and never ends the process.
  * epw_last_error has the sentence to a status other than 0, per thread. Pointers are read during a call only, and must
  * be valid then; a text is UTF-8, with its length, and {NULL, 0} is empty. Texts are returned by copy: at most
- * `capacity` bytes, without a NUL at the end, and `*length` is the whole length. A handle is a number: one that was
+ * `capacity` bytes, without a NUL at the end, and `*length` is the whole length. A buffer that is too small is
+ * EPW_STATUS_BUFFER_TOO_SMALL; NULL asks for the length only. A handle is a number: one that was
  * closed, or is of another kind, is refused with EPW_STATUS_CLOSED. Structs begin with their size; set all other bytes
  * to 0 first, so that fields of later versions keep their defaults.
  */
@@ -16,6 +17,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+// The header's version: major * 10000 + minor * 100 + patch.
+#define EPW_VERSION 100
 
 // Result of a call. Numbers are never used again; a later version may have others.
 enum EpwStatus
@@ -37,6 +41,8 @@ enum EpwStatus
   EPW_STATUS_CLOSED = 13,
   // Too many handles are open.
   EPW_STATUS_TOO_MANY = 14,
+  // The buffer is smaller than the bytes: it holds the first of them, and `*length` is the whole length.
+  EPW_STATUS_BUFFER_TOO_SMALL = 15,
   // The configuration is refused.
   EPW_STATUS_CONFIG = 20,
   // The SDK's thread could not be started.
@@ -71,6 +77,14 @@ typedef struct EpwText {
   // Bytes.
   size_t length;
 } EpwText;
+
+// A roll-out group of this installation.
+typedef struct EpwLabel {
+  // For example "ring".
+  struct EpwText key;
+  // For example "canary".
+  struct EpwText value;
+} EpwLabel;
 
 // Configuration. Only the first five fields are needed.
 typedef struct EpwConfig {
@@ -145,6 +159,20 @@ typedef struct EpwConfig {
   struct EpwText client_cert_file;
   // PEM file of the certificate's private key.
   struct EpwText client_key_file;
+  // One more root certificate as PEM text, for a collector with a private CA.
+  struct EpwText root_certificate;
+  // Roll-out groups. The first eight count.
+  const struct EpwLabel *rollout_labels;
+  // Length of rollout_labels.
+  size_t n_rollout_labels;
+  // Time between two uploads; 0 is 15 minutes. The collector may ask for another.
+  uint64_t upload_interval_ms;
+  // Bytes a day over other networks than metered ones; 0 is 64 MiB.
+  uint64_t unmetered_bytes_per_day;
+  // Roots that are trusted: 0 Mozilla's list in the library, 1 the device's list, 2 only root_certificate.
+  int32_t trusted_roots;
+  // Not 0: epwatch reads the thermal zones of Linux, and ignores the thermal status of epw_set_conditions.
+  int32_t reads_thermal_zones;
 } EpwConfig;
 
 // The SDK of this process.
@@ -171,6 +199,8 @@ typedef struct EpwPreflight {
   struct EpwText plugin_version;
   // Whether the manifest declares libcdsprpc.so: 1 yes, -1 no, 0 not known.
   int32_t declares_rpc_library;
+  // 0. It fills the place that a compiler would leave.
+  int32_t reserved;
 } EpwPreflight;
 
 // What the operator's directives ask of a session.
@@ -211,6 +241,8 @@ typedef struct EpwModel {
   uint64_t creation_ns;
   // Not 0: the session replaces one whose run failed, for example because the DSP restarted.
   int32_t after_run_error;
+  // 0. It fills the place that a compiler would leave.
+  int32_t reserved;
   // Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
   struct EpwText model_file;
 } EpwModel;
@@ -268,7 +300,11 @@ typedef struct EpwUpload {
 extern "C" {
 #endif // __cplusplus
 
-// Copies the sentence to this thread's last status other than 0 and 1.
+// Returns the library's version as EPW_VERSION is written. A library of a later version takes the structs of an
+// earlier header.
+uint32_t epw_version(void);
+
+// Copies the sentence to this thread's last status other than 0, 1 and 15.
 EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
 
 // Turns ONNX Runtime's own telemetry off for this process, by the environment variable ORT_DISABLE_TELEMETRY. Call it before
@@ -354,8 +390,11 @@ EpwStatus epw_start_failed(struct EpwWatch watch,
 // Returns nanoseconds of CLOCK_MONOTONIC, the clock of Java's System.nanoTime on Android and Linux.
 uint64_t epw_now(void);
 
-// Records a run of a model with a fixed input shape. Never blocks, and reads no clock.
-EpwStatus epw_record(struct EpwSession session, uint64_t began_ns, uint64_t latency_ns);
+// Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
+// that a report can hold counts as that one.
+EpwStatus epw_record(struct EpwSession session,
+                     uint64_t began_ns,
+                     uint64_t latency_ns);
 
 // As epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224"; a session has 8 of them,
 // and further ones count together.
@@ -367,7 +406,7 @@ EpwStatus epw_record_shape(struct EpwSession session,
 // Records runs of a model with a fixed input shape.
 EpwStatus epw_record_all(struct EpwSession session, const struct EpwRun *runs, size_t n_runs);
 
-// Counts a run that failed with this code of ONNX Runtime. 15 (ORT_DEVICE_RESET) is a restart of the DSP: make the
+// Counts a run that failed with this code of ONNX Runtime (OrtErrorCode: 1 or more). 15 (ORT_DEVICE_RESET) is a restart of the DSP: make the
 // session again, with after_run_error.
 EpwStatus epw_record_error(struct EpwSession session,
                            int32_t ort_error_code);

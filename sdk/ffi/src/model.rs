@@ -55,6 +55,8 @@ pub struct EpwModel {
     pub creation_ns: u64,
     /// Not 0: the session replaces one whose run failed, for example because the DSP restarted.
     pub after_run_error: i32,
+    /// 0. It fills the place that a compiler would leave.
+    pub reserved: i32,
     /// Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
     pub model_file: EpwText,
 }

@@ -207,7 +207,8 @@ pub extern "C" fn epw_now() -> u64 {
     u64::try_from(AttachedSession::now().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Records a run of a model with a fixed input shape. Never blocks, and reads no clock.
+/// Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
+/// that a report can hold counts as that one.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64) -> EpwStatus {
     on_path(session.id, |observed| {
@@ -269,10 +270,17 @@ pub unsafe extern "C" fn epw_record_all(
     })
 }
 
-/// Counts a run that failed with this code of ONNX Runtime. 15 (ORT_DEVICE_RESET) is a restart of the DSP: make the
+/// Counts a run that failed with this code of ONNX Runtime (OrtErrorCode: 1 or more). 15 (ORT_DEVICE_RESET) is a restart of the DSP: make the
 /// session again, with after_run_error.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_record_error(session: EpwSession, ort_error_code: i32) -> EpwStatus {
+    if ort_error_code < 1 {
+        return guarded(|| {
+            let text =
+                format!("ort_error_code is {ort_error_code}; expected OrtErrorCode, 1 or more");
+            Err(Failure::invalid(text))
+        });
+    }
     on_path(session.id, |observed| observed.record_error(ort_error_code))
 }
 

@@ -24,6 +24,8 @@ pub enum EpwStatus {
     Closed = 13,
     /// Too many handles are open.
     TooMany = 14,
+    /// The buffer is smaller than the bytes: it holds the first of them, and `*length` is the whole length.
+    BufferTooSmall = 15,
     /// The configuration is refused.
     Config = 20,
     /// The SDK's thread could not be started.

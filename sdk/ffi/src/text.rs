@@ -154,10 +154,25 @@ pub(crate) unsafe fn copy_out(
         ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), n);
         *length = bytes.len();
     }
-    Ok(EpwStatus::Ok)
+    // NULL asks for the length.
+    let is_cut = !buffer.is_null() && n < bytes.len();
+    Ok(match is_cut {
+        true => EpwStatus::BufferTooSmall,
+        false => EpwStatus::Ok,
+    })
 }
 
-/// Copies the sentence to this thread's last status other than 0 and 1.
+/// The header's version: major * 10000 + minor * 100 + patch.
+pub const EPW_VERSION: u32 = 100;
+
+/// Returns the library's version as EPW_VERSION is written. A library of a later version takes the structs of an
+/// earlier header.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_version() -> u32 {
+    EPW_VERSION
+}
+
+/// Copies the sentence to this thread's last status other than 0, 1 and 15.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_last_error(
     buffer: *mut c_char,
@@ -245,6 +260,13 @@ mod tests {
         // SAFETY: null is allowed.
         let null = unsafe { read(ptr::null::<New>()) };
         assert_eq!(status(null), EpwStatus::InvalidArgument);
+    }
+
+    #[test]
+    fn the_version_is_the_packages() {
+        let numbers = env!("CARGO_PKG_VERSION").split('.');
+        let version = numbers.fold(0, |all, part| all * 100 + part.parse::<u32>().unwrap());
+        assert_eq!(epw_version(), version);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{ffi::c_char, time::Duration};
 
 use epwatch_sdk::{
-    Conditions, FlushError, NetworkKind, SdkConfig, Watch,
+    Conditions, FlushError, NetworkKind, SdkConfig, TrustedRoots, Watch,
     preflight::PreflightFacts,
     proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex},
     runtime,
@@ -12,7 +12,7 @@ use epwatch_sdk::{
 use crate::{
     handle::Table,
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Texts, copy_out, write},
+    text::{self, EpwText, Texts, array, copy_out, write},
 };
 
 pub(crate) static WATCHES: Table<Watch> = Table::new(1);
@@ -23,6 +23,16 @@ pub(crate) static WATCHES: Table<Watch> = Table::new(1);
 pub struct EpwWatch {
     /// 0 is none.
     pub id: u64,
+}
+
+/// A roll-out group of this installation.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwLabel {
+    /// For example "ring".
+    pub key: EpwText,
+    /// For example "canary".
+    pub value: EpwText,
 }
 
 /// Configuration. Only the first five fields are needed.
@@ -100,6 +110,20 @@ pub struct EpwConfig {
     pub client_cert_file: EpwText,
     /// PEM file of the certificate's private key.
     pub client_key_file: EpwText,
+    /// One more root certificate as PEM text, for a collector with a private CA.
+    pub root_certificate: EpwText,
+    /// Roll-out groups. The first eight count.
+    pub rollout_labels: *const EpwLabel,
+    /// Length of rollout_labels.
+    pub n_rollout_labels: usize,
+    /// Time between two uploads; 0 is 15 minutes. The collector may ask for another.
+    pub upload_interval_ms: u64,
+    /// Bytes a day over other networks than metered ones; 0 is 64 MiB.
+    pub unmetered_bytes_per_day: u64,
+    /// Roots that are trusted: 0 Mozilla's list in the library, 1 the device's list, 2 only root_certificate.
+    pub trusted_roots: i32,
+    /// Not 0: epwatch reads the thermal zones of Linux, and ignores the thermal status of epw_set_conditions.
+    pub reads_thermal_zones: i32,
 }
 
 // SAFETY: numbers, pointers and texts of both.
@@ -127,12 +151,17 @@ pub struct EpwPreflight {
     pub plugin_version: EpwText,
     /// Whether the manifest declares libcdsprpc.so: 1 yes, -1 no, 0 not known.
     pub declares_rpc_library: i32,
+    /// 0. It fills the place that a compiler would leave.
+    pub reserved: i32,
 }
 
 // SAFETY: numbers, pointers and texts of both.
 unsafe impl text::Versioned for EpwPreflight {
     const NAME: &'static str = "EpwPreflight";
 }
+
+/// Far more than the eight that count.
+const MAX_LABELS: usize = 64;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -164,6 +193,12 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
         .with_plaintext_to_other_hosts(given.allows_plaintext != 0);
     let device = device_of(given, &text);
     let (cert_file, key_file) = (text(given.client_cert_file), text(given.client_key_file));
+    let root_certificate = text(given.root_certificate);
+    // SAFETY: the head of the header.
+    let labels = unsafe { array(given.rollout_labels, given.n_rollout_labels, MAX_LABELS)? };
+    for label in labels {
+        config = config.with_rollout_label(text(label.key), text(label.value));
+    }
     texts.checked()?;
     if folder.is_empty() {
         let text = "folder is empty; give a private folder of the app";
@@ -187,6 +222,27 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
     }
     if given.report_interval_ms > 0 {
         config = config.with_report_interval(ms(given.report_interval_ms));
+    }
+    if given.upload_interval_ms > 0 {
+        config = config.with_upload_interval(ms(given.upload_interval_ms));
+    }
+    if given.unmetered_bytes_per_day > 0 {
+        config = config.with_unmetered_bytes_per_day(given.unmetered_bytes_per_day);
+    }
+    if !root_certificate.is_empty() {
+        config = config.with_root_certificate(root_certificate);
+    }
+    config = match given.trusted_roots {
+        0 => config,
+        1 => config.with_trusted_roots(TrustedRoots::System),
+        2 => config.with_trusted_roots(TrustedRoots::Only),
+        other => {
+            let text = format!("trusted_roots is {other}; expected 0, 1 or 2");
+            return Err(Failure::new(EpwStatus::Config, text));
+        }
+    };
+    if given.reads_thermal_zones != 0 {
+        config = config.with_thermal_zones(true);
     }
     if given.metered_bytes_per_day > 0 {
         config = config.with_metered_bytes_per_day(given.metered_bytes_per_day);
@@ -298,17 +354,24 @@ pub unsafe extern "C" fn epw_set_conditions(
     guarded(|| {
         // SAFETY: the head of the header.
         let mode = unsafe { performance_mode.get()? };
-        let thermal = usize::try_from(thermal).ok().and_then(|at| {
-            // The first is "unknown"; the others are in Android's order.
-            Thermal::ALL.get(at.checked_add(1)?)
-        });
+        // The first is "unknown"; the others are in Android's order.
+        let at = thermal
+            .checked_add(1)
+            .and_then(|at| usize::try_from(at).ok());
+        let known = at.and_then(|at| Thermal::ALL.get(at)).copied();
+        let wrong = || Failure::invalid(format!("thermal is {thermal}; expected -1 to 6"));
+        let thermal = known.ok_or_else(wrong)?;
         let power_save = match power_save {
+            -1 => PowerSave::Unknown,
             0 => PowerSave::Off,
             1 => PowerSave::On,
-            _ => PowerSave::Unknown,
+            other => {
+                let text = format!("power_save is {other}; expected -1, 0 or 1");
+                return Err(Failure::invalid(text));
+            }
         };
         let conditions = Conditions::unknown()
-            .with_thermal(thermal.copied().unwrap_or(Thermal::Unknown))
+            .with_thermal(thermal)
             .with_power_save(power_save)
             .with_performance_mode(mode);
         crate::watch::watch(watch.id)?.set_conditions(&conditions);
@@ -319,13 +382,20 @@ pub unsafe extern "C" fn epw_set_conditions(
 /// Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_set_network(watch: EpwWatch, network: i32) -> EpwStatus {
-    let network = match network {
-        1 => NetworkKind::Unmetered,
-        2 => NetworkKind::Metered,
-        3 => NetworkKind::Offline,
-        _ => NetworkKind::Unknown,
-    };
-    with_watch(watch.id, |watch| watch.set_network(network))
+    guarded(|| {
+        let network = match network {
+            0 => NetworkKind::Unknown,
+            1 => NetworkKind::Unmetered,
+            2 => NetworkKind::Metered,
+            3 => NetworkKind::Offline,
+            other => {
+                let text = format!("network is {other}; expected 0 to 3");
+                return Err(Failure::invalid(text));
+            }
+        };
+        crate::watch::watch(watch.id)?.set_network(network);
+        Ok(EpwStatus::Ok)
+    })
 }
 
 /// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FORKED

@@ -131,6 +131,7 @@ fn with_model<R>(
         },
         creation_ns: fields.unsigned(2),
         after_run_error: fields.flag(3),
+        reserved: 0,
         model_file: EMPTY,
     })
 }
@@ -189,6 +190,13 @@ extern "system" fn Java_dev_epwatch_Native_start(
             allows_plaintext: fields.flag(8),
             client_cert_file: EMPTY,
             client_key_file: EMPTY,
+            root_certificate: EMPTY,
+            rollout_labels: std::ptr::null(),
+            n_rollout_labels: 0,
+            upload_interval_ms: 0,
+            unmetered_bytes_per_day: 0,
+            trusted_roots: 0,
+            reads_thermal_zones: 0,
         })
     })
 }
@@ -280,6 +288,7 @@ extern "system" fn Java_dev_epwatch_Native_preflight(
             runtime_qairt: text(4),
             plugin_version: text(5),
             declares_rpc_library,
+            reserved: 0,
         };
         // SAFETY: the texts are alive until the end of the call.
         n_found = unsafe { watch::preflight(watch.cast_unsigned(), &facts)? };
@@ -451,7 +460,8 @@ extern "system" fn Java_dev_epwatch_Native_recordError(
     code: i32,
 ) -> i32 {
     let id = session.cast_unsigned();
-    session::epw_record_error(EpwSession { id }, code) as i32
+    // OrtException's code is -1 if Java does not know it.
+    session::on_path(id, |observed| observed.record_error(code)) as i32
 }
 
 #[unsafe(no_mangle)]

@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
   EpwText reason = text("no_such_reason"), bad = {"\xff\xfe", 2}, null_text = {NULL, 5};
   EpwText known = text("no_ep_device");
   EpwRun run = {1, 2};
+  EpwLabel label;
   EpwAssignment assignment;
   EpwNode nodes[2];
   pthread_t threads[N_THREADS];
@@ -59,8 +60,10 @@ int main(int argc, char **argv) {
   IS(epw_start(&config, &watch), STRUCT_SIZE);
   config.size = sizeof config;
   IS(epw_start(&config, &watch), CONFIG);
-  IS(epw_last_error(small, sizeof small, &length), OK);
+  IS(epw_last_error(small, sizeof small, &length), BUFFER_TOO_SMALL);
   if (length <= sizeof small) return 1;
+  IS(epw_last_error(NULL, 0, &length), OK);
+  if (epw_version() != EPW_VERSION) return 1;
   IS(epw_last_error(NULL, 0, NULL), INVALID_ARGUMENT);
   config.app_id = text("app");
   config.endpoint = text(argv[2]);
@@ -74,6 +77,23 @@ int main(int argc, char **argv) {
   config.directive_key_id = text("ops");
   IS(epw_start(&config, &watch), CONFIG);
   config.directive_key_id.length = 0;
+  config.trusted_roots = 3;
+  IS(epw_start(&config, &watch), CONFIG);
+  /* No root at all. */
+  config.trusted_roots = 2;
+  IS(epw_start(&config, &watch), CONFIG);
+  config.trusted_roots = 1;
+  config.root_certificate = text("no PEM");
+  IS(epw_start(&config, &watch), CONFIG);
+  config.root_certificate = text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n");
+  config.n_rollout_labels = 1;
+  IS(epw_start(&config, &watch), INVALID_ARGUMENT);
+  label.key = text("ring");
+  label.value = text("canary");
+  config.rollout_labels = &label;
+  config.upload_interval_ms = 3600 * 1000;
+  config.unmetered_bytes_per_day = 1 << 20;
+  config.reads_thermal_zones = 1;
   config.report_interval_ms = 3600 * 1000;
   config.has_consent = 1;
   /* A caller compiled with a later header. */
@@ -160,7 +180,16 @@ int main(int argc, char **argv) {
   IS(epw_record_all(session, NULL, 1), INVALID_ARGUMENT);
   IS(epw_record_all(session, &run, 1), OK);
   IS(epw_record_shape(session, 1, 2, text("x:1")), OK);
-  IS(epw_set_conditions(watch, 99, -5, text("burst")), OK);
+  IS(epw_set_conditions(watch, 99, 0, text("burst")), INVALID_ARGUMENT);
+  IS(epw_set_conditions(watch, INT32_MAX, 0, text("burst")), INVALID_ARGUMENT);
+  IS(epw_set_conditions(watch, -2, 0, text("burst")), INVALID_ARGUMENT);
+  IS(epw_set_conditions(watch, 6, -5, text("burst")), INVALID_ARGUMENT);
+  IS(epw_set_conditions(watch, -1, -1, text("burst")), OK);
+  IS(epw_set_network(watch, 42), INVALID_ARGUMENT);
+  IS(epw_set_network(watch, 1), OK);
+  IS(epw_record_error(session, -5), INVALID_ARGUMENT);
+  IS(epw_record_error(session, 0), INVALID_ARGUMENT);
+  IS(epw_record(session, UINT64_MAX / 2, UINT64_MAX / 2), OK);
   IS(epw_explain(watch, NULL, 0, &length), OK);
 
   for (i = 0; i < N_THREADS; i++) pthread_create(&threads[i], NULL, record, &session);

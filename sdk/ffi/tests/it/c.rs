@@ -207,9 +207,41 @@ fn wrong_use_has_a_status_and_ends_nothing() {
     // Runs of 8 threads, and those of the session that was closed meanwhile; contended ones are counted as dropped.
     let reports = collector.reports();
     let last = reports.last().unwrap();
+    let labels = &last.app.rollout_labels;
+    assert_eq!(labels[..], [("ring".to_owned(), "canary".to_owned())]);
     let dropped: u64 = last.health.dropped.values().map(|d| d.runs).sum();
     assert_eq!(n_runs(&reports), last.health.runs_recorded);
     assert!(n_runs(&reports) + dropped >= 200_002, "{dropped}");
+}
+
+/// A program that was linked by the library's path asked the loader for that path.
+#[test]
+fn a_program_asks_for_the_library_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let source = folder.path().join("version.c");
+    let text = "#include \"epwatch.h\"\nint main(void) { return epw_version() != EPW_VERSION; }\n";
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Wpadded", "-Werror", "-o"])
+        .args([&program, &source])
+        .arg("-I")
+        .arg(crate_file("include"))
+        .arg(library_folder().join("libepwatch.so"))
+        .output()
+        .unwrap();
+    // -Wpadded: a field that fills padding keeps sizeof, so the size could not tell old callers.
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{said}");
+    let needed = std::fs::read(&program).unwrap();
+    let has = |text: &[u8]| needed.windows(text.len()).any(|part| part == text);
+    assert!(has(b"\0libepwatch.so\0"));
+    assert!(!has(b"/libepwatch.so\0"));
+    let ran = Command::new(&program)
+        .env("LD_LIBRARY_PATH", library_folder())
+        .status()
+        .unwrap();
+    assert!(ran.success());
 }
 
 /// Python, Node and C# have a list of nodes and EPs, and no pointer.
