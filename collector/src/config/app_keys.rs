@@ -1,6 +1,6 @@
 //! App keys in the config and in the keys file, by their hash. `ingest/auth.rs` looks calls up in them.
 //!
-//! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good; slow hashes are for
+//! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good. Slow hashes are for
 //! passwords that people choose. Errors never print a key or a hash.
 
 use std::collections::HashSet;
@@ -56,8 +56,9 @@ pub struct AppKeyConfig {
     /// The one app whose reports the key admits, or `*`. Required: a key that ships in an app is public, and must not
     /// admit other apps by an oversight.
     pub app: String,
-    /// The one environment whose reports the key admits, or `*`. Empty is `production` for a key of kind `app`, since
-    /// whoever unpacks the app could make up any number of environments, each with cohorts of its own; else any.
+    /// The one environment whose reports the key admits, or `*`. Empty is `production` for a key of kind `app`, and any
+    /// environment for other kinds. With an app's key, a person who unpacks the app could otherwise make up any number
+    /// of environments, each with cohorts of its own.
     pub environment: String,
     /// Who holds the key.
     pub kind: KeyKind,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use epwatch_server::{AddressBlock, Period, room::RoomLimits};
 use serde::{Deserialize, Serialize};
 
-/// Rates of one sender a minute, in the long run; 0 is no limit. Reports beyond are refused as a quota, with a delay
-/// until the next try.
+/// Rates of one sender a minute, in the long run; 0 turns the limit off. Reports beyond are refused as a quota, with a
+/// delay until the next try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
@@ -64,9 +64,10 @@ impl NamesConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewInstallationsConfig {
-    /// The least limit of an app; 0 is no limit.
+    /// The least limit of an app; 0 turns the limit off.
     pub at_least: u64,
-    /// The part of one network (IPv4 /24, IPv6 /48), which grows with the app's limit above `at_least`; 0 is no limit.
+    /// The part of one network (IPv4 /24, IPv6 /48), which grows with the app's limit above `at_least`; 0 turns the
+    /// limit off.
     pub per_network: u64,
     /// Proxies whose `X-Forwarded-For` counts; of other peers the address counts. `None` says nothing: a collector whose
     /// uploads turn out to come from one private address only does not start again then.

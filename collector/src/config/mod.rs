@@ -73,7 +73,7 @@ pub struct WalConfig {
     /// Bytes that may wait for the store before reports are refused.
     pub max_bytes: ByteSize,
     /// Reports are refused below this much free space on the disk. The store's data is often on the same disk, and a
-    /// store cannot even merge on a full one. 0 is no limit.
+    /// store cannot even merge on a full one. 0 turns the limit off.
     pub min_free_bytes: ByteSize,
     /// Time for which reports gather before they are written and synced together.
     #[serde(skip)]

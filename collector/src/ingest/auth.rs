@@ -1,8 +1,8 @@
 //! App keys and their scopes. A key ships inside an app, so it is public: it admits reports of its own app, and nothing
 //! else. Only hashes are kept. The device port calls [`AppKeys::prove`] before it reads a body.
 //!
-//! A key is found by a few bits of its hash and then compared as a whole in constant time; timing of the first step is of
-//! no use against 256 random bits. The table is replaced during operation, so a revoked key ends with the next call.
+//! A key is found by a few bits of its hash and then compared as a whole in constant time. Timing of the first step is
+//! of no use against 256 random bits. The table is replaced during operation, so a revoked key ends with the next call.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -200,8 +200,8 @@ impl AppKeys {
         Ok(keys)
     }
 
-    /// Reloads the keys file. On an error the keys stay. A file without any key is an error if it had some before:
-    /// an editor or a full disk may have emptied it, and its devices would be locked out.
+    /// Reloads the keys file. On an error the keys stay. A file without any key is an error if it had some before. An
+    /// editor or a full disk may have emptied it, and its devices would be locked out.
     ///
     /// # Errors
     /// Every problem of the file.
@@ -503,7 +503,7 @@ mod tests {
     fn an_emptied_keys_file_takes_no_key_away() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
-        // A key of the config itself does not make up for those of the file.
+        // A key of the config itself does not make up for the file's keys.
         let of_config = AppKeyConfig {
             sha256: "0".repeat(64),
             app: "of.config".into(),

@@ -134,7 +134,7 @@ impl PipelineLimits {
 /// Token buckets of one rate.
 #[derive(Debug)]
 pub(crate) struct Buckets<K> {
-    /// Microseconds to refill one report; 0 is no limit.
+    /// Microseconds to refill one report; 0 turns the limit off.
     refill_us: u64,
     /// Microseconds to fill an empty bucket.
     full_us: u64,
@@ -154,7 +154,7 @@ struct BucketTable<K> {
 }
 
 impl<K: Eq + Hash> Buckets<K> {
-    /// Takes the number a minute, of which 0 is no limit, and the burst.
+    /// Takes the number a minute, where 0 turns the limit off, and the burst.
     pub(crate) fn new((per_minute, burst): (u32, u32), most: usize) -> Self {
         let refill_us = 60_000_000_u64.checked_div(per_minute.into());
         let refill_us = refill_us.map_or(0, |us| us.max(1));

@@ -105,8 +105,8 @@ impl Drop for TakenQuota {
     }
 }
 
-/// Counts a call that is refused as a whole: all of its reports, under the scope of its key, because the reports' own
-/// apps were not read or differ.
+/// Counts all reports of a call that is refused as a whole. They count under the scope of its key, because the reports'
+/// own apps were not read or differ.
 struct CallCounts {
     parts: Arc<Parts>,
     warnings: Arc<RefusalWarnings>,

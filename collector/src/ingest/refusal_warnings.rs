@@ -1,7 +1,7 @@
 //! Log lines about refused reports and calls: one at once, then one an hour for each key and outcome. Ingest and the key
 //! check call it. Metrics count each refusal; the log names the sender's mistake.
 //!
-//! Memory is bounded: keys are those of the config, outcomes are a list, and of the apps only some are kept.
+//! Memory is bounded: keys come from the config, outcomes are a list, and only some of the apps are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! The part of the WAL and of the store's disk that one app may hold where a collector serves several. A key ships in an
 //! app, so anyone may send reports with it: they must not fill what the other apps need.
 //!
-//! An app may hold [`TIMES_FREE`] times what is free. So one app alone gets seven eighths of the room, and however many
-//! fill up their parts, some is left for one that comes later: the dynamic threshold of Choudhury and Hahne, "Dynamic Queue
-//! Length Thresholds for Shared-Memory Packet Switches" (1998). A refused call may come again: the WAL's room is back once
-//! the store took the reports, that of the store once its oldest day expired.
+//! An app may hold [`TIMES_FREE`] times what is free. So one app alone gets seven eighths of the space. However many
+//! apps fill up their parts, some space is left for one that comes later. This is the dynamic threshold of Choudhury
+//! and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998). A refused call may come
+//! again. The WAL's space is free once the store took the reports, the store's space once its oldest day expired.
 //!
 //! Reports in the WAL at the start belong to no app.
 
@@ -55,7 +55,7 @@ pub(crate) struct AppShares(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Bytes in the WAL that the store does not have. Apps are those of keys, so they are few.
+    /// Bytes in the WAL that the store does not have. Apps come from the keys, so they are few.
     in_wal: HashMap<String, u64>,
     /// The same by position, the oldest first.
     blocks: VecDeque<Block>,

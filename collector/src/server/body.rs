@@ -24,8 +24,8 @@ use crate::joined::joined;
 /// Retry delay while bodies use the whole budget; calls last milliseconds.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// Compressed bodies up to this size are inflated where they are: with the limit of the ratio that takes less than a
-/// millisecond, and a change of threads would cost more than most of them.
+/// Compressed bodies up to this size are inflated on the thread that has them. The limit of the ratio keeps that below
+/// a millisecond, and for most bodies a change of threads would cost more.
 const INLINE_BYTES: usize = 4 << 10;
 
 /// Bytes of bodies, over all connections.
@@ -33,8 +33,8 @@ const INLINE_BYTES: usize = 4 << 10;
 pub(crate) struct BodyBudget {
     used: AtomicU64,
     max: u64,
-    /// Permits of larger bodies that are inflated at the same time, on threads for them: half of the processors, so
-    /// that the async workers have the others.
+    /// Permits of larger bodies that are inflated at the same time, on threads for them. They are half of
+    /// the processors, at least one, so that the async workers have the others.
     inflating: Arc<Semaphore>,
 }
 

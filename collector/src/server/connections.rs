@@ -19,7 +19,7 @@ pub(crate) struct Connections {
     began: Instant,
     next_id: AtomicU64,
     /// Connections that are not closing, the one idle longest first as of the last search. The end of a call moves no
-    /// entry, since that would take the lock: an entry may be too far in front, never too far behind.
+    /// entry, since that would take the lock. So an entry may be too far in front, never too far behind.
     open: Mutex<BTreeMap<Place, Arc<ConnectionState>>>,
     metrics: Arc<Metrics>,
 }

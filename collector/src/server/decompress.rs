@@ -1,6 +1,6 @@
 //! Inflates request bodies with three hard limits: the inflated size, its ratio to the compressed size, and the number of
-//! members. The first bounds memory, the second stops a bomb early. The third bounds time: an empty member costs 20
-//! bytes and its own set-up, so one body of a few MB could hold 150,000 of them.
+//! members. The first bounds memory, the second stops a bomb early. The third bounds time, because an empty member
+//! costs 20 bytes and its own set-up. One body of a few MB could hold 150,000 of them.
 
 use std::io::Read;
 
@@ -65,7 +65,7 @@ pub(crate) fn inflate(
     };
     let mut rest = compressed;
     let mut n_members = 0;
-    // An empty body is no gzip stream. For zstd it is an empty message, which no call is.
+    // An empty body is not a gzip stream. For zstd it is an empty message, which no call is.
     while !rest.is_empty() || (n_members == 0 && encoding == Encoding::Gzip) {
         n_members += 1;
         if n_members > MAX_MEMBERS {

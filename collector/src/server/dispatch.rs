@@ -85,7 +85,7 @@ impl<S: CollectorService> Dispatch<S> {
         }
     }
 
-    /// Answers a request. The most frequent kind, an uncompressed gRPC call, goes to tonic directly: hundreds of calls
+    /// Answers a request. The most frequent kind, an uncompressed gRPC call, goes to tonic directly. Hundreds of calls
     /// wait for their ack, and the state of all of them must fit the caches.
     pub(crate) fn answer(
         self: Arc<Self>,

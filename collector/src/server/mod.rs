@@ -67,8 +67,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_RESETS: usize = 64;
 /// Time for a connection to close gracefully; a call that just began takes less.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections that close gracefully at the same time, at most half as many as may be open: each is an open
-/// file beyond `connections.max`, which [`crate::server::open_files`] leaves room for. Further ones are closed at once.
+/// Connections that close gracefully at the same time, at most half as many as may be open. Each is an open file beyond
+/// `connections.max`, which [`crate::server::open_files`] leaves room for. Further ones are closed at once.
 const MAX_DRAINING: usize = 128;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -4,7 +4,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files that are not for served connections: the WAL's, connections to the store and to the admin endpoint, and
-/// draining connections, which take half of it at most.
+/// draining connections. The draining ones take half of the reserve at most.
 const RESERVE: u64 = 256;
 
 /// Returns how many connections may be open at once, at most `max`. Raises the soft limit of open files as far as the
@@ -28,7 +28,7 @@ pub(crate) fn room_for_connections(max: usize) -> usize {
 /// Raises the soft limit to `wanted`, or to the hard one if that is lower. Returns the limit in force.
 fn raise(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // `None` is no limit.
+    // `None` means that the system sets no limit.
     let Some(current) = current.filter(|current| *current < wanted) else {
         return current.unwrap_or(u64::MAX);
     };

@@ -1,7 +1,7 @@
 //! Reloads key and certificate files when they change and on SIGHUP. Invalid files change nothing and are logged.
 //!
-//! Files are polled once a second, without a watch of the file system: they are replaced by renames, by symbolic links
-//! of secret mounts, and over network file systems. Polling four files costs nothing.
+//! Files are polled once a second, without a watch of the file system. The reason is that they are replaced by renames,
+//! by symbolic links of secret mounts, and over network file systems. Polling four files costs nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -2,7 +2,7 @@
 //!
 //! A WAL group completes many calls at once. The runtime polls a connection right after its first call ends, so each
 //! answer would be a packet and a system call of its own. Here the first write after a flush yields once to all tasks
-//! that are ready; after that the connection's other answers are in the same write.
+//! that are ready. After that the connection's other answers are in the same write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

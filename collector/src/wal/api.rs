@@ -20,7 +20,7 @@ pub struct WalOptions {
     pub max_bytes: u64,
     /// Bytes that may wait for the disk before appends are refused.
     pub max_in_flight_bytes: usize,
-    /// Appends are refused below this much free space on the disk. 0 is no limit.
+    /// Appends are refused below this much free space on the disk. 0 turns the limit off.
     pub min_free_bytes: u64,
     /// Time for which a group gathers before it is written. Under load it then holds many batches, which share the cost of
     /// one sync. Zero writes at once.

@@ -87,7 +87,7 @@ impl SavedCheckpoint {
     }
 }
 
-/// Reads the file. Damage is no error; neither is a file that the disk cannot read.
+/// Reads the file. Damage is not an error, and a file that the disk cannot read is not one either.
 pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<SavedCheckpoint> {
     let Some(bytes) = read(storage)? else {
         return Ok(SavedCheckpoint::default());

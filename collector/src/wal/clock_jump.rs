@@ -1,5 +1,5 @@
-//! Receive times are not taken from a clock that jumped ahead. They never fall, so one wrong time would be that of all
-//! later reports until the clock has caught up with it.
+//! Receive times are not taken from a clock that jumped ahead. They never fall, so all later reports would get one
+//! wrong time until the clock has caught up with it.
 
 use super::error::WalError;
 

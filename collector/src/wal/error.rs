@@ -30,7 +30,7 @@ pub enum WalError {
     DiskLow { free: u64, least: u64 },
     #[error("failed to write wal: disk is full")]
     DiskFull(#[source] Arc<io::Error>),
-    /// A receive time in the future would be that of all later reports.
+    /// If one report got a receive time in the future, all later reports would get it too.
     #[error(
         "wal takes nothing: this machine's clock jumped {ahead_seconds} s ahead; set it right, or restart the \
          collector if it is right now"

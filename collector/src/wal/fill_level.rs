@@ -1,5 +1,5 @@
-//! Fill level of the WAL, with hysteresis, and its log lines: one when the WAL fills up, one when it refuses reports, one
-//! when it accepts them again.
+//! Fill level of the WAL, with hysteresis, and its log lines. There is one line when the WAL fills up, one when it
+//! refuses reports, and one when it accepts them again.
 
 /// Level of the held bytes against `max_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

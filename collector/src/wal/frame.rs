@@ -9,8 +9,8 @@
 //! | 20 | 4 | CRC-32C of WAL id, record offset and bytes 0..20 |
 //!
 //! The header's checksum binds a record to its WAL and its offset. So neither old content of a recycled segment nor a
-//! crafted payload is ever taken for a record, and the search for the next record after damage costs one small checksum
-//! per 8 bytes.
+//! crafted payload is ever taken for a record. The search for the next record after damage costs one small checksum per
+//! 8 bytes.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Segments in order and the durable end: append, recovery, removal, reads. No threads; [`super::group_commit`] has them.
 //!
 //! A group of frames takes one write and one sync. If either fails, the group does not count: the segment ends at its
-//! durable end, and the next group opens a new segment. (After a failed sync the kernel may have dropped the pages and
-//! report the next sync as a success, so a file is not used again after a failure.)
+//! durable end, and the next group opens a new segment. After a failed sync the kernel may have dropped the pages and
+//! report the next sync as a success. So a file is not used again after a failure.
 
 use std::io;
 use std::sync::Arc;

@@ -11,9 +11,9 @@
 //!
 //! The WAL never looks into a payload: `wal_record.rs` is its format.
 //!
-//! Why not a crate (2026-11): `wal-db` syncs on the caller's thread and stops at the first damaged record, `mrecordlog`
-//! holds all records in memory, `okaywal` is unfinished and unmaintained; none preallocates. `frame.rs`, `segment.rs`
-//! and `checkpoint.rs` describe the formats, `direct_io.rs` the way to the disk.
+//! No crate fits (2026-11). `wal-db` syncs on the caller's thread and stops at the first damaged record. `mrecordlog`
+//! holds all records in memory. `okaywal` is unfinished and unmaintained. None of them preallocates. `frame.rs`,
+//! `segment.rs` and `checkpoint.rs` describe the formats, `direct_io.rs` the way to the disk.
 
 mod api;
 mod checkpoint;

@@ -63,7 +63,7 @@ fn a_stray_file_with_a_segment_s_name_changes_nothing() {
     }
 }
 
-/// A write torn, cut or flipped at any byte of the last record: the records before it stay, no other record appears,
+/// The last record's write is torn, cut or flipped at any byte. The records before it stay, no other record appears,
 /// and the WAL goes on after them.
 #[test]
 fn the_last_record_damaged_anywhere_costs_only_itself() {

@@ -1,5 +1,5 @@
-//! Every file call of a small WAL fails once, in each way, and every byte of its files is damaged once: on real files,
-//! with the store as a map of positions. The writer's steps are those of `writer/`.
+//! Every file call of a small WAL fails once, in each way, and every byte of its files is damaged once. The files are
+//! real, and the store is a map of positions. The writer's steps are the same as in `writer/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
