@@ -444,14 +444,18 @@ impl Watch {
     /// # }
     /// ```
     pub fn explain(&self) -> Explanation {
+        if self.is_forked() {
+            // The parent's thread may hold either lock for ever here.
+            return Explanation {
+                last_problem: Some(FlushError::Forked.to_string()),
+                ..Explanation::default()
+            };
+        }
         let mut explanation = self.shared.core().explanation(self.shared.clock.now());
         self.shared.driver().explain(&mut explanation);
         explanation.failed_checks = self.shared.checks().iter().map(Into::into).collect();
         explanation.internal_errors = self.shared.n_panics();
         explanation.runtime_telemetry = RuntimeTelemetry::of(&explanation.ort_version);
-        if self.is_forked() {
-            explanation.last_problem = Some(FlushError::Forked.to_string());
-        }
         if let Some(rest) = self.shared.rest() {
             let hours = rest.as_secs().div_ceil(3600);
             explanation.last_problem = Some(format!(

@@ -57,7 +57,7 @@ enum EpwStatus
   EPW_STATUS_UPLOAD = 40,
   // The time was over before the work.
   EPW_STATUS_TIMEOUT = 41,
-  // The process was forked after the SDK was started; start it again here.
+  // The process was forked after the handle was made; start the SDK again here.
   EPW_STATUS_FORKED = 42,
   // A bug of epwatch. The host goes on.
   EPW_STATUS_PANIC = 100,
@@ -312,8 +312,10 @@ EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
 // later call has no effect. Works before epw_start.
 EpwStatus epw_disable_runtime_telemetry(void);
 
-// Starts the SDK. A thread of its own does all work with files and the network.
-EpwStatus epw_start(const struct EpwConfig *config, struct EpwWatch *watch);
+// Starts the SDK. A thread of its own does all work with files and the network. A child of a fork has no such thread:
+// every call with its parent's handles is EPW_STATUS_FORKED there, and the child calls epw_start itself.
+EpwStatus epw_start(const struct EpwConfig *config,
+                    struct EpwWatch *watch);
 
 // Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy.
 EpwStatus epw_stop(struct EpwWatch watch,
@@ -392,6 +394,7 @@ uint64_t epw_now(void);
 
 // Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
 // that a report can hold counts as that one.
+// EPW_STATUS_FORKED in a process that was forked after the session was observed: the run is not recorded.
 EpwStatus epw_record(struct EpwSession session,
                      uint64_t began_ns,
                      uint64_t latency_ns);

@@ -1,15 +1,24 @@
-//! Handles: index and generation of a slot.
+//! Handles: index and generation of a slot, and the process that made it.
 //!
 //! Slots are never freed, so a handle of a closed value finds its slot and another generation there. A call holds the
 //! slot's read lock while it uses the value; `close` waits for it. Calls on the inference path only try that lock, and
-//! fail while `close` holds it.
+//! fail while `close` holds it. A child of a fork refuses its parent's handles before it touches a slot, because a
+//! lock there may be held for ever.
 
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
-use crate::status::{EpwStatus, Failure};
+use epwatch_sdk::FlushError;
+
+use crate::{
+    fork::{n_forks, watch_forks},
+    status::{EpwStatus, Failure},
+};
 
 const CHUNK: usize = 64;
 const CHUNKS: usize = 64;
+const INDEX_MASK: u64 = (CHUNK * CHUNKS) as u64 - 1;
+const FORKS_SHIFT: u32 = 12;
+const FORKS_MASK: u64 = (1 << (KIND_SHIFT - FORKS_SHIFT)) - 1;
 const KIND_SHIFT: u32 = 24;
 const GENERATION_SHIFT: u32 = 32;
 /// Handles are positive as Java's `long`. A slot of this generation is not used again.
@@ -52,6 +61,7 @@ impl<T> Table<T> {
 
     /// Keeps a value, and returns its handle.
     pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
+        watch_forks();
         let index = take(&self.free)?;
         let chunk = self.chunks[index / CHUNK].get_or_init(|| {
             let slots = std::iter::repeat_with(|| {
@@ -66,12 +76,13 @@ impl<T> Table<T> {
         let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
         held.value = Some(value);
         let generation = u64::from(held.generation) << GENERATION_SHIFT;
-        Ok(generation | u64::from(self.kind) << KIND_SHIFT | index as u64)
+        let kind = u64::from(self.kind) << KIND_SHIFT;
+        Ok(generation | kind | forks() << FORKS_SHIFT | index as u64)
     }
 
     /// Ends a handle, and returns its value. Waits for calls that use it.
     pub(crate) fn remove(&self, handle: u64) -> Result<T, Failure> {
-        let (index, slot) = self.slot(handle).ok_or_else(closed)?;
+        let (index, slot) = self.slot(handle).ok_or_else(|| self.refusal(handle))?;
         let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
         if held.generation != generation_of(handle) {
             return Err(closed());
@@ -86,7 +97,7 @@ impl<T> Table<T> {
 
     /// Uses a value.
     pub(crate) fn with<R>(&self, handle: u64, call: impl FnOnce(&T) -> R) -> Result<R, Failure> {
-        let (_, slot) = self.slot(handle).ok_or_else(closed)?;
+        let (_, slot) = self.slot(handle).ok_or_else(|| self.refusal(handle))?;
         let held = slot.read().unwrap_or_else(PoisonError::into_inner);
         held_by(&held, handle).map(call).ok_or_else(closed)
     }
@@ -105,12 +116,38 @@ impl<T> Table<T> {
 
     #[inline]
     fn slot(&self, handle: u64) -> Option<(usize, &Slot<T>)> {
-        let number = handle & ((1 << KIND_SHIFT) - 1);
-        let is_its_kind = (handle >> KIND_SHIFT) & 0xff == u64::from(self.kind);
-        let index = usize::try_from(number).ok().filter(|_| is_its_kind)?;
+        let is_here = self.is_its_kind(handle) && forks_of(handle) == forks();
+        let index = usize::try_from(handle & INDEX_MASK)
+            .ok()
+            .filter(|_| is_here)?;
         let chunk = self.chunks.get(index / CHUNK)?.get()?;
         Some((index, &chunk[index % CHUNK]))
     }
+
+    #[inline]
+    fn is_its_kind(&self, handle: u64) -> bool {
+        (handle >> KIND_SHIFT) & 0xff == u64::from(self.kind)
+    }
+
+    /// Why a handle cannot be used.
+    #[cold]
+    pub(crate) fn refusal(&self, handle: u64) -> Failure {
+        // Only a child of a fork has handles of another process.
+        if self.is_its_kind(handle) && forks_of(handle) < forks() {
+            return Failure::new(EpwStatus::Forked, FlushError::Forked.to_string());
+        }
+        closed()
+    }
+}
+
+#[inline]
+fn forks() -> u64 {
+    u64::from(n_forks()) & FORKS_MASK
+}
+
+#[inline]
+fn forks_of(handle: u64) -> u64 {
+    (handle >> FORKS_SHIFT) & FORKS_MASK
 }
 
 /// Returns a slot that holds nothing.
@@ -144,7 +181,7 @@ fn generation_of(handle: u64) -> u32 {
 }
 
 #[cold]
-pub(crate) fn closed() -> Failure {
+fn closed() -> Failure {
     let text = "the handle is closed, or of another kind";
     Failure::new(EpwStatus::Closed, text)
 }

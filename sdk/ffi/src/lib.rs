@@ -13,6 +13,7 @@
 )]
 
 pub mod assignment;
+mod fork;
 mod handle;
 #[cfg(feature = "jni")]
 pub mod jni;

@@ -11,7 +11,7 @@ use epwatch_sdk::{
 };
 
 use crate::{
-    handle::{Table, closed},
+    handle::Table,
     model::{EpwModel, PLANS, model_info, names},
     status::{EpwStatus, Failure, guarded},
     text::{self, EpwText, Foreign, Texts, array, copy_out, write},
@@ -209,6 +209,7 @@ pub extern "C" fn epw_now() -> u64 {
 
 /// Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
 /// that a report can hold counts as that one.
+/// EPW_STATUS_FORKED in a process that was forked after the session was observed: the run is not recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64) -> EpwStatus {
     on_path(session.id, |observed| {
@@ -225,7 +226,8 @@ pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64
 pub(crate) fn on_path(session: u64, call: impl FnOnce(&AttachedSession)) -> EpwStatus {
     guarded(|| {
         let done = SESSIONS.try_with(session, |observed| call(&observed.session));
-        done.map(|()| EpwStatus::Ok).ok_or_else(closed)
+        done.map(|()| EpwStatus::Ok)
+            .ok_or_else(|| SESSIONS.refusal(session))
     })
 }
 
@@ -247,7 +249,8 @@ pub unsafe extern "C" fn epw_record_shape(
         );
         let record = |o: &Observed| o.session.record_shape(began, latency, shape);
         let done = SESSIONS.try_with(session.id, record);
-        done.map(|()| EpwStatus::Ok).ok_or_else(closed)
+        done.map(|()| EpwStatus::Ok)
+            .ok_or_else(|| SESSIONS.refusal(session.id))
     })
 }
 

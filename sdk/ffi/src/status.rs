@@ -40,7 +40,7 @@ pub enum EpwStatus {
     Upload = 40,
     /// The time was over before the work.
     Timeout = 41,
-    /// The process was forked after the SDK was started; start it again here.
+    /// The process was forked after the handle was made; start the SDK again here.
     Forked = 42,
     /// A bug of epwatch. The host goes on.
     Panic = 100,

@@ -315,7 +315,8 @@ pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
     })
 }
 
-/// Starts the SDK. A thread of its own does all work with files and the network.
+/// Starts the SDK. A thread of its own does all work with files and the network. A child of a fork has no such thread:
+/// every call with its parent's handles is EPW_STATUS_FORKED there, and the child calls epw_start itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
     // SAFETY: the head of the header.

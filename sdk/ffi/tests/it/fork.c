@@ -1,4 +1,5 @@
-/* Two children of a process that has started the SDK: the handle of before says so, and an SDK of their own works.
+/* Two children of a process that has started the SDK: each call with a handle of before says so, and an SDK of their
+   own works.
    ENDPOINT FOLDER */
 #include "epwatch.h"
 #include <stdio.h>
@@ -64,11 +65,20 @@ int main(int argc, char **argv) {
     pid_t pid = fork();
     if (pid == 0) {
       EpwWatch own;
+      EpwSession session_of_child;
+      char text_of_child[4096];
+      size_t length;
+      is(epw_record(session, epw_now(), 8000), EPW_STATUS_FORKED, __LINE__);
+      is(epw_record_error(session, 6), EPW_STATUS_FORKED, __LINE__);
+      is(epw_explain(watch, text_of_child, sizeof text_of_child, &length), EPW_STATUS_FORKED, __LINE__);
+      is(epw_set_network(watch, 1), EPW_STATUS_FORKED, __LINE__);
       is(epw_seal(watch), EPW_STATUS_FORKED, __LINE__);
       is(epw_flush(watch, 300000), EPW_STATUS_FORKED, __LINE__);
-      OK(epw_stop(watch, 300000));
+      is(epw_session_close(session), EPW_STATUS_FORKED, __LINE__);
+      is(epw_stop(watch, 300000), EPW_STATUS_FORKED, __LINE__);
       own = start(argv);
-      run(observe(own), 20);
+      session_of_child = observe(own);
+      run(session_of_child, 20);
       OK(epw_flush(own, 300000));
       OK(epw_stop(own, 300000));
       _exit(0);
