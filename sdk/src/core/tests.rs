@@ -195,6 +195,41 @@ fn equal_start_failures_are_counted_together_and_bounded() {
     assert_eq!(total, 80);
 }
 
+/// The app's calls said OK, and `explain` had neither models nor errors.
+#[test]
+fn failures_and_losses_that_the_app_reports_are_explained() {
+    let mut core = core();
+    for _ in 0..2 {
+        core.start_failed(
+            StartFailure {
+                model: ModelInfo::new("bad", "3").unwrap().into(),
+                requested_eps: vec![QNN_EP.to_owned()],
+                phase: StartPhase::SessionCreation,
+                reason: ReasonCode::PrepareFailed,
+                ort_status_code: 3,
+                text: "File doesn't exist".to_owned(),
+                count: 1,
+            },
+            at(1),
+        );
+    }
+    core.dropped(DropReason::Contended, 0, 7);
+    // Sealed failures stay.
+    core.seal(at(60));
+    let explanation = core.explanation(at(61));
+    let text = explanation.to_string();
+    let failure =
+        "model bad version 3 could not be made, 2 times: prepare_failed: File doesn't exist\n";
+    assert!(text.contains(failure), "{text}");
+    assert!(
+        text.contains("lost: 7 runs and 0 reports: contended\n"),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&explanation.to_json()).unwrap();
+    assert_eq!(json["start_failures"][0]["count"], 2);
+    assert_eq!(json["dropped"]["contended"]["runs"], 7);
+}
+
 /// A phone's wall clock may be set, by a day, between two seals or within a session.
 #[test]
 fn a_wall_clock_that_jumps_changes_no_count_and_no_baseline() {
