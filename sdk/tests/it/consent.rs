@@ -290,6 +290,32 @@ fn another_process_notices_a_withdrawal() {
     assert_eq!(reports[1].health.dropped[&DropReason::Consent].runs, 10);
 }
 
+/// A cleaner (`tmpfiles.d`) or a person removes the folder of a robot's program.
+#[test]
+fn a_folder_that_is_emptied_ends_recording_and_is_told_and_counted() {
+    let (dir, collector, watch) = app();
+    let session = session(&watch);
+    run(&session, 2);
+    watch.flush(PATIENCE).unwrap();
+    run(&session, 3);
+    fs::remove_dir_all(dir.path()).unwrap();
+    // Whatever it returns, the folder is looked at.
+    let _ = watch.flush(PATIENCE);
+    run(&session, 4);
+    let _ = watch.flush(PATIENCE);
+    support::check_explains(&watch, "the folder was emptied");
+    support::check_explains(&watch, "lost: 3 runs and 0 reports: consent");
+
+    watch.set_consent(true);
+    run(&session, 5);
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let runs: u64 = reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum();
+    assert_eq!(runs, 2 + 5);
+    let lost = &reports.last().unwrap().health.dropped[&DropReason::Consent];
+    assert_eq!(lost.runs, 3);
+}
+
 #[test]
 fn a_days_budget_ends_the_days_uploads() {
     let dir = tempfile::tempdir().unwrap();
