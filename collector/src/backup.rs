@@ -170,9 +170,9 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-/// Cuts a restored store back to the copy of a WAL: deletes that collector's reports from the checkpoint on, which the
-/// WAL replays, and summaries of buckets closed after `taken_at_ms` (milliseconds since 1970), which are rebuilt.
-/// Returns the number of deleted reports.
+/// Cuts a restored store back to the copy of a WAL. Deletes that collector's reports from the checkpoint on, which the
+/// WAL replays. Also deletes summaries of buckets closed after `taken_at_ms` (milliseconds since 1970), which are
+/// rebuilt. Returns the number of deleted reports.
 ///
 /// # Errors
 /// The store refused or did not answer. The call may be repeated.

@@ -1,5 +1,5 @@
-//! A pool of large buffers, for reads of the WAL and encoded rows. A fresh allocation of a megabyte has its pages cleared
-//! by the kernel, which on a virtual machine costs more than all later work on the buffer.
+//! A pool of large buffers, for reads of the WAL and encoded rows. The kernel clears the pages of a fresh allocation of
+//! a megabyte. On a virtual machine that costs more than all later work on the buffer.
 
 use parking_lot::Mutex;
 

@@ -353,8 +353,9 @@ async fn open_wal(
     Ok(opened)
 }
 
-/// Opens the WAL. If the store has later records of it, its folder is an old copy: everything in it is stored, because
-/// batches are stored in order, and its next offsets are taken. Such a WAL is set aside, and a new one is made.
+/// Opens the WAL. If the store has later records of it, its folder is an old copy. Everything in it is stored, because
+/// batches are stored in order. Its next offsets are taken by those later records. Such a WAL is set aside, and a new
+/// one is made.
 async fn open_current_wal(
     config: &CollectorConfig,
     clock: &Arc<dyn Clock>,
@@ -402,7 +403,7 @@ async fn open_current_wal(
     }
 }
 
-/// Starts the writer, the roll-up and the worker of rebuilds on a thread of their own: encoding takes tens of
+/// Starts the writer, the roll-up and the worker of rebuilds on a thread of their own. Encoding takes tens of
 /// milliseconds at a time, and acks must not wait for it.
 async fn start_writer(
     parts: &Arc<Parts>,

@@ -1,5 +1,5 @@
-//! Readings of the loss ledger, of the day's counts, and of the day's failed starts, self-tests and failed runs, that
-//! pages and dashboards show: the views over raw take seconds where a store holds a million reports.
+//! Readings of the loss ledger, of the day's counts, and of the day's failed starts, self-tests and failed runs. Pages
+//! and dashboards show them, because the views over raw take seconds where a store holds a million reports.
 //! `loss_ledger_gauges` calls it before it reads them for its own gauges.
 //!
 //! Entries that changed since the last reading are inserted. Readings of several collectors differ in their times only,
@@ -159,8 +159,8 @@ impl Events {
     }
 }
 
-/// Returns the statement that inserts the rows of `fresh` that are not in `stored`, and zeros for those of `stored`
-/// that are not in `fresh`.
+/// Returns the statement that inserts the rows of `fresh` that are not in `stored`, and zeros for rows of `stored` that
+/// are not in `fresh`.
 fn changed(table: &str, key: &str, values: &[&str], fresh: &str, stored: &str) -> String {
     let each = |of: fn(&str) -> String, with: &str| {
         let all: Vec<String> = values.iter().map(|value| of(value)).collect();

@@ -10,7 +10,7 @@
 //! - `rollup` closes buckets of time that every collector has passed; `rebuilds` builds the summaries of closed ones
 //!   again that a backlog changed.
 //!
-//! The collector never drops an acknowledged report, never waits for the store before it acknowledges, and never
+//! The collector never drops an acknowledged report, and never waits for the store before it acknowledges. It never
 //! decides which copy of a report counts: the store's key table does.
 
 mod admission;

@@ -1,11 +1,10 @@
-//! Summaries of closed buckets that have to be built again, because a collector stored a backlog in them, or because they
-//! could not be built before. The writer records them in `rebuild_requests` before its checkpoint moves, and goes on; so
-//! does the roll-up. The worker here builds them, with a pause
-//! after a failure that grows for that bucket alone, so that one bucket that cannot be built holds up neither ingest nor
-//! another bucket.
+//! Summaries of closed buckets that have to be built again. Either a collector stored a backlog in them, or they could
+//! not be built before. The writer records them in `rebuild_requests` before its checkpoint moves, and goes on; so does
+//! the roll-up. The worker here builds them. After a failure that bucket alone has a pause, which grows with each
+//! failure. So a bucket that cannot be built holds up neither ingest nor another bucket.
 //!
-//! A collector builds its own requests at once. Those of others it builds once they are old, because their collector
-//! may be gone. Two builders of one bucket are harmless.
+//! A collector builds its own requests at once. It builds other collectors' requests once they are old, because their
+//! collector may be gone. Two builders of one bucket are harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -134,7 +133,7 @@ impl RebuildWorker {
             false,
         );
         let now_ms = parts.now_ms();
-        // Those of a collector that the roll-up no longer waits for.
+        // Another collector's request is due once the roll-up no longer waits for that collector.
         let others_after = parts.config.rollup.collector_timeout();
         let others_ms = i64::try_from(others_after.as_millis()).unwrap_or(i64::MAX);
         let is_due = |request: &&OpenRequest| {

@@ -1,5 +1,5 @@
-//! The store's size: bytes of the database on disk, by app too, and free bytes of the disk. Read with the loss ledger; on a
-//! cluster they are those of the server that answers. An app's part is that of its rows in `reports`.
+//! The store's size: bytes of the database on disk, by app too, and free bytes of the disk. Read with the loss ledger;
+//! on a cluster they describe the server that answers. An app's part is its part of the rows in `reports`.
 
 use std::collections::HashMap;
 

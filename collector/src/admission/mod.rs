@@ -1,10 +1,10 @@
 //! Admission of new installations of public keys to the vote. An app key ships in an app, so installations can be made
-//! up. New ones beyond the app's room, or beyond a network's part of it, are `unproven`: their reports are stored,
-//! do not vote, and are in no summary.
+//! up. New ones beyond the app's room, or beyond a network's part of it, are `unproven`. Their reports are stored, do
+//! not vote, and are in no summary.
 //!
 //! Ingest decides once for each report, before it goes into the WAL, whose record keeps the decision and the hashes of
-//! the sender's network. A new installation within the room is proven for good. One beyond it is not remembered, so that
-//! a flood takes no memory: each of its later reports is decided again, and the first that finds room proves it.
+//! the sender's network. A new installation within the room is proven for good. One beyond it is not remembered, so
+//! that a flood takes no memory. Each of its later reports is decided again, and the first that finds room proves it.
 //!
 //! Known installations and usual numbers come from the store and the WAL. They are loaded at start, and again every
 //! `refresh` for installations that other collectors admitted; each collector has the whole room in between. Until

@@ -1,5 +1,5 @@
-//! The network that a request comes from: the first 24 bits of an IPv4 address, 48 of an IPv6 one, and the wider one of 16
-//! or 32 bits around it. Longer prefixes are never kept. What is stored is a hash with a key of the store.
+//! The network that a request comes from: the first 24 bits of an IPv4 address, or 48 of an IPv6 one. Around it is a
+//! wider network, of 16 or 32 bits. Longer prefixes are never kept. What is stored is a hash with a key of the store.
 //!
 //! Loopback and private addresses have no network: a proxy or a test sends from there. `X-Forwarded-For` counts only
 //! from a proxy that the config trusts.

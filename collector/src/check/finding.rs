@@ -69,7 +69,7 @@ pub struct Report {
     pub days: usize,
     /// Copies of reports on them.
     pub copies: u64,
-    /// The invariants of the store, then those of the log.
+    /// The invariants of the store, then the log's.
     pub checks: Vec<Checked>,
 }
 

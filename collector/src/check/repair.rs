@@ -1,6 +1,6 @@
 //! Repairs of what a check found, where nothing can be lost: copies that are equal, and rows that are made from others.
-//! Reports that the store lacks are still in the WAL or gone; the WAL's checkpoint goes back, and the next writer asks the
-//! store for each of them. Holds the WAL's lock, so no collector of this WAL runs.
+//! Reports that the store lacks are still in the WAL or gone. The WAL's checkpoint goes back, and the next writer
+//! queries the store for each of them. Holds the WAL's lock, so no collector of this WAL runs.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Deleted installations in memory, read from the store and added by this collector.
 //!
-//! An exact set of bounded size refuses late reports at once. A filter of all tombstones finds those of a batch that may be
-//! deleted, before the writer inserts its rows. Views leave out the few installations of `hidden_installations`, so their
-//! cost does not depend on the number of tombstones.
+//! An exact set of bounded size refuses late reports at once. A filter of all tombstones finds the installations of a
+//! batch that may be deleted, before the writer inserts its rows. Views leave out the few installations of
+//! `hidden_installations`, so their cost does not depend on the number of tombstones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

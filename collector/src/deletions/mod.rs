@@ -63,7 +63,7 @@ enum NotWritten {
     Stopping,
 }
 
-/// One collector's deletions, and those of others as far as they are loaded.
+/// One collector's deletions, and the other collectors' as far as they are loaded.
 #[derive(Debug)]
 pub(crate) struct Deletions {
     known: KnownDeletions,

@@ -1,6 +1,6 @@
-//! Carries out deletions in the store: inserts the tombstone of an installation that the store has reports of, hides it from
-//! every view, rebuilds summaries that counted it, adds a row to `deletion_log`, and periodically erases the rows. Once
-//! they are gone for good, views need not hide it any more. Each step may be repeated.
+//! Carries out deletions in the store. Inserts the tombstone of an installation that the store has reports of, and
+//! hides it from every view. Then rebuilds summaries that counted it, adds a row to `deletion_log`, and periodically
+//! erases the rows. Once they are gone for good, views need not hide it any more. Each step may be repeated.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -388,8 +388,9 @@ impl Worker {
     }
 }
 
-/// Returns the query of the next installations that `which` selects. Each call of one pass goes on after the last one, so
-/// that a pass ends although a deletion of rows is not seen yet, or had no effect: the next pass is hours later.
+/// Returns the query of the next installations that `which` selects. Each call of one pass goes on after the last
+/// installation. So a pass ends although a deletion of rows is not seen yet, or had no effect. The next pass is hours
+/// later.
 fn next_ids(which: &str, after: Option<[u8; 16]>, at_most: usize) -> String {
     let after = after.map_or_else(String::new, |last| {
         format!("WHERE installation > unhex('{}') ", hex(&last))

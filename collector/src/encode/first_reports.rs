@@ -1,5 +1,5 @@
 //! First reports of an app, model, version and chipset since the start, for the log. The encoder finds them, after names
-//! beyond the limits were replaced: a name that a sender made up is no news.
+//! beyond the limits were replaced: a name that a sender made up is not news.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;

@@ -1,5 +1,5 @@
-//! Closes buckets: once every collector's checkpoint has passed a bucket's end, no further report falls into it, and its
-//! summary is built from rows counted once. `collector.rs` calls it on a timer, the workers of requests and of
+//! Closes buckets. Once every collector's checkpoint has passed a bucket's end, no further report falls into it. Then
+//! its summary is built from rows counted once. `collector.rs` calls it on a timer, the workers of requests and of
 //! deletions for rebuilds.
 //!
 //! The order of steps makes an interrupted build and two builders at once harmless. The bucket's surplus copies are
@@ -8,13 +8,13 @@
 //! check. If that record is missing, the next builder rebuilds those buckets, one at a time.
 //!
 //! A bucket that cannot be built by itself holds up the others for [`TRIES`] attempts only. Then it is closed without a
-//! summary, and its rebuild is requested like one of a backlog: views of summaries lack it, and the alert says so.
+//! summary, and its rebuild is requested like one of a backlog. Views of summaries lack it, and the alert says so.
 //!
 //! A collector that comes back with a backlog writes into closed buckets. Its writer requests their rebuild before its
 //! checkpoint moves, and [`crate::rebuilds`] carries it out.
 //!
 //! A replica may show rows late, and a summary lacks what was hidden from its builder. So no step reads back what the
-//! step before wrote unless it waits until that is visible, and [`recheck`] compares each build with its rows once more
+//! step before wrote unless it waits until that is visible. And [`recheck`] compares each build with its rows once more
 //! after `rollup.recheck_after`.
 
 mod recheck;
@@ -458,8 +458,8 @@ impl RollUp {
         Ok(until.map_or(0, u64::from))
     }
 
-    /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`; then
-    /// the rows `within` that are no copies of their own.
+    /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`. Then
+    /// names the rows `within` that repeat an earlier row of their copy.
     pub(crate) async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
         let surplus = format!(
             "WITH keys AS (SELECT app_id, installation, stream_id, sequence FROM report_copies \

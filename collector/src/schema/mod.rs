@@ -36,8 +36,8 @@ pub const MIGRATIONS: Migrations<'_> = Migrations {
     ],
 };
 
-/// Days that surplus copies are kept beyond `raw_days`: whole days of reports expire together, up to a day late, and when
-/// the store gets to it.
+/// Days that surplus copies are kept beyond `raw_days`. Whole days of reports expire together, up to a day late, and
+/// when the store gets to it.
 const SURPLUS_EXTRA_DAYS: u16 = 2;
 
 /// The least `raw_days`: devices keep reports for 12 days, plus two for the upload. A copy that arrives after the first

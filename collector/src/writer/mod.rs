@@ -1,8 +1,8 @@
 //! Writes durable reports from the WAL to the store, in batches that a crash does not change. `collector.rs` runs it on a
 //! thread of its own; it never decides whether a report counts.
 //!
-//! A batch is a range of the WAL. Its end is saved before the insert, so that after a crash the same range is inserted
-//! again under the same token, and the store keeps it once. Rows of the key table go first: a reader in between misses a
+//! A batch is a range of the WAL. Its end is saved before the insert. So after a crash the same range is inserted again
+//! under the same token, and the store keeps it once. Rows of the key table go first: a reader in between misses a
 //! report for a moment, and never counts it twice. The checkpoint moves once all tables have the batch. While the store
 //! takes a full batch, the next one is read and encoded. If the store is away, the writer retries without end, and the
 //! WAL fills.
@@ -143,8 +143,8 @@ impl Writer {
         }
     }
 
-    /// Admits the names of the store's last days if the WAL's folder has none, with retries without end: a new folder
-    /// must not give the room of names that devices use to made-up ones.
+    /// Admits the names of the store's last days if the WAL's folder has none, with retries without end. Otherwise
+    /// made-up names could fill the limits of a new folder before the names that devices use.
     async fn begin_names(&self) {
         if !self.encoder.lock().names().is_empty() {
             return;
@@ -384,9 +384,9 @@ impl Writer {
     /// after an hour or a number of batches, and a retry may be later. So if rows may be stored, they are queried first.
     /// If some shards have theirs, only the missing rows are inserted.
     ///
-    /// The token stays the same, because the query may miss stored rows: an insert goes on after its client left, and a
-    /// replica that died after its commit does not answer. A batch is one block, so a shard stores its rows of one day as
-    /// a whole or not at all, and has the token for each of those.
+    /// The token stays the same, because the query may miss stored rows. An insert goes on after its client left, and a
+    /// replica that died after its commit does not answer. A batch is one block, so a shard stores its rows of one day
+    /// as a whole or not at all. It has the token for each such day.
     async fn insert_once(
         &self,
         table: &'static str,

@@ -11,7 +11,7 @@ use super::Writer;
 use crate::refusal_counts::RefusalKey;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
-/// Progress of a collector that drained and stops: the latest time that fits the store's type (the year 2200), so that
+/// Progress of a collector that drained and stops. It is the latest time that fits the store's type (the year 2200), so
 /// no roll-up waits for it.
 const PASSED_FOR_EVER_MS: i64 = 7_258_118_400_000;
 /// The longest pause between two rows of an idle collector.

@@ -7,14 +7,14 @@
 //! installations bring none. A sender whose network is unknown is not weighed: nothing is known of any.
 //!
 //! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
-//! the file `names` in the WAL's directory before its batch is inserted, with the network that brought it and the
-//! offset of the first record that it counts for. That is the start of its batch, or the next batch if several devices
-//! bring the name together, or if a record of its batch was refused the name before. Records of a batch that was decided
-//! before admit nothing: counts of a day's votes are in memory only, and would admit other names. The WAL's checkpoint
-//! says which records these are. Each collector has limits of its own, so two admit at most twice as many.
+//! the file `names` in the WAL's directory before its batch is inserted. With it are the network that brought it and
+//! the offset of the first record that it counts for. That is the start of its batch. It is the next batch if several
+//! devices bring the name together, or if a record of its batch was refused the name before. Records of a batch that
+//! was decided before admit nothing: counts of a day's votes are in memory only, and would admit other names. The WAL's
+//! checkpoint says which records these are. Each collector has limits of its own, so two admit at most twice as many.
 //!
-//! Old days are dropped at start. If the file has no name, the writer adds those of the store's reports before its first
-//! batch: a WAL in a new folder goes on with the names of the one before, and of other collectors.
+//! Old days are dropped at start. If the file has no name, the writer adds the names of the store's reports before its
+//! first batch. So a WAL in a new folder goes on with the names of the previous WAL, and of other collectors.
 
 mod dimension;
 pub(super) mod saved_names;
@@ -299,7 +299,7 @@ impl CardinalityLimiter {
         self.hasher.hash_one((at, of as u8, name))
     }
 
-    /// Admits a name that `network` brings alone, if that is not 0. Returns whether it counts for the record at hand.
+    /// Admits a name that `network` brings alone, if that is not 0. Returns whether it counts for the current record.
     fn admit(
         &mut self,
         sender: &Sender,

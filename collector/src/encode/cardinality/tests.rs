@@ -87,8 +87,8 @@ fn a_batch_that_is_looked_at_again_is_decided_as_before() {
     assert_eq!(decide(&mut once_more), first);
 }
 
-/// Votes of a day are in memory only: the process after a crash has them all again, and may not spend them on the batch
-/// that its predecessor decided and may have inserted.
+/// Votes of a day are in memory only, so the process after a crash has them all again. It may not spend them on the
+/// batch that its predecessor decided and may have inserted.
 #[test]
 fn a_batch_that_is_inserted_again_after_a_crash_admits_no_further_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn a_name_counts_for_no_record_that_was_decided_without_it() {
         },
         ..on(7)
     };
-    // In the order of the rows, which is not that of the WAL.
+    // In the order of the rows, which differs from the WAL's.
     let batches: [&[(u64, bool)]; 3] = [
         &[(3, false)],
         &[(12, false), (11, true), (10, true)],
