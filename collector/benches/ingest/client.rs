@@ -1,5 +1,5 @@
-//! The one load generator, for every server alike: pre-encoded bodies written through `h2`, since
-//! a full gRPC client costs as much as the server that it measures.
+//! The one load generator, for every server alike. It writes pre-encoded bodies through `h2`, since a full gRPC client
+//! costs as much as the server that it measures.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! CPU affinity: the client on one CPU and the server under load on another, so that neither takes the other's time or
-//! caches; or both on any CPU.
+//! CPU affinity. Either the client is on one CPU and the server under load on another, so that neither takes the
+//! other's time or caches. Or both are on any CPU.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,6 +1,6 @@
-//! The reference payload: a report of one session and two series of about 40 buckets, in the form in
-//! which an SDK sends it, encoded once. Each request is a copy with random ids put in, so that the client's work
-//! is a copy and a send, whatever it loads.
+//! The reference payload: a report of one session and two series of about 40 buckets. It is in the form in which an SDK
+//! sends it, encoded once. Each request is a copy with random ids put in, so that the client's work is a copy and a
+//! send, whatever it loads.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use epwatch_proto::histogram::bucket_low_us;

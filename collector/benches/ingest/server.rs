@@ -1,6 +1,6 @@
 //! The servers that are loaded, each in a process of its own, so that its CPU time is its own.
 //!
-//! - `collector`: the whole collector, its store a listener that never answers: reports wait in
+//! - `collector`: the whole collector, whose store is a listener that never answers. Reports wait in
 //!   the WAL, as they do while a store is away, and the writer costs nothing.
 //! - `soaked`: the same over a store that takes everything, for what the collector's memory does
 //!   in the long run.

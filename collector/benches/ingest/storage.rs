@@ -1,5 +1,5 @@
-//! Bytes of reports on disk. The reference payload with random ids is written by the collector's own writer into the
-//! embedded engine and merged into one part a day, with its summaries.
+//! Bytes of reports on disk. The collector's own writer writes the reference payload with random ids into the embedded
+//! engine. The rows are then merged into one part a day, with their summaries.
 
 use std::path::Path;
 use std::time::Duration;

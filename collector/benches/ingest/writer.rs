@@ -1,10 +1,9 @@
-//! From the WAL to the embedded engine, against what the engine itself takes: first a WAL full of
-//! reports is written by a collector of its own process, then the rows that it made are read back
-//! as they are and sent to fresh tables by the same client, in batches of the same size: as rows, which is
-//! how that client inserts, and as blocks, which is how the writer does. The first batches of each are
-//! not counted: the one-time cost of a process's memory is no part of its steady rate.
-//! Nothing is merged meanwhile: merging is the engine's, costs all sides the same, and would go on while
-//! the next side is measured.
+//! The writer's rate and CPU time, from the WAL to the embedded engine, compared with the engine alone. First a
+//! collector in its own process stores a WAL full of reports. Then the rows that it made are read back as they are. The
+//! same client sends them to fresh tables, in batches of the same size. It sends them as rows, which is how that client
+//! inserts, and as blocks, which is how the writer does. The first batches of each are not counted, because the
+//! one-time cost of a process's memory is not part of its steady rate. Nothing is merged meanwhile: merging is the
+//! engine's, costs all sides the same, and would go on while the next side is measured.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
