@@ -37,7 +37,7 @@ const CLEAN: [&str; 14] = [
     "collector/benches/",
     "collector/server/src/",
     "collector/src/",
-    "collector/store/src/",
+    "collector/store/",
     "dashboards/grafana/src/",
     "proto/src/",
     "sdk/ffi/src/",

@@ -227,8 +227,9 @@ async fn the_port_comes_back_with_the_engine() {
     back.store.stop().await;
 }
 
-/// The two Python clients that people use, from their own packages: one over HTTP with Native
-/// blocks of its protocol version, the other's block reader on the same bytes.
+/// The two Python clients that people use, from their own packages. `clickhouse-connect` reads over HTTP with Native
+/// blocks of its protocol version. `clickhouse-driver` speaks the binary protocol, so only its block reader runs, on
+/// Native blocks of the same query.
 #[tokio::test]
 async fn python_clients_read_every_type() {
     let readers = Readers::start().await;
