@@ -5,8 +5,8 @@
 //! answers. Each server is a process of its own, on a CPU of its own where there are two. `--soak 600` loads for as
 //! many seconds and prints the collector's memory. `--only-ingest` and `--only-writer` are the halves.
 //! `--storage 1000000` stores so many reports and prints their bytes on disk, by table and column. The WAL lies on a
-//! file system with a real fsync. Without `--bench` (as `cargo test --benches` runs it) everything happens once and briefly, and
-//! only its correctness counts.
+//! file system with a real fsync. Without `--bench` (as `cargo test --benches` runs it) everything happens once and
+//! briefly. Only its correctness counts.
 
 #![allow(
     clippy::print_stdout,

@@ -1,5 +1,5 @@
 //! The schema of a cluster. Its statements run against a real ZooKeeper. The collector's inserts run on `Distributed`
-//! tables over a shard without replicas: the embedded engine has no address from which a replica could fetch parts, so
+//! tables over a shard without replicas. The embedded engine has no address from which a replica could fetch parts, so
 //! it takes no rows into replicated tables.
 
 use std::collections::BTreeSet;

@@ -199,10 +199,10 @@ async fn a_copy_that_does_not_count_stays_hidden_until_it_is_gone() {
     store.engine.stop().await;
 }
 
-/// Two reports of one device, one of which another collector has too and received later; its
-/// bucket is closed when the first collector, unknown until then, comes back.
+/// Two reports of one device. Another collector has one of them too, and received it later. Its bucket is closed when
+/// the first collector, unknown until then, comes back.
 ///
-/// `before` that happens.
+/// `before` runs before the first collector comes back.
 async fn with_backlog(
     set: impl FnOnce(&mut CollectorConfig),
     before: impl AsyncFnOnce(&Store),

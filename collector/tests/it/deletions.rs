@@ -86,7 +86,7 @@ async fn a_deletion_waits_for_reports_of_other_collectors() {
     store.end(second).await;
 }
 
-/// Its rows of before were erased, and views hid it no longer, when the backlog of this collector came.
+/// Its earlier rows were erased, and views hid it no longer, when the backlog of this collector came.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_of_an_installation_that_was_deleted_long_ago_is_in_no_view() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,8 +114,8 @@ async fn a_backlog_of_an_installation_that_was_deleted_long_ago_is_in_no_view() 
     store.end(collector).await;
 }
 
-/// A summary that counts one installation cannot be written: another one's deletion is carried out to its end, and its own
-/// waits until the summary can be built without it.
+/// A summary that counts one installation cannot be written. The deletion of another installation is carried out to its
+/// end. The counted one's deletion waits until the summary can be built without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_that_cannot_be_built_holds_up_no_other_deletion() {
     const OTHER: [u8; 32] = [43; 32];

@@ -300,8 +300,8 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     collector.kill();
 }
 
-/// Default `connections.max`, in a process that may open few files: connections that never end do not
-/// take those that the WAL and the store need, nor do draining ones.
+/// Default `connections.max`, in a process that may open few files. Connections that never end do not take the files
+/// that the WAL and the store need, and draining ones do not either.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_log() {
     check_some_are_left_to_the_log(300, 400, 350).await;

@@ -397,7 +397,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let ends = |at: &str| format!("epwatch_collector_tls_not_after_timestamp_seconds {at}");
     check_metrics(&collector, &[&ends("4949250424")]);
 
-    // The certificate comes seconds before its key: until both are there the old pair stays, and that is no failure.
+    // The certificate comes seconds before its key. Until both are there the old pair stays, and that is not a failure.
     replace(&files.cert_file, &two.0);
     let cert_file = files.cert_file.display().to_string();
     eventually("half of a renewal is seen", || {

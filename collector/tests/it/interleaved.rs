@@ -103,8 +103,8 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
     store.engine.stop().await;
 }
 
-/// Another collector's deletion comes when the summary was read and is not published yet, and its own summary
-/// without the installation is the older one by the clocks.
+/// Another collector's deletion comes when the summary was read and is not published yet. That collector's summary,
+/// without the installation, is the older one by the clocks.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_deleted_while_its_bucket_is_being_closed_is_not_in_the_summary() {
     let store = Store::start().await;
@@ -340,8 +340,8 @@ async fn of_a_batch_that_is_stored_in_part_the_rest_is_stored() {
     store.engine.stop().await;
 }
 
-/// As where a shard's replica committed its rows and died, and the other does not have them yet: rows under
-/// a mask stand for rows that no query shows. Each stored row is there once, shown or not.
+/// As where a shard's replica committed its rows and died, and the other does not have them yet. Rows under a mask
+/// stand for rows that no query shows. Each stored row is there once, shown or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_stored_and_not_seen_are_not_stored_again() {
     let store = Store::start().await;

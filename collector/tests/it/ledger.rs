@@ -409,8 +409,8 @@ async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() 
     store.engine.stop().await;
 }
 
-/// Counters that a public key's holder made up: they stay within their bounds, a real loss stays visible beside them, and
-/// the installation that brings most is named.
+/// A public key's holder made up these counters. They stay within their bounds, a real loss stays visible next to them,
+/// and the installation that brings most is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn made_up_counters_do_not_blind_the_ledger() {
     const DROPPED: u64 = 1_000_000_000_000;

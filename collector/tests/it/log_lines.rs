@@ -169,7 +169,7 @@ async fn the_first_report_of_a_model_on_a_chipset_is_in_the_log() {
         store_all(&mut device, &[named(sequence, "segmenter")]).await;
         eventually("it is stored", || collector.is_drained()).await;
     }
-    // Beyond the limit of names: a made-up one is no news.
+    // Beyond the limit of names: a made-up one is not news.
     store_all(&mut device, &[named(4, "made-up")]).await;
     eventually("it is stored", || collector.is_drained()).await;
     store.end(collector).await;

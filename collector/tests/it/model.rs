@@ -330,7 +330,7 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
                 _ => now_ms - age_ms,
             };
             report.interval_start_unix_ms = (report.interval_end_unix_ms - 30_000).max(0);
-            // Another boot, so uptime is no help.
+            // Another boot, so uptime does not help.
             report.boot_id = "earlier".to_owned();
             report
         })

@@ -90,7 +90,7 @@ async fn a_new_folder_knows_the_names_of_the_store() {
     store.engine.stop().await;
 }
 
-/// Names of a collector whose clock is ahead are those of no last day yet.
+/// Names of a collector whose clock is ahead are not in the store's last days yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_cannot_be_read_hold_the_writer_and_those_of_the_future_take_no_room() {
     let store = Store::start().await;

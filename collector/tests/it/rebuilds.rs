@@ -10,8 +10,8 @@ const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions
 const OPEN_REBUILDS: &str = "SELECT count() AS n FROM open_rebuilds_v1";
 const OLDEST: &str = "epwatch_collector_rebuild_oldest_seconds";
 
-/// The summaries cannot be written: reports are stored all the same, the request outlives the process, and the summary is
-/// right once it can be written again.
+/// The summaries cannot be written. Reports are stored all the same, and the request outlives the process. The summary
+/// is right once it can be written again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
     let store = Store::start().await;

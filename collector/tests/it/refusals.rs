@@ -183,8 +183,8 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     store.end(collector).await;
 }
 
-/// A WAL that is full refuses a call as a whole: its malformed reports come again with the others,
-/// and are counted when they are answered.
+/// A WAL that is full refuses a call as a whole. Its malformed reports come again with the others, and are counted when
+/// they are answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let store = Store::start().await;
@@ -382,7 +382,7 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     collector.stop().await;
 }
 
-/// A disk that is filling up is no overload: its calls are counted as its reports are.
+/// A disk that is filling up is not an overload: its calls are counted as its reports are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
     let dir = tempfile::tempdir().unwrap();
@@ -399,7 +399,7 @@ async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
     collector.stop().await;
 }
 
-/// The store refused the counts of before: those that came since go with them when the collector stops.
+/// The store refused the earlier counts. The counts that came since go with them when the collector stops.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_stop_stores_the_last_refusals_too() {
     let store = Store::start().await;

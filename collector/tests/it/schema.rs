@@ -25,8 +25,8 @@ async fn tables(store: &Store, database: &str, condition: &str) -> Vec<String> {
     rows.into_iter().map(|row| row.name).collect()
 }
 
-/// After a power loss they hold what was acknowledged. The engine's own default is no help on a
-/// server, so the tables have the setting themselves.
+/// After a power loss they hold what was acknowledged. The engine's own default does not help on a server, so the
+/// tables have the setting themselves.
 async fn check_inserts_are_synced(store: &Store, database: &str) {
     let synced = "engine_full LIKE '%fsync_after_insert = 1, fsync_part_directory = 1%'";
     let not_synced = tables(store, database, &format!("NOT ({synced})")).await;

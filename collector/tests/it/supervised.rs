@@ -1,4 +1,4 @@
-//! Each task of a collector, ended by a fault: those without which reports are not taken or stored end the collector,
+//! Each task of a collector, ended by a fault. Tasks without which reports are not taken or stored end the collector,
 //! and the others are started again.
 
 use std::sync::Arc;
