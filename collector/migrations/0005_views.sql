@@ -1,9 +1,9 @@
 -- Views for readers. A report counts once in each; deleted installations are in none. A view never
 -- changes its meaning: a new one gets the next number.
 
--- Copies in open buckets that do not count. Only keys that have a copy in an open bucket are looked up, over
--- all time. Stream and sequence are two numbers that hardly two reports share, so they are looked up first,
--- and whole keys are read and compared only where they match.
+-- Copies in open buckets that do not count. Only keys that have a copy in an open bucket are looked up, over all time.
+-- Stream and sequence are two numbers that hardly two reports share, so they are looked up first. Whole keys are read
+-- and compared only where both numbers match.
 CREATE OR REPLACE VIEW open_surplus_copies_v1 ${on_cluster} AS
 SELECT DISTINCT collector_id, wal_offset FROM report_copies
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
@@ -18,15 +18,16 @@ WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
         WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
     GROUP BY app_id, installation, stream_id, sequence);
 
--- Copies that do not count: those of closed buckets are listed in a table, those of open ones are found here.
+-- Copies that do not count. A table lists the copies of closed buckets, and this view finds the copies of open ones.
 CREATE OR REPLACE VIEW surplus_copies_v1 ${on_cluster} AS
 SELECT DISTINCT collector_id, wal_offset FROM (
     SELECT collector_id, wal_offset FROM surplus_copies
     UNION ALL
     SELECT collector_id, wal_offset FROM open_surplus_copies_v1);
 
--- Rows of reports beyond the first of their log position: a position is one copy, however many rows it has. Those of
--- closed buckets are listed in a table, those of open ones are found here. All rows of a position have its receive time.
+-- Rows of reports beyond the first of their log position: a position is one copy, however many rows it has. A table
+-- lists the rows of closed buckets, and this view finds the rows of open ones. All rows of a position have its receive
+-- time.
 CREATE OR REPLACE VIEW repeated_rows_v1 ${on_cluster} AS
 SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows
 UNION ALL
@@ -325,8 +326,8 @@ SELECT * FROM cohort_windows FINAL;
 CREATE OR REPLACE VIEW judged_windows_v1 ${on_cluster} AS
 SELECT * FROM judged_windows FINAL;
 
--- Times between two judged windows of one length in which windows are missing: their rows could not be stored, no detector
--- ran, or one that is slower than its step has not judged them yet.
+-- Times between two judged windows of one length in which windows are missing. Either their rows could not be stored,
+-- or no detector ran, or the detector is slower than its step and has not judged them yet.
 CREATE OR REPLACE VIEW missing_windows_v1 ${on_cluster} AS
 SELECT
     window_seconds, gap_from, window_end AS gap_until,
@@ -340,8 +341,8 @@ FROM (
 WHERE toUnixTimestamp64Milli(gap_from) > 0 AND dateDiff('millisecond', gap_from, window_end) > 1500 * step_seconds
     AND step_seconds > 0;
 
--- Judged windows of cohorts to draw over time. Where windows are missing, each cohort of the last window before them has a
--- row without values at the first of them, with the severity of the window before, so that no line or state goes on.
+-- Judged windows of cohorts to draw over time. Where windows are missing, the first of them has a row without values
+-- for each cohort of the last window before. The row has the severity of that window. So no line or state goes on.
 CREATE OR REPLACE VIEW cohort_timeline_v1 ${on_cluster} AS
 SELECT
     window_end, window_seconds, app_id, environment, model_id, model_version, chipset, firmware,
@@ -383,8 +384,8 @@ WHERE notification != ''
 ORDER BY changed_at
 LIMIT 1 BY incident_id, news;
 
--- When each notifier had delivered the news of an incident up to a number, or gave them up, because its receiver refused them
--- until the incident was over for a day. A number that a later one overtook is absent.
+-- When each notifier had delivered the news of an incident up to a number, or gave them up. It gives up news that its
+-- receiver refused until the incident was over for a day. A number that a later one overtook is absent.
 CREATE OR REPLACE VIEW incident_deliveries_v1 ${on_cluster} AS
 SELECT
     incident_id, delivery.1 AS notifier, delivery.2 AS news, min(changed_at) AS delivered_at,

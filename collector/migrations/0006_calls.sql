@@ -68,8 +68,8 @@ ORDER BY (directive_id, collector_id, started_at)
 TTL toDateTime(started_at) + INTERVAL ${rollup_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Devices that each directive was sent to. A device that reports to two collectors before it has the directive, or that
--- refuses the directive and reports again after a collector's restart, counts twice.
+-- Devices that each directive was sent to. A device counts twice if it reports to two collectors before it has the
+-- directive. So does one that refuses the directive and reports again after a collector's restart.
 CREATE OR REPLACE VIEW directive_deliveries_v1 ${on_cluster} AS
 SELECT directive_id, sum(devices) AS devices_sent
 FROM directive_deliveries FINAL

@@ -164,9 +164,9 @@ ARRAY JOIN [('missing', abs(missing)), ('dropped', toUInt64(dropped)), ('refused
 WHERE figure.2 > 0
 GROUP BY app_id, environment, day, entry;
 
--- The entries of the ledger. `kind` is recorded, stored, dropped, refused, unproven, implausible, duplicate, conflict or
--- answered; `reason` is the device's reason of a drop, or the outcome of an answer. `unproven` counts stored reports of
--- streams without a proven one, `implausible` streams whose counters are beyond their bounds.
+-- The entries of the ledger. `kind` is recorded, stored, dropped, refused, unproven, implausible, duplicate, conflict
+-- or answered. `reason` is the device's reason of a drop, or the outcome of an answer. `unproven` counts stored reports
+-- of streams without a proven one, `implausible` streams whose counters are beyond their bounds.
 CREATE OR REPLACE VIEW loss_ledger_entries_v1 ${on_cluster} AS
 SELECT app_id, environment, day, entry.1 AS kind, entry.2 AS reason, sum(entry.3) AS reports, sum(entry.4) AS runs
 FROM stream_ledger_v1
