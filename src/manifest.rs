@@ -22,9 +22,8 @@ const SHOWN_NODES: usize = 20;
 /// Counts the MACs of each node of a model, from its graph alone.
 ///
 /// Writes the side-car MODEL.macs.json, which an app passes to the SDK, so that placements have shares
-/// of the work. Weights are not read, so external data need not be there. Exit codes: 0 counted, 2
-/// wrong use, no ONNX model, or an input without a shape, 3 some of the work has no rule or no shape, and no side-car is
-/// written.
+/// of the work. Weights are not read, so external data need not be there. Exit codes: 0 counted; 2 wrong use, not an
+/// ONNX model, or an input without a shape; 3 some work has no rule or shape. With 3 no side-car is written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
@@ -33,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write a copy of the model with a name for each node that has none, so that placements and profiles can be
-    /// attributed; the side-car is of the copy.
+    /// attributed. The side-car is for the copy.
     #[arg(long, value_name = "COPY")]
     stamp_names: Option<PathBuf>,
     /// Shape of an input that the model leaves open, for example input=1,3,224,224. Once for each.

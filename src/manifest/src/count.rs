@@ -13,7 +13,7 @@ use crate::{
 
 /// Counts of a graph.
 pub(crate) struct CountedGraph {
-    /// MACs of each node, in the order of the graph: at least, for those of `uncounted`.
+    /// MACs of each node, in the order of the graph. For a node in `uncounted` this is a lower bound.
     pub(crate) macs: Vec<u64>,
     /// Tensors by number, as far as their shapes are known.
     pub(crate) tensors: Vec<Tensor>,
@@ -410,8 +410,8 @@ fn attention(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
     }
 }
 
-/// Attention whose heads share keys and values. The present keys are an output; without its shape, those of before and of this
-/// step.
+/// Attention whose heads share keys and values. The present keys are an output. Without its shape, their number is the
+/// past keys plus the steps of this run.
 fn grouped_attention(
     node: &Node,
     inputs: &Inputs<'_>,

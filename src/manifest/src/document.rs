@@ -47,7 +47,8 @@ pub struct Uncounted {
     pub why: String,
     /// It has as many or more, next to those that are counted.
     pub at_least_macs: u64,
-    /// Whether it is a loop, or a part of one, whose number of turns is not known: no share of the MACs has a bound then.
+    /// Whether it is a loop, or a part of one, whose number of turns is not known. Then no share of the MACs has a
+    /// bound.
     pub unknown_turns: bool,
 }
 

@@ -48,7 +48,7 @@ pub enum ManifestError {
         /// The same with 1 for each dimension that is not fixed.
         example: String,
     },
-    /// An input that is no tensor, so that no shape can be given for it.
+    /// An input that is not a tensor, so that no shape can be given for it.
     #[error("input {input} is {kind}, which has no fixed shape; its MACs cannot be counted")]
     NoTensor {
         /// Name of the input.

@@ -52,7 +52,7 @@ pub struct GraphFacts {
 /// Reads the edges of a model file. Sizes that its shapes do not give are left out.
 ///
 /// # Errors
-/// The file cannot be read, is no ONNX model or is too large.
+/// The file cannot be read, is not an ONNX model or is too large.
 pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, ManifestError> {
     let mut model = read::model(File::open(model)?)?;
     let counted = shapes::fix_inputs(&mut model, given).and_then(|()| count::counted(&mut model));
@@ -149,8 +149,8 @@ impl GraphFacts {
         self.types.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// MACs and bytes of a node, by its name in the model or in a session; `None` if a tensor has no fixed size, or a
-    /// loop no known number of turns.
+    /// MACs and bytes of a node, by its name in the model or in a session. `None` if a tensor has no fixed size, or the
+    /// number of a loop's turns is not known.
     pub fn size_of(&self, node: &str) -> Option<NodeSize> {
         let found = self.work.get(node);
         let found = found.or_else(|| self.work.get(normalised_node_name(node)));

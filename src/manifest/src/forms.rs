@@ -1,5 +1,5 @@
-//! The form of each node as docs/ops.md names it: which op with which attributes, or which pattern of several nodes, and
-//! whether it computes in 8 bits. Advice for a node is looked up by its form.
+//! The form of each node as docs/ops.md names it. It is an op with its attributes, or a pattern of several nodes, and
+//! says whether the node computes in 8 bits. Advice for a node is looked up by its form.
 
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 

@@ -7,7 +7,7 @@ use crate::ModelOutline;
 /// Counts the MACs of a model.
 pub fn model(bytes: &[u8]) {
     let shapes = "x=1,3,32,32".parse().into_iter().collect::<Vec<_>>();
-    // A model that cannot be counted is no find.
+    // A model that cannot be counted is not a find.
     let _ = crate::counted(Cursor::new(bytes), "0".repeat(64), &shapes);
     if let Ok(outline) = ModelOutline::read(Cursor::new(bytes), PathBuf::new()) {
         let _ = (
@@ -21,7 +21,7 @@ pub fn model(bytes: &[u8]) {
 /// Rewrites every node that a rule is about.
 ///
 /// # Panics
-/// The copy is no whole model, or the folder for temporary files cannot be written.
+/// The copy is not a whole model, or the folder for temporary files cannot be written.
 pub fn rewrite(bytes: &[u8]) {
     // A folder for each thread, since tests run at the same time.
     let name = format!("{}-{:?}", std::process::id(), std::thread::current().id());

@@ -116,7 +116,7 @@ impl Node {
         self.inputs.get(at).copied().unwrap_or(0)
     }
 
-    /// The name, or that of the first output.
+    /// The node's name. A node without a name is shown by its first output.
     pub(crate) fn shown(&self, names: &Names) -> String {
         match (self.name.as_str(), self.outputs.first()) {
             ("", Some(output)) => format!("(unnamed, makes {})", names.text(*output)),

@@ -1,6 +1,6 @@
-//! Shapes of a node's outputs from those of its inputs, for the ops between those that compute.
+//! Shapes of a node's outputs from the shapes of its inputs, for the ops between the ops that compute.
 //!
-//! An op that is not here leaves its outputs to the shapes declared in the model. Sizes beyond 2^40 are no shape.
+//! An op that is not here leaves its outputs to the shapes declared in the model. A size beyond 2^40 gives no shape.
 
 use crate::{
     einsum::Equation,

@@ -49,9 +49,9 @@ pub use surroundings::Surroundings;
 /// Counts the MACs of a model file.
 ///
 /// # Errors
-/// The file cannot be read or is no ONNX model, or an input has no fixed shape.
+/// The file cannot be read or is not an ONNX model, or an input has no fixed shape.
 pub fn manifest_of(model: &Path, shapes: &[InputShape]) -> Result<ManifestDocument, ManifestError> {
-    // A file that is no model is refused before all of it is read.
+    // A file that is not a model is refused before all of it is read.
     wire::WireReader::new(File::open(model)?)?;
     let sha256 = sha256_of_file(model)?;
     counted(File::open(model)?, sha256, shapes)

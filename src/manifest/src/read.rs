@@ -270,7 +270,7 @@ pub(crate) fn dim<R: Read + Seek>(
     Ok(dim)
 }
 
-/// The kind of a value that is no tensor, by its field of `TypeProto`.
+/// The kind of a value that is not a tensor, by its field of `TypeProto`.
 fn kind_of_value(number: u64) -> Option<&'static str> {
     match number {
         4 => Some("a sequence"),

@@ -1,7 +1,7 @@
 //! Joins a placement with its graph: where each node of the CPU stands, and which tensors cross between NPU and CPU.
 //!
-//! A runtime removes nodes before it places the rest, and inserts others. A node of the model that the placement does not
-//! name takes the side of the node before it, so that it is no crossing by itself.
+//! A runtime removes nodes before it places the rest, and inserts others. If the placement does not name a node of the
+//! model, that node takes the side of the node before it. So it is not a crossing by itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(bytes(&crossings.to_cpu), [Some(4 * 1_024)]);
     }
 
-    /// The names are those of a session on SM8650, with what the layout transform inserted.
+    /// The names come from a session on SM8650, with the nodes that the layout transform inserted.
     #[test]
     fn nodes_between_partitions_take_their_quantisation_with_them() {
         let (q, dq, norm) = ("QuantizeLinear", "DequantizeLinear", "LayerNormalization");

@@ -41,7 +41,7 @@ struct Places {
 /// Writes the copy, and returns how many nodes got a name.
 ///
 /// # Errors
-/// The model is no ONNX, or a file cannot be read or written.
+/// The file is not an ONNX model, or a file cannot be read or written.
 pub fn stamp_names(model: &Path, copy: &Path) -> Result<usize, ManifestError> {
     let places = places(File::open(model)?)?;
     let mut from = File::open(model)?;

@@ -7,7 +7,7 @@ use crate::{
 
 /// How often a body runs in a run of the model.
 pub(crate) enum Turns {
-    /// It is no loop.
+    /// It is not a loop.
     One,
     Fixed(u64),
     /// With the reason.

@@ -28,7 +28,7 @@ pub(super) struct DataElsewhere {
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) node: String,
-    /// The file next to the model; `None` if the node has the bytes itself, or shares those of another.
+    /// The file next to the model; `None` if the node has the bytes itself, or shares the bytes of another node.
     pub(super) file: Option<String>,
     /// It serves several chipsets.
     pub(super) is_for_many: bool,
@@ -125,8 +125,8 @@ fn size_of_file(path: &PathBuf) -> Result<FileSize, String> {
 }
 
 /// Reads QNN's text. The plugin 2.7.0 writes `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, versions of SDK and API, a flag,
-/// chipset, two flags. The plugin 2.3.0 writes `6:2.47.0:5.47.0:0.0.0:68:0`, whose `68` is the Hexagon version of the machine
-/// that compiled; on the emulator that is 68 for each chipset, so that it is not read.
+/// chipset, two flags. The plugin 2.3.0 writes `6:2.47.0:5.47.0:0.0.0:68:0`, whose `68` is the Hexagon version of the
+/// machine that compiled. On the emulator it is 68 for each chipset, so that it is not read.
 pub(super) fn precompiled(
     contexts: &[Context],
     compatibility: Option<&str>,

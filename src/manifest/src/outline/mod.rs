@@ -1,5 +1,6 @@
-//! What a model file says of itself besides its arithmetic: domains of ops, open and empty inputs, where the data of tensors
-//! is, graphs that were compiled before. It explains why a runtime refuses the file. Weights are skipped.
+//! The outline of a model file: its facts other than the arithmetic. It has the domains of ops, open and empty inputs,
+//! the places of tensors' data, and graphs that were compiled before. It explains why a runtime refuses the file.
+//! Weights are skipped.
 
 mod data;
 mod model;

@@ -58,7 +58,7 @@ impl ModelOutline {
         .collect()
     }
 
-    /// The first input without elements, with its shape, for example that of an empty cache.
+    /// The first input without elements, with its shape, for example the input of an empty cache.
     pub fn empty_input(&self) -> Option<String> {
         let mut inputs = self.inputs.iter();
         let (name, dims) = inputs.find(|(_, dims)| dims.contains(&Dim::Fixed(0)))?;

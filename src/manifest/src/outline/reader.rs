@@ -29,7 +29,7 @@ impl ModelOutline {
     /// Reads a model file.
     ///
     /// # Errors
-    /// The file cannot be read, is no ONNX model or has too large a graph.
+    /// The file cannot be read, is not an ONNX model or has too large a graph.
     pub fn of(model: &Path) -> Result<Self, ManifestError> {
         let folder = model.parent().unwrap_or(Path::new("")).to_owned();
         Self::read(File::open(model)?, folder)

@@ -37,8 +37,8 @@ struct DataPlace {
     is_outside: bool,
 }
 
-/// Reads a weight of the graph; `None` if there is none of this name, or its bytes are not to be had: it is too large, has
-/// another form, or is in a file that is not next to the model.
+/// Reads a weight of the graph. `None` if no weight has this name, or its bytes cannot be read. That is so if it is too
+/// large, has another form, or is in a file that is not next to the model.
 pub(super) fn weight(model: &Path, wanted: &str) -> Result<Option<Data>, ManifestError> {
     let mut wire = WireReader::new(File::open(model)?)?;
     let end = wire.len();
@@ -179,8 +179,9 @@ impl Data {
     }
 }
 
-/// A weight of 8 bits with one scale in place of one for each place along an axis: unsigned bytes, which the NPU wants next
-/// to activations of unsigned bytes, scale and zero point. `None` if the numbers do not fit one another.
+/// Converts a weight of 8 bits with a scale for each place along an axis into one with a single scale. Returns bytes,
+/// scale and zero point. The bytes are unsigned, because the NPU needs them so next to activations of unsigned bytes.
+/// `None` if the numbers do not fit one another.
 pub(super) fn with_one_scale(
     weight: &Data,
     scales: &Data,

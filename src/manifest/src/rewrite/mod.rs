@@ -24,8 +24,8 @@ use crate::{
 /// Writes a copy of a model in which the nodes that are wanted, by name, have another form. Without a rewrite there is no copy.
 ///
 /// # Errors
-/// The model is no ONNX, an input has no fixed shape, a file cannot be read or written, or external data would be lost
-/// because the copy is in another folder.
+/// The file is not an ONNX model, an input has no fixed shape, or a file cannot be read or written. It is also an error
+/// if external data would be lost because the copy is in another folder.
 pub fn rewrite(
     model: &Path,
     copy: &Path,

@@ -18,17 +18,18 @@ use crate::{
     wire::{MOST_BYTES, WireReader, Wired},
 };
 
-/// Smallest model that is worth it; and the largest that ONNX Runtime reads as one file, so that a larger one is refused here
-/// as in the app.
+/// From the smallest model that is worth it to the largest that ONNX Runtime reads as one file. So a larger model is
+/// refused here as in the app.
 const SIZES: std::ops::Range<u64> = 64 << 20..1 << 31;
 /// Smallest weight that is left in the file. Smaller ones may be shapes.
 const LEAST_WEIGHT: u64 = 64 << 10;
 
-/// The model without its large weights, which are external data in the file `location`; `None` if the model stays as it is:
-/// it is small, has external data already, or is a precompiled one, which has a path of its own.
+/// The model without its large weights, which are external data in the file `location`. `None` if the model stays as it
+/// is. That is so if it is small, has external data already, or is precompiled, because precompiled models have a path
+/// of their own.
 ///
 /// # Errors
-/// The file cannot be read or is no ONNX model.
+/// The file cannot be read or is not an ONNX model.
 pub fn weights_outside(model: &Path, location: &str) -> Result<Option<Vec<u8>>, ManifestError> {
     let file = File::open(model)?;
     if !SIZES.contains(&file.metadata()?.len()) {

@@ -147,7 +147,7 @@ impl Planner<'_> {
         self.steps(node)
     }
 
-    /// Those of the QuantizeLinear that reads a tensor.
+    /// Scale and zero point of the QuantizeLinear that reads a tensor, if it has one of each.
     pub(super) fn steps_behind(&self, id: TensorId) -> Option<Steps> {
         let mut readers = self.view.readers(id).iter().map(|at| self.view.node(*at));
         self.steps(readers.find(|node| node.op_type == "QuantizeLinear")?)
