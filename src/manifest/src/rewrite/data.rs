@@ -180,7 +180,7 @@ impl Data {
 }
 
 /// Converts a weight of 8 bits with a scale for each place along an axis into one with a single scale. Returns bytes,
-/// scale and zero point. The bytes are unsigned, because the NPU needs them so next to activations of unsigned bytes.
+/// scale and zero point. The bytes are unsigned, because the NPU wants that next to activations of unsigned bytes.
 /// `None` if the numbers do not fit one another.
 pub(super) fn with_one_scale(
     weight: &Data,
