@@ -22,7 +22,7 @@ const SHORT: usize = 8;
 pub enum DevicesQuery {
     /// Those that reported in the last day.
     List {
-        /// Only those of this app.
+        /// Only the installations of this app.
         app: Option<String>,
     },
     /// What the one that reported last sent.

@@ -9,7 +9,7 @@ const COARSE: f64 = 8.0;
 /// Runs from which bins are fine.
 const MANY_RUNS: u64 = 500;
 
-/// Points of a curve from the middle of a bin to that of the next.
+/// Points of a curve from the middle of a bin to the middle of the next.
 const STEPS: u32 = 4;
 
 /// Least runs, and least share of the runs, of a small mode.

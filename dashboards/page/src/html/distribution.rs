@@ -6,8 +6,8 @@ use crate::plot::svg::Drawing;
 use crate::text::name::visible;
 use crate::text::number;
 
-/// Draws a version and the one before it, wide and narrow, with both labels. `medians` are the verdict's, now and before,
-/// in microseconds; without them the labels have those of the runs that are drawn. `None` without runs.
+/// Draws a version and the one before it, wide and narrow, with both labels. `medians` are the verdict's, now and
+/// before, in microseconds. Without them the labels have the medians of the runs that are drawn. `None` without runs.
 pub(super) fn distribution(
     (version, now): (&str, &Latencies),
     before: Option<(&str, &Latencies)>,

@@ -7,8 +7,8 @@ use crate::text::terms::TERMS;
 use crate::text::time::{ago, clock};
 use crate::text::words::{Icon, Tone};
 
-/// Returns the seconds after a window's end within which it is judged: the wait for its reports, two minutes for steps of
-/// an hour, and the grace from which the detector calls a judgement late.
+/// Returns the seconds after a window's end within which it is judged. This is the wait for its reports, which is two
+/// minutes for steps of an hour, plus a grace period. After the grace period the detector calls a judgement late.
 fn judged_within(step: i64) -> i64 {
     (step / 30).clamp(2, 120) + (step / 4).clamp(30, 900)
 }

@@ -42,9 +42,9 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     all
 }
 
-/// Returns, for each channel, how many news it accepted, how many were given up, whether the latest is still to be sent or
-/// held back by a mute, and how often attempts to send it failed. The same news sent again is not counted. Only the
-/// latest news is ever sent, so those that it overtook are not missing.
+/// Returns, for each channel, how many news it accepted and how many were given up. Also returns whether the latest is
+/// still to be sent or held back by a mute, and how often attempts to send it failed. The same news sent again is not
+/// counted. Only the latest news is ever sent, so older news that it overtook are not missing.
 pub(crate) fn channels(
     page: &IncidentPage,
     now: Timestamp,

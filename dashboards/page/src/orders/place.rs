@@ -17,8 +17,8 @@ use crate::read::scope::Scope;
 use crate::read::store::{ReadError, StoreReader};
 use crate::text::time::ago;
 
-/// Time that an order must have counted before its author is told so: longer than an insert usually takes, so that one
-/// with the same number that came first is visible by then.
+/// Time that an order must have counted before its author is told so. It is longer than an insert usually takes. So an
+/// order with the same number that came first is visible by then.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// How long a stored order may stay hidden, because a replica lags, until its author is told to look later.

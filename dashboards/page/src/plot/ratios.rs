@@ -36,9 +36,9 @@ fn pitch(bins: &[Bin]) -> Option<f64> {
     pitches.find(|pitch| bins.iter().all(|bin| fits(bin, *pitch)))
 }
 
-/// Draws a dot for each device, in the bin of its ratio, or a column for each bin and its number above where the dots
-/// would not fit. The devices on the NPU are below, those on the CPU above them. Wide and narrow; `None` without devices
-/// that have a past.
+/// Draws a dot for each device, in the bin of its ratio. If the dots of a bin would not fit, draws a column for each
+/// bin with its number above. The devices on the NPU are below, the devices on the CPU above them. Wide and narrow;
+/// `None` without devices that have a past.
 pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices against their own past";
     let wide = over_chipsets(rows, &Place::WIDE)?.figure("wide", id, TITLE, words);
@@ -180,7 +180,7 @@ fn columns(svg: &mut Svg, bins: &[Bin], base: f64) {
             svg.rect("cpu", (bin.from, top), (bin.width(), cpu));
         }
         let label = bin.devices().to_string();
-        // The number of a narrow column would run into those of its neighbours.
+        // The number of a narrow column would run into the numbers of its neighbours.
         let fits = label.len() as f64 * 7.0 < bin.width() + 4.0;
         if fits || bin.devices() == most {
             let middle = f64::midpoint(bin.from, bin.to);

@@ -84,7 +84,7 @@ pub(crate) fn whole_ticks(high: f64, most: usize) -> Vec<f64> {
     if !(high.is_finite() && high > 0.0) || most == 0 {
         return vec![0.0];
     }
-    // A step more than fits is no reason for one that is twice as large.
+    // One step more than fits does not justify a step that is twice as large.
     let raw = (high / (most as f64 + 0.99)).max(1.0);
     let decade = 10f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]

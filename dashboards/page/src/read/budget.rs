@@ -1,5 +1,5 @@
-//! The store's time that pages may use: a burst for those who look, and a quarter of it for ever, so that reloads
-//! without end do not hold up an evaluation.
+//! The store's time that pages may use. Readers have a burst, and after it a quarter of the store's time for ever. So
+//! reloads without end do not hold up an evaluation.
 
 use std::time::Duration;
 

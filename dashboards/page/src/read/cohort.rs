@@ -247,8 +247,8 @@ pub(crate) async fn read(
     }))
 }
 
-/// Returns the version before a cohort's on its chipset: the one that the verdict names, also if no device ran it in the
-/// last day, else the one judged first before it.
+/// Returns the version before a cohort's on its chipset. It is the version that the verdict names, also if no device
+/// ran it in the last day. Otherwise it is the newest of the versions that were first judged before the cohort's.
 fn before(
     cohort: &CohortRow,
     all: &[CohortRow],

@@ -140,7 +140,7 @@ impl DocumentVerdict {
         ))
     }
 
-    /// As [`Self::medians`], if most devices were hit: then they are those of a chart of all runs.
+    /// As [`Self::medians`], if most devices were hit: then they are the medians of a chart of all runs.
     pub(crate) fn medians_of_most(&self) -> Option<(f64, f64)> {
         let of = &self.numbers;
         self.medians()
@@ -177,8 +177,8 @@ impl IncidentDocument {
         })
     }
 
-    /// Returns the worst cohort: confirmed first, then those of the incident's verdict, whole chipsets, and by
-    /// devices hit.
+    /// Returns the worst cohort: by confirmed severity, then by the incident's verdict, then whole chipsets first, then
+    /// by devices hit.
     pub(crate) fn lead(&self, verdict: &str) -> Option<&DocumentCohort> {
         self.cohorts.iter().max_by_key(|cohort| {
             let severity = ["none", "info", "ticket", "page"];

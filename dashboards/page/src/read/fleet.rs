@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(row.before.as_deref(), Some("2.0.0"));
     }
 
-    /// Version 1 has no device any more: those of its last window are on version 2.
+    /// Version 1 has no device any more: the devices of its last window are on version 2.
     #[test]
     fn a_device_that_took_the_next_version_counts_once() {
         let series = Series {

@@ -67,9 +67,9 @@ LIMIT 50";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct Arrivals {
     pub(crate) in_last_hour: u64,
-    /// Those of them that came with a key of kind `app`.
+    /// Reports that came with a key of kind `app`.
     pub(crate) public: u64,
-    /// Those of them without a known network, so that none weighs their devices.
+    /// Reports with a key of kind `app` but without a known network, so that no network weighs their devices.
     pub(crate) unweighed: u64,
     #[serde(deserialize_with = "time_of_ms")]
     pub(crate) last: Option<Timestamp>,

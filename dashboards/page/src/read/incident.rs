@@ -34,7 +34,7 @@ pub(crate) struct IncidentPage {
     pub(crate) slots: Vec<Slot>,
     /// Windows that are missing in the period.
     pub(crate) gaps: Vec<WindowGap>,
-    /// Those of them that were at fault.
+    /// Windows of the worst cohort that were at fault in the period.
     pub(crate) seen_in: Option<SeenIn>,
     pub(crate) slower: Option<Slower>,
     /// What the worst cohort's verdict was made from. Its reference is of the last window that has one.

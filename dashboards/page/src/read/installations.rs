@@ -80,7 +80,7 @@ pub(crate) async fn list(
     store.rows(INSTALLATIONS, scope).await
 }
 
-/// Sessions of one model's version. Placement is that of the newest.
+/// Sessions of one model's version. The placement is the newest session's.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct ModelSessions {
     pub(crate) model: String,

@@ -1,8 +1,8 @@
 //! The read model: one struct for each page, read from versioned views with bound parameters. HTML and JSON are made
 //! from the same struct, so they cannot differ.
 //!
-//! It writes nothing. A part that cannot be read, or not in time, is left out and named in `left_out`; a page whose first
-//! query fails is an error.
+//! It writes nothing. A part that cannot be read, or not in time, is left out and named in `left_out`. A page whose
+//! first query fails is an error.
 
 mod budget;
 pub(crate) mod certificates;

@@ -1,4 +1,4 @@
-//! Orders of people to incidents: those of one, and the audit page.
+//! Orders of people to incidents: the orders of one incident, and the audit page.
 
 use clickhouse::Row;
 use jiff::Timestamp;

@@ -38,7 +38,7 @@ pub(crate) enum ReadError {
     /// Other pages wait for it already.
     #[error("too many pages wait for the store")]
     Busy,
-    /// Its tables are not those of this program.
+    /// Its tables are not the ones that this program reads.
     #[error("the store's schema does not fit this program: {0}")]
     Schema(String),
     /// It refused the query.

@@ -96,7 +96,7 @@ pub(crate) struct SignalRow {
 }
 
 /// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
-/// `signal_fires` is the youngest column of the signals, and empty in rows of before it.
+/// `signal_fires` is the youngest column of the signals, and empty in rows from before it was added.
 const LATEST: &str = "
 SELECT
     toString(w.model_id) AS model, toString(w.model_version) AS version, toString(w.chipset) AS chipset,

@@ -63,7 +63,7 @@ enum Form<'a> {
 }
 
 impl<'a> Form<'a> {
-    /// Splits a path into that of a page and the form.
+    /// Splits a path into the path of a page and the form.
     fn of(path: &'a str) -> (&'a str, Self) {
         if let Some(path) = path.strip_suffix(".json") {
             return (path, Self::Json);

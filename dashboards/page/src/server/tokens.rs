@@ -40,7 +40,7 @@ pub enum TokenError {
         /// As the config names it.
         path: PathBuf,
     },
-    /// A line that is no token.
+    /// A line that is not a token.
     #[error("{key} {path}, line {line}: {problem}")]
     Line {
         /// Its key in the config.
@@ -72,7 +72,7 @@ impl Tokens {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or a line is no token.
+    /// It cannot be read, or a line is not a token.
     pub(crate) fn read(key: &'static str, path: &Path) -> Result<Self, TokenError> {
         let text = epwatch_server::read_secret(path, key);
         let text = text.map_err(|source| TokenError::Read {
@@ -131,7 +131,7 @@ impl Tokens {
         digests.any(|digest| others.0.iter().any(|(other, _)| other == digest))
     }
 
-    /// Returns what the holder of a token may see; `None` if it is no token.
+    /// Returns what the holder of a token may see; `None` if it is not one of the tokens.
     pub(crate) fn scope_of(&self, presented: &str) -> Option<&Scope> {
         let presented = digest(presented);
         let found = self.0.iter().find(|(digest, _)| *digest == presented);

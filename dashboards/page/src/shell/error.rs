@@ -32,7 +32,7 @@ pub enum ShellError {
         "no device has reported in the last day; the SDK's `explain()` prints what kept a report back as `last problem`"
     )]
     NoneYet,
-    /// Text that is no id of an installation.
+    /// Text that is not an id of an installation.
     #[error(
         "{0} is no device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
     )]

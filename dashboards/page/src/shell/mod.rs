@@ -56,7 +56,7 @@ impl Page {
     }
 }
 
-/// Reads a page and returns its forms. `facts` are those of servers that the caller knows.
+/// Reads a page and returns its forms. `facts` are about servers that the caller knows.
 ///
 /// # Errors
 /// Nothing has the name, or the store does not answer.

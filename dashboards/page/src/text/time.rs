@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// `13:12:49`, with the day if it is not that of `now`.
+/// `13:12:49`, with the day if it is not the day of `now`.
 pub(crate) fn clock(at: Timestamp, now: Timestamp) -> String {
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
     match day(at) == day(now) {
