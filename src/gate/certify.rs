@@ -1,5 +1,5 @@
-//! Sends what a gate passed to a collector, so that the detector compares the field with it: the model's MACs, and its
-//! placement on each chipset.
+//! Sends the model's MACs, and its placement on each chipset, to a collector after a gate passed. The detector then
+//! compares the field with them.
 
 use std::{
     path::{Path, PathBuf},

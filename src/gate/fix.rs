@@ -29,14 +29,15 @@ const SCHEMA: &str = "epwatch.fix/1";
 
 /// Rewrites nodes that the NPU refuses into forms that compute the same and that it takes, into a new file.
 ///
-/// Rules: Gelu by Erf to one Gelu; LayerNormalization over another axis by Reshape, and one in nine nodes to one; Einsum to
-/// MatMul; CumSum to MatMul with a triangle of ones; InstanceNormalization by Reshape and LayerNormalization. In float and
-/// between QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
+/// Gelu by Erf becomes one Gelu. LayerNormalization over another axis is computed by Reshape, and a LayerNormalization
+/// in nine nodes becomes one. Einsum becomes MatMul. CumSum becomes MatMul with a triangle of ones.
+/// InstanceNormalization is computed by Reshape and LayerNormalization. These rules hold in float and between
+/// QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
 /// run on the CPU with the same random inputs, and the new one is placed on each chipset. The file is written only if
 /// the outputs are as near as --max-distance, and no chipset has more nodes on the CPU than before.
 ///
-/// Exit codes: 0 written; 1 nothing to rewrite, or the new model is too far away or no better; 2 wrong use, or no ONNX
-/// model; 3 could not find out.
+/// Exit code 0: written. Exit code 1: nothing to rewrite, or the new model is too far away or no better. Exit code 2:
+/// wrong use, or no ONNX model. Exit code 3: could not find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FixArgs {
     /// The ONNX model.

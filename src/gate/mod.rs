@@ -61,14 +61,14 @@ const NOT_CHECKED: [NotChecked; 2] = [
 
 /// Fails a pipeline if a model would leave the NPU on a chipset.
 ///
-/// With --soc it needs no phone: the placement comes from the real QNN EP and its op validator on this machine
-/// (Linux x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first.
-/// A model as --baseline adds what is new on the CPU since then. With --runs it judges launches of a phone against a
-/// baseline and limits; with MODEL also the placement that their profiles show. With both, and one chipset, both are judged.
-/// docs/gate.md has the policy's keys and what a gate cannot see.
+/// With --soc it needs no phone. The placement comes from the real QNN EP and its op validator on this machine (Linux
+/// x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first. A model as --baseline adds
+/// what is new on the CPU since then. With --runs it judges launches of a phone against a baseline and limits; with
+/// MODEL also the placement that their profiles show. With both, and one chipset, both are judged. docs/gate.md has the
+/// policy's keys and what a gate cannot see.
 ///
-/// Exit codes: 0 passed, with warnings too; 1 failed; 2 wrong use, no ONNX model, or a policy that
-/// cannot be used; 3 could not find out.
+/// Exit code 0: passed, with warnings too. Exit code 1: failed. Exit code 2: wrong use, no ONNX model, or a policy that
+/// cannot be used. Exit code 3: could not find out.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -86,8 +86,9 @@ pub(crate) struct Args {
         required_unless_present = "runs"
     )]
     soc: Vec<SocTier>,
-    /// What was measured of the model elsewhere, a launch (a process with one session) a file: ONNX Runtime's
-    /// profile, AI Hub's result, latencies as JSON array, CSV or HDR log, and more (docs/gate.md lists them).
+    /// Launches of the model that were measured elsewhere, one launch (a process with one session) a file. A file is
+    /// ONNX Runtime's profile, AI Hub's result, latencies as JSON array, CSV or HDR log, or another kind (docs/gate.md
+    /// lists them).
     #[arg(long, value_name = "FILE", num_args = 1..)]
     runs: Vec<PathBuf>,
     /// What the model is compared with. With --soc the model before (.onnx): what is new on the CPU fails. With --runs its
@@ -97,9 +98,9 @@ pub(crate) struct Args {
     /// Unit of the values of an HDR log: ns, us or ms.
     #[arg(long, value_name = "UNIT", requires = "runs")]
     hdr_unit: Option<HdrUnit>,
-    /// The policy (TOML). `[placement]` has limits, `[chipset.SM8635.placement]` those of one chipset, `[model."detect*.onnx".placement]`
-    /// those of models by the end of their path [default: 98 % of the MACs on the NPU in one partition, and no op on the
-    /// CPU between its nodes].
+    /// The policy (TOML). `[placement]` has limits. `[chipset.SM8635.placement]` changes them for one chipset,
+    /// `[model."detect*.onnx".placement]` for models by the end of their path. [default: 98 % of the MACs on the NPU in
+    /// one partition, and no op on the CPU between its nodes].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Limits that the policy does not set: strict, default or macs-only. Short for a policy, as the next two.
@@ -136,8 +137,8 @@ pub(crate) struct Args {
     ep_option: Vec<EpOption>,
     #[command(flatten)]
     app: AppOptions,
-    /// QNN that partitions, as the app on the phone has it: 2.3 to 2.7 as onnxruntime-qnn counts, or 2.47 to 2.51 as the
-    /// QNN SDK does. Each is fetched once, about 250 MB. There is no older one for this machine.
+    /// Version of QNN that partitions, the same as in the app on the phone. It is 2.3 to 2.7 as onnxruntime-qnn counts,
+    /// or 2.47 to 2.51 as the QNN SDK does. Each is fetched once, about 250 MB. There is no older one for this machine.
     #[arg(long, value_name = "VERSION", default_value_t)]
     qnn_version: QnnVersion,
     /// How long one chipset may take.
@@ -401,7 +402,7 @@ fn model_of(
     })
 }
 
-/// The model of measured launches, which is that of their chipset.
+/// The model of measured launches, which is the model for their chipset.
 fn model_of_runs(
     args: &Args,
     chosen: &Chosen,

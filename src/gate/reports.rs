@@ -117,8 +117,8 @@ impl ReportArgs {
 /// Files of [`evidence::statements`], in their order.
 const EVIDENCE: [&str; 2] = ["test-result.dsse.json", "gate.dsse.json"];
 
-/// Writes signed evidence, and returns the SHA-256 of the last file. That of another run would be taken for this one's, so
-/// it goes in any case.
+/// Writes signed evidence, and returns the SHA-256 of the last file. Evidence of another run would be taken for this
+/// run's, so old files are removed in any case.
 fn attest(
     folder: &Path,
     verdict: &Verdict,

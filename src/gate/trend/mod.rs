@@ -14,8 +14,8 @@ use crate::output::{self, WrongUse};
 /// Shows how results of gates changed over time, by model and chipset.
 ///
 /// Reads each gate.json of the folder and of the folders in it; other files are passed over. The order is the time in
-/// the documents (`made_at`), not that of the files. --svg draws the share of the MACs on the NPU, the nodes on the CPU,
-/// the bytes that cross, and the median of launches.
+/// the documents (`made_at`), not the time of the files. --svg draws the share of the MACs on the NPU, the nodes on the
+/// CPU, the bytes that cross, and the median of launches.
 ///
 /// Exit codes: 0 shown; 2 wrong use, or no result in the folder.
 #[derive(Debug, clap::Args)]
