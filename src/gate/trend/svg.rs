@@ -23,7 +23,7 @@ const COLOURS: [&str; MOST_LINES] = [
 struct Panel {
     title: &'static str,
     value: fn(&Point) -> Option<f64>,
-    /// Largest value of the axis; `None` takes the largest of the points.
+    /// Largest value of the axis; `None` leaves 10 % above the largest of the points.
     top: Option<f64>,
     shown: fn(f64) -> String,
 }
