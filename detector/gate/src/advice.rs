@@ -43,7 +43,7 @@ pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
     }
 }
 
-/// "Quantise" is no advice for a node that is quantised.
+/// "Quantise" does not help a node that is quantised, so it gets other advice.
 fn fit_fix(node: &mut FailingNode, precision: Precision) {
     let says_quantise = [
         ReasonCode::Fp16NotSupported,

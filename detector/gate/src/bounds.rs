@@ -21,8 +21,8 @@ pub(crate) fn upper(values: &[f64]) -> Option<f64> {
     lower(&negated).map(|bound| -bound)
 }
 
-/// Number of launches, more than `n`, whose bound leaves out those against, if they keep their share of n, and whose
-/// chance of so many on one side is `most` at most.
+/// Smallest number of launches above `n` that decides, if the launches against keep their share of n. It decides if its
+/// bound leaves out the launches against. The chance of so many on one side must be `most` at most.
 pub(crate) fn deciding(against: usize, n: usize, most: f64) -> Option<usize> {
     more_launches(n).find(|launches| {
         let expected = (against * launches).div_ceil(n);

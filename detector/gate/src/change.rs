@@ -1,8 +1,8 @@
-//! Compares the placement of a model with that of the model before, chipset by chipset: what is new on the CPU, whatever
-//! the limits are.
+//! Compares the placements of a model and of the model before, chipset by chipset. It finds nodes that are new on the
+//! CPU, whatever the limits are.
 //!
-//! A node of both models has one name and op. Exporters number names anew, so the nodes that are left are paired by op:
-//! first those between the same ops, then in the order of the graph. A node without a partner is new on the CPU.
+//! A node of both models has one name and op. Exporters number names anew, so the other nodes are paired by op. Nodes
+//! between the same ops pair up first, the rest in the order of the graph. A node without a partner is new on the CPU.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,8 +37,8 @@ pub struct Side<'a> {
     pub nodes: &'a BTreeMap<String, Neighbours>,
 }
 
-/// Judges a placement by the one of the model before: nodes that compute on the CPU, partitions and bytes that cross may
-/// not be more, except by what the policy sets. `None` without a session now, which another check fails for.
+/// Judges a placement by the one of the model before. Nodes that compute on the CPU, partitions and bytes that cross
+/// may not be more, unless the policy allows it. `None` without a session now, which another check fails for.
 pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Option<Check> {
     let numbers = now.on.numbers()?;
     let Some(was) = before.on.numbers() else {
@@ -111,8 +111,8 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
     Some(check)
 }
 
-/// Judges a placement whose nodes are not known by the one of the model before, as files of launches show it: the NPU may not
-/// lose more than two points of the MACs.
+/// Judges a placement whose nodes are not known, by the one of the model before. Files of launches show such
+/// placements. The NPU may not lose more than two percentage points of the MACs.
 pub(crate) fn judge_numbers(now: &PlacementNumbers, before: &PlacementNumbers) -> Check {
     let shares = now.npu_macs.zip(before.npu_macs);
     let nodes = |of: &PlacementNumbers| {

@@ -1,8 +1,8 @@
 //! Pairs of launches on one device, interleaved A B B A: a regression by their ratios, or slow phases.
 //!
-//! Six pairs decide where their median is far from the limit: far above it with at most one pair that is not slower, or
-//! far below it. In between six more are measured, and all twelve are judged. Earlier pairs always count, so nothing is
-//! repeated until it is green. `tests/it/rates.rs` has how often each answer is wrong.
+//! Six pairs decide where their median is far from the limit. They fail far above it with at most one pair that is not
+//! slower, and pass far below it. In between six more are measured, and all twelve are judged. Earlier pairs always
+//! count, so nothing is repeated until it is green. `tests/it/rates.rs` has how often each answer is wrong.
 
 use epwatch_stats::{SLOW_RUN, order_stat::median};
 

@@ -23,8 +23,9 @@ struct Signature {
 }
 
 impl Envelope {
-    /// Signs an in-toto statement. There are two entries of the same signature: securesystemslib looks for its own key id,
-    /// and Go's dsse verifies an entry with an id only if it is the one that it derives.
+    /// Signs an in-toto statement. There are two entries of the same signature, one with the id of the key and one
+    /// without. securesystemslib looks for its own key id. Go's dsse verifies an entry with an id only if it derives
+    /// the same id.
     pub fn signed<S: AsRef<[u8]>>(
         statement: &[u8],
         key_id: String,

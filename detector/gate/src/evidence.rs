@@ -130,7 +130,7 @@ impl Statement {
     /// Reads the claims.
     ///
     /// # Errors
-    /// It is no statement of a gate.
+    /// It is not a statement of a gate.
     pub fn claims(self) -> Result<Claims, String> {
         if self.statement != STATEMENT {
             return Err(format!("its type is not {STATEMENT}"));

@@ -25,7 +25,7 @@ pub struct MeasuredFile {
 pub struct JudgedBy<'a> {
     /// The limits to judge by.
     pub policy: &'a Policy,
-    /// The measured model, if its file is at hand.
+    /// The measured model, if its file is available.
     pub model: Option<&'a GatedFile>,
     /// MACs per node of that model.
     pub macs: Option<&'a ModelMacs>,
@@ -65,7 +65,7 @@ pub enum LaunchesError {
     /// Launches of another device or runtime.
     #[error("{0} and {1} do not compare: {2}; measure both models on one device with one runtime")]
     Targets(String, String, String),
-    /// The model of a launch is not the one at hand.
+    /// A launch was measured with another model than the given one.
     #[error("{0} was measured with another model (SHA-256 {1}) than {2}")]
     OtherModel(String, String, String),
     /// Launches of one side with two models.
@@ -135,7 +135,7 @@ pub enum LaunchesError {
 /// Different run times from which on an equal list of them is the same launch: a coarse clock has fewer.
 const DISTINCT_RUNS: usize = 10;
 
-/// Whether run times are those of a launch and no other, whatever else the file says.
+/// Whether run times identify one launch, whatever else the file says.
 fn is_distinct(run: &Run) -> bool {
     let distinct: BTreeSet<u64> = run.runs_us.iter().copied().collect();
     distinct.len() >= DISTINCT_RUNS && run.source != recorded::SOURCE
@@ -211,7 +211,7 @@ pub(crate) fn check_targets<'a>(
     })
 }
 
-/// Launches of a side are of one model, and those of the other side of another version of it.
+/// Checks that the launches of a side are of one model, and the other side's launches of another version of it.
 pub(crate) fn check_models(
     candidate: &[MeasuredFile],
     baseline: &[MeasuredFile],

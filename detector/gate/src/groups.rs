@@ -1,4 +1,4 @@
-//! Launches that are judged together: those of a device, of a chipset, or of a row of a table.
+//! Launches that are judged together: of one device, of one chipset, or of one row of a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub(crate) fn is_paired(run: &Run) -> bool {
     !run.source.starts_with("aihub") && !run.runs_us.is_empty()
 }
 
-/// Launches that are judged together. Those of a row that only the baseline has are none of the candidate's.
+/// Launches that are judged together. If only the baseline has a row, its group has no launches of the candidate.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     /// Name of the target.

@@ -1,4 +1,4 @@
-//! Judges what was measured elsewhere: launches of one kind of file, against those of a baseline and against limits.
+//! Judges launches that were measured elsewhere, in one kind of file, against a baseline's launches and against limits.
 
 use std::collections::BTreeSet;
 
@@ -122,7 +122,7 @@ fn check_model(candidate: &[MeasuredFile], model: Option<&GatedFile>) -> Result<
     Ok(())
 }
 
-/// Judges each chipset of each document of `inspect`, also by those of the model before.
+/// Judges each chipset of each document of `inspect`, also against the placements of the model before.
 fn of_inspect(group: &Group, by: JudgedBy<'_>, not_checked: &mut Vec<NotChecked>) -> Vec<Target> {
     let wanted = |on: &&InspectedChipset| by.chipset.is_none_or(|wanted| wanted == on.shown());
     let chipsets = |of: &MeasuredFile| -> Vec<InspectedChipset> {

@@ -1,15 +1,15 @@
 //! Judges a model before it ships, from launches that were measured elsewhere.
 //!
 //! Input: placements, run times of launches, and layer counts. Output: a [`verdict::Verdict`] or a [`Judged`] with the
-//! numbers behind it. No I/O, no clock, no randomness. A launch (a process with one session) is the unit: runs of one
-//! launch share its clocks and its heat, so they are not independent, and a test over runs fails unchanged models.
+//! numbers behind it. No I/O, no clock, no randomness. A launch (a process with one session) is the unit. Runs of one
+//! launch share its clocks and its heat, so they are not independent. A test over runs fails unchanged models.
 //!
 //! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics; [`change`]: against the
 //!   model before.
-//! - [`verdict`]: the result as a document; [`report`]: the same for terminals, pull requests and CI servers;
+//! - [`verdict`]: the result as a document. [`report`]: the same for terminals, pull requests and CI servers.
 //!   [`evidence`]: the same as in-toto statements, in signed envelopes of [`dsse`].
-//! - [`read`]: files of other tools, each as a [`run`]; [`launches`]: judges them by the rules below, and [`macs`] the
-//!   placement of a profile; [`mistakes`]: misreadings that are named instead of computed.
+//! - [`read`]: files of other tools, each as a [`run`]. [`launches`]: judges them by the rules below, and [`macs`] the
+//!   placement of a profile. [`mistakes`]: misreadings that are named instead of computed.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`measured`]: launches without a baseline against the limits of the policy.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.

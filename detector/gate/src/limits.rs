@@ -7,7 +7,7 @@ use crate::{Judged, Launch, bounds};
 /// Chance of failing a healthy model below which a limit is above the device's floor.
 const FREE_OF_COST: f64 = 0.01;
 
-/// Judges one number a launch (median, p95, share of late runs) against a limit.
+/// Judges one number a launch (median, p95, share of runs that are late) against a limit.
 ///
 /// The bounds of the median over launches must lie on one side of the limit. One launch decides by its number alone; a
 /// report has to say that it is one.
@@ -42,8 +42,9 @@ pub fn judge_cv(launches: &[Launch], cv_max: f64) -> Judged {
 
 /// Chance at most that a healthy model breaks a limit with the median of so many launches.
 ///
-/// `healthy` holds one number for each launch of a calibration, A against A: its share beyond the limit is that of any
-/// launch, and half of the launches must be beyond. `None` without a calibration or launches.
+/// `healthy` holds one number for each launch of a calibration, A against A. Its share beyond the limit is the chance
+/// of any launch to be beyond. The median breaks the limit if at least half of the launches are beyond. `None`
+/// without a calibration or launches.
 pub fn cost(healthy: &[f64], limit: f64, launches: usize) -> Option<f64> {
     if healthy.is_empty() || launches == 0 {
         return None;

@@ -161,8 +161,9 @@ impl ModelMacs {
 }
 
 impl ModelMacs {
-    /// Adds the shares to a placement without them, as an SDK without a manifest reports it. Leaves a placement as it is
-    /// if a node that computes is not in the model, the MACs of one are not known, or the list of CPU nodes is cut.
+    /// Adds the shares to a placement without them, as an SDK without a manifest reports it. Leaves a placement as it
+    /// is if a node that computes is not in the model, or the MACs of one are not known. Leaves it too if the list of
+    /// CPU nodes is cut.
     pub(crate) fn add_shares(&self, placed: &mut InspectedChipset) {
         let cpu = placed.eps.get(CPU).map_or(0, |cpu| cpu.nodes);
         let is_whole = u32::try_from(placed.cpu_nodes.len()).is_ok_and(|named| named == cpu);

@@ -1,4 +1,4 @@
-//! Judges measured launches by the policy's limits, and against those of a baseline.
+//! Judges measured launches by the policy's limits, and against a baseline's launches.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     verdict::{Against, Check, LatencyNumbers, Outcome},
 };
 
-/// Share of late runs from which on a launch is late as a whole.
+/// A launch is late as a whole if a larger share of its runs is late.
 const LATE_AS_A_WHOLE: f64 = 0.5;
 /// Late runs that a deadline allows where the policy has no other share.
 const DEFAULT_MAX_LATE: f64 = 0.01;
@@ -156,8 +156,8 @@ pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Che
     checks
 }
 
-/// Judges one number a launch by a limit for the median over launches. Launches beyond `far` are out of it as a whole: two of
-/// six or more fail, and one is a warning, since the median shows neither.
+/// Judges one number a launch by a limit for the median over launches. Launches beyond `far` are out of it as a whole.
+/// Two of them among six or more fail, and one is a warning, since the median shows neither.
 pub(crate) fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, far: f64) -> Check {
     let n_far = values.iter().filter(|value| **value > far).count();
     let judged = match judge_limit(values, limit) {
@@ -191,7 +191,7 @@ fn shown(id: &'static str, values: &[f64], limit: f64, unit: &str, judged: Judge
     Check::new(id, judged.outcome(), why).with(value, Some(limit))
 }
 
-/// Compares the launches with those of the baseline, pair by pair; `None` without a baseline.
+/// Compares the launches with the baseline's launches, pair by pair; `None` without a baseline.
 pub(crate) fn compared(
     baseline: &[Launch],
     candidate: &[Launch],

@@ -171,8 +171,8 @@ impl OpForm<'_> {
         cases.find_map(|case| self.alternative_of(case, chipset))
     }
 
-    /// Says of a fused op on the CPU that no other form was measured to be taken; `None` of other ops, and of one that this
-    /// chipset took in a model of its own.
+    /// Says of a fused op on the CPU that no measurement shows another form which the NPU takes. `None` for other ops,
+    /// and for an op that this chipset took in a model of its own.
     pub(crate) fn unproven(&self, chipset: &str) -> Option<String> {
         let is_asked = FUSED.contains(&self.op_type) && MEASURED.chipsets.contains(chipset);
         let is_taken = |case: &&Case| {
@@ -310,7 +310,7 @@ mod tests {
             .unwrap();
         assert!(text.contains("(8-bit): Gelu, one node"), "{text}");
         assert!(text.contains("epwatch gate fix"), "{text}");
-        // A Div is no Gelu, and without the model no pattern is known.
+        // A Div is not a Gelu, and without the model no pattern is known.
         let div = OpForm {
             op_type: "Div",
             titles: &[],

@@ -15,7 +15,8 @@ use crate::{
 pub(crate) struct Placements {
     /// Each once, with a file that has it.
     distinct: Vec<(String, Arc<InspectedChipset>)>,
-    /// Launches without one. Those of precompiled models are not counted: none of their files can have it.
+    /// Launches without one. Launches of precompiled models are not counted, because none of their files can have a
+    /// placement.
     pub(crate) without: usize,
 }
 

@@ -78,7 +78,7 @@ pub struct Policy {
     pub load: LoadLimits,
     /// Limits of what a model answers.
     pub outputs: OutputLimits,
-    /// Limits of single chipsets, which replace those of `placement` key by key.
+    /// Limits of single chipsets. Each key replaces that key of `placement`.
     pub chipset: BTreeMap<String, ChipsetLimits>,
     /// Limits of single models, by the end of their path. Each key replaces that key of `placement` and `chipset`.
     pub model: BTreeMap<String, ModelLimits>,
@@ -100,7 +100,7 @@ pub struct LatencyLimits {
     pub p95_ms: Option<f64>,
     /// Time after which a run is late, in milliseconds.
     pub deadline_ms: Option<f64>,
-    /// Largest share of late runs, 0 to 1.
+    /// Largest share of runs that may be late, 0 to 1.
     pub max_late: Option<f64>,
     /// Largest coefficient of variation.
     pub cv_max: Option<f64>,

@@ -59,7 +59,7 @@ pub struct RunTarget {
     pub row: String,
     /// For example `Samsung Galaxy S24`.
     pub device: Option<String>,
-    /// The single device, where the file tells those of one kind apart.
+    /// The single device, where the file tells devices of one kind apart.
     pub phone: Option<String>,
     /// For example `SM8650`.
     pub chipset: Option<String>,

@@ -6,17 +6,18 @@ use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
-/// MACs a second of a phone's CPU, slow and fast. In 8 bits: six models of AI Hub's release 0.46.1 that ONNX Runtime ran on the
-/// CPU alone, on three chipsets, take 109 to 411 G, and a detector of many small layers 72. In float: models with 16-bit activations take 3 to 28 G there, of mid-range phones; the
-/// upper end is what the vector units of a flagship's two large cores can do.
+/// MACs a second of a phone's CPU, slow and fast. In 8 bits, AI Hub's release 0.46.1 has six models that ONNX Runtime
+/// ran on the CPU alone, on three chipsets. They reach 109 to 411 G, and a detector of many small layers 72. In float,
+/// models with 16-bit activations reach 3 to 28 G there, on mid-range phones. The upper end is the capacity of the
+/// vector units of a flagship's two large cores.
 const MACS_8BIT: [f64; 2] = [70e9, 420e9];
 const MACS_FLOAT: [f64; 2] = [3e9, 100e9];
 /// Bytes a second that a node reads and writes on the CPU: assumed, from one core at exp or erf to a plain copy.
 const NODE_BYTES: [f64; 2] = [0.2e9, 10e9];
 /// Bytes a second between CPU and NPU, with the maintenance of caches: assumed.
 const CROSSING_BYTES: [f64; 2] = [1e9, 10e9];
-/// Seconds of a further call of the NPU. The Hexagon SDK has a few hundred microseconds to several milliseconds where CPU
-/// and DSP do not share a coherent cache, and less where they do.
+/// Seconds of a further call of the NPU. The Hexagon SDK has a few hundred microseconds to several milliseconds where
+/// CPU and DSP do not share a coherent cache. It has less where they do.
 const CALL_SECONDS: [f64; 2] = [3e-3, 0.1e-3];
 
 /// A range of milliseconds a run.
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     /// Milliseconds of AI Hub's release 0.46.1 on the CPU alone (ONNX Runtime, w8a8): Snapdragon 7 Gen 4, Q-6690 and RB3
-    /// Gen 2. G MACs are those of the models' publications at the same input.
+    /// Gen 2. G MACs come from the models' publications, at the same input.
     const WHOLE_MODELS: [(&str, f64, [f64; 3]); 6] = [
         ("googlenet", 1.50, [6.951, 9.08, 13.8]),
         ("inception_v3", 5.71, [13.886, 17.95, 24.544]),

@@ -15,7 +15,7 @@ const GREEN: f64 = 1.2;
 /// Most jobs a side.
 const MOST_JOBS: usize = 3;
 
-/// Judges medians of jobs, one a job, against those of the baseline.
+/// Judges medians of jobs, one a job, against the medians of the baseline.
 ///
 /// Between 1.2 and 1.5 up to three jobs a side are needed. Three that are still between stay undecided.
 pub fn judge_jobs(baseline_us: &[f64], candidate_us: &[f64]) -> Judged {
@@ -66,7 +66,7 @@ pub(crate) fn regression(baseline_us: &[f64], candidate_us: &[f64]) -> (Check, O
 /// Ratio from which layers that left the NPU cost something: of 3,676 harmless changes of a farm none goes beyond both.
 const SLOWER: f64 = 1.25;
 
-/// Judges layers by unit, against those of the baseline if there is one; `ratio` is that of the latencies.
+/// Judges layers by unit, against the baseline's layers if there is one; `ratio` is the ratio of the latencies.
 pub(crate) fn judge_layers(now: Layers, before: Option<Layers>, ratio: Option<f64>) -> Check {
     let share = format!("{} of {} layers on the NPU", now.npu, now.all());
     let is_worse = before.is_some_and(|before| now.is_worse_than(&before));

@@ -94,7 +94,7 @@ pub struct Target {
     pub chipset: String,
     /// The chipset's own file, if the policy has variants; `None` for latencies.
     pub model: Option<GatedFile>,
-    /// Measured launches, those of the baseline last.
+    /// Measured launches; the baseline's launches come last.
     pub runs: Vec<GatedFile>,
     /// `emulator`, or the kind of the files.
     pub source: &'static str,
@@ -442,7 +442,7 @@ impl FailingNode {
 
     /// For example `: fp16_not_supported: Failed to add node.`
     pub(crate) fn why(&self) -> String {
-        // A reason that is not known is no news.
+        // An unknown reason says nothing, so it is left out.
         let reason = Some(self.reason.as_str()).filter(|reason| *reason != "unknown");
         let parts = reason.into_iter().chain(self.reason_text.as_deref());
         parts.map(|part| format!(": {part}")).collect()

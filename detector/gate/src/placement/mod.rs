@@ -194,8 +194,8 @@ impl InspectedChipset {
         .to_owned()
     }
 
-    /// Judges a share of the counted MACs where others are not counted: on the NPU they can only raise it, on the CPU only
-    /// lower it.
+    /// Judges a share of the counted MACs where others are not counted. On the NPU the uncounted MACs can only raise
+    /// the share, on the CPU only lower it.
     fn bounded(&self, share: f64, limit: f64) -> (Outcome, String) {
         let on_cpu: HashSet<&str> = self
             .cpu_nodes

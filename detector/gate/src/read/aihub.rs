@@ -1,5 +1,5 @@
 //! Results of Qualcomm AI Hub: the JSON of the client's `download_profile()`, and the message `JobResult` of its API, which
-//! also has segments and tool versions. Field numbers are those of qai-hub 0.56.0 (`public_api_pb2`).
+//! also has segments and tool versions. Field numbers come from qai-hub 0.56.0 (`public_api_pb2`).
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -110,7 +110,7 @@ pub(super) fn micros(us: f64) -> Option<u64> {
     }
 }
 
-/// Run times of a list of microseconds. The error names the list and the place of what is no run time.
+/// Run times of a list of microseconds. The error names the list and the place of a value that is not a run time.
 pub(super) fn run_times(
     kind: &'static str,
     list: &str,

@@ -423,7 +423,7 @@ mod tests {
     use super::*;
     use crate::read::{ReadOptions, read as read_any};
 
-    /// The report of the wire's golden file: a session of "mixed 2" on SM8635, of which one node in two that compute is
+    /// The report of the wire's golden file: a session of "mixed 2" on SM8635. One node in two that compute is
     /// on the CPU.
     fn golden() -> (RecordedReport, Report) {
         let path = concat!(

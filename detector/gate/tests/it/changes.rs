@@ -1,4 +1,5 @@
-//! A placement against that of the model before: what is new on the CPU, also where an exporter numbered all names anew.
+//! A placement against the one of the model before: nodes that are new on the CPU, also where an exporter numbered all
+//! names anew.
 
 use std::collections::BTreeMap;
 

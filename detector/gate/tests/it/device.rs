@@ -19,7 +19,7 @@ pub(crate) enum Change {
     SomeLaunches,
 }
 
-/// Spread of run times. The defaults are those of the power table.
+/// Spread of run times. The defaults come from the power table.
 #[derive(Clone, Copy)]
 pub(crate) struct Noise {
     /// Standard deviation of runs within a launch, AR(1) with 0.5.

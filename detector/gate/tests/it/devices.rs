@@ -132,7 +132,7 @@ fn a_launch_says_its_side_its_chipset_and_its_clock() {
     assert!(why.contains("over 6 pairs"), "{why}");
 }
 
-/// Files come in the order of a shell's pattern; launches pair up in that of measuring.
+/// Files come in the order of a shell's pattern; launches pair up in the order of measuring.
 #[test]
 fn launches_pair_up_by_their_start() {
     let side = |name: &str, shift: i64, step: i64| -> Vec<MeasuredFile> {
@@ -238,7 +238,7 @@ fn a_limit_below_the_floor_of_the_device_is_named() {
     assert!(found.targets[0].mistakes.is_empty());
 }
 
-/// A farm names its layers, so that those of the model have MACs.
+/// A farm names its layers, so layers with the name of a node of the model have MACs.
 #[test]
 fn layers_join_the_macs_of_the_model() {
     let job = |names: [&str; 3]| {

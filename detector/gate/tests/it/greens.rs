@@ -158,7 +158,7 @@ fn macs_that_do_not_join_are_undecided() {
     let whole = ops(&[("conv", "Conv", NPU, ""), ("head", "Gemm", NPU, "")]);
     let found = by.judge(whole, Vec::new()).unwrap();
     check(&found, "npu_macs", Outcome::Pass);
-    // Its own MACs, without those of an op on the CPU.
+    // The launch has its own MACs, but an op on the CPU has none.
     let own = |op_type: &str| {
         let of = ops(&[
             ("a", "Conv", NPU, r#", "macs": 90"#),
@@ -264,7 +264,7 @@ fn one_slow_job_of_three_is_said() {
     assert!(why.contains("1 of them above 1.7 times"), "{why}");
 }
 
-/// Limits of a chipset are those of the chipset that the file names.
+/// The chipset that the file names has limits of its own, and they are used.
 #[test]
 fn the_chipset_of_a_file_selects_its_limits() {
     let ops = format!(
@@ -331,7 +331,7 @@ fn every_placement_of_a_target_is_judged() {
     check(&found, "layers", Outcome::Warn);
 }
 
-/// A launch's own MACs are compared with those of the launch before.
+/// A launch's own MACs are compared with the MACs of the launch before.
 #[test]
 fn ops_of_launches_are_compared() {
     let ops = |on_cpu: u64| {
@@ -413,7 +413,7 @@ fn launches_of_other_devices_hide_behind_none_that_names_none() {
     }
 }
 
-/// A copy with another start, number or white space is no further launch.
+/// A copy with another start, number or white space is not a further launch.
 #[test]
 fn the_same_run_times_are_the_same_launch() {
     let runs: Vec<u64> = (0..30).map(|run| 8_000 + run * run % 97).collect();
