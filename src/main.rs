@@ -34,6 +34,7 @@ mod output;
 mod page;
 mod release;
 mod replay;
+mod rollout;
 mod runtime_telemetry;
 mod serve;
 mod server_config;
@@ -107,6 +108,7 @@ enum Command {
     Orders(look::OrdersArgs),
     Page(page::Args),
     Replay(replay::Args),
+    Rollout(rollout::Args),
     Show(look::ModelArgs),
     Status(look::StatusArgs),
     Store(backup::Args),
@@ -168,6 +170,7 @@ fn default_logs(command: &Command) -> LevelFilter {
         | Command::Ledger(_)
         | Command::Load(_)
         | Command::Orders(_)
+        | Command::Rollout(_)
         | Command::Show(_)
         | Command::Status(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
@@ -189,6 +192,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Health(args) => Box::pin(until_interrupted(look::health(args))),
         Command::Ledger(args) => Box::pin(until_interrupted(look::ledger(args))),
         Command::Orders(args) => Box::pin(until_interrupted(look::orders(args))),
+        Command::Rollout(args) => Box::pin(until_interrupted(rollout::run(args))),
         Command::Show(args) => Box::pin(until_interrupted(look::show(args))),
         Command::Status(args) => Box::pin(until_interrupted(look::status(args))),
         Command::Detector(args) => Box::pin(detector::run(args)),

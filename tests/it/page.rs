@@ -419,6 +419,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     for part in ["P90", "Gemm", "TIMES ITS OWN PAST", "CC"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    check_rollout(&at_shell, environment);
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
     // A typing error is no healthy fleet.
     let slip = format!("{MODEL}x");
@@ -552,6 +553,44 @@ fn check_watch(command: &mut std::process::Command, part: &str) {
         .status();
     assert!(sent.unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// May the version that was paged go on? On SM8635 it may not, and the other chipsets do not change that.
+#[track_caller]
+fn check_rollout(at_shell: &dyn Fn(&[&str]) -> std::process::Command, environment: &str) {
+    let rollout = |model: &str, version: &str, more: &[&str]| {
+        let mut command = at_shell(&["rollout", APP, model, version, "--environment", environment]);
+        let output = command.args(more).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = rollout(MODEL, "2", &[]);
+    assert_eq!(code, Some(1), "{text}");
+    for part in [
+        "Stop: ",
+        " 2 is at fault on SM8635\n",
+        "stop",
+        "; epwatch incident ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, text) = rollout(MODEL, "2", &["--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(answer["answer"], "stop");
+    let chipsets = answer["chipsets"].as_array().unwrap();
+    assert_eq!(
+        (&chipsets[0]["chipset"], &chipsets[0]["answer"]),
+        (&"SM8635".into(), &"stop".into())
+    );
+    assert!(
+        chipsets[1..].iter().all(|of| of["answer"] != "stop"),
+        "{text}"
+    );
+    // A typing error is no answer, and a version that is not judged yet is to be waited for.
+    let slip = format!("{MODEL}x");
+    assert_eq!(rollout(&slip, "2", &[]).0, Some(2));
+    let (code, text) = rollout(MODEL, "nosuch", &[]);
+    assert_eq!(code, Some(3), "{text}");
 }
 
 /// Devices of the fleet at a shell: the list, one by the first digits of its id, and ids of none.

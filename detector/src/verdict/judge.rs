@@ -31,10 +31,11 @@ const MAY_BE_LOAD: f64 = 2.0;
 /// Chance from which `Moved` alone is sure.
 const SURE_P: f64 = 1e-8;
 
-/// Devices needed to detect a slow-down by 2 on all of them in one window of 50 runs each, with and without
-/// placements (the project's detection measurements).
-const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
-const SEES_DOUBLE: u64 = 30;
+/// Devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window of 50 runs
+/// each (the project's detection measurements, docs/detection.md).
+pub const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
+/// As [`SEES_DOUBLE_WITH_PLACEMENT`], without placements.
+pub const SEES_DOUBLE: u64 = 30;
 
 /// Judges a cohort window.
 #[must_use]

@@ -26,7 +26,7 @@ use crate::signals::Signal;
 
 pub(crate) use class::MOST_DEVICES;
 pub use class::{Severity, VerdictClass};
-pub use judge::judge;
+pub use judge::{SEES_DOUBLE, SEES_DOUBLE_WITH_PLACEMENT, judge};
 pub(crate) use judge::{doubt, doubt_networks};
 pub(crate) use quiet::quiet;
 

@@ -34,7 +34,7 @@ pub(crate) struct IncidentRow {
 }
 
 #[derive(Debug, Row, Deserialize)]
-pub(super) struct IncidentSelect {
+pub(crate) struct IncidentSelect {
     incident: String,
     state: String,
     severity: String,

@@ -21,6 +21,7 @@ pub(crate) mod ledger;
 pub(crate) mod orders;
 pub(crate) mod period;
 pub(crate) mod progress;
+pub(crate) mod rollout;
 pub(crate) mod scope;
 pub(crate) mod store;
 pub(crate) mod windows;

@@ -22,6 +22,11 @@ pub enum ShellError {
         /// The nearest name, or where names are listed.
         hint: String,
     },
+    /// No window is over yet, or the detector does not run.
+    #[error(
+        "nothing is judged yet: a window is judged once it is over; `epwatch health` shows whether the detector runs"
+    )]
+    NothingJudged,
     /// No report of such an installation is in the store.
     #[error(
         "no such device has reported in the last days; `epwatch devices` lists those of the last day"

@@ -27,6 +27,7 @@ use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::time::ago;
 
 pub use error::ShellError;
+pub(crate) use names::no_such;
 pub use question::ShellPage;
 pub(crate) use table::{head, table};
 

@@ -65,7 +65,8 @@ pub(super) async fn unknown(
         .map(|asked| no_such("chipset", asked, chipsets.into_iter())))
 }
 
-fn no_such<'a>(
+/// Returns the error for a name that does not exist, with the nearest of those that do.
+pub(crate) fn no_such<'a>(
     what: &'static str,
     asked: &str,
     known: impl Iterator<Item = &'a str>,

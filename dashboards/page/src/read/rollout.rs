@@ -1,0 +1,458 @@
+//! Whether a version may go to more devices: what the detector found on each chipset, and how many devices it still needs.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::incidents::{self, IncidentRow};
+use super::progress::Progress;
+use super::store::{ReadError, StoreReader};
+use super::windows::{self, CohortRow};
+use crate::text::number;
+use crate::text::words;
+
+/// A version of a model in an app and environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RolloutQuery {
+    /// Id of the app.
+    pub app: String,
+    /// For example `production`.
+    pub environment: String,
+    /// The model's name in the app.
+    pub model: String,
+    /// The version that is rolled out.
+    pub version: String,
+}
+
+/// Devices with which the detector sees a model that is twice as slow, in one window.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Needed {
+    /// Where placements are readable.
+    pub with_placements: u64,
+    /// Where they are not.
+    pub without: u64,
+}
+
+/// Whether the version may go to more devices. The worst answer of the chipsets decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RolloutAnswer {
+    /// An incident is open, or the last window was a page or a ticket.
+    Stop,
+    /// Nothing is wrong so far, and too few devices could be compared to be sure.
+    NotYet,
+    /// Enough devices were compared, and none of the detector's rules found anything.
+    Go,
+    /// So few devices of all versions have the chipset that it cannot be told. It decides nothing.
+    Rare,
+}
+
+/// The answer for each chipset, the worst first.
+#[derive(Debug, Serialize)]
+pub(crate) struct Rollout {
+    pub(crate) query: RolloutQuery,
+    pub(crate) answer: RolloutAnswer,
+    pub(crate) needed: Needed,
+    /// End of the last window that was judged.
+    pub(crate) judged_until: Timestamp,
+    pub(crate) chipsets: Vec<ChipsetAnswer>,
+}
+
+/// The answer for one chipset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ChipsetAnswer {
+    pub(crate) chipset: String,
+    pub(crate) answer: RolloutAnswer,
+    /// Devices of the version in the last window.
+    pub(crate) devices: u64,
+    /// Those that could be compared.
+    pub(crate) compared: u64,
+    /// Those that have to be compared in one window.
+    pub(crate) needed: u64,
+    /// Devices of all versions in the last window, each once.
+    pub(crate) devices_on_chipset: u64,
+    /// Until enough devices can be compared, if they go on coming as they did since the version was first judged.
+    pub(crate) seconds_left: Option<f64>,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) latency_ratio: Option<f64>,
+    pub(crate) npu_share: Option<f64>,
+    /// Id of the open incident.
+    pub(crate) incident: Option<String>,
+    pub(crate) why: String,
+}
+
+/// Nothing has this name.
+#[derive(Debug)]
+pub(crate) enum NoRollout {
+    /// Nothing was judged yet.
+    NothingJudged,
+    /// No model of the app has this name; those that were judged in the last day.
+    Model(Vec<String>),
+    /// No version of the model has this name; those that were judged in the last day.
+    Version(Vec<String>),
+    Read(ReadError),
+}
+
+impl From<ReadError> for NoRollout {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+pub(crate) async fn read(
+    store: &StoreReader,
+    query: RolloutQuery,
+    needed: Needed,
+) -> Result<Rollout, NoRollout> {
+    let progress = Progress::read(store).await?;
+    let until = progress.judged_until.ok_or(NoRollout::NothingJudged)?;
+    let of = (&*query.app, &*query.environment);
+    let (rows, open) = tokio::join!(
+        windows::latest(store, of, None, until),
+        incidents::open(store, of),
+    );
+    let rows = rows?;
+    if !rows.iter().any(|row| row.model == query.model) {
+        return Err(NoRollout::Model(names(&rows, |row| &row.model)));
+    }
+    let rows: Vec<CohortRow> = rows
+        .into_iter()
+        .filter(|row| row.model == query.model)
+        .collect();
+    if !rows.iter().any(|row| row.version == query.version) {
+        return Err(NoRollout::Version(names(&rows, |row| &row.version)));
+    }
+    let open: Vec<IncidentRow> = open?.into_iter().map(IncidentRow::from).collect();
+    let chipsets = answers(&query, &rows, &open, needed);
+    Ok(Rollout {
+        answer: whole(&chipsets),
+        query,
+        needed,
+        judged_until: until,
+        chipsets,
+    })
+}
+
+fn names(rows: &[CohortRow], name: impl Fn(&CohortRow) -> &String) -> Vec<String> {
+    let mut names: Vec<String> = rows.iter().map(|row| name(row).clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Chipsets that are too rare decide nothing, unless there is no other.
+fn whole(chipsets: &[ChipsetAnswer]) -> RolloutAnswer {
+    let answers = chipsets.iter().map(|chipset| chipset.answer);
+    match answers.min() {
+        None | Some(RolloutAnswer::Rare) => RolloutAnswer::NotYet,
+        Some(answer) => answer,
+    }
+}
+
+/// Judges each chipset that the model runs on. `rows` are of one model.
+fn answers(
+    query: &RolloutQuery,
+    rows: &[CohortRow],
+    open: &[IncidentRow],
+    needed: Needed,
+) -> Vec<ChipsetAnswer> {
+    let last = rows.iter().filter_map(|row| row.window_end).max();
+    let mut chipsets: BTreeMap<&str, Vec<&CohortRow>> = BTreeMap::new();
+    for row in rows {
+        chipsets.entry(&row.chipset).or_default().push(row);
+    }
+    let mut answers: Vec<ChipsetAnswer> = chipsets
+        .into_iter()
+        .map(|(chipset, rows)| {
+            let its = open.iter().find(|incident| {
+                incident.model == query.model
+                    && incident.version == query.version
+                    && incident.state != "pending"
+                    && matches!(&*incident.severity, "page" | "ticket")
+                    && (incident.chipsets.is_empty()
+                        || incident.chipsets.iter().any(|name| name == chipset))
+            });
+            let own = rows.iter().find(|row| row.version == query.version);
+            let now = rows.iter().filter(|row| row.window_end == last);
+            let on_chipset = now.clone().map(|row| row.devices_on_chipset).max();
+            let is_readable = match own {
+                Some(own) => own.npu_share.is_some(),
+                None => now.clone().any(|row| row.npu_share.is_some()),
+            };
+            let needed = match is_readable {
+                true => needed.with_placements,
+                false => needed.without,
+            };
+            let in_last = own.filter(|own| own.window_end == last);
+            let mut answer = ChipsetAnswer {
+                chipset: chipset.to_owned(),
+                answer: RolloutAnswer::NotYet,
+                devices: in_last.map_or(0, |row| row.devices),
+                compared: in_last.map_or(0, |row| row.eligible),
+                needed,
+                devices_on_chipset: on_chipset.unwrap_or(0),
+                seconds_left: None,
+                p50_us: own.and_then(|row| row.p50_us),
+                latency_ratio: own.and_then(|row| row.latency_ratio),
+                npu_share: own.and_then(|row| row.npu_share),
+                incident: its.map(|incident| incident.incident.clone()),
+                why: String::new(),
+            };
+            decide(&mut answer, its, own.copied(), in_last.copied());
+            answer
+        })
+        .collect();
+    answers.sort_by(|a, b| {
+        let key = |of: &ChipsetAnswer| (of.answer, std::cmp::Reverse(of.devices_on_chipset));
+        key(a).cmp(&key(b))
+    });
+    answers
+}
+
+/// Sets the answer, why, and the time that is left.
+fn decide(
+    answer: &mut ChipsetAnswer,
+    incident: Option<&IncidentRow>,
+    own: Option<&CohortRow>,
+    in_last: Option<&CohortRow>,
+) {
+    let first_reason = |row: &CohortRow| row.reasons.first().cloned().unwrap_or_default();
+    let is_bad = own.filter(|row| matches!(&*row.severity, "page" | "ticket"));
+    if let Some(incident) = incident {
+        answer.answer = RolloutAnswer::Stop;
+        let verdict = words::verdict(&incident.verdict);
+        answer.why = match own.map(first_reason).filter(|why| !why.is_empty()) {
+            Some(why) if is_bad.is_some() => format!("{verdict}: {why}"),
+            _ => format!("{verdict}: an incident is open"),
+        };
+        return;
+    }
+    if let Some(bad) = is_bad {
+        answer.answer = RolloutAnswer::Stop;
+        answer.why = format!("{}: {}", words::verdict(&bad.verdict), first_reason(bad));
+        return;
+    }
+    let is_healthy = in_last.is_some_and(|row| row.verdict == "healthy");
+    if is_healthy && answer.compared >= answer.needed {
+        answer.answer = RolloutAnswer::Go;
+        answer.why = format!(
+            "healthy: {} compared",
+            number::of_them(answer.compared, "device")
+        );
+        return;
+    }
+    if answer.devices_on_chipset < answer.needed {
+        answer.answer = RolloutAnswer::Rare;
+        answer.why = format!(
+            "the model has {} on it in all versions, and {} are needed: it cannot be told here",
+            number::of_them(answer.devices_on_chipset, "device"),
+            answer.needed
+        );
+        return;
+    }
+    answer.answer = RolloutAnswer::NotYet;
+    let missing = answer.needed.saturating_sub(answer.compared);
+    answer.why = match in_last {
+        None => format!(
+            "no device ran it in the last window; {} are needed",
+            answer.needed
+        ),
+        Some(row) if !is_healthy && row.verdict != "not_enough_data" => {
+            format!("{}: {}", words::verdict(&row.verdict), first_reason(row))
+        }
+        // More devices of this version need not help, for example where nothing can be compared with.
+        Some(row) if missing == 0 => first_reason(row),
+        Some(_) => format!(
+            "{} of the {} that are needed could be compared: {missing} more",
+            number::of_them(answer.compared, "device"),
+            answer.needed
+        ),
+    };
+    answer.seconds_left = in_last.filter(|_| missing > 0).and_then(|row| {
+        let elapsed = row.window_end?.duration_since(row.first?).as_secs_f64() + row.window_seconds;
+        (row.eligible > 0).then(|| missing as f64 * elapsed / row.eligible as f64)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEEDED: Needed = Needed {
+        with_placements: 8,
+        without: 30,
+    };
+
+    fn query() -> RolloutQuery {
+        RolloutQuery {
+            app: "app".to_owned(),
+            environment: "production".to_owned(),
+            model: "m".to_owned(),
+            version: "2".to_owned(),
+        }
+    }
+
+    fn row(version: &str, verdict: &str, severity: &str, compared: u64) -> CohortRow {
+        let at = |hours: i64| Timestamp::from_second(1_800_000_000 + 3600 * hours).ok();
+        CohortRow {
+            model: "m".to_owned(),
+            version: version.to_owned(),
+            chipset: "SM8635".to_owned(),
+            first: at(0),
+            window_end: at(3),
+            window_seconds: 3600.0,
+            verdict: verdict.to_owned(),
+            severity: severity.to_owned(),
+            devices: compared + 2,
+            eligible: compared,
+            devices_on_chipset: 100,
+            npu_share: Some(1.0),
+            reasons: vec!["the first reason".to_owned()],
+            ..CohortRow::default()
+        }
+    }
+
+    fn incident(severity: &str, state: &str, chipsets: &[&str]) -> IncidentRow {
+        IncidentRow {
+            incident: "0123-45".to_owned(),
+            state: state.to_owned(),
+            severity: severity.to_owned(),
+            verdict: "partial_fallback".to_owned(),
+            app: "app".to_owned(),
+            environment: "production".to_owned(),
+            model: "m".to_owned(),
+            version: "2".to_owned(),
+            chipsets: chipsets.iter().map(|name| (*name).to_owned()).collect(),
+            started_at: None,
+            changed_at: None,
+            devices_hit: 0,
+            devices_seen: 0,
+            latency_ratio: None,
+            cpu_ops: Vec::new(),
+            cpu_macs_share: None,
+            acknowledged_by: None,
+            muted_until: None,
+        }
+    }
+
+    fn one(rows: &[CohortRow], open: &[IncidentRow]) -> ChipsetAnswer {
+        let all = answers(&query(), rows, open, NEEDED);
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn the_detectors_own_verdict_and_the_number_of_devices_decide() {
+        use RolloutAnswer::{Go, NotYet, Stop};
+        for (verdict, severity, compared, expected, why) in [
+            ("healthy", "none", 8, Go, "healthy: 8 devices compared"),
+            (
+                "healthy",
+                "none",
+                7,
+                NotYet,
+                "7 devices of the 8 that are needed could be compared: 1 more",
+            ),
+            ("not_enough_data", "none", 9, NotYet, "the first reason"),
+            (
+                "partial_fallback",
+                "page",
+                5,
+                Stop,
+                "Partial CPU fallback: the first reason",
+            ),
+            (
+                "some_devices_fallback",
+                "ticket",
+                90,
+                Stop,
+                "CPU fallback on some devices: the first reason",
+            ),
+            (
+                "thermal_or_load",
+                "info",
+                90,
+                NotYet,
+                "Devices hot or busy: the first reason",
+            ),
+        ] {
+            let found = one(&[row("2", verdict, severity, compared)], &[]);
+            assert_eq!(found.answer, expected, "{verdict} {compared}");
+            assert!(found.why.contains(why), "{verdict}: {}", found.why);
+        }
+    }
+
+    #[test]
+    fn unreadable_placements_need_more_devices() {
+        let mut unreadable = row("2", "healthy", "none", 29);
+        unreadable.npu_share = None;
+        let found = one(std::slice::from_ref(&unreadable), &[]);
+        assert_eq!((found.answer, found.needed), (RolloutAnswer::NotYet, 30));
+        unreadable.eligible = 30;
+        assert_eq!(one(&[unreadable], &[]).answer, RolloutAnswer::Go);
+    }
+
+    #[test]
+    fn an_open_incident_stops_though_the_last_window_is_healthy() {
+        let rows = [row("2", "healthy", "none", 50)];
+        for (incident, expected) in [
+            (incident("page", "firing", &["SM8635"]), RolloutAnswer::Stop),
+            (incident("ticket", "firing", &[]), RolloutAnswer::Stop),
+            (
+                incident("page", "mitigated", &["SM8635"]),
+                RolloutAnswer::Stop,
+            ),
+            (incident("page", "firing", &["SM8650"]), RolloutAnswer::Go),
+            (incident("page", "pending", &["SM8635"]), RolloutAnswer::Go),
+        ] {
+            assert_eq!(
+                one(&rows, std::slice::from_ref(&incident)).answer,
+                expected,
+                "{incident:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_chipset_without_the_version_is_waited_for_and_a_rare_one_is_not() {
+        let before = row("1", "healthy", "none", 60);
+        let found = one(std::slice::from_ref(&before), &[]);
+        assert_eq!((found.answer, found.devices), (RolloutAnswer::NotYet, 0));
+        let mut rare = before;
+        rare.devices_on_chipset = 3;
+        let found = one(&[rare], &[]);
+        assert_eq!(found.answer, RolloutAnswer::Rare);
+        assert_eq!(whole(std::slice::from_ref(&found)), RolloutAnswer::NotYet);
+        let go = ChipsetAnswer {
+            answer: RolloutAnswer::Go,
+            ..found.clone()
+        };
+        assert_eq!(whole(&[go, found]), RolloutAnswer::Go);
+    }
+
+    #[test]
+    fn the_time_that_is_left_follows_the_devices_since_the_first_window() {
+        // Four devices in four hours; four are missing.
+        let found = one(&[row("2", "not_enough_data", "none", 4)], &[]);
+        assert_eq!(found.seconds_left, Some(4.0 * 3600.0));
+        assert_eq!(
+            one(&[row("2", "healthy", "none", 0)], &[]).seconds_left,
+            None
+        );
+    }
+
+    /// An older version's window is judged too, and a window of the version in which nobody ran it any more is not the last.
+    #[test]
+    fn only_the_last_window_counts() {
+        let mut old = row("2", "healthy", "none", 50);
+        old.window_end = old.first;
+        let found = one(&[row("1", "healthy", "none", 50), old], &[]);
+        assert_eq!((found.answer, found.compared), (RolloutAnswer::NotYet, 0));
+        assert!(
+            found.why.contains("no device ran it in the last window"),
+            "{}",
+            found.why
+        );
+    }
+}
