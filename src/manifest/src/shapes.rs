@@ -130,6 +130,12 @@ pub(crate) fn fix_inputs(model: &mut OnnxModel, given: &[InputShape]) -> Result<
             let inputs = list(inputs.map(|input| names.text(input.id)));
             return Err(wrong(shape, format!("its inputs are {inputs}")));
         };
+        if let Some(kind) = input.kind {
+            return Err(wrong(
+                shape,
+                format!("it is {kind}, which has no fixed shape"),
+            ));
+        }
         let fits = |dims: &Vec<Dim>| {
             let mut pairs = dims.iter().zip(&shape.dims);
             dims.len() == shape.dims.len()

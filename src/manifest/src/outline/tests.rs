@@ -104,6 +104,11 @@ fn a_dimension_is_given_by_its_name() {
         error.to_string().contains("input s is a sequence"),
         "{error}"
     );
+    let shape = ["s=1,3,224,224".parse().unwrap()];
+    let error = crate::manifest_of(&Path::new(GATE).join("sequence_in.onnx"), &shape).unwrap_err();
+    let expected =
+        "--shape s=1,3,224,224 does not fit the model: it is a sequence, which has no fixed shape";
+    assert_eq!(error.to_string(), expected);
     let error = crate::manifest_of(&Path::new(GATE).join("optional_in.onnx"), &[]).unwrap_err();
     assert!(error.to_string().contains("input o is optional"), "{error}");
 }
