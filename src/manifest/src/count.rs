@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use epwatch_proto::manifest::MAX_TOTAL_MACS;
+
 use crate::{
     ManifestError,
     graph::{Declared, Graph, Node, OnnxModel, TensorId},
@@ -26,12 +28,12 @@ pub(crate) struct CountedGraph {
 pub(crate) struct UncountedWork {
     /// Place of the outer node in the graph.
     pub(crate) node: usize,
-    pub(crate) op_type: String,
-    /// Reason and way out.
+    /// Reason and way out; of a node in a body, its op and name first.
     pub(crate) why: String,
     /// One for each element of its largest tensor.
     pub(crate) at_least: u64,
-    /// Whether it is in the body of a loop whose number of turns is not known, or that loop itself.
+    /// Whether no share has a bound: it is a loop whose number of turns is not known, or a part of one, or it has more
+    /// MACs than are counted.
     pub(crate) has_unknown_turns: bool,
 }
 
@@ -49,11 +51,36 @@ pub(crate) fn counted(model: &mut OnnxModel) -> Result<CountedGraph, ManifestErr
     let mut found = Found::default();
     let macs = count_graph(model, &graph, &mut found, None);
     model.graph = graph;
+    let mut macs = macs?;
+    limit(&mut macs, &mut found.uncounted);
     Ok(CountedGraph {
-        macs: macs?,
+        macs,
         tensors: found.tensors,
         uncounted: found.uncounted,
     })
+}
+
+/// Leaves out MACs beyond the largest sum that a side-car may have.
+fn limit(macs: &mut [u64], uncounted: &mut Vec<UncountedWork>) {
+    let mut total = 0_u64;
+    for (node, macs) in macs.iter_mut().enumerate() {
+        let sum = total.saturating_add(*macs);
+        if sum <= MAX_TOTAL_MACS {
+            total = sum;
+            continue;
+        }
+        *macs = 0;
+        uncounted.push(UncountedWork {
+            node,
+            why: format!(
+                "with it there are more than {MAX_TOTAL_MACS} MACs, the most that are counted; check its shapes, and the \
+                 number of its turns if it is a loop"
+            ),
+            at_least: 0,
+            has_unknown_turns: true,
+        });
+    }
+    uncounted.sort_by_key(|work| work.node);
 }
 
 /// Results while a graph is followed.
@@ -78,8 +105,18 @@ fn count_graph(
         let tensor = Tensor::of(shape, input.element);
         put(model, &mut found.tensors, input.id, tensor)?;
     }
+    let has_defaults = outer.is_none() && model.has_defaults;
+    let inputs: HashMap<TensorId, &Declared> = match has_defaults {
+        true => graph.inputs.iter().map(|input| (input.id, input)).collect(),
+        false => HashMap::new(),
+    };
     for (id, weight) in &graph.initializers {
-        put(model, &mut found.tensors, *id, weight.clone())?;
+        let tensor = match inputs.get(id) {
+            // An app may pass another value, of the input's own shape.
+            Some(input) => Tensor::of(fixed(input, model), weight.element),
+            None => weight.clone(),
+        };
+        put(model, &mut found.tensors, *id, tensor)?;
     }
     let declared: HashMap<TensorId, &Declared> = graph
         .declared
@@ -88,8 +125,11 @@ fn count_graph(
         .collect();
     let mut all = Vec::with_capacity(graph.nodes.len());
     for (at, node) in graph.nodes.iter().enumerate() {
-        let outer = outer.unwrap_or(at);
-        let in_bodies = count_bodies(model, node, found, outer)?;
+        let place = Place {
+            node: outer.unwrap_or(at),
+            is_in_body: outer.is_some(),
+        };
+        let in_bodies = count_bodies(model, node, found, &place)?;
         let empty = Tensor::default();
         let get = |id: &TensorId| found.tensors.get(*id).unwrap_or(&empty);
         let inputs = Inputs(node.inputs.iter().map(get).collect());
@@ -117,9 +157,8 @@ fn count_graph(
             let tensors = inputs.0.iter().copied().chain(&made);
             let sizes = tensors.filter_map(|tensor| product(tensor.shape.as_ref()?));
             found.uncounted.push(UncountedWork {
-                node: outer,
-                op_type: node.op_type.clone(),
-                why: reason(model, node, &missing),
+                node: place.node,
+                why: place.why(model, node, &reason(model, node, &missing)),
                 at_least: sizes.max().unwrap_or(0),
                 has_unknown_turns: false,
             });
@@ -133,13 +172,30 @@ fn count_graph(
     Ok(all)
 }
 
+/// The place of a node in the model.
+struct Place {
+    /// Of the outer node, in the graph.
+    node: usize,
+    is_in_body: bool,
+}
+
+impl Place {
+    /// Returns the reason. In a body it starts with the node's op and name.
+    fn why(&self, model: &OnnxModel, node: &Node, why: &str) -> String {
+        match self.is_in_body {
+            true => format!("{} {} in it: {why}", node.op_type, node.shown(&model.names)),
+            false => why.to_owned(),
+        }
+    }
+}
+
 /// MACs of a node's bodies: of an If the larger one, of a Loop or a Scan as many as it has turns. If that number is not
 /// known it may be 0, and no MACs count.
 fn count_bodies(
     model: &mut OnnxModel,
     node: &Node,
     found: &mut Found,
-    outer: usize,
+    place: &Place,
 ) -> Result<u64, ManifestError> {
     let (mut macs, first) = (0_u64, found.uncounted.len());
     let turns = turns::of(node, &found.tensors);
@@ -151,7 +207,7 @@ fn count_bodies(
         for (id, tensor) in turns::inputs_of(node, body, &found.tensors) {
             put(model, &mut found.tensors, id, tensor)?;
         }
-        let of_body = count_graph(model, body, found, Some(outer))?;
+        let of_body = count_graph(model, body, found, Some(place.node))?;
         let sum = of_body.into_iter().fold(0, u64::saturating_add);
         macs = macs.max(sum);
     }
@@ -173,9 +229,8 @@ fn count_bodies(
                 macs => format!("{why}; one turn has {macs} MACs"),
             };
             let work = UncountedWork {
-                node: outer,
-                op_type: node.op_type.clone(),
-                why,
+                node: place.node,
+                why: place.why(model, node, &why),
                 at_least: 0,
                 has_unknown_turns: true,
             };

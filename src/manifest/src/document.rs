@@ -41,14 +41,14 @@ pub struct ManifestDocument {
 pub struct Uncounted {
     /// Name; of a node without one, its output.
     pub name: String,
-    /// Op of the node, or of the one in its bodies.
+    /// Op of the node.
     pub op_type: String,
-    /// Reason and way out.
+    /// Reason and way out; of a node in a body, its op and name first.
     pub why: String,
     /// It has as many or more, next to those that are counted.
     pub at_least_macs: u64,
-    /// Whether it is a loop, or a part of one, whose number of turns is not known. Then no share of the MACs has a
-    /// bound.
+    /// Whether no share of the MACs has a bound: it is a loop whose number of turns is not known, or a part of one, or it
+    /// has more MACs than are counted.
     pub unknown_turns: bool,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn document(
     }
     let uncounted = counted.uncounted.into_iter().map(|work| Uncounted {
         name: graph.nodes[work.node].shown(names),
-        op_type: work.op_type,
+        op_type: graph.nodes[work.node].op_type.clone(),
         why: work.why,
         at_least_macs: work.at_least,
         unknown_turns: work.has_unknown_turns,

@@ -141,6 +141,9 @@ pub(crate) struct OnnxModel {
     pub(crate) graph: Graph,
     pub(crate) names: Names,
     pub(crate) budget: Budget,
+    /// Whether an initializer that is also an input is only the default of that input. Before version 4 of the format
+    /// it is a constant.
+    pub(crate) has_defaults: bool,
     /// Sizes of symbolic dimensions, from the shapes given for inputs.
     pub(crate) sizes: HashMap<String, u64>,
 }

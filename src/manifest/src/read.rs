@@ -25,9 +25,10 @@ pub(crate) fn model<R: Read + Seek>(input: R) -> Result<OnnxModel, ManifestError
         names: Names::new(),
         bodies: 0,
     };
-    let (mut graph, mut has_functions) = (None, false);
+    let (mut graph, mut has_functions, mut ir_version) = (None, false, None);
     while let Some((number, wired)) = reader.wire.field(end)? {
         match (number, wired) {
+            (1, Wired::Varint(version)) => ir_version = Some(version),
             (7, Wired::Until(until)) if graph.is_none() => graph = Some(reader.graph(until)?),
             (25, Wired::Until(_)) => {
                 has_functions = true;
@@ -50,6 +51,7 @@ pub(crate) fn model<R: Read + Seek>(input: R) -> Result<OnnxModel, ManifestError
         graph,
         names: reader.names,
         budget: reader.wire.budget,
+        has_defaults: ir_version.is_none_or(|version| version >= 4),
         sizes: HashMap::new(),
     })
 }

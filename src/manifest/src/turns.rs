@@ -120,3 +120,179 @@ pub(crate) fn inputs_of(node: &Node, body: &Graph, tensors: &[Tensor]) -> Vec<(T
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use crate::{ManifestDocument, counted};
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let (mut out, mut len) = (vec![number << 3 | 2], bytes.len());
+        while len >= 0x80 {
+            out.push(len.to_le_bytes()[0] | 0x80);
+            len >>= 7;
+        }
+        out.push(len.to_le_bytes()[0]);
+        out.extend(bytes);
+        out
+    }
+
+    fn node(
+        op: &str,
+        name: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        bodies: &[Vec<u8>],
+    ) -> Vec<u8> {
+        let inputs = inputs.iter().map(|text| field(1, text.as_bytes()));
+        let outputs = outputs.iter().map(|text| field(2, text.as_bytes()));
+        // An attribute: its name, and the graph.
+        let bodies = bodies
+            .iter()
+            .map(|body| field(5, &[field(1, b"body"), field(6, body)].concat()));
+        let own = [field(3, name.as_bytes()), field(4, op.as_bytes())];
+        let all: Vec<Vec<u8>> = inputs.chain(outputs).chain(own).chain(bodies).collect();
+        field(1, &all.concat())
+    }
+
+    /// An input or output of the kind `element`, with a shape.
+    fn declared(number: u8, name: &str, element: u8, dims: &[u8]) -> Vec<u8> {
+        let dims: Vec<Vec<u8>> = dims.iter().map(|dim| field(1, &[8, *dim])).collect();
+        let tensor = [vec![8, element], field(2, &dims.concat())].concat();
+        let kind = field(2, &field(1, &tensor));
+        field(number, &[field(1, name.as_bytes()), kind].concat())
+    }
+
+    fn trips(name: &str, trips: u64) -> Vec<u8> {
+        let parts = [
+            vec![16, 7],
+            field(8, name.as_bytes()),
+            field(9, &trips.to_le_bytes()),
+        ];
+        field(5, &parts.concat())
+    }
+
+    /// A body that multiplies [1, 8] with [8, 8], which are 64 MACs, or runs `inner` instead.
+    fn body(depth: &str, inner: Option<Vec<u8>>) -> Vec<u8> {
+        let name = |text: &str| format!("{text}{depth}");
+        let (given, state, [next, made]) = (name("c"), name("s"), [name("cond"), name("out")]);
+        let work = node("MatMul", &name("m"), &[&state, "w"], &[&made], &[]);
+        [
+            inner.unwrap_or(work),
+            node("Identity", "", &[&given], &[&next], &[]),
+            declared(11, &name("i"), 7, &[]),
+            declared(11, &given, 9, &[]),
+            declared(11, &state, 1, &[1, 8]),
+            field(12, &field(1, next.as_bytes())),
+            declared(12, &made, 1, &[1, 8]),
+        ]
+        .concat()
+    }
+
+    /// A model with the weight `w` and the input `x`, around these parts of its graph.
+    fn model(ir_version: u8, parts: &[Vec<u8>]) -> ManifestDocument {
+        let weight = field(5, &[vec![8, 8, 8, 8, 16, 1], field(8, b"w")].concat());
+        let graph = [parts.concat(), weight, declared(11, "x", 1, &[1, 8])].concat();
+        let bytes = [vec![8, ir_version], field(7, &graph)].concat();
+        counted(Cursor::new(bytes), "0".repeat(64), &[]).unwrap()
+    }
+
+    fn outer(inner: Option<Vec<u8>>) -> Vec<u8> {
+        node("Loop", "outer", &["n", "", "x"], &["y"], &[body("", inner)])
+    }
+
+    #[track_caller]
+    fn check(found: &ManifestDocument, macs: u64, why: Option<&str>) {
+        let text = found.not_counted();
+        assert_eq!(found.side_car.total_macs, macs, "{text:?}");
+        match why {
+            None => assert_eq!(text, None),
+            Some(why) => {
+                assert!(found.has_unknown_turns(), "{found:?}");
+                let text = text.unwrap();
+                assert!(text.contains(why), "{text}");
+            }
+        }
+    }
+
+    /// From version 4 of the format an initializer that is also an input is a default, which an app replaces.
+    #[test]
+    fn a_default_of_an_input_is_no_number_of_turns() {
+        let (turns, input) = (trips("n", 3), declared(11, "n", 7, &[]));
+        let is_open = Some("Loop outer are not known");
+        for (ir_version, parts, macs, why) in [
+            (8, [turns.clone(), Vec::new()], 3 * 64, None),
+            (3, [turns.clone(), input.clone()], 3 * 64, None),
+            (4, [turns.clone(), input.clone()], 0, is_open),
+            (8, [input, turns], 0, is_open),
+        ] {
+            let parts = [outer(None), parts.concat()];
+            check(&model(ir_version, &parts), macs, why);
+        }
+    }
+
+    /// Nor is it the shape that a Reshape makes.
+    #[test]
+    fn a_default_of_an_input_is_no_shape() {
+        let reshape = node("Reshape", "r", &["x", "to"], &["y"], &[]);
+        let product = node("MatMul", "m", &["y", "w"], &["z"], &[]);
+        let to = field(
+            5,
+            &[
+                vec![8, 2, 16, 7],
+                field(8, b"to"),
+                field(9, &[1_u64.to_le_bytes(), 8_u64.to_le_bytes()].concat()),
+            ]
+            .concat(),
+        );
+        let parts = [reshape, product, to];
+        assert_eq!(model(8, &parts).side_car.total_macs, 64);
+        let found = model(8, &[parts.concat(), declared(11, "to", 7, &[2])]);
+        let text = found.not_counted().unwrap();
+        assert!(text.contains("tensor y has no fixed shape"), "{text}");
+    }
+
+    /// More MACs than a side-car may have are not written: 2^53, which JSON holds exactly.
+    #[test]
+    fn more_macs_than_are_counted_are_unknown() {
+        let why = "Loop outer are not known, so that there are no shares: with it there are more than 9007199254740992";
+        for (turns, macs, why) in [
+            (1 << 47, 1 << 53, None),
+            ((1 << 47) + 1, 0, Some(why)),
+            (1 << 62, 0, Some(why)),
+        ] {
+            check(&model(8, &[outer(None), trips("n", turns)]), macs, why);
+        }
+        // Of two nodes the second is too many.
+        let again = node("Loop", "again", &["n", "", "x"], &["z"], &[body("", None)]);
+        let found = model(8, &[outer(None), again, trips("n", 1 << 47)]);
+        check(&found, 1 << 53, Some("Loop again are not known"));
+    }
+
+    /// The node that has unknown turns is named, and not only the node of the model that it is a body of.
+    #[test]
+    fn a_loop_in_a_body_is_named() {
+        let inner = || {
+            node(
+                "Loop",
+                "inner",
+                &["k", "", "s"],
+                &["out"],
+                &[body("2", None)],
+            )
+        };
+        let branches = [inner()].map(|inner| [inner, declared(12, "out", 1, &[1, 8])].concat());
+        let branch = node("If", "outer", &["b"], &["y"], &branches);
+        let k = declared(11, "k", 7, &[]);
+        for (op, outer) in [("Loop", outer(Some(inner()))), ("If", branch)] {
+            let found = model(8, &[outer, trips("n", 7), k.clone()]);
+            let why = format!(
+                "the MACs of {op} outer are not known, so that there are no shares: Loop inner in it: the number of its turns"
+            );
+            check(&found, 0, Some(&why));
+            assert_eq!(found.uncounted[0].op_type, op);
+            assert_eq!(found.uncounted[0].name, "outer");
+        }
+    }
+}
