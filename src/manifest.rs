@@ -120,7 +120,7 @@ fn refused(model: &Path, error: ManifestError) -> anyhow::Error {
     let shown = model.display();
     let text = match error {
         ManifestError::Io(cause) => format!("failed to read MODEL {shown}: {cause}"),
-        error => format!("MODEL {shown}: {error}"),
+        error => format!("MODEL {shown}: {}", output::one_line(&error.to_string())),
     };
     WrongUse(text).into()
 }
@@ -135,6 +135,7 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
         text.push_str(&format!(": {}", out.display()));
     }
     for (name, macs) in nodes.iter().take(SHOWN_NODES) {
+        let name = output::one_line(name);
         text.push_str(&match manifest.has_unknown_turns() {
             true => format!("\n  {macs:>12}  {name}"),
             false => format!("\n  {:>5.1} %  {name}", share(**macs)),
@@ -154,9 +155,50 @@ fn described(manifest: &ManifestDocument, out: &Path) -> String {
         ));
     }
     if let Some(why) = manifest.not_counted() {
+        let why = output::one_line(&why);
         text.push_str(&format!(
             "\n{why}\nno side-car is written: the SDK would take its sum for the whole; --json has all of them"
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use epwatch_manifest::{SCHEMA, Uncounted};
+    use epwatch_proto::{SideCar, manifest::MANIFEST_ALGORITHM};
+
+    use super::*;
+
+    #[test]
+    fn names_of_a_model_stay_on_their_line() {
+        let evil = "a\n::error::\u{1b}[31mred";
+        let manifest = ManifestDocument {
+            schema: SCHEMA,
+            side_car: SideCar {
+                algorithm: MANIFEST_ALGORITHM,
+                model_sha256: "0".repeat(64),
+                total_macs: 1,
+                nodes: BTreeMap::from([(evil.to_owned(), 1)]),
+            },
+            unnamed_macs: 0,
+            inputs: BTreeMap::new(),
+            ops: BTreeMap::new(),
+            aliases: BTreeMap::new(),
+            tensor_bytes: BTreeMap::new(),
+            uncounted: vec![Uncounted {
+                name: evil.to_owned(),
+                op_type: evil.to_owned(),
+                why: evil.to_owned(),
+                at_least_macs: 0,
+                unknown_turns: true,
+            }],
+        };
+        let text = described(&manifest, Path::new("m.json"));
+        assert!(text.contains("a ::error::[U+001B][31mred"), "{text}");
+        let is_whole = |line: &str| !line.starts_with(':') && !line.contains('\u{1b}');
+        assert!(text.lines().all(is_whole), "{text}");
+    }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use epwatch_collector::directives::store::DirectiveError;
+use epwatch_proto::visible;
 use epwatch_store::TargetError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -80,7 +81,16 @@ pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
 }
 
 fn say(error: &anyhow::Error) {
-    remark(in_words(error));
+    // Names of a stranger's model are in it, and a terminal obeys their escape sequences.
+    let words = in_words(error);
+    let lines: Vec<String> = words.lines().map(visible).collect();
+    remark(lines.join("\n"));
+}
+
+/// Returns text of a stranger's model on one line, with what nobody sees as its code point. A line of its own could be a
+/// command for the CI that prints it.
+pub(crate) fn one_line(text: &str) -> String {
+    visible(&text.replace(['\n', '\r', '\t'], " "))
 }
 
 /// Writes what is no answer to standard error.
@@ -150,6 +160,17 @@ pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_strangers_name_stays_on_its_line() {
+        for (text, expected) in [
+            ("a\n::error::b", "a ::error::b"),
+            ("\u{1b}[31mred\r\n", "[U+001B][31mred  "),
+            ("x\u{202e}y\tz", "x[U+202E]y z"),
+        ] {
+            assert_eq!(one_line(text), expected);
+        }
+    }
 
     #[test]
     fn a_cause_is_named_once() {

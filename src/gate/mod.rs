@@ -236,7 +236,12 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
                 check.id,
                 check.result.as_str()
             ),
-            false => format!("{}: {}: {}", verdict.name_of(on), check.id, check.why),
+            false => format!(
+                "{}: {}: {}",
+                verdict.name_of(on),
+                check.id,
+                output::one_line(&check.why)
+            ),
         });
         each.collect::<Vec<_>>().join("\n")
     };

@@ -11,6 +11,8 @@ use epwatch_proto::{
 use epwatch_sdk::ExplainedReason;
 use serde::Serialize;
 
+use crate::output::one_line;
+
 use super::{
     answer::{Answer, Failed, InspectedNode, NodeName, Placed},
     chipset::SocModel,
@@ -209,7 +211,7 @@ impl OnChipset {
     pub(super) fn unanswered(&self) -> Option<String> {
         let is_it = UNANSWERED.contains(&self.session);
         let error = self.error.as_ref().filter(|_| is_it)?;
-        Some(format!("{}: {error}", self.chipset))
+        Some(format!("{}: {}", self.chipset, one_line(error)))
     }
 
     /// The sentence for a rule that this chipset breaks; `None` if it keeps the rule.
@@ -240,8 +242,10 @@ impl OnChipset {
     pub(super) fn undecided(&self, rule: FailOn, not_counted: Option<&str>) -> Option<String> {
         let why = not_counted.filter(|_| matches!(rule, FailOn::Macs(_)))?;
         let has_cpu = self.placed.cpu_nodes.iter().any(|node| !node.benign);
-        (has_cpu && self.error.is_none())
-            .then(|| format!("{}: the share of the CPU is not known: {why}", self.chipset))
+        (has_cpu && self.error.is_none()).then(|| {
+            let why = one_line(why);
+            format!("{}: the share of the CPU is not known: {why}", self.chipset)
+        })
     }
 
     /// Nodes, partitions and share of the MACs on the NPU, nodes on the CPU.
@@ -352,7 +356,7 @@ impl fmt::Display for InspectDocument {
             let [nodes, partitions, macs, cpu] = on.cells(has_shares);
             rows.push([name, htp, nodes, partitions, macs, cpu]);
         }
-        write!(f, "{}", self.model)?;
+        write!(f, "{}", one_line(&self.model))?;
         for row in &rows {
             writeln!(f)?;
             let mut line = String::from(" ");
@@ -363,7 +367,7 @@ impl fmt::Display for InspectDocument {
             write!(f, "{}", line.trim_end())?;
         }
         for why in self.macs_error.iter().chain(&self.not_counted) {
-            write!(f, "\n\n  NPU MACs: {why}")?;
+            write!(f, "\n\n  NPU MACs: {}", one_line(why))?;
         }
         let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (on, row) in self.chipsets.iter().zip(rows.iter().skip(1)) {
@@ -376,7 +380,7 @@ impl fmt::Display for InspectDocument {
         for (story, chipsets) in told.iter().filter(|(story, _)| !story.is_empty()) {
             write!(f, "\n\n{}", chipsets.join(", "))?;
             for line in story {
-                write!(f, "\n  {line}")?;
+                write!(f, "\n  {}", one_line(line))?;
             }
         }
         Ok(())

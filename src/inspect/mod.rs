@@ -32,7 +32,7 @@ use crate::{
     engines,
     input_file::{self, InputKind},
     manifest,
-    output::{self, No, WrongUse},
+    output::{self, No, WrongUse, one_line},
 };
 use answer::Answer;
 pub(crate) use answer::{Placed, each};
@@ -191,9 +191,14 @@ impl Inputs {
         }
         let outline = match ModelOutline::of(&model) {
             Ok(outline) => Some(outline),
-            Err(error @ ManifestError::Over2Gb { .. }) => return Err(format!("{shown}: {error}")),
+            Err(error @ ManifestError::Over2Gb { .. }) => {
+                return Err(format!("{shown}: {}", one_line(&error.to_string())));
+            }
             Err(error @ (ManifestError::NotOnnx { .. } | ManifestError::OtherFormat { .. })) => {
-                return Err(format!("{shown} is no ONNX model: {error}"));
+                return Err(format!(
+                    "{shown} is no ONNX model: {}",
+                    one_line(&error.to_string())
+                ));
             }
             Err(_) => None,
         };
@@ -253,12 +258,16 @@ impl Inputs {
                 self.counted = Some(found);
             }
             Err(error @ ManifestError::NotOnnx { .. }) => {
-                return Err(format!("{shown} is no ONNX model: {error}"));
+                return Err(format!(
+                    "{shown} is no ONNX model: {}",
+                    one_line(&error.to_string())
+                ));
             }
             Err(error @ (ManifestError::WrongShape { .. } | ManifestError::WrongDim { .. })) => {
-                return Err(error.to_string());
+                return Err(one_line(&error.to_string()));
             }
             Err(error) if needs_macs => {
+                let error = one_line(&error.to_string());
                 return Err(format!("--fail-on macs needs the MACs of {shown}: {error}"));
             }
             Err(error) => self.macs_error = Some(error.to_string()),
@@ -298,9 +307,10 @@ async fn on_each(
         let (index, soc, answer) = answer?;
         match answer {
             Answer::NoModel(error) => {
+                let error = one_line(&error);
                 return Err(WrongUse(format!("{shown} is no ONNX model: {error}")).into());
             }
-            Answer::WrongUse(error) => return Err(WrongUse(error).into()),
+            Answer::WrongUse(error) => return Err(WrongUse(one_line(&error)).into()),
             answer => answers.push((index, soc, answer)),
         }
         progress(answers.len(), args.soc.len());
@@ -311,6 +321,7 @@ async fn on_each(
     if answers.iter().all(|(.., answer)| is_refused(answer)) {
         match refusal(args, inputs, runtimes).await? {
             Some(Refusal::Broken(why)) => {
+                let why = one_line(&why);
                 return Err(WrongUse(format!("{shown} is broken: {why}")).into());
             }
             Some(Refusal::NeedsLibrary(why)) => {
@@ -375,7 +386,7 @@ async fn refusal(
                 refusal::by_cpu(&found.error, outline, !session.custom_ops.is_empty()),
             ),
             Answer::NoModel(why) => Some(Refusal::Broken(why)),
-            Answer::WrongUse(why) => return Err(WrongUse(why).into()),
+            Answer::WrongUse(why) => return Err(WrongUse(one_line(&why)).into()),
             _ => None,
         },
     )
