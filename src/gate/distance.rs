@@ -34,7 +34,7 @@ pub(super) fn distance(ort_library: &Path, models: [&Path; 2]) -> anyhow::Result
         let session = session(&environment, model);
         sessions.push(session.with_context(|| format!("failed to run {}", model.display()))?);
     }
-    let mut found = Distance::default();
+    let (mut found, mut compared) = (Distance::default(), Vec::new());
     for seed in 0..INPUTS {
         let mut outputs = Vec::new();
         for session in &mut sessions {
@@ -46,10 +46,12 @@ pub(super) fn distance(ort_library: &Path, models: [&Path; 2]) -> anyhow::Result
         if before.len() != after.len() {
             bail!("the models have different outputs");
         }
-        for (before, after) in before.iter().zip(after) {
+        compared.resize(before.len(), false);
+        for ((before, after), is_compared) in before.iter().zip(after).zip(&mut compared) {
             if before.len() != after.len() {
                 bail!("an output has another size");
             }
+            *is_compared |= is_comparable(before);
             let largest = before.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
             let apart = before.iter().zip(after);
             let apart = apart.fold(0.0_f64, |most, (a, b)| match (a - b).abs() {
@@ -63,7 +65,17 @@ pub(super) fn distance(ort_library: &Path, models: [&Path; 2]) -> anyhow::Result
         }
         found.inputs += 1;
     }
+    if compared.contains(&false) {
+        bail!(
+            "cannot compare: all outputs of one name are NaN, for each of {INPUTS} random inputs"
+        );
+    }
     Ok(found)
+}
+
+/// Whether an output has a number; one without elements has nothing to compare.
+fn is_comparable(output: &[f64]) -> bool {
+    output.is_empty() || output.iter().any(|x| !x.is_nan())
 }
 
 fn session(environment: &Environment, model: &Path) -> anyhow::Result<Session> {
@@ -198,5 +210,23 @@ impl Random {
     /// A sum of twelve is near enough to a normal distribution.
     fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.share()).sum::<f32>() - 6.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_of_nan_alone_is_not_compared() {
+        let nan = f64::NAN;
+        for (output, expected) in [
+            (&[nan, nan][..], false),
+            (&[nan, 1.0], true),
+            (&[f64::INFINITY], true),
+            (&[], true),
+        ] {
+            assert_eq!(is_comparable(output), expected, "{output:?}");
+        }
     }
 }

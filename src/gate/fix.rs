@@ -26,6 +26,8 @@ use crate::{
 
 /// Name and version of the document.
 const SCHEMA: &str = "epwatch.fix/1";
+/// Smallest difference of a share of the MACs that is more than rounding.
+const LEAST_GAIN: f64 = 1e-6;
 
 /// Rewrites nodes that the NPU refuses into forms that compute the same and that it takes, into a new file.
 ///
@@ -34,7 +36,8 @@ const SCHEMA: &str = "epwatch.fix/1";
 /// InstanceNormalization is computed by Reshape and LayerNormalization. These rules hold in float and between
 /// QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
 /// run on the CPU with the same random inputs, and the new one is placed on each chipset. The file is written only if
-/// the outputs are as near as --max-distance, and no chipset has more nodes on the CPU than before.
+/// the outputs are as near as --max-distance, no chipset has more nodes on the CPU than before, and one gains. A chipset
+/// does not gain if it has more partitions or crossings, but no more of the MACs on the NPU: it keeps MODEL.
 ///
 /// Exit code 0: written. Exit code 1: nothing to rewrite, or the new model is too far away or no better. Exit code 2:
 /// wrong use, or no ONNX model. Exit code 3: could not find out.
@@ -105,6 +108,8 @@ struct BeforeAfter {
     chipset: String,
     before: Side,
     after: Side,
+    /// Why this chipset keeps MODEL; `null` if the new model is no worse there.
+    refused: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -114,6 +119,10 @@ struct Side {
     cpu_nodes: Option<usize>,
     /// Partitions on the NPU; `null` without a session.
     partitions: Option<u32>,
+    /// Share of the MACs on the NPU, 0 to 1; `null` if it is not known.
+    npu_macs: Option<f64>,
+    /// Bytes that cross between NPU and CPU in a run; `null` if they are not known.
+    crossing_bytes: Option<u64>,
 }
 
 pub(crate) async fn fix(args: FixArgs) -> anyhow::Result<ExitCode> {
@@ -220,7 +229,7 @@ async fn placed(args: &FixArgs, model: &Path) -> anyhow::Result<Vec<InspectedChi
         anyhow::bail!(
             "{}: {}",
             late.shown(),
-            late.error.as_deref().unwrap_or_default()
+            output::one_line(late.error.as_deref().unwrap_or_default())
         );
     }
     Ok(found.chipsets)
@@ -230,7 +239,7 @@ fn refused(model: &Path, error: ManifestError) -> anyhow::Error {
     let shown = model.display();
     WrongUse(match error {
         ManifestError::Io(cause) => format!("failed to read or write for MODEL {shown}: {cause}"),
-        error => format!("MODEL {shown}: {error}"),
+        error => format!("MODEL {shown}: {}", output::one_line(&error.to_string())),
     })
     .into()
 }
@@ -267,7 +276,7 @@ fn nothing(before: &[InspectedChipset], rewritten: &Rewritten) -> String {
         "nothing to rewrite: no rule is about the nodes on the CPU; docs/ops.md has other forms"
             .to_owned();
     for (node, why) in &rewritten.kept {
-        _ = write!(text, "\n{node}: {why}");
+        _ = write!(text, "\n{}", output::one_line(&format!("{node}: {why}")));
     }
     text
 }
@@ -286,11 +295,18 @@ impl ShownRewrite {
 
 impl BeforeAfter {
     fn of((before, after): (&InspectedChipset, &InspectedChipset)) -> Self {
+        let sides = (Side::of(before), Side::of(after));
         Self {
             chipset: before.shown(),
-            before: Side::of(before),
-            after: Side::of(after),
+            refused: sides.0.worse(&sides.1),
+            before: sides.0,
+            after: sides.1,
         }
+    }
+
+    fn gains(&self) -> bool {
+        let is_less = self.after.badness() < self.before.badness();
+        self.refused.is_none() && (is_less || self.before.gains_macs(&self.after))
     }
 }
 
@@ -300,7 +316,11 @@ impl Side {
         Self {
             session: on.session.clone(),
             cpu_nodes: numbers.as_ref().map(|numbers| numbers.cpu_nodes),
-            partitions: numbers.map(|numbers| numbers.partitions),
+            partitions: numbers.as_ref().map(|numbers| numbers.partitions),
+            npu_macs: numbers.as_ref().and_then(|numbers| numbers.npu_macs),
+            crossing_bytes: numbers
+                .and_then(|numbers| numbers.crossings)
+                .and_then(|ways| ways.to_npu.bytes?.checked_add(ways.to_cpu.bytes?)),
         }
     }
 
@@ -316,6 +336,31 @@ impl Side {
             }
             _ => "no session".to_owned(),
         }
+    }
+
+    fn gains_macs(&self, after: &Self) -> bool {
+        let shares = self.npu_macs.zip(after.npu_macs);
+        shares.is_some_and(|(before, after)| after > before + LEAST_GAIN)
+    }
+
+    /// Why the rewritten model is worse than this one: the NPU has no more of the MACs, and costs more calls or copies.
+    fn worse(&self, after: &Self) -> Option<String> {
+        let (before, partitions) = self.partitions.zip(after.partitions)?;
+        if self.gains_macs(after) {
+            return None;
+        }
+        // The first partition may be the whole model.
+        if partitions > before.max(1) {
+            return Some(format!(
+                "{partitions} partitions instead of {before}, and no more of the MACs on the NPU"
+            ));
+        }
+        let (bytes_before, bytes) = self.crossing_bytes.zip(after.crossing_bytes)?;
+        (bytes > bytes_before).then(|| {
+            format!(
+                "{bytes} bytes cross between NPU and CPU instead of {bytes_before}, and no more of the MACs are on the NPU"
+            )
+        })
     }
 
     /// Nodes on the CPU; no session is worse than any number.
@@ -343,9 +388,15 @@ impl FixDocument {
                 worse.before.shown()
             ));
         }
-        let is_better = |of: &BeforeAfter| of.after.badness() < of.before.badness();
-        let helps = self.chipsets.iter().any(is_better);
-        (!helps).then(|| "nothing is written: no chipset has fewer nodes on the CPU".to_owned())
+        if self.chipsets.iter().any(BeforeAfter::gains) {
+            return None;
+        }
+        let refused = self
+            .chipsets
+            .iter()
+            .find_map(|of| Some(format!("{}: {}", of.chipset, of.refused.as_ref()?)));
+        let why = refused.unwrap_or_else(|| "no chipset has fewer nodes on the CPU".to_owned());
+        Some(format!("nothing is written: {why}"))
     }
 
     fn text(&self, is_written: bool) -> String {
@@ -360,6 +411,7 @@ impl FixDocument {
             }
         }
         for Kept { node, why } in &self.kept {
+            let why = output::one_line(why);
             _ = writeln!(text, "stays: {}: {why}", node.escape_debug());
         }
         let Distance {
@@ -389,10 +441,105 @@ impl FixDocument {
                 on.before.shown(),
                 on.after.shown()
             );
+            if let Some(why) = &on.refused {
+                _ = writeln!(text, "          keeps MODEL: {why}");
+            }
         }
         if is_written {
             _ = write!(text, "written: {}", self.out);
         }
         text.trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(cpu_nodes: usize, partitions: u32, npu_macs: f64, bytes: u64) -> Side {
+        Side {
+            session: "ok".to_owned(),
+            cpu_nodes: Some(cpu_nodes),
+            partitions: Some(partitions),
+            npu_macs: Some(npu_macs),
+            crossing_bytes: Some(bytes),
+        }
+    }
+
+    fn on(before: Side, after: Side) -> BeforeAfter {
+        BeforeAfter {
+            chipset: "SM8635".to_owned(),
+            refused: before.worse(&after),
+            before,
+            after,
+        }
+    }
+
+    /// A float model without FP16 is wholly on the CPU. Parts of a rewritten norm on the NPU do not help it.
+    #[test]
+    fn partitions_and_copies_without_work_are_refused() {
+        let no_session = || Side {
+            session: "failed".to_owned(),
+            cpu_nodes: None,
+            partitions: None,
+            npu_macs: None,
+            crossing_bytes: None,
+        };
+        for (before, after, refused, gains) in [
+            (
+                side(10, 0, 0.0, 0),
+                side(3, 2, 0.0, 1_024),
+                Some("2 partitions"),
+                false,
+            ),
+            (
+                side(10, 0, 0.0, 0),
+                side(3, 1, 0.0, 512),
+                Some("512 bytes"),
+                false,
+            ),
+            (side(4, 3, 1.0, 4_096), side(0, 1, 1.0, 0), None, true),
+            (side(4, 1, 0.4, 64), side(3, 2, 0.6, 128), None, true),
+            (side(2, 0, 0.0, 0), side(0, 1, 1.0, 0), None, true),
+            (side(2, 2, 0.5, 64), side(2, 2, 0.5, 64), None, false),
+            (no_session(), side(0, 1, 1.0, 0), None, true),
+            (side(0, 1, 1.0, 0), no_session(), None, false),
+        ] {
+            let on = on(before, after);
+            let why = on.refused.as_deref();
+            let is_expected = match refused {
+                Some(words) => why.is_some_and(|why| why.contains(words)),
+                None => why.is_none(),
+            };
+            assert!(is_expected && on.gains() == gains, "{on:?}");
+        }
+    }
+
+    /// One chipset that gains is worth the file, unless another has more nodes on the CPU.
+    #[test]
+    fn a_file_that_no_chipset_gains_from_is_not_written() {
+        let worse = || on(side(10, 0, 0.0, 0), side(3, 2, 0.0, 1_024));
+        let better = || on(side(4, 3, 1.0, 4_096), side(0, 1, 1.0, 0));
+        let broken = || on(side(0, 1, 1.0, 0), side(1, 2, 1.0, 64));
+        for (chipsets, problem) in [
+            (vec![worse()], Some("2 partitions instead of 0")),
+            (vec![worse(), better()], None),
+            (vec![better(), broken()], Some("1 on the CPU")),
+        ] {
+            let document = FixDocument {
+                schema: SCHEMA,
+                model: String::new(),
+                out: String::new(),
+                rewrites: Vec::new(),
+                kept: Vec::new(),
+                distance: Distance::default(),
+                chipsets,
+            };
+            let found = document.problem(0.05);
+            match problem {
+                Some(words) => assert!(found.unwrap().contains(words)),
+                None => assert_eq!(found, None),
+            }
+        }
     }
 }
