@@ -124,16 +124,63 @@ fn summary(text: &str) -> Option<(Option<u32>, Option<u32>)> {
     };
     let has_unit = words().any(|word| UNITS.contains(&word));
     let is_bare = || words().all(|word| BARE.contains(&word) || is_ep(word) || is_number(word));
+    if has_wrong_count(&lower) {
+        return None;
+    }
     let tokens = merged(tokens(&lower));
     let sides = Sides::of(&tokens)?;
+    let counts = match contradicts(&tokens, &sides) {
+        true => (None, None),
+        false => (sides.npu, sides.cpu),
+    };
     match () {
-        () if has_unit && sides.has_counts() => Some((sides.npu, sides.cpu)),
-        () if sides.are_parts() && (sides.names_both || is_bare()) => Some((sides.npu, sides.cpu)),
+        () if has_unit && sides.has_counts() => Some(counts),
+        () if sides.are_parts() && (sides.names_both || is_bare()) => Some(counts),
         () if sides.is_percent && (sides.names_both || has_unit) && !is_monitor => {
             Some((None, None))
         }
         () => None,
     }
+}
+
+/// Whether a number that stands where a count does is none: it has a sign or a decimal point, or does not fit. Other
+/// numbers of the line are versions, times or processes.
+fn has_wrong_count(lower: &str) -> bool {
+    let words: Vec<&str> = lower.split_whitespace().collect();
+    words.iter().enumerate().any(|(at, word)| {
+        let before = at.checked_sub(1).map_or("", |at| words[at]);
+        let behind = words.get(at + 1).copied().unwrap_or_default();
+        let is_share = behind.starts_with('%') || behind.starts_with("percent");
+        let is_labelled = before.strip_suffix([':', '=']).is_some_and(is_ep);
+        let is_count = word.contains(['/', '=']) || is_unit(behind) || is_labelled;
+        let value = word.rsplit('=').next().unwrap_or_default();
+        is_count && !is_share && value.split('/').any(is_wrong_count)
+    })
+}
+
+fn is_wrong_count(part: &str) -> bool {
+    let is_edge = |c: char| ",;:()[]|.".contains(c);
+    let part = part.trim_matches(is_edge);
+    let digits = part.trim_start_matches(['+', '-']);
+    let is_whole = digits.len() == part.len() && digits.replace(',', "").parse::<u32>().is_ok();
+    is_number(digits) && !is_whole
+}
+
+fn is_unit(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+    UNITS.contains(&word) || ["of", "out"].contains(&word)
+}
+
+/// Whether the parts of a line are of different wholes, or are no whole together. A whole without nodes says nothing.
+fn contradicts(tokens: &[Token], sides: &Sides) -> bool {
+    let parts = tokens.iter().filter_map(|token| match token {
+        Token::Part(part, all) => Some((u64::from(*part), u64::from(*all))),
+        _ => None,
+    });
+    let parts: Vec<(u64, u64)> = parts.collect();
+    let sum: u64 = parts.iter().map(|(part, _)| part).sum();
+    let is_whole = parts.iter().all(|(_, all)| *all == sum);
+    (sides.npu, sides.cpu) == (Some(0), Some(0)) || (parts.len() > 1 && !is_whole)
 }
 
 /// Words for what is counted.
@@ -289,7 +336,10 @@ impl Sides {
                 Token::Npu => &mut sides.npu,
                 _ => &mut sides.cpu,
             };
-            *side = side.or(part.map(|(part, _)| part)).or(count);
+            *side = match (*side, part) {
+                (Some(sum), Some((part, _))) => Some(sum.saturating_add(part)),
+                (side, part) => side.or(part.map(|(part, _)| part)).or(count),
+            };
             rest = rest.or(part.map(|(part, all)| all - part));
         }
         // One EP's part leaves the rest to the other.
@@ -442,6 +492,36 @@ mod tests {
             "",
         ] {
             assert_eq!(summary(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_no_count_makes_no_summary() {
+        for text in [
+            "4294967296 nodes assigned to QNN, 7 to CPU",
+            "QNN 23.5/30, CPU 6.5/30",
+            "QNN: 23.5 nodes, CPU: 7 nodes",
+            "-23 nodes assigned to QNN, 7 to CPU",
+            "QNN=-23 CPU=7 nodes",
+            "QNN: +23, CPU: 7 nodes",
+            "23.5 of 30 nodes run on QNN",
+        ] {
+            assert_eq!(summary(text), None, "{text}");
+        }
+        for (text, npu, cpu) in [
+            ("QNN 0/0, CPU 0/0", None, None),
+            (
+                "1764313200123 app: QNN: 23 nodes, CPU: 7 nodes, 12.5 ms",
+                Some(23),
+                Some(7),
+            ),
+            ("QNN 23/30, CPU 9/30", None, None),
+            ("QNN 23/30, CPU 7/31", None, None),
+            ("QNN 0/30, CPU 30/30", Some(0), Some(30)),
+            ("QNN 20/30, GPU 3/30, CPU 7/30", Some(20), Some(7)),
+            ("QNN 10/30, HTP 13/30, CPU 7/30", Some(23), Some(7)),
+        ] {
+            assert_eq!(summary(text), Some((npu, cpu)), "{text}");
         }
     }
 
