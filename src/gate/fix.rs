@@ -36,7 +36,7 @@ const LEAST_GAIN: f64 = 1e-6;
 /// InstanceNormalization is computed by Reshape and LayerNormalization. These rules hold in float and between
 /// QuantizeLinear and DequantizeLinear. Only nodes that a chipset of --soc leaves to the CPU are rewritten. Both models
 /// run on the CPU with the same random inputs, and the new one is placed on each chipset. The file is written only if
-/// the outputs are as near as --max-distance, no chipset has more nodes on the CPU than before, and one gains. A chipset
+/// the outputs are as near as --max-distance. In addition no chipset may have more nodes on the CPU, and one must gain. It
 /// does not gain if it has more partitions or crossings, but no more of the MACs on the NPU: it keeps MODEL.
 ///
 /// Exit code 0: written. Exit code 1: nothing to rewrite, or the new model is too far away or no better. Exit code 2:
@@ -108,7 +108,7 @@ struct BeforeAfter {
     chipset: String,
     before: Side,
     after: Side,
-    /// Why this chipset keeps MODEL; `null` if the new model is no worse there.
+    /// Why this chipset keeps MODEL; `null` if it may take the new one.
     refused: Option<String>,
 }
 

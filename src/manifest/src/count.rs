@@ -32,8 +32,8 @@ pub(crate) struct UncountedWork {
     pub(crate) why: String,
     /// One for each element of its largest tensor.
     pub(crate) at_least: u64,
-    /// Whether no share has a bound: it is a loop whose number of turns is not known, or a part of one, or it has more
-    /// MACs than are counted.
+    /// Whether no share has a bound: it has more MACs than are counted, or it is in a loop whose number of turns is not
+    /// known.
     pub(crate) has_unknown_turns: bool,
 }
 

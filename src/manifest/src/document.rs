@@ -47,8 +47,8 @@ pub struct Uncounted {
     pub why: String,
     /// It has as many or more, next to those that are counted.
     pub at_least_macs: u64,
-    /// Whether no share of the MACs has a bound: it is a loop whose number of turns is not known, or a part of one, or it
-    /// has more MACs than are counted.
+    /// Whether no share of the MACs has a bound: it has more than are counted, or it is in a loop whose number of turns is
+    /// not known.
     pub unknown_turns: bool,
 }
 
