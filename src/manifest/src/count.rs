@@ -32,8 +32,7 @@ pub(crate) struct UncountedWork {
     pub(crate) why: String,
     /// One for each element of its largest tensor.
     pub(crate) at_least: u64,
-    /// Whether no share has a bound: it has more MACs than are counted, or it is in a loop whose number of turns is not
-    /// known.
+    /// Whether no share has a bound: its MACs are beyond the limit, or a loop around it has an unknown number of turns.
     pub(crate) has_unknown_turns: bool,
 }
 
@@ -125,7 +124,7 @@ fn count_graph(
         .collect();
     let mut all = Vec::with_capacity(graph.nodes.len());
     for (at, node) in graph.nodes.iter().enumerate() {
-        let place = Place {
+        let place = NodePlace {
             node: outer.unwrap_or(at),
             is_in_body: outer.is_some(),
         };
@@ -173,13 +172,13 @@ fn count_graph(
 }
 
 /// The place of a node in the model.
-struct Place {
+struct NodePlace {
     /// Of the outer node, in the graph.
     node: usize,
     is_in_body: bool,
 }
 
-impl Place {
+impl NodePlace {
     /// Returns the reason. In a body it starts with the node's op and name.
     fn why(&self, model: &OnnxModel, node: &Node, why: &str) -> String {
         match self.is_in_body {
@@ -195,7 +194,7 @@ fn count_bodies(
     model: &mut OnnxModel,
     node: &Node,
     found: &mut Found,
-    place: &Place,
+    place: &NodePlace,
 ) -> Result<u64, ManifestError> {
     let (mut macs, first) = (0_u64, found.uncounted.len());
     let turns = turns::of(node, &found.tensors);

@@ -47,8 +47,8 @@ pub struct Uncounted {
     pub why: String,
     /// It has as many or more, next to those that are counted.
     pub at_least_macs: u64,
-    /// Whether no share of the MACs has a bound: it has more than are counted, or it is in a loop whose number of turns is
-    /// not known.
+    /// Whether no share of the MACs has a bound: its own are beyond the limit, or a loop has an unknown number of
+    /// turns.
     pub unknown_turns: bool,
 }
 
