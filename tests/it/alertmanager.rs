@@ -125,9 +125,9 @@ fn is_page_of(alert: &Value, chipset: &str) -> bool {
 /// own has it there. Without root the kernel must allow user namespaces.
 fn with_its_own_share(package: &Package) -> Command {
     const SCRIPT: &str = r#"mount --bind "$0" /usr/share && exec "$@""#;
-    let mut command = Command::new("unshare");
+    let mut command = epwatch_runtimes::with_own_mounts();
     command
-        .args(["--map-root-user", "--mount", "sh", "-c", SCRIPT])
+        .args(["sh", "-c", SCRIPT])
         .arg(package.folder.join("usr/share"))
         .arg(package.folder.join("usr/bin/prometheus-alertmanager"));
     command

@@ -1,9 +1,7 @@
 //! A full disk stops acks, not the process. No acknowledged report is lost, and acks go on once there is space. The disk
 //! is a small one in memory, mounted for this test's child only.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use epwatch_collector::{Wal, WalOffset};
@@ -22,14 +20,7 @@ const CHILD_MIN_FREE: &str = "EPWATCH_DISK_FULL_MIN_FREE";
 fn on_small_disk(min_free: u64) {
     const SCRIPT: &str = r#"mount -t tmpfs -o size=16m tmpfs "$0" && exec "$@""#;
     let dir = tempfile::tempdir().unwrap();
-    // A user namespace gives the right to mount, which root has without one: there is none in a changed root.
-    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-    let namespaces = match is_root {
-        true => &["--mount"][..],
-        false => &["--map-root-user", "--mount"],
-    };
-    let ended = Command::new("unshare")
-        .args(namespaces)
+    let ended = epwatch_runtimes::with_own_mounts()
         .args(["sh", "-c", SCRIPT])
         .arg(dir.path())
         .arg(std::env::current_exe().unwrap())

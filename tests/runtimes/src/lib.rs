@@ -12,6 +12,7 @@
 )]
 
 mod clickhouse;
+mod mounts;
 mod python;
 mod telemetry;
 mod tool;
@@ -28,6 +29,7 @@ use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
 pub use crate::clickhouse::{ClickHouse, RELEASES, Release};
+pub use crate::mounts::with_own_mounts;
 pub use crate::python::{Environment, wheels};
 pub use crate::telemetry::{has_telemetry, with_telemetry};
 pub use crate::tool::{is_installed, not_installed, tool};
