@@ -27,6 +27,7 @@ pub async fn rollout(
     let (model, version) = (query.model.clone(), query.version.clone());
     let found = match rollout::read(&store, query, needed).await {
         Ok(found) => found,
+        Err(NoRollout::Late(until)) => return Err(ShellError::Late(until.to_string())),
         Err(NoRollout::NothingJudged) => return Err(ShellError::NothingJudged),
         Err(NoRollout::Model(known)) => {
             return Err(no_such("model", &model, known.iter().map(|name| &**name)));

@@ -44,7 +44,7 @@ pub enum RolloutAnswer {
     NotYet,
     /// Enough devices were compared, and none of the detector's rules found anything.
     Go,
-    /// So few devices of all versions have the chipset that it cannot be told. It decides nothing.
+    /// Devices of all versions on the chipset are fewer than needed. It decides nothing.
     Rare,
 }
 
@@ -87,6 +87,8 @@ pub(crate) struct ChipsetAnswer {
 pub(crate) enum NoRollout {
     /// Nothing was judged yet.
     NothingJudged,
+    /// All is healthy, up to this end of the last window, which is too long ago.
+    Late(Timestamp),
     /// No model of the app has this name; those that were judged in the last day.
     Model(Vec<String>),
     /// No version of the model has this name; those that were judged in the last day.
@@ -125,13 +127,27 @@ pub(crate) async fn read(
     }
     let open: Vec<IncidentRow> = open?.into_iter().map(IncidentRow::from).collect();
     let chipsets = answers(&query, &rows, &open, needed);
+    let answer = whole(&chipsets);
+    // A detector that stopped finds nothing.
+    if answer == RolloutAnswer::Go && is_late(until, progress.step_seconds, Timestamp::now()) {
+        return Err(NoRollout::Late(until));
+    }
     Ok(Rollout {
-        answer: whole(&chipsets),
+        answer,
         query,
         needed,
         judged_until: until,
         chipsets,
     })
+}
+
+/// Steps after which a newer window should have been judged, and the time that a verdict may take beside.
+const LATE_STEPS: i64 = 3;
+const LATE_SECONDS: i64 = 900;
+
+fn is_late(until: Timestamp, step_seconds: Option<i64>, now: Timestamp) -> bool {
+    let step = step_seconds.unwrap_or(3600).clamp(0, 86_400);
+    now.as_second() - until.as_second() > LATE_STEPS * step + LATE_SECONDS
 }
 
 fn names(rows: &[CohortRow], name: impl Fn(&CohortRow) -> &String) -> Vec<String> {
@@ -440,6 +456,23 @@ mod tests {
             one(&[row("2", "healthy", "none", 0)], &[]).seconds_left,
             None
         );
+    }
+
+    #[test]
+    fn a_detector_that_stopped_lets_nothing_go_on() {
+        let until = Timestamp::from_second(1_800_000_000).unwrap();
+        for (step, seconds, expected) in [
+            (Some(3600), 11_700, false),
+            (Some(3600), 11_701, true),
+            (Some(3), 900, false),
+            (Some(3), 910, true),
+            (None, 86_400, true),
+            // This machine's clock is behind.
+            (Some(3600), -3600, false),
+        ] {
+            let now = Timestamp::from_second(until.as_second() + seconds).unwrap();
+            assert_eq!(is_late(until, step, now), expected, "{step:?} {seconds}");
+        }
     }
 
     /// An older version's window is judged too, and a window of the version in which nobody ran it any more is not the last.

@@ -27,6 +27,11 @@ pub enum ShellError {
         "nothing is judged yet: a window is judged once it is over; `epwatch health` shows whether the detector runs"
     )]
     NothingJudged,
+    /// The detector has judged nothing for too long.
+    #[error(
+        "nothing was judged after {0}: the detector is late or down, so nobody knows; `epwatch health` shows why"
+    )]
+    Late(String),
     /// No report of such an installation is in the store.
     #[error(
         "no such device has reported in the last days; `epwatch devices` lists those of the last day"
