@@ -1,5 +1,5 @@
-//! The file `metrics.address` of a data folder: where the `serve` or `demo` that runs on it has its `/metrics`, and the
-//! window and step of its detector. `all_in_one` writes it, `epwatch status` reads it.
+//! The file `metrics.address` of a data folder. It has the address of `/metrics` of the `serve` or `demo` that runs
+//! there, and the window and step of its detector. `all_in_one` writes it, `epwatch status` reads it.
 
 use std::{
     fs,

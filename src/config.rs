@@ -67,7 +67,7 @@ impl Sources {
 
     /// Returns `source: key: text`. The source set the key, a part of it, or a section around it.
     fn name(&self, full_key: &str, text: &str) -> String {
-        // A source sets a list as a whole. A name that is no key may follow a blank.
+        // A source sets a list as a whole. After a blank there may be a name that is not a key.
         let key = full_key.split(['[', ' ']).next().unwrap_or_default();
         let set = |is_meant: &dyn Fn(&str) -> bool| {
             let found = self.set.iter().rev().find(|(key, _)| is_meant(key));
@@ -94,8 +94,7 @@ fn is_within(key: &str, section: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Reads the file, replaces values by those of the environment, and parses the result into `T`, whose defaults
-/// fill the rest.
+/// Reads the file, replaces values by the environment's, and parses the result into `T`, whose defaults fill the rest.
 ///
 /// Reads only variables that name one of `sections`. Others, such as `EPWATCH_CACHE`, are not part of the config.
 pub(crate) fn load<T: DeserializeOwned>(
@@ -147,7 +146,7 @@ fn parse<T: DeserializeOwned>(
             Err(error) => error,
         };
         let key = key_of(error.path(), &entries);
-        // A missing key that was removed before is no problem of its own.
+        // A missing key that was removed before is not another problem.
         let is_left_over = taken_out.iter().any(|taken| is_within(taken, &key));
         if !is_left_over {
             let text = match value_at(&value, error.path()) {

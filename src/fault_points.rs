@@ -1,5 +1,5 @@
-//! The supervised tasks of a server process. A debug build, which tests run, panics in the task that a file names, and ends
-//! only once that file is gone; a release build has no such way.
+//! The supervised tasks of a server process. A debug build, which tests run, panics in the task that a file names, and
+//! ends only once that file is gone. A release build cannot do this.
 
 use epwatch_server::TaskSet;
 
@@ -12,7 +12,7 @@ pub(crate) fn tasks() -> TaskSet {
     TaskSet::default()
 }
 
-/// Returns tasks of which the one panics whose name is in the file, once it is there. A process that ends for it waits until
+/// Returns tasks. Once the file exists, the task that it names panics. A process that ends because of it waits until
 /// the file is gone.
 #[cfg(debug_assertions)]
 fn panicking(file: std::path::PathBuf) -> TaskSet {

@@ -38,7 +38,7 @@ pub(crate) struct OrderArgs {
     /// The reason, for whoever is on call next.
     #[arg(long, value_name = "TEXT")]
     why: String,
-    /// Your name [default: that of SUDO_USER, USER, LOGNAME or your account].
+    /// Your name [default: from SUDO_USER, USER, LOGNAME or your account].
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 }

@@ -35,7 +35,7 @@ impl InputKind {
     }
 }
 
-/// Refuses what is no plain file, and more bytes than a file of this kind has.
+/// Refuses a path that is not a plain file, and more bytes than a file of this kind has.
 ///
 /// # Errors
 /// In words, without the path.
@@ -77,10 +77,10 @@ fn may_be_pipe(path: &Path, kind: InputKind) -> bool {
     }
 }
 
-/// Opens a file that is one.
+/// Opens a file that [`check`] accepts.
 ///
 /// # Errors
-/// As [`check`], and those of the system.
+/// Errors of [`check`] and of the system.
 pub(crate) fn open(path: &Path, kind: InputKind) -> Result<File, String> {
     check(path, kind)?;
     File::open(path).map_err(|error| error.to_string())

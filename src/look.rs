@@ -52,9 +52,9 @@ pub(crate) struct IncidentArgs {
     order: Option<Order>,
     #[command(flatten)]
     shared: Shared,
-    /// The incident's id; without it all open ones and those of the last 30 days are listed.
+    /// The incident's id. Without it, all open incidents and all incidents of the last 30 days are listed.
     id: Option<String>,
-    /// List only those of this app.
+    /// List only this app's incidents.
     #[arg(long, conflicts_with = "id")]
     app: Option<String>,
     /// Print it as Markdown for a ticket: times without their age, and nothing else.
@@ -300,7 +300,7 @@ impl Here {
             return Ok(Self::Elsewhere(address.to_owned()));
         }
         let config = shared.store.load()?;
-        // With a server of its own, the config may be that of a collector on another machine.
+        // With a ClickHouse server, this may be the config of a collector on another machine.
         Ok(match config.store.server()? {
             None => Self::Folder(config.data_dir, "The store".to_owned()),
             Some(server) if address_file::exists(&config.data_dir) => {

@@ -1,6 +1,6 @@
 //! The `epwatch` command: one file a subcommand. It wires the crates together.
 //!
-//! Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out, 130 interrupted.
+//! Exit codes: 0 fine, 1 a negative answer, 2 wrong use, 3 could not find out, 130 interrupted.
 
 mod address_file;
 mod all_in_one;
@@ -221,8 +221,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Runs a command to its end.
 ///
-/// The future is a trait object, as those of async functions that crates export (`BoxFuture`). An `async fn` is
-/// compiled again wherever it is awaited, with everything that it awaits itself. A box is compiled once, in its own crate.
+/// The future is a trait object, like the futures of async functions that crates export (`BoxFuture`). An `async fn` is
+/// compiled again wherever it is awaited, with everything that it awaits itself. A box is compiled once, in its own
+/// crate.
 fn block_on(
     command: Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>,
 ) -> anyhow::Result<ExitCode> {

@@ -19,9 +19,9 @@ use crate::{
 ///
 /// `serve` and `collector` do this by themselves; run it where they may not change the schema.
 ///
-/// With --cluster (or `store.cluster`) each table is a replicated one on every shard, in the database
-/// `epwatch_shard`, and a Distributed one of the same name in `epwatch`, sharded by installation. The
-/// cluster is one of the servers' `remote_servers`; their macros {shard} and {replica} must be set.
+/// With --cluster (or `store.cluster`) each table is replicated on every shard, in the database `epwatch_shard`. A
+/// Distributed table of the same name in `epwatch` is over it, sharded by installation. The cluster is one of the
+/// servers' `remote_servers`; their macros {shard} and {replica} must be set.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("failed to use the store {target}"))?,
         None => Days::default(),
     };
-    // Applies the schema with the days that the store has, and then changes them to those of the config.
+    // Applies the schema with the days that the store has, and then changes them to the config's days.
     let before = kept.over(config.store.days());
     let after = config.store.days().over(kept);
     let (as_it_is, asked) = (values(before), values(after));

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::config::ConfigError;
 
-/// Exit code: the answer is no.
+/// Exit code: a negative answer.
 pub(crate) const NO: u8 = 1;
 /// Exit code: wrong use. The same as clap's.
 const WRONG_USE: u8 = 2;
@@ -32,7 +32,7 @@ pub(crate) struct WrongUse(pub(crate) String);
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// The answer of a command is no, with the reason.
+/// A command's negative answer, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct No(pub(crate) String);
@@ -93,7 +93,7 @@ pub(crate) fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " "))
 }
 
-/// Writes what is no answer to standard error.
+/// Writes text that is not part of the answer to standard error.
 pub(crate) fn remark(text: impl std::fmt::Display) {
     // A closed stderr leaves nothing to do.
     let _ = writeln!(io::stderr(), "epwatch: {text}");

@@ -1,5 +1,5 @@
-//! Signs the files of a release, and compares files with such a signature: an in-toto statement of the predicate
-//! `release` in a DSSE envelope, as evidence of a gate is. `.ci/dist` signs, `epwatch verify --file` verifies.
+//! Signs the files of a release, and compares files with such a signature. The signature is an in-toto statement of the
+//! predicate `release` in a DSSE envelope, like evidence of a gate. `.ci/dist` signs, `epwatch verify --file` verifies.
 
 use std::{
     path::{Path, PathBuf},
@@ -56,7 +56,7 @@ fn subject(path: &Path) -> Result<Subject, WrongUse> {
     })
 }
 
-/// Returns those of the files that a signed statement of a release does not name with this content.
+/// Returns the files that a signed statement of a release does not name with this content.
 ///
 /// # Errors
 /// The statement is of another kind, or a file cannot be read.

@@ -49,8 +49,8 @@ pub(crate) struct Over {
     reports: Vec<PathBuf>,
     #[command(flatten)]
     store: AddressArgs,
-    /// Placements that a lab certified, as JSON lines with the columns of certified_placements_v1:
-    /// the reference of a first version; they count before those of a store.
+    /// Placements that a lab certified, as JSON lines with the columns of certified_placements_v1. They are the
+    /// reference of a first version, and go before a store's certified placements.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     certified: Vec<PathBuf>,
     /// Where the first window begins (RFC 3339); earlier windows only teach what is healthy

@@ -1,4 +1,4 @@
-//! Options that name a store: that of a config file, or one by its address.
+//! Options that name a store, by a config file or by its address.
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -21,8 +21,8 @@ pub(crate) struct StoreArgs {
     /// Config file (TOML), for its `[store]`.
     #[arg(long, value_name = "FILE", env = "EPWATCH_CONFIG")]
     config: Option<PathBuf>,
-    /// Store to work on: http://host:8123, https://host:8443 or unix:/path, as `epwatch serve` prints
-    /// it for the embedded one [default: that of a `serve` in ./epwatch-data].
+    /// Store to work on: http://host:8123, https://host:8443 or unix:/path, as `epwatch serve` prints it for the
+    /// embedded one [default: the store of a `serve` in ./epwatch-data].
     #[arg(long, value_name = "ADDRESS")]
     clickhouse: Option<String>,
     /// Folder of the `serve` whose embedded store it is.
@@ -157,7 +157,7 @@ pub(crate) struct AddressArgs {
 }
 
 impl AddressArgs {
-    /// Returns the store that is named, else that of a `serve` in ./epwatch-data.
+    /// Returns the store that is named, else the store of a `serve` in ./epwatch-data.
     pub(crate) async fn target_or_local(&self) -> anyhow::Result<StoreTarget> {
         match self.target().await? {
             Some(target) => Ok(target),

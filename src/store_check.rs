@@ -14,10 +14,10 @@ use crate::output::{self, No, WrongUse};
 use crate::server_config::ServerConfig;
 use crate::store_args::StoreArgs;
 
-/// Checks that each report in the store counts once and that summaries are those of their reports.
+/// Checks that each report in the store counts once and that summaries agree with their reports.
 ///
 /// Reads only, while a `serve` runs or not. Exit code 0: all holds; 1: something is broken, and what; 3: the store or
-/// the WAL could not be read. With --repair exit code 0 says that nothing is left to repair but by the next start.
+/// the WAL could not be read. With --repair, exit code 0 says that nothing is left to repair, except by the next start.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -114,8 +114,8 @@ impl StoreConfig {
         problems.into_result()
     }
 
-    /// Checks the files of passwords, that of readers only where the embedded store runs: other commands may run as users
-    /// who cannot read it.
+    /// Checks the files of passwords. The readers' password is checked only where the embedded store runs, because
+    /// other commands may run as users who cannot read it.
     pub(crate) fn check_secrets(&self, with_readers: bool) -> Result<(), Problems> {
         let mut problems = Problems::default();
         let password = self.password_file.as_deref();

@@ -91,7 +91,7 @@ fn variable(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Reads levels strictly: a word that is no level would name a target, and mute everything else.
+/// Reads levels strictly: a word that is not a level would name a target, and mute everything else.
 fn filter(text: &str, default: LevelFilter) -> anyhow::Result<Targets> {
     let mut filter = Targets::new().with_default(default);
     for item in text

@@ -29,8 +29,8 @@ const MOST_AHEAD: Duration = Duration::from_secs(300);
 
 /// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age; or files of a release.
 ///
-/// Needs no network. Exit codes: 0 the evidence is signed with the key, its result is pass, and all that is
-/// given is what was judged; 1 something is not so; 2 wrong use, or no evidence.
+/// Needs no network. Exit code 0: the evidence is signed with the key, its result is pass, and everything given is what
+/// was judged. Exit code 1: something of this does not hold. Exit code 2: wrong use, or no evidence.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// gate.dsse.json or test-result.dsse.json.
@@ -38,13 +38,13 @@ pub(crate) struct Args {
     /// The public key (PEM), which `epwatch gate keygen` writes into its file .pub.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// A model at hand, which must be one that was judged.
+    /// A model file, which must be one that was judged.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     model: Vec<PathBuf>,
     /// A file of a release; the first argument is its release.dsse.json then.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "policy", "max_age"])]
     file: Vec<PathBuf>,
-    /// The policy at hand, which must be the one that was used.
+    /// The policy file, which must be the one that was used.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Oldest evidence that counts, for example 30d. Only gate.dsse.json has a time.
@@ -154,7 +154,7 @@ fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
     })
 }
 
-/// Compares the evidence with what is at hand.
+/// Compares the evidence with the given models and policy.
 fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<String>, WrongUse> {
     let mut problems = Vec::new();
     if verified.result != "pass" {

@@ -1,7 +1,7 @@
 //! `epwatch store`: saves the embedded store together with the WAL, restores both, and checks a store.
 //!
-//! A backup is a folder: `store.tar.zst` (the engine's own archive of the database), `wal/` (the WAL just before it),
-//! and `backup.json`, which names every file with its SHA-256 and is written last.
+//! A backup is a folder with three entries. `store.tar.zst` is the engine's own archive of the database, and `wal/` is
+//! the WAL just before it. `backup.json` names every file with its SHA-256, and is written last.
 
 mod kept;
 mod manifest;

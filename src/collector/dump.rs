@@ -13,8 +13,8 @@ use crate::output::{self, WrongUse};
 
 /// Writes the reports in a collector's WAL to a file, for `epwatch gate --runs` and `epwatch replay --reports`.
 ///
-/// The collector may run meanwhile. Its WAL also has reports that are stored already, until their segment is used again, so that
-/// a bench of a few phones finds there what it measured today.
+/// The collector may run meanwhile. Its WAL also has reports that are stored already, until their segment is used
+/// again. So a bench of a few phones finds today's reports there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Folder of the WAL: `epwatch-wal` in the data folder, or `collector.wal.dir`.

@@ -9,9 +9,9 @@ use crate::output::{self, WrongUse};
 
 /// Makes an app key and its entry for the collector's config.
 ///
-/// The key is shown once and kept nowhere: put it into the app, and the entry into the collector's
-/// config or into its `keys_file`, which is read again while it runs. Several keys of one app are
-/// valid at once, so a new one can be rolled out before the old one is revoked.
+/// The key is shown once and kept nowhere. Put it into the app, and the entry into the collector's config or into its
+/// `keys_file`. The collector reads that file again while it runs. Several keys of one app are valid at once, so a new
+/// one can be rolled out before the old one is revoked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The one app that the key is for.

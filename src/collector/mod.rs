@@ -85,16 +85,16 @@ impl Addresses {
     }
 }
 
-/// Returns the URL of the device port, and a warning if no device accepts it. Of an address that stands for all of the
-/// machine it has the machine's name, since nothing can be sent to 0.0.0.0; else `localhost`, if the certificate is for
-/// that name alone.
+/// Returns the URL of the device port, and a warning if no device accepts it. For an address that stands for the whole
+/// machine, the URL has the machine's name, since nothing can be sent to 0.0.0.0. If the certificate is for `localhost`
+/// instead, the URL has `localhost`.
 fn endpoint(
     listen: SocketAddr,
     has_tls: bool,
     is_certified: impl Fn(&str) -> bool,
 ) -> (String, Option<String>) {
     let scheme = if has_tls { "https" } else { "http" };
-    // Of Linux; elsewhere the address stays as it is.
+    // Linux has this file; elsewhere the address stays as it is.
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = match name.trim() {
         name if listen.ip().is_unspecified() && !name.is_empty() => name.to_owned(),

@@ -154,7 +154,7 @@ async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
         }
     };
     if with_runtimes {
-        // Those of the runtimes are said when devices start.
+        // Failures of the runtimes are shown when devices start.
         let [store, _, _] = engines::ensure_all(all).await?;
         store?;
     } else {

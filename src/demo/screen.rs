@@ -12,7 +12,7 @@ use epwatch_page::ShellPage;
 /// Pause between two looks at the store.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Pause between two lines if stderr is no terminal.
+/// Pause between two lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Progress of the fleet.

@@ -49,8 +49,8 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Content> {
             path.display()
         );
     }
-    // The two never parse as each other: a directive's first field is text, and its fourth and
-    // later ones have types that a signed one's do not.
+    // The two never parse as each other. A directive's first field is text, and its fields from the fourth on have
+    // types that a signed directive lacks.
     let signed = v1::SignedDirective::decode(bytes.as_slice())
         .ok()
         .and_then(|message| SignedDirective::try_from(message).ok());

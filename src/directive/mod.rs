@@ -1,4 +1,4 @@
-//! `epwatch directive`: makes and signs instructions to devices, with a private key that stays on this machine, and
+//! `epwatch directive`: makes and signs instructions to devices, with a private key that stays on this machine. It
 //! publishes them into the store, from which collectors send them.
 
 mod file;
@@ -13,10 +13,9 @@ use clap::Subcommand;
 
 /// Makes, signs, publishes, lists and revokes directives for devices.
 ///
-/// A directive tells devices to sample less, report more often, load another variant of a model, or
-/// not to use the NPU for a model on a chipset, until a date. Devices obey only what is signed with a
-/// key whose public half the app carries (`keygen` prints it). Collectors hand on the signed bytes;
-/// they have no private key.
+/// Until a date, a directive tells devices to sample less, report more often, or load another variant of a model. It
+/// can also forbid the NPU for a model on a chipset. Devices obey only directives that are signed with a key whose
+/// public half the app carries (`keygen` prints it). Collectors hand on the signed bytes; they have no private key.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

@@ -25,8 +25,8 @@ use crate::{
 
 /// Publishes signed directives; collectors hand them out within seconds.
 ///
-/// Publishing the same file again changes nothing. Exit code 1: the store does not take it, because its
-/// id is taken, it has expired, or there are too many; or no device of the last day would obey it.
+/// Publishing the same file again changes nothing. Exit code 1: the store does not take it, because its id is taken, it
+/// has expired, or there are too many. It is also 1 if no device of the last day would obey it.
 #[derive(Debug, clap::Args)]
 pub(super) struct PublishArgs {
     /// Signed directives, as `make --key` or `sign` wrote them.
@@ -44,9 +44,9 @@ pub(super) struct PublishArgs {
 
 /// Lists published directives, the latest first, with the devices that each fits and what became of it there.
 ///
-/// Counts: devices of the last day that it fits; devices that collectors sent it to; devices of the last day that made a
-/// session by it; devices that refused directives since it was published, by reason. Devices do not report which
-/// directive they refused.
+/// It counts devices of the last day that the directive fits, and devices that collectors sent it to. It also counts
+/// devices of the last day that made a session by it. The last count is of devices that refused directives since it was
+/// published, by reason. Devices do not report which directive they refused.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Devices that a directive fits, and what became of it there: collectors count to how many it was sent, reports of the
-//! last day show which obeyed or refused.
+//! Devices that a directive fits, and what became of it there. Collectors count the devices that it was sent to.
+//! Reports of the last day show which devices obeyed or refused.
 
 use std::collections::{BTreeMap, HashMap};
 

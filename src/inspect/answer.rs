@@ -22,7 +22,7 @@ pub(super) enum Answer {
     Failed(Failed),
     /// Of a session for the CPU alone; `None` if it was made.
     OnCpu(Option<CpuError>),
-    /// The file is no ONNX model, for whatever chipset.
+    /// The file is not an ONNX model, so there is no answer for any chipset.
     NoModel(String),
     /// An argument of the command line that is for no chipset.
     WrongUse(String),

@@ -55,10 +55,10 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 /// Qualcomm's own op validator (Linux x86-64). Placement is real, latency would not be, so none is
 /// shown. The first call fetches ONNX Runtime and QNN.
 ///
-/// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0
-/// there is an answer for each chipset, 1 it breaks a rule of --fail-on, 2 wrong use or MODEL is no
-/// ONNX model or a broken one, 3 the runtimes are not to be had, a chipset took too long, MODEL needs a library of custom
-/// ops, or a rule depends on MACs that are not counted.
+/// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0 there is an answer
+/// for each chipset, 1 an answer breaks a rule of --fail-on. Exit code 2: wrong use, or MODEL is not an ONNX model or
+/// is broken. Exit code 3: the runtimes cannot be fetched, or a chipset took too long. It is also 3 if MODEL needs a
+/// library of custom ops, or a rule depends on MACs that are not counted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The ONNX model.
@@ -87,8 +87,8 @@ pub(crate) struct Args {
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     pub(crate) timeout: Period,
-    /// Exit with 1 if a chipset breaks a rule: cpu (a node that computes is on the CPU), failed (no
-    /// session), macs=2% (more than 2 % of the MACs on the CPU). A failed session breaks each rule.
+    /// Exit with 1 if a chipset breaks a rule. Rules: cpu (a node that computes is on the CPU), failed (no session),
+    /// macs=2% (more than 2 % of the MACs on the CPU). A failed session breaks each rule.
     #[arg(long, value_name = "RULES", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
     /// Print one JSON document.

@@ -29,9 +29,8 @@ use stored::{LedgerBefore, StoreLedger, Stored};
 ///
 /// Without --endpoint it starts a server in a temporary folder and ends it afterwards.
 /// Latency counts from the moment that a request was due, so a server that stalls cannot hide it.
-/// Exit codes: 0 all that was acknowledged is in the store once and its loss ledger closes, 1 not so
-/// or nothing was acknowledged,
-/// 2 wrong use, 3 could not find out.
+/// Exit code 0: all acknowledged reports are in the store once, and its loss ledger closes. Exit code 1: that does not
+/// hold, or nothing was acknowledged. Exit codes 2 and 3: wrong use, could not find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The collector to load, for example `https://collector.example:4717`; needs --key there.

@@ -13,7 +13,7 @@ pub(super) struct Stored {
     pub(super) reports: u64,
     /// Distinct reports in the views.
     pub(super) distinct: u64,
-    /// Rows, with those of copies that do not count.
+    /// Rows, including copies that do not count.
     pub(super) copies: u64,
 }
 
@@ -43,7 +43,7 @@ impl StoreLedger {
         }
     }
 
-    /// Whether all sent reports are recorded and stored, but for the `open` ones, which were not acknowledged. Always
+    /// Whether all sent reports are recorded and stored, except the `open` ones, which were not acknowledged. Always
     /// true if others sent too.
     pub(super) fn closes(&self, sent: u64, distinct: u64, open: u64) -> bool {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 2);
@@ -152,7 +152,7 @@ pub(super) async fn settled(
 mod tests {
     use super::*;
 
-    /// Ten were sent and stored but for `missing` of them.
+    /// Ten reports were sent, and all were stored except `missing` ones.
     fn ledger(recorded: i64, stored: i64, missing: i64) -> StoreLedger {
         StoreLedger {
             recorded,

@@ -38,11 +38,11 @@ const MOST_LINE_BYTES: u64 = 64 << 10;
 
 /// Shows what a log says about where nodes run, and why not on the NPU.
 ///
-/// FILE is a logcat, ONNX Runtime's log at VERBOSE, or lines that somebody pasted: from a phone that
-/// nobody can reach, or from a runtime older than `inspect` has. UTF-8 and UTF-16 are read. For each session it prints
-/// the nodes by EP or QNN's counts of them, each refused node with its reason and way out, errors of the start and of
-/// runs, and apart from these lines of unknown origin ("23 nodes assigned to QNN", "QNN 23/30, CPU 7/30"). The SDK reads logs by the same rules.
-/// A log is text: nobody checked where it comes from, and lines may be missing.
+/// FILE is a logcat, ONNX Runtime's log at VERBOSE, or pasted lines. They may come from a phone that is out of reach,
+/// or from a runtime older than `inspect` has. UTF-8 and UTF-16 are read. For each session it prints the nodes by EP,
+/// or QNN's counts of them. It prints each refused node with its reason and way out, and errors of the start and of
+/// runs. Lines of unknown origin ("23 nodes assigned to QNN", "QNN 23/30, CPU 7/30") are printed separately. The SDK
+/// reads logs by the same rules. A log is text: nobody checked where it comes from, and lines may be missing.
 ///
 /// Exit codes: 0 it says something, 2 FILE cannot be read, 3 it says nothing about placements or runs.
 #[derive(Debug, clap::Args)]
@@ -72,7 +72,7 @@ struct LoggedSession {
     counts: Option<LoggedCounts>,
     /// Nodes of ONNX Runtime's own list by EP, where there is no placement. A partition of the NPU is one node.
     listed: BTreeMap<String, Vec<String>>,
-    /// Nodes that the validator refused; those of a placement are among its CPU nodes.
+    /// Nodes that the validator refused. If there is a placement, they are among its CPU nodes.
     refused: Vec<ExplainedNode>,
     /// Runs that failed, by node and QNN's number.
     run_errors: Vec<LoggedRunError>,
