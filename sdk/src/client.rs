@@ -160,9 +160,10 @@ impl Watch {
     /// are counted as dropped.
     ///
     /// The choice is not stored. Hosts keep it, and start with
-    /// [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) if the answer is no or not known yet. If it is
-    /// no, also call `set_consent(false)` at each start: the process may have been killed after a withdrawal and
-    /// before the wipe. The call then wipes what an earlier process left, and does nothing if nothing is left.
+    /// [`with_consent(false)`](crate::SdkConfigBuilder::with_consent) if the user refused or has not answered yet. If
+    /// the user refused, also call `set_consent(false)` at each start. The process may have been killed after a
+    /// withdrawal and before the wipe. The call then wipes what an earlier process left, and does nothing if nothing is
+    /// left.
     ///
     /// Other processes of the app that share the folder notice a withdrawal at their next seal or upload. They keep
     /// nothing until their host calls `set_consent(true)`.

@@ -1,5 +1,5 @@
-//! A snapshot of the SDK for people and programs: where each session runs and why, how fast, which directives apply,
-//! what is sent when and to whom. The JSON has the names of `epwatch inspect --json`.
+//! A snapshot of the SDK for people and programs. It shows where each session runs, why and how fast, and which
+//! directives apply. It also shows what is sent, when and to whom. The JSON has the names of `epwatch inspect --json`.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 

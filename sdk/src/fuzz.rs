@@ -1,4 +1,4 @@
-//! Fuzz targets as functions of bytes: a file or an answer of any content must never cause a panic, and a directive
+//! Fuzz targets as functions of bytes. A file or an answer of any content must never cause a panic, and a directive
 //! without a signature never holds. `tests/fuzz` calls them, and a test here runs them over the seeds.
 
 use std::time::Duration;

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Kinds of failed starts that `explain` lists for the life of a process.
 pub const MAX_EXPLAINED_FAILURES: usize = 16;
 
-/// Runs of a session that count as cold. On an NPU the first three runs cost 3-20x, 1.25x and 1.06x of a warm one;
-/// from the fourth on the difference drowns in the noise.
+/// Runs of a session that count as cold. On an NPU the first three runs cost 3-20x, 1.25x and 1.06x of a warm one. From
+/// the fourth on the difference is smaller than the noise.
 pub const COLD_RUNS: u64 = 3;
 
 /// Least number of threads that can record one session at the same moment without losing a sample. `ort` runs a session
@@ -54,8 +54,8 @@ pub const MAX_BASELINE_UPDATES: usize = 256;
 /// Largest file of baselines: 64 entries that fill every bucket.
 pub const MAX_BASELINES_BYTES: u64 = 4 << 20;
 
-/// Time between two seals. Short enough that a fault shows the same day on a phone used for minutes, long
-/// enough that a report holds a useful number of runs.
+/// Time between two seals. Short enough that a fault shows the same day on a phone used for minutes. Long enough that a
+/// report holds a useful number of runs.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 /// Spool of one process. Holds more than twelve days of reports of one busy model. When full the oldest segment goes

@@ -2,14 +2,14 @@
 //!
 //! Kept on the device and sent with every series; the detector divides by it. The rules:
 //!
-//! - Only clean warm runs count: phase warm, thermal none, light or unknown, power save off or unknown (a device
-//!   without these sensors is still its own reference). Runs of the overflow shape, and of sessions that a directive
+//! - Only clean warm runs count: phase warm, thermal none, light or unknown, power save off or unknown. A device
+//!   without these sensors is still its own reference. Runs of the overflow shape, and of sessions that a directive
 //!   changed, do not.
 //! - A version is *settled* after 20 clean runs ([`policy::SETTLED_RUNS`]). It takes no more after 10,000, so that a
 //!   later fault does not become the baseline.
-//! - When another version begins, the current one becomes the baseline *previous version*: as it is now if it is
-//!   settled, else as it was on its earlier runtime. If neither is settled it is forgotten, and the one before it
-//!   stays.
+//! - When another version begins, the current one becomes the baseline *previous version*. If it is settled, it becomes
+//!   that as it is now, else as it was on its earlier runtime. If neither is settled, it is forgotten, and the one
+//!   before it stays.
 //! - When firmware, ORT or EP change under the same version, the current one becomes the baseline *earlier runtime*
 //!   if it is settled. Otherwise it is forgotten.
 //! - A baseline never changes again, even if its version runs again (side by side, or after a roll-back). The version
@@ -18,8 +18,8 @@
 //!   and a clock that jumps changes nothing.
 //! - 64 models and shapes are kept ([`policy::MAX_BASELINES`]). Beyond, the one updated longest ago is evicted,
 //!   counted in updates and not in wall time.
-//! - Processes of an app share the file, a [`message_file`]. Each adds its updates under the folder's lock, and reads those of others at
-//!   start.
+//! - Processes of an app share the file, a [`message_file`]. Each adds its updates under the folder's lock, and reads
+//!   the other processes' updates at start.
 //! - Everything is reset with the installation, or if the file is unreadable or invalid. After any loss the reason
 //!   for a missing baseline is `lost`, because "no earlier version" would no longer be certain.
 
@@ -44,7 +44,7 @@ const MAGIC: &Magic = b"epwbas1\n";
 pub(crate) struct BaselineKey {
     #[prost(string, tag = "1")]
     pub(crate) model: String,
-    /// So that a CPU session of a model is no reference for its NPU session.
+    /// Part of the key, so that a CPU session of a model is not a reference for its NPU session.
     #[prost(string, repeated, tag = "2")]
     pub(crate) requested_eps: Vec<String>,
     #[prost(string, tag = "3")]

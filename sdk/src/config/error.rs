@@ -16,7 +16,7 @@ pub enum ConfigError {
         /// The beginning of the given text.
         got: String,
     },
-    /// The endpoint is no `http://` or `https://` address of a host.
+    /// The endpoint is not an `http://` or `https://` address of a host.
     #[error(
         "failed to accept endpoint {0:?}: expected https://HOST:PORT or http://127.0.0.1:PORT, with a port of 1 to 65535 \
          and no path or query"
@@ -36,7 +36,7 @@ pub enum ConfigError {
         /// Requirement that it fails.
         problem: &'static str,
     },
-    /// A root certificate is no PEM text.
+    /// A root certificate is not PEM text.
     #[error(
         "failed to accept a root certificate: expected PEM text with BEGIN CERTIFICATE and \
          END CERTIFICATE, not DER, a key or a path"

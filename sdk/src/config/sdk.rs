@@ -88,8 +88,8 @@ pub struct SdkConfigBuilder {
 impl SdkConfig {
     /// Begins a configuration.
     ///
-    /// `app_id` is the app's id at the collector (1 to 128 bytes), `endpoint` the collector's gRPC address
-    /// (`https://host:4717`), and `app_key` the key that authenticates the app. `dir` is a private folder of the app
+    /// `app_id` is the app's id at the collector (1 to 128 bytes). `endpoint` is the collector's gRPC address
+    /// (`https://host:4717`), and `app_key` is the key that authenticates the app. `dir` is a private folder of the app
     /// that the SDK creates if necessary. Processes of one app share it.
     pub fn builder(
         app_id: impl Into<String>,
@@ -236,9 +236,10 @@ impl SdkConfigBuilder {
     /// and other devices without a platform API.
     ///
     /// The SDK's thread reads the zones every ten seconds, or later while an upload waits for its network. The worst
-    /// zone counts. It is none below the `passive` trip point; light from there on, until it has cooled by the trip's
-    /// hysteresis; moderate half way to the next `hot` or `critical` trip; severe and critical at these. Without a
-    /// readable zone that has a `passive` trip (Android's apps may read none) it stays unknown.
+    /// zone counts. The status is none below the `passive` trip point. It is light from there on, until the zone has
+    /// cooled by the trip's hysteresis. It is moderate half way to the next `hot` or `critical` trip, and severe and
+    /// critical at these. Without a readable zone that has a `passive` trip (Android's apps may read none) it stays
+    /// unknown.
     ///
     /// The thermal status given to [`Watch::set_conditions`](crate::Watch::set_conditions) is then ignored; power
     /// save and performance mode are not.

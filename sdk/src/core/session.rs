@@ -37,7 +37,7 @@ pub struct SessionInfo {
 }
 
 impl SessionInfo {
-    /// A session with a new id, whose requested EPs are those of the placement.
+    /// A session with a new id. It requests the EPs that the placement requested.
     pub fn new(model: impl Into<Model>, placement: Placement) -> Self {
         Self {
             uid: random_session_uid(),
@@ -132,7 +132,7 @@ impl Core {
         self.closed.len() >= policy::CLOSED_SESSIONS_TO_SEAL
     }
 
-    /// Drains some closed sessions, so that their recorders' memory is freed long before a seal: a host may make and
+    /// Drains some closed sessions, so that their recorders' memory is freed long before a seal. A host may make and
     /// drop thousands of sessions in an interval. Only a few per call, because this is a caller's thread.
     fn drain_closed_sessions(&mut self) {
         let mut at = 0;

@@ -326,8 +326,8 @@ fn what_ran_before_the_book_was_read_is_learnt_all_the_same() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Many sessions, each with many strata: every run is in exactly one report, every report is
-    /// one that a collector takes, and numbers have no gap.
+    /// Many sessions, each with many strata. Every run is in exactly one report, a collector takes every report, and
+    /// numbers have no gap.
     #[test]
     fn whatever_is_recorded_is_in_reports_of_the_contract(
         sessions in 1_usize..150,

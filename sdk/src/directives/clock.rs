@@ -1,10 +1,10 @@
 //! The server's time on a device whose wall clock may be wrong.
 //!
 //! Directives begin and end by the collector's clock, and every answer carries the server's time. The time since boot
-//! counts on from there, also over restarts of the process. After a reboot, or if the time since boot is not known,
-//! the wall clock is used again, but time never falls behind the server's time plus the measured time since. So a
-//! clock set back keeps no directive in force for longer than the device is up. A clock set ahead can end a directive
-//! early, but only until the next answer, because nothing is forgotten by the wall clock alone.
+//! counts on from there, also over restarts of the process. After a reboot, or if the time since boot is not known, the
+//! wall clock is used again. But time never falls behind the server's time plus the measured time since. So a clock set
+//! back keeps no directive in force for longer than the device is up. A clock set ahead can end a directive early, but
+//! only until the next answer, because nothing is forgotten by the wall clock alone.
 //!
 //! The server's time is as trustworthy as its connection: TLS, not a signature, protects it. Before the first answer
 //! no directive exists either, and the wall clock is used.

@@ -2,13 +2,14 @@
 //!
 //! The rules:
 //!
-//! - A directive is accepted only if it is whole, signed by a known key over exactly its bytes, not over, for this
-//!   app, chipset and firmware, and not revoked. The first one with an id stays; another one with the same id is
-//!   malformed.
-//! - Of several of the same kind the one that began last counts, of those the one with the greater id.
-//! - A revoke removes another directive within its own scope, and stays until both are over, so that the revoked one
-//!   is refused if it is sent again. (A directive that the device never held must not outlive its revoke.) A revoke
-//!   cannot be revoked; repeat the directive under another id.
+//! - A directive is accepted only if it is whole, and signed by a known key over exactly its bytes. It must be for this
+//!   app, chipset and firmware, and neither over nor revoked. The first one with an id stays; another one with the same
+//!   id is malformed.
+//! - Of several of the same kind the one that began last counts. If they began together, the one with the greater id
+//!   counts.
+//! - A revoke removes another directive within its own scope. It stays until both are over, so that the revoked one is
+//!   refused if it is sent again. (A directive that the device never held must not outlive its revoke.) A revoke cannot
+//!   be revoked; repeat the directive under another id.
 //! - At most [`MAX_HELD`] are held, the number that the contract allows to be named and sent. Further ones are
 //!   refused; only a revoke takes the place of the one that ends first.
 

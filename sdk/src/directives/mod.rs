@@ -1,9 +1,10 @@
 //! The operator's directives on this device: accepted, stored, and applied to sessions, reports and sampling.
 //!
 //! A directive arrives signed with the answer to an upload. It is verified and checked (`held.rs` has the rules,
-//! `clock.rs` the time), stored (`stored.rs`), and takes effect at a defined moment: NPU off and the preferred
-//! variant with the *next* session's plan ([`SessionPlan`]), sampling with the next interval, recording off and the
-//! report interval at once. A running session never changes. Effects are counted, and `explain()` prints them.
+//! `clock.rs` the time), stored (`stored.rs`), and takes effect at a defined moment. NPU off and the preferred variant
+//! take effect with the *next* session's plan ([`SessionPlan`]), and sampling with the next interval. Recording off and
+//! the report interval take effect at once. A running session never changes. Effects are counted, and `explain()`
+//! prints them.
 //!
 //! A directive counts as applied when it first takes effect in this stream. Refusals are counted by reason, each
 //! directive once per process, because the collector repeats what the device does not hold. A revoked one counts as
@@ -104,8 +105,8 @@ impl Directives {
         self.is_loaded
     }
 
-    /// Replaces the held directives by those of the file. Directives that another process's file lacks were revoked
-    /// or are over.
+    /// Replaces the held directives by the file's. Directives that another process's file lacks were revoked or are
+    /// over.
     pub(crate) fn load(
         &mut self,
         stored: Result<Option<StoredDirectives>, UnreadableFile>,

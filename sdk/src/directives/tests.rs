@@ -521,7 +521,7 @@ proptest! {
         let mut flipped = whole.clone();
         let at_bit = bit.index(8 * whole.len());
         flipped[at_bit / 8] ^= 1 << (at_bit % 8);
-        // Anything that is no message does not come this far.
+        // Bytes that are not a message do not come this far.
         if let Ok(signed) = v1::SignedDirective::decode(&flipped[..]) {
             let mut device = device();
             device.receive(answer([signed]), at(1));

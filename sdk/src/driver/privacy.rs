@@ -76,7 +76,7 @@ impl Driver {
         self.set_network(state.network);
         if state.n_forget_calls != self.privacy.n_forgotten {
             self.privacy.n_forgotten = state.n_forget_calls;
-            // A reset is no consent: if another process has withdrawn it, it stays withdrawn.
+            // A reset does not give consent: if another process has withdrawn it, it stays withdrawn.
             let is_reset = state.is_given && state.n_changes == self.privacy.n_changes;
             if is_reset {
                 self.check_installation();

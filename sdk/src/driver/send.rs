@@ -108,7 +108,7 @@ impl Driver {
                         UploadFailureKind::Budget
                     }
                 };
-                // Being offline is no failure.
+                // Being offline is not a failure.
                 if counts && kind == UploadFailureKind::Budget {
                     lock(&self.core).upload_failed(kind);
                 }

@@ -1,7 +1,8 @@
 //! The SDK's own thread: seals on time, uploads when due, and handles commands.
 //!
 //! A panic ends its step and is counted. After a few panics within a day the thread rests for a day, because it would
-//! most likely panic again: recording continues, and only what the host asks for is done meanwhile ([`Faults`]).
+//! most likely panic again. Recording continues, and the thread does only what the host asks for meanwhile
+//! ([`Faults`]).
 
 use std::{
     fs::File,

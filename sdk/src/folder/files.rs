@@ -39,7 +39,7 @@ impl Drop for FileLock {
     }
 }
 
-/// Not std's locks: on Android those of Rust before 1.98 are stubs that fail.
+/// Replaces std's locks, because on Android they are stubs that fail in Rust before 1.98.
 #[cfg(unix)]
 mod flock {
     use std::{fs::File, io};

@@ -132,8 +132,8 @@ impl Plugin {
         self.htp_builder(htp, missing)
     }
 
-    /// As [`Self::session_builder`], but for the CPU only if the plan forbids the NPU. The requested EP is still the
-    /// HTP, and the reasons name the directive.
+    /// As [`Self::session_builder`]. If the plan forbids the NPU, the builder is for the CPU alone. The requested EP is
+    /// still the HTP, and the reasons name the directive.
     ///
     /// # Errors
     /// If ORT refuses an option.

@@ -1,8 +1,9 @@
 //! ONNX Runtime's own telemetry: its switch, and whether that is set.
 //!
-//! Official builds for Linux, macOS, Android and iOS from 1.29 on send events to Microsoft unless the environment
-//! variable [`TELEMETRY_SWITCH`] is set when ONNX Runtime makes its environment. The call `DisableTelemetryEvents` comes
-//! after that: the device id is then on disk, and the upload is tried all the same. docs/privacy.md has what was seen.
+//! Official builds for Linux, macOS, Android and iOS from 1.29 on send events to Microsoft. The environment variable
+//! [`TELEMETRY_SWITCH`] prevents that, if it is set when ONNX Runtime makes its environment. The call
+//! `DisableTelemetryEvents` comes after that: the device id is then on disk, and the upload is tried all the same.
+//! docs/privacy.md has what was seen.
 
 use std::env;
 
@@ -79,7 +80,7 @@ fn is_on(switch: &str) -> bool {
 /// # Safety
 /// As [`std::env::set_var`]: no other thread may read or write the environment at this moment, except through `std::env`.
 pub unsafe fn disable_telemetry() {
-    // SAFETY: the caller's promise is that of `set_var`.
+    // SAFETY: the caller promises what `set_var` requires.
     unsafe { env::set_var(TELEMETRY_SWITCH, "1") }
 }
 

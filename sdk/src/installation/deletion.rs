@@ -2,9 +2,9 @@
 //!
 //! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be deleted. One rename
 //! moves the secret there, which is the moment of withdrawal: nothing has changed before it, and the installation has
-//! ended after it. Whatever a kill leaves behind belongs to no secret, so the next start wipes it: at once if a
-//! secret waits here, and in any case before a new one is made. The file is removed after the collector's answer,
-//! once the wipe is done. Without consent these files and the empty `lock` are all that exists.
+//! ended after it. Files that a kill leaves behind belong to no secret, so the next start wipes them. It does so at
+//! once if a secret waits here, and in any case before a new one is made. The file is removed after the collector's
+//! answer, once the wipe is done. Without consent these files and the empty `lock` are all that exists.
 
 use std::{
     fs, io,

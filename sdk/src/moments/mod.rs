@@ -1,9 +1,9 @@
 //! Exact moments: integers during recording, then floats that merge by Chan's formula.
 //!
-//! A sum of squares in floating point would cancel: at a mean of 10^7 and a deviation of 0.1 it gives 0.0 (NIST
-//! NumAcc4), and latencies in microseconds are such numbers. Welford's recurrence does not cancel, but divides once
-//! per run and rounds. A latency is a whole number of nanoseconds, so count, sum and sum of squares are integers.
-//! That is exact, independent of the order, and costs one multiplication and two additions per run.
+//! A sum of squares in floating point would cancel. At a mean of 10^7 and a deviation of 0.1 it gives 0.0 (NIST
+//! NumAcc4), and latencies in microseconds are such numbers. Welford's recurrence does not cancel, but divides once per
+//! run and rounds. A latency is a whole number of nanoseconds, so count, sum and sum of squares are integers. That is
+//! exact, independent of the order, and costs one multiplication and two additions per run.
 
 /// Exact count, sum and sum of squares of whole numbers (nanoseconds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Sums {
     }
 
     /// `squares - sum^2 / n`. With `sum = q n + r` it is `squares - q^2 n - 2 q r - r^2 / n`, where nothing overflows
-    /// and only the last, smallest term is no integer.
+    /// and only the last, smallest term is not an integer.
     #[expect(clippy::cast_precision_loss, reason = "rounded once, at the end")]
     fn squared_deviations(&self) -> f64 {
         let n = u128::from(self.n);

@@ -1,9 +1,9 @@
 //! Captures ONNX Runtime's log at VERBOSE while a session is made, at no cost to any run.
 //!
-//! A session keeps its log level for life: at VERBOSE it formats about ten lines in every run, and ORT has no call to
-//! change the level. So the log comes from a separate session, made from a copy of the builder just before the host's
-//! own and dropped at once. The host's session, logger and log level stay as they are, and the environment's logger
-//! gets nothing of the other session. The cost is a second session creation.
+//! A session keeps its log level for life, because ORT has no call to change it. At VERBOSE it formats about ten lines
+//! in every run. So the log comes from a separate session, made from a copy of the builder just before the host's own
+//! and dropped at once. The host's session, logger and log level stay as they are, and the environment's logger gets
+//! nothing of the other session. The cost is a second session creation.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

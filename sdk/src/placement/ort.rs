@@ -1,10 +1,10 @@
 //! Safe wrapper of ONNX Runtime's graph assignment API and of its list of devices, with the only unsafe code of this
 //! crate.
 //!
-//! The API exists since ORT 1.24. This crate is built for an older one, so that a host may bring ORT 1.17 or later:
-//! the version is read first, and the newer table of functions is used only from 1.24 on. ORT 1.x promises to append to
-//! the table only: a table that does not begin with the older one's functions, or is of another major version, is not
-//! called. Slot numbers were checked with `ort-sys` built with `api-24`, and the calls with ORT 1.20 to 1.31.
+//! The API exists since ORT 1.24. This crate is built for an older one, so that a host may bring ORT 1.17 or later. The
+//! version is read first, and the newer table of functions is used only from 1.24 on. ORT 1.x promises to append to the
+//! table only. A table of another major version is not called, nor one that does not begin with the older one's
+//! functions. Slot numbers were checked with `ort-sys` built with `api-24`, and the calls with ORT 1.20 to 1.31.
 //!
 //! The library is `ort`'s, or the one of a host in another language ([`HostRuntime`]). Calls for such a host go through
 //! its own table only: `ort::api()` would load a library, or panic.
@@ -148,7 +148,7 @@ pub enum PrepareError {
         /// Its version, for example `1.22.0`.
         found: String,
     },
-    /// A table of functions that is not that of ORT 1.x.
+    /// A table of functions that is not from ORT 1.x.
     #[error(
         "failed to prepare a session for its placement: the functions of ONNX Runtime {found} are not those of \
          1.{FIRST_MINOR}; runs are measured all the same"
@@ -306,7 +306,7 @@ struct Table {
 }
 
 impl Table {
-    /// `None` if ORT is older, its version is not known, or its functions are not those of 1.x.
+    /// `None` if ORT is older, its version is not known, or its functions are not from 1.x.
     fn of(runtime: HostRuntime) -> Option<Self> {
         if runtime.minor()? < FIRST_MINOR {
             // A request for a version that the library lacks makes it write to stderr.
@@ -320,7 +320,7 @@ impl Table {
             return None;
         }
         // SAFETY: the append-only table has functions of exactly these signatures at these positions
-        // (onnxruntime_c_api.h of 1.24); it begins with those of the older versions.
+        // (onnxruntime_c_api.h of 1.24); it begins with the functions of the older versions.
         unsafe {
             Some(Self {
                 api: api.as_ref()?,

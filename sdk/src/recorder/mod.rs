@@ -3,7 +3,7 @@
 //! A run costs a key comparison, a histogram increment and some arithmetic. It does no I/O, reads no clock, and
 //! allocates only for the first run of a series. Series live in a few shards ([`shards`]), each behind a lock that a
 //! run only *tries*, some hundred times at most. If all shards are held the sample is dropped and counted. The sealer
-//! swaps a series' data for an empty buffer, so it holds a lock for well under a microsecond, and later runs need no
+//! swaps a series' data for an empty buffer. So it holds a lock for well under a microsecond, and later runs need no
 //! allocation.
 //!
 //! Keys are bounded twice. Input shapes and performance modes beyond their limit are `other`. Series beyond

@@ -32,9 +32,9 @@ pub(crate) struct Series {
     pub(crate) recorded: Box<Recorded>,
 }
 
-/// One interval. About 10 kB, nearly all of it the histogram, whose buckets are those of the wire. Fields that every
-/// run touches come first and lie together. (The crate `hdrhistogram` also keeps count and extremes, which the sums
-/// have exactly. A third of a record's time went into that.)
+/// One interval. About 10 kB, nearly all of it the histogram, which has the buckets of the wire format. Fields that
+/// every run touches come first and lie together. (The crate `hdrhistogram` also keeps count and extremes, which the
+/// sums have exactly. A third of a record's time went into that.)
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Recorded {
@@ -66,8 +66,8 @@ pub(crate) struct Order {
     pub(crate) longest_slow_streak: u64,
 }
 
-/// Whether the series is slow at the moment. Outlives the interval, because a slow phase that a seal divides
-/// is no switch.
+/// Whether the series is slow at the moment. Outlives the interval, because a slow phase that a seal divides is not a
+/// switch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     low_ns: f64,

@@ -2,8 +2,8 @@
 //!
 //! A thread stays with the shard where it last found room, and all threads begin with the first. So a session that
 //! one thread at a time runs fills one shard only, whichever thread it is, and threads that collide separate at once.
-//! A run waits only for the sealer's swap, and only a bounded number of turns: moving to another shard would begin
-//! the series again there, which allocates.
+//! A run waits only for the sealer's swap, and only a bounded number of turns. Moving to another shard would begin the
+//! series again there, which allocates.
 
 use std::{
     cell::Cell,
@@ -201,7 +201,7 @@ impl Shard {
             if let Some(live) = self.live.try_lock() {
                 return Some(live);
             }
-            // A swap that ended since the attempt is no reason to move.
+            // A swap that ended since the attempt is not a reason to move.
             let before = mem::replace(&mut swaps, self.swaps.load(Acquire));
             let is_held_by_a_run = swaps == before && swaps.is_multiple_of(2);
             if is_held_by_a_run {

@@ -9,7 +9,7 @@ pub const CPU_SESSION: i32 = -2;
 pub const OUTPUTS_DIFFER: i32 = -3;
 /// One output has a NaN or an infinity where the other has none.
 pub const NOT_FINITE: i32 = -4;
-/// An output is no tensor of numbers.
+/// An output is not a tensor of numbers.
 pub const UNSUPPORTED_OUTPUT: i32 = -5;
 /// The outputs take more than 64 MiB.
 pub const OUTPUT_TOO_LARGE: i32 = -6;

@@ -1,9 +1,10 @@
 //! Compares the outputs of NPU and CPU: two hashes and three distances, never the outputs themselves.
 //!
-//! Over all outputs of a model: the greatest absolute difference of two elements, the lowest cosine of an output (as
-//! a flat vector, in f64), and whether the largest element is the same one in every output (the first of several).
-//! Two NaNs, or two equal infinities, in one place are equal and left out. Any other pair that is not finite makes
-//! the result [`code::NOT_FINITE`]. Two outputs of zeros have cosine 1; an output of zeros and another one have 0.
+//! The distances are over all outputs of a model. One is the greatest absolute difference of two elements, another the
+//! lowest cosine of an output (as a flat vector, in f64). The third is whether the largest element is the same one in
+//! every output (the first of several). Two NaNs, or two equal infinities, in one place are equal and left out. Any
+//! other pair that is not finite makes the result [`code::NOT_FINITE`]. Two outputs of zeros have cosine 1; an output
+//! of zeros and another one have 0.
 
 use sha2::{Digest, Sha256};
 

@@ -32,8 +32,8 @@ impl Number {
     }
 }
 
-/// Declares the element types: variant, code in hashes, ONNX's data type, ORT's type, Rust type, bytes of one
-/// element, conversion from and to little-endian bytes, conversion to a number.
+/// Declares the element types: variant, code in hashes, ONNX's data type, ORT's type, Rust type, bytes of one element.
+/// The conversions from and to little-endian bytes and to a number follow.
 macro_rules! element_types {
     ($( $variant:ident = $code:literal, $onnx:literal, $ort:ident, $rust:ty, $size:literal,
         $of_le:expr, $to_le:expr, $to_number:expr; )+) => {

@@ -2,9 +2,9 @@
 //!
 //! A wrong driver or a wrongly prepared graph gives wrong outputs at full speed, and neither placement nor latency
 //! shows it. An app may therefore run a reference input ([`GoldenInput`]) on its NPU session and on a CPU session of
-//! the same model, at a time and on a thread of its choice. The test runs once per model version, firmware and
-//! runtime, and again on a session that was made after a failed run (a restarted DSP). Reports hold cut hashes of the
-//! outputs and distances, never the outputs or the input.
+//! the same model. It chooses the time and the thread. The test runs once per model version, firmware and runtime, and
+//! again on a session that was made after a failed run (a restarted DSP). Reports hold cut hashes of the outputs and
+//! distances, never the outputs or the input.
 //!
 //! ```no_run
 //! # fn example(
@@ -85,7 +85,7 @@ impl Watch {
     /// it from a background thread, when the app is idle. At the start of a process it waits up to five seconds
     /// for the folder.
     ///
-    /// A failure is no error of the host, but the error code of the result (see [`code`]). `cpu_session` may return
+    /// A failure is not an error of the host, but the error code of the result (see [`code`]). `cpu_session` may return
     /// ORT's error or any other.
     pub fn self_test<E>(
         &self,

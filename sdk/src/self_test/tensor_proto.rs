@@ -1,7 +1,7 @@
 //! Reads ONNX's `TensorProto`, the message in which ONNX tools keep the test data of a model.
 //!
-//! The elements are in `raw_data`, little-endian, or in the packed field of their type: floats and doubles by their
-//! bits, integers as varints, half floats as the varint of their bits.
+//! The elements are in `raw_data`, little-endian, or in the packed field of their type. There, floats and doubles are
+//! their bits, integers are varints, and half floats are the varint of their bits.
 
 use prost::Message;
 

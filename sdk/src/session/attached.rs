@@ -26,8 +26,8 @@ use crate::{
 /// measured, and the placement is unavailable.
 pub type AttachRequest = SessionRequest<Option<HostRuntime>>;
 
-/// A session's placement as the host has read it, through a binding of ONNX Runtime that has the list but no pointers:
-/// Python's `InferenceSession.get_provider_graph_assignment_info`, for example.
+/// A session's placement as the host has read it. The host's binding of ONNX Runtime has the list but no pointers, for
+/// example Python's `InferenceSession.get_provider_graph_assignment_info`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostAssignment {
     /// ONNX Runtime's version, for example `1.31.1`; empty if it is not known.

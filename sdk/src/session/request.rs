@@ -104,9 +104,9 @@ impl<S> SessionRequest<S> {
         self
     }
 
-    /// Names the plan that the session follows. [`Self::requesting`] still names the EPs that the app wants; the
-    /// EPs in effect exclude the NPU if the plan forbids it, and the session names the directive. Such a session
-    /// updates no baseline.
+    /// Names the plan that the session follows. [`Self::requesting`] still names the EPs that the app wants. If the
+    /// plan forbids the NPU, the EPs in effect exclude it, and the session names the directive. Such a session updates
+    /// no baseline.
     pub fn with_plan(mut self, plan: &SessionPlan) -> Self {
         self.plan = plan.clone();
         self

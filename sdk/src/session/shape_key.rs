@@ -16,7 +16,7 @@ pub(crate) fn has_one_shape(inputs: &[Outlet]) -> bool {
     })
 }
 
-/// `static`, or for example `ids:1x77,mask:1x77`. Cut at 128 bytes; empty if an input is no tensor.
+/// `static`, or for example `ids:1x77,mask:1x77`. Cut at 128 bytes; empty if an input is not a tensor.
 #[derive(Debug)]
 pub(crate) enum ShapeKey {
     /// The model has a fixed input shape.
@@ -61,7 +61,7 @@ impl ShapeKey {
         Self::of_dims(dims)
     }
 
-    /// Key of inputs by name. An input without dims is no tensor.
+    /// Key of inputs by name. An input without dims is not a tensor.
     pub(crate) fn of_dims<'a>(inputs: impl Iterator<Item = (&'a str, Option<&'a [i64]>)>) -> Self {
         let mut writer = ShapeText {
             text: [0; MAX_BYTES],

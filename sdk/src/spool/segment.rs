@@ -111,7 +111,7 @@ struct SeriesHead {
     n: u64,
 }
 
-/// Reads the entries for the ledger; `None` if it is no report.
+/// Reads the entries for the ledger; `None` if the bytes are not a report.
 pub(crate) fn describe(report: &[u8]) -> Option<RecordMeta> {
     let decoded = ReportHead::decode(report).ok()?;
     Some(RecordMeta {

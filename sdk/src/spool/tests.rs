@@ -174,7 +174,7 @@ fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
     assert!(losses.iter().all(|l| l.reason == DropReason::SpoolFull));
     let left = sequences(&mut spool);
     assert_eq!(left, (21 - left.len() as u64..=20).collect::<Vec<_>>());
-    // The collector has 2, so it is no loss.
+    // The collector has 2, so it is not a loss.
     assert_eq!((lost, runs), (19 - left.len() as u64, 10 * lost));
 }
 
@@ -210,7 +210,7 @@ fn a_jump_of_the_wall_clock_costs_no_report() {
     assert_eq!(spool.enforce(later)[0].reason, DropReason::SpoolAge);
 }
 
-/// More crashed processes than a report can name: all their reports are sent, a few at a time, and without a network
+/// More processes crashed than a report can name. All their reports are sent, a few at a time, and without a network
 /// they stay within the limit.
 #[test]
 fn many_crashed_processes_are_all_taken_over_and_bounded() {
@@ -265,8 +265,8 @@ fn many_crashed_processes_are_all_taken_over_and_bounded() {
     assert_eq!(lost + left / one, n as u64 + 10);
 }
 
-/// An app that crashed at each start without a network: the latest folders are kept, the losses of the others are
-/// counted, and all of them are named, so that the ledger has no more dropped reports than recorded ones.
+/// An app crashed at each start without a network. The latest folders are kept, and the losses of the others are
+/// counted. All of them are named, so that the ledger has no more dropped reports than recorded ones.
 #[test]
 fn folders_of_a_crash_loop_are_bounded() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,8 +5,9 @@
 //! 1970. The collector's clock is known by its answers and the time since boot (`directives/clock.rs`). Time counts while
 //! the device is on; `Spent::passed_ms` carries it over reboots, without the hours that it was off.
 //!
-//! A device that was off for long and has spent the day's bytes would hear the collector's time no more. So if the device's
-//! clock shows a later date than at the day's begin, an eighth more may be sent, once a day: the answer tells the time.
+//! A device that was off for long and has spent the day's bytes would hear the collector's time no more. So once a day
+//! an eighth more may be sent, if the device's clock shows a later date than when the day began. The answer has the
+//! time.
 //!
 //! Processes of the app share `DIR/budget`, a [`message_file`].
 
@@ -539,7 +540,7 @@ mod tests {
         // A date of its own brings an eighth, to hear the time.
         assert_eq!(left(&mut budget, NOON + 9 * DAY_MS, 2, 0), Some(125));
         assert_eq!(left(&mut budget, NOON, 2, 0), None);
-        // The first answer tells the day; it is no new one.
+        // The first answer has the day's date, so it does not begin a new day.
         assert_eq!(left(&mut budget, NOON, 3, NOON), None);
         let midnight = NOON + DAY_MS / 2;
         assert_eq!(left(&mut budget, 0, 14, midnight - 1), None);
@@ -577,8 +578,8 @@ mod tests {
     proptest! {
         // Each step writes and syncs a file.
         #![proptest_config(ProptestConfig::with_cases(48))]
-        /// The wall clock jumps, the device reboots, stays off, and hears the collector's time now and then: at most one
-        /// budget in 24 hours of real time, plus the first and the one of a midnight, each with an eighth.
+        /// The wall clock jumps, the device reboots, stays off, and receives the collector's time now and then. It may
+        /// send one budget in 24 hours of real time, plus the first one and one of a midnight. Each has an eighth more.
         #[test]
         fn neither_a_jumping_clock_nor_reboots_bring_a_second_budget(
             steps in prop::collection::vec(

@@ -58,8 +58,8 @@ impl Schedule {
     }
 
     /// Takes an answer. The next upload is due at once unless the collector asks for a wait. If the collector kept no
-    /// report (`made_progress` is false) the answer counts as a failure, whatever wait it asks for: otherwise the
-    /// same request could be repeated for ever.
+    /// report (`made_progress` is false) the answer counts as a failure, whatever wait it asks for. Otherwise the same
+    /// request could be repeated for ever.
     pub(crate) fn answered(
         &mut self,
         now: Duration,

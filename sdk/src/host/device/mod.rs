@@ -149,8 +149,8 @@ fn text_of(path: &Path) -> String {
     text.trim().to_owned()
 }
 
-/// Returns the chip's name from the socinfo driver, or else from the entry of the device tree that names a known
-/// chip: mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. Without one it is the last entry, which is
+/// Returns the chip's name from the socinfo driver, or else from the entry of the device tree that names a known chip.
+/// For example, mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. Without one it is the last entry, which is
 /// the most general.
 fn qualcomm_chipset(machine: &str, entries: &[&str]) -> String {
     let chipset = |text: &str| Chipset::normalise(text, "Qualcomm", "");

@@ -1,4 +1,4 @@
-//! Device trees of boards. Names and values are those of Linux and its `qcom,ids.h`.
+//! Device trees of boards. Names and values come from Linux and its `qcom,ids.h`.
 
 use std::fs;
 

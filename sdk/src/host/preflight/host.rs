@@ -7,7 +7,7 @@ use std::{
 
 /// A host, or a test's imitation of one.
 pub(crate) trait Host {
-    /// Returns a variable of the environment, lossily if it is no UTF-8.
+    /// Returns a variable of the environment, lossily if it is not UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 
     /// Whether a file or folder exists at this path.

@@ -1,9 +1,9 @@
 //! Pre-flight checks: why the NPU may not start on this device, found before a session is made.
 //!
-//! The usual causes on phones and robots are silent. The app's manifest does not declare the DSP's library; the DSP
-//! does not find its skeleton library; the back end's library is not in the package; the runtime is older than the
-//! model's export; the driver must not be opened. Each finding is a closed [`ReasonCode`] with one sentence on the
-//! fix. A check reports only what it has seen: anything that the host neither shows nor states is no finding.
+//! The usual causes on phones and robots are silent. The app's manifest does not declare the DSP's library, or the DSP
+//! does not find its skeleton library. The back end's library is not in the package, or the runtime is older than the
+//! model's export. The app is not allowed to open the driver. Each finding is a closed [`ReasonCode`] with one sentence
+//! on the fix. A check reports only what it has seen: anything that the host neither shows nor states is not a finding.
 
 mod host;
 #[cfg(test)]
@@ -82,7 +82,7 @@ pub struct PreflightFacts {
     pub backend_path: PathBuf,
     /// Chipset as passed to the QNN EP, by QNN's number or name. QNN has few names, but numbers that epwatch may lack.
     pub soc_model: String,
-    /// Version of the Hexagon architecture, for example 75; the default is that of `soc_model`.
+    /// Version of the Hexagon architecture, for example 75; the default is the version that `soc_model` has.
     pub hexagon_arch: Option<u32>,
     /// Folder of the app's extracted native libraries (`applicationInfo.nativeLibraryDir`).
     pub native_library_dir: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub struct PreflightFacts {
     pub runtime_qairt: String,
     /// Version of the registered QNN plugin, for example `2.7.0`; empty for an EP that is built into ORT.
     pub plugin_version: String,
-    /// Android's API level; the default is that of the device's facts.
+    /// Android's API level; the default comes from the device's facts.
     pub api_level: Option<u32>,
 }
 

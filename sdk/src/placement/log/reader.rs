@@ -49,7 +49,8 @@ pub fn read_log<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> Vec<Sessio
 /// that begin one.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    /// In the order of their first lines. Beyond the most sessions the last place is used again and is no session.
+    /// In the order of their first lines. Beyond the most sessions, the last place is used again, and it is not a
+    /// session.
     sessions: Vec<Open>,
     own_prefix: OwnPrefix,
 }

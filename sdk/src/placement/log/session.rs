@@ -94,7 +94,7 @@ pub(crate) struct Capability {
 }
 
 impl NodeRefusal {
-    /// Returns the code on this chipset. Without a known chipset FP16 is no reason.
+    /// Returns the code on this chipset. Without a known chipset FP16 is not a reason.
     pub(crate) fn reason(&self, soc: Option<&Soc>) -> ReasonCode {
         let lacks_fp16 = soc.is_some_and(|soc| soc.fp16 == Fp16::No);
         if self.by_backend && self.has_float_input && lacks_fp16 {
