@@ -1,8 +1,8 @@
 //! New installations of a window. An app key ships in an app, so installations can be made up.
 //!
 //! Which reports vote was decided before ([`epwatch_server::AppAdmission`]). Installations that were admitted in an
-//! earlier window have a past; a page must hold on those where there are enough. Installations that were admitted in
-//! a window with a flood stay new for half of the look-back: coming back the next day is no proof.
+//! earlier window have a past; a page must hold on those where there are enough. Installations that were admitted in a
+//! window with a flood stay new for half of the look-back. Coming back the next day does not prove that they are real.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl Arrivals {
     }
 }
 
-/// Returns the new installations of one app: `admitted` is each with the bucket of its first report that votes,
-/// `unproven` are the buckets that have reports of others.
+/// Returns the new installations of one app. `admitted` has each installation with the bucket of its first report that
+/// votes. `unproven` has the buckets with reports of installations that were not admitted.
 pub(super) fn newcomers(
     admitted: impl Iterator<Item = (Bucket, Installation)>,
     unproven: &[Bucket],

@@ -2,8 +2,8 @@
 
 use super::model_windows::FoundModel;
 
-/// Sessions that are read at once: enough that a query's own cost is small, few enough that what the
-/// store adds up stays far below its limit.
+/// Sessions that are read at once. They are enough that a query's own cost is small. They are few enough that the
+/// store's sums stay far below its limit.
 pub(super) const MAX_SESSIONS: u64 = 100_000;
 
 /// Cuts models into what is read and judged together: whole apps, since their models are each

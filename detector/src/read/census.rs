@@ -176,7 +176,8 @@ impl Census {
     }
 
     /// Returns which of the wanted installations of public keys were admitted to the app in the beginning of the
-    /// look-back, in any environment (a made-up environment is no new app), and whether any installation was.
+    /// look-back, and whether any installation was. Every environment of the app counts, because a made-up environment
+    /// does not make a new app.
     pub(super) fn established(
         &self,
         app_id: &str,

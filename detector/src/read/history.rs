@@ -51,15 +51,15 @@ pub struct EarlierWindows {
     /// By chipset, over all versions.
     pub devices: BTreeMap<Arc<str>, UsualDevices>,
     cv: BTreeMap<Cohort, UsualCv>,
-    /// Least ratio, over healthy windows, of devices' medians to their pasts. It stays where later windows are compared with
-    /// those of the version itself.
+    /// Least ratio, over healthy windows, of devices' medians to their pasts. It stays where later windows are compared
+    /// with the version's own earlier windows.
     ratios: BTreeMap<Cohort, f64>,
     /// Counts of settled windows.
     pub signals: Vec<VersionHistory>,
 }
 
 impl EarlierWindows {
-    /// Returns the CV of the previous version on a chipset, else that of this one.
+    /// Returns the CV of the previous version on a chipset, else the CV of this version.
     #[must_use]
     pub fn cv_of(&self, version: &str, previous: Option<&str>, chipset: &str) -> Option<UsualCv> {
         let of = |version: &str| self.cv.get(&(version.into(), chipset.into()));

@@ -33,7 +33,7 @@ struct PastWindow {
 pub struct PastWindows(Mutex<BTreeMap<ModelKey, BTreeMap<Cohort, Vec<PastWindow>>>>);
 
 impl PastWindows {
-    /// Adds a window's verdicts. Those of single firmwares are left out.
+    /// Adds a window's verdicts. Verdicts on single firmwares are left out.
     pub fn add(&self, verdicts: &[CohortVerdict]) {
         let mut models = self.0.lock();
         let whole = |verdict: &&CohortVerdict| verdict.key.firmware.is_none();
@@ -102,9 +102,9 @@ impl PastWindows {
     /// Learns the fleet's rates from healthy windows of every version on every chipset that is
     /// [`MIN_WINDOWS`] windows old; `None` without any.
     ///
-    /// A fault that no single window makes a page comes with a version and lasts: if a cohort taught
-    /// from its first window on, its fault would be its own normal, and that of others which got the
-    /// same version, before it was confirmed.
+    /// A fault that no single window makes a page comes with a version and lasts. Suppose a cohort taught from its
+    /// first window on. Its fault would be normal before it was confirmed, both for itself and for others which got the
+    /// same version.
     pub(super) fn rates(&self, span: &Span) -> Option<BaseRates> {
         let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
         let since_s = span.end_s().saturating_sub_unsigned(age_s);
@@ -118,8 +118,8 @@ impl PastWindows {
         self.learnt(i64::MAX, i64::MAX, i64::MAX)
     }
 
-    /// Learns from windows that ended before `end_s`, of cohorts whose first one ended at `since_s` or
-    /// before: from those until `settled_s`, and the first seven in any case.
+    /// Learns from windows that ended before `end_s`, of cohorts whose first window ended at `since_s` or before. Only
+    /// windows until `settled_s` teach, and the first seven in any case.
     fn learnt(&self, end_s: i64, since_s: i64, settled_s: i64) -> Option<BaseRates> {
         let models = self.0.lock();
         let cohorts = || models.values().flat_map(BTreeMap::values);

@@ -1,6 +1,6 @@
-//! What devices were used to, where they do not say it themselves: from their own runs on the version
-//! before, as far as the store has them, else from the devices of the same make on that version. Where
-//! most have no such past, from their own runs on the same version in earlier windows.
+//! The usual speed of devices that do not report it themselves. It comes from their own runs on the version before, if
+//! the store has them, else from devices of the same make on that version. Where most devices have no such past, it
+//! comes from their own runs on the same version in earlier windows.
 
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl SelvesBuilder {
 }
 
 impl SelvesBefore {
-    /// Gives the devices of a window what they do not know themselves.
+    /// Gives the devices of a window the usual speed that they do not report themselves.
     pub fn fill(&self, window: &mut CohortWindow) {
         for vote in &mut window.votes {
             let Some(latency) = &mut vote.latency else {
@@ -136,9 +136,10 @@ impl SelvesBefore {
 }
 
 impl SelvesBefore {
-    /// Compares the devices of a window with what they were used to on this version, where that is faster than what they
-    /// know of the version before: the worse of both counts. If it `has_lost` that, and the look-back no longer shows how
-    /// fast it was, nothing is a past: the version before says that all is well.
+    /// Compares the devices of a window with their usual speed on this version, where that is faster than their speed
+    /// on the version before. So the worse of both comparisons counts. If the version `has_lost` its gain, and the
+    /// look-back no longer shows how fast it was, devices have no past. The version before would only show that all is
+    /// well.
     pub fn fill_faster(&self, window: &mut CohortWindow, has_lost: bool) {
         let is_forgotten = has_lost && self.own.is_empty();
         for vote in &mut window.votes {

@@ -34,8 +34,8 @@ impl Source {
         Self::holding(client, max_votes, MAX_HELD_BYTES)
     }
 
-    /// As [`Self::new`], and holds a look-back of at most `bytes` between evaluations, instead of 256 MiB;
-    /// what is larger is read from the store each time.
+    /// As [`Self::new`], and holds a look-back of at most `bytes` between evaluations, instead of 256 MiB. A larger
+    /// look-back is read from the store each time.
     #[must_use]
     pub fn holding(client: Client, max_votes: usize, bytes: usize) -> Self {
         Self::of(Arc::new(StoreReader::new(client, bytes)), max_votes)
@@ -71,7 +71,7 @@ impl Source {
         self
     }
 
-    /// Adds certified placements that count before those added so far and those of the store.
+    /// Adds certified placements that go before the ones added so far and before the store's.
     #[must_use]
     pub fn with_certified(mut self, certified: Certified) -> Self {
         let known = std::mem::take(&mut self.certified);

@@ -27,18 +27,18 @@ pub struct Span {
     pub stands_alone: bool,
 }
 
-/// Latest windows, the judged one among them, whose counts do not speak for the past yet. A fault that
-/// grows a little from window to window would be its own past.
+/// Latest windows, including the judged one, whose counts are not part of the past yet. A fault that grows a little
+/// from window to window would be its own past.
 const SETTLING_WINDOWS: i64 = 3;
 
-/// Which earlier windows speak for the past: of those that overlap the ones that end in the same eighth
-/// of a window's length as the one judged. Windows judged one after the other within it ask for the same.
+/// Which earlier windows are the past. Where windows overlap, a window counts if it ends in the same eighth of a
+/// window's length as the judged one. Windows judged one after the other within it ask for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PastSpan {
     /// The first and the last end of such a window, in seconds since 1970.
     pub(super) from_s: i64,
     pub(super) until_s: i64,
-    /// The last one whose counts speak.
+    /// The last one whose counts are part of the past.
     pub(super) settled_until_s: i64,
     window_s: i64,
     eighth_s: i64,
@@ -51,7 +51,7 @@ impl PastSpan {
         end_s.rem_euclid(self.window_s) / self.eighth_s == self.eighth
     }
 
-    /// Binds the length of windows, twice, that of an eighth, and which it is: as [`Self::has`].
+    /// Binds the length of windows, twice, the length of an eighth, and which eighth it is: as [`Self::has`].
     pub(super) fn bind(&self, query: Query) -> Query {
         let query = query.bind(self.window_s).bind(self.window_s);
         query.bind(self.eighth_s).bind(self.eighth)
@@ -76,7 +76,7 @@ impl Span {
         (self.earliest_s(), self.start_s().min(until.as_second()))
     }
 
-    /// Returns which earlier windows speak for the past.
+    /// Returns which earlier windows are the past.
     pub(super) fn past(&self) -> PastSpan {
         let window_s = i64::try_from(self.window.as_secs()).unwrap_or(i64::MAX);
         let window_s = window_s.max(1);

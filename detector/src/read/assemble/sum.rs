@@ -64,7 +64,7 @@ impl SeriesSum {
         }
     }
 
-    /// Returns the moments, merged in the order of the series; those of one session are in that of its report.
+    /// Returns the moments, merged in the order of the series. The series of one session are in their report's order.
     pub(in crate::read) fn moments(&mut self) -> Moments {
         self.of_each.sort_by_key(|(order, _)| *order);
         let parts = self.of_each.iter().map(|(_, part)| part);

@@ -124,7 +124,7 @@ impl Intake {
         }
     }
 
-    /// Holds up to `bytes` of rows in memory before and after they are put in order, instead of 96 MiB; the others
+    /// Holds up to `bytes` of rows in memory before and after they are put in order, instead of 96 MiB. The other rows
     /// go to a temporary file.
     #[must_use]
     pub fn holding(mut self, bytes: usize) -> Self {

@@ -1,8 +1,8 @@
 //! Recorded reports held in memory, answering what the store's views answer.
 //!
-//! The same rules: a report counts once, by its first receipt; windows and buckets are of receive
-//! time; only clean series of sessions that ask for an NPU, in time and changed by no directive,
-//! vote. Windows are built from the same rows as those of the store.
+//! The rules are the same. A report counts once, by its first receipt. Windows and buckets are of receive time. Only
+//! clean series of sessions that ask for an NPU vote; they must be in time and changed by no directive. Windows are
+//! built from the same rows as the store's windows.
 
 mod intake;
 mod mark;

@@ -1,11 +1,11 @@
 //! Keeps the [`Census`] equal to the store: reads the buckets that are new, and those that changed since they were
 //! read.
 //!
-//! A copy never changes, so a bucket stays the same while the same copies count in it. Before each evaluation one
-//! sum a bucket over its stored and its surplus copies shows where that may have changed, and there the sum of the
-//! copies that count is compared with the sum of those that were read. Late reports, named copies, deletions and
-//! retention all show in it, in open and in closed buckets alike. A part of the store's table never changes, so each is
-//! added up once.
+//! A copy never changes, so a bucket stays the same while the same copies count in it. Before each evaluation one sum a
+//! bucket over its stored and its surplus copies shows where that may have changed. There the sum of the copies that
+//! count is compared with the sum of the copies that were read. Late reports, named copies, deletions and retention all
+//! show in it, in open and in closed buckets alike. A part of the store's table never changes, so each is added up
+//! once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -157,8 +157,8 @@ impl CensusCache {
         Ok(census)
     }
 
-    /// Reads the states of parts that are new, and drops those of parts that are gone. Returns false if a part had no
-    /// rows: it was merged meanwhile, or a replica lags.
+    /// Reads the states of new parts, and drops the states of parts that are gone. Returns false if a part had no rows:
+    /// it was merged meanwhile, or a replica lags.
     async fn add_parts(&mut self, store: &Counted, span: &Span) -> Result<bool, SourceError> {
         let query = store.plain_query(PARTS).bind(span.buckets().start);
         let stored = query.fetch_all::<PartRow>().await.map_err(failed(WHAT))?;
@@ -221,8 +221,8 @@ impl States {
 
 impl Held {
     /// Returns the buckets in which other copies may count than were read, and forgets their states until they
-    /// are read. Those of the window are always among them: a replica may lag behind the one that was asked for
-    /// states. So are those that are not closed.
+    /// are read. The window's buckets are always among them, because a replica may lag behind the one that returned the
+    /// states. So are buckets that are not closed.
     fn doubtful(&mut self, now: &States, span: &Span) -> Vec<Bucket> {
         if self.states.tombstones != now.tombstones {
             self.states = States::default();

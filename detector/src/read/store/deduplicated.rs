@@ -1,5 +1,5 @@
-//! The store as one evaluation reads it: what `counted_reports_v1` would find out again in each query,
-//! which copies of open buckets do not count, is asked once.
+//! The store as one evaluation reads it. One query reads which copies of open buckets do not count;
+//! `counted_reports_v1` would find that out again in each query.
 
 use std::sync::Arc;
 

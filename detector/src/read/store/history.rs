@@ -17,11 +17,12 @@ use crate::signals::{SignalId, UNSURPRISING_P};
 
 use super::queries::CohortNames;
 
-/// Each cohort's earlier windows: devices by a window's end in their order, which two shards would change, sums of CVs, the
-/// least ratio, and counts of signals in settled windows that show nothing in this signal, or only CV. Read from the detector's own table, where a window that was
-/// judged again has one row; the PREWHERE is the same in all rows of a window. Signals are added up where they
-/// stand, since most windows have the same ones. Binds: last end of settled windows, the chance above which a
-/// signal is no part of a finding, first and last end of windows, which of them ([`PastSpan`]).
+/// Each cohort's earlier windows. Columns are the devices with the end of their window (sorted, because two shards
+/// change the order), sums of CVs, and the least ratio. Counts of signals come from settled windows that show nothing
+/// in this signal, or only CV. The rows are read from the detector's own table, where a window that was judged again
+/// has one row. The PREWHERE is the same in all rows of a window. Signals are added up by position, since most windows
+/// have the same ones. Binds first the last end of settled windows, and the chance above which a signal is not part of
+/// a finding. Then it binds the first and last end of windows, and which of them ([`PastSpan`]).
 const COHORTS: &str = "
     WITH isNotNull(cv_within) AND isNotNull(cv_between) AS has_cv,
         window_end <= toDateTime(?) AS is_settled,
@@ -69,7 +70,7 @@ pub(super) struct HeldHistory(Mutex<Option<(PastSpan, HistoryCell)>>);
 type HistoryCell = Arc<OnceCell<Arc<HistoryByModel>>>;
 
 impl HeldHistory {
-    /// Returns what these windows had; what is held of others goes.
+    /// Returns the history of these windows, and drops the held history of other windows.
     pub(super) async fn read(
         &self,
         client: &Client,

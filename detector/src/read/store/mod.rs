@@ -117,8 +117,8 @@ impl ReportReader for StoreReader {
         })
     }
 
-    /// Queries that do not need each other's answers run at the same time: the store works on two at a
-    /// time, and on one while another's answer is read.
+    /// Queries that do not need each other's answers run at the same time. The store works on two at a time, and on one
+    /// while another's answer is read.
     fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
         let census = async {
             let counted = self.counted.settled().await?;

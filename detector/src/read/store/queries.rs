@@ -21,9 +21,9 @@ pub(super) fn hist_scheme() -> &'static str {
     HistScheme::HdrUs2sd160s.as_str()
 }
 
-/// Clean series that vote, of some apps, with what is asked of them here: `device_series_v1` unfolds every
-/// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span,
-/// its start, slices, slice.
+/// Clean series that vote, of some apps, with the columns that the queries here need. `device_series_v1` unfolds every
+/// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span, its start,
+/// slices, slice.
 const CLEAN_SERIES: &str = "(
     SELECT app_id, environment, bucket, received_at, stream_id, chipset, firmware, device_model,
         installation, session_uid[at] AS session_uid, session_model_id[at] AS model_id,
@@ -49,11 +49,11 @@ const SUMMED: &str = "
     sumMap(mapFromArrays(s.hist_bucket, s.hist_count)) AS merged, sum(s.n) AS runs, sum(s.sum_us) AS total,
     greatest(0, sum(s.m2_us2) + sum(pow(s.sum_us, 2) / s.n) - pow(sum(s.sum_us), 2) / sum(s.n)) AS deviations";
 
-/// Those sums as rows have them.
+/// These sums as columns of a row.
 const SUMS: &str = "mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count, runs AS n,
     total AS sum_us, deviations AS m2_us2";
 
-/// What votes are told apart by.
+/// The columns that tell votes apart.
 const VOTE_KEY: &str =
     "app_id, environment, model_id, model_version, chipset, firmware, installation,
     graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
@@ -73,9 +73,9 @@ pub(super) fn of_clean_series(
     query.bind(slices).bind(slice)
 }
 
-/// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. Whole
-/// windows: how often a device reports within one must change nothing. Binds: start of the window, its
-/// length, clean series before the window, those of the window.
+/// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. They are whole
+/// windows, because how often a device reports within one must change nothing. Binds: start of the window, its length,
+/// clean series before the window, clean series of the window.
 pub(super) fn earlier() -> String {
     format!(
         "SELECT {VOTE_KEY}, {SUMS}
@@ -180,8 +180,8 @@ pub(super) const PART_STATES: &str = "
     SELECT _part AS part, toUInt32(r.bucket) AS bucket, sum(cityHash64(collector_id, wal_offset)) AS state
     FROM reports AS r WHERE part IN ? GROUP BY part, bucket";
 
-/// What decides which copies of buckets count: in each bucket the copies that are named as surplus (kind 0), which
-/// installations are hidden (kind 1), and until when buckets are closed (kind 2). Binds: look-back.
+/// States that decide which copies of buckets count. Kind 0: the copies that are named as surplus, in each bucket. Kind
+/// 1: the hidden installations. Kind 2: the time until which buckets are closed. Binds: look-back.
 pub(super) const BUCKET_STATES: &str = "
     SELECT toUInt8(0) AS kind, toUInt32(s.bucket) AS bucket,
         sum(DISTINCT cityHash64('surplus', collector_id, wal_offset)) AS state
@@ -207,9 +207,10 @@ pub(super) const MAX_NAMED_DEVICES: usize = 24_000;
 /// Bytes of a query with that many devices. Servers take 256 KiB if they are not told otherwise.
 pub(super) const MAX_QUERY_BYTES: &str = "1048576";
 
-/// Who sent the reports of some devices of an app in the window that vote: the store groups those alone, and finds them by
-/// its index where they are few. Networks are in the raw table only, because readers of the views have no use for
-/// them. Binds: app, environment, the window's buckets, the first of them, the devices in hex, how many they are.
+/// The senders of the voting reports of some devices of an app in the window. The store groups only these reports, and
+/// finds them by its index where the devices are few. Networks are in the raw table only, because readers of the views
+/// have no use for them. Binds: app, environment, the window's buckets, the first of them, the devices in hex, how many
+/// they are.
 pub(super) const SENDERS: &str = "
     SELECT reinterpretAsUInt128(installation) AS device, min(is_own) AS is_own,
         minIf((network, network_wide), network != 0) AS first_network
