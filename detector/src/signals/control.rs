@@ -1,9 +1,9 @@
-//! The controls: if the previous version, another model on the same devices, or another model or version on the
-//! chipset slowed down as well, the device is the cause, not the model. The last needs no device in common: load
-//! that is spread over the chipset hits other devices of each model. If the devices hit lie nearly all among those that
-//! report no thermal state, heat is the cause. Controls are asked by the window's own runs: earlier ones that fill up a
-//! device's few hide what began now. Below 3 times that is heat, governor or load, and is no page. From 3
-//! times on the NPU is lost for all models of the device, which does page.
+//! The controls. If the previous version, or another model on the same devices, slowed down as well, the device is the
+//! cause, not the model. The same holds for another model or version on the chipset. That control needs no device in
+//! common, because load that is spread over the chipset hits other devices of each model. If the devices hit lie nearly
+//! all among those that report no thermal state, heat is the cause. Controls use only the window's own runs. Earlier
+//! runs that fill up a device's few ones hide a slow-down that began now. A slow-down below 3 times is heat, governor
+//! or load, and does not page. From 3 times on the NPU is lost for all models of the device, which does page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub enum Control {
     PeersSlowed(f64),
     /// Another model or version on the chipset slowed down too: share of its devices.
     CohortSlowed(f64),
-    /// Devices of another model or version on the chipset slowed down too, and it has too few to be sure either way:
-    /// share of its devices.
+    /// Devices of another model or version on the chipset slowed down too, but they are too few to be sure either way.
+    /// Share of its devices.
     CohortUnsure(f64),
     /// The devices hit are nearly all among those that report no thermal state.
     UnseenHeat(UnseenHeat),
@@ -265,7 +265,7 @@ pub(super) fn slowed_too(
     if !shift.signal.fires {
         return by_devices;
     }
-    // At the ratio that decides, one load may hit a third of a cohort and next to none of another that is slowed a
+    // At the ratio that decides, a load may hit a third of one cohort, and almost none of another that is slowed a
     // little less. Both are compared at the mildest.
     let tenths = BEYOND_TENTHS[0];
     let slowed = |ratio: &f64| *ratio >= f64::from(tenths) / 10.0;

@@ -1,9 +1,8 @@
 //! The other chipsets: whether the same version shows the same effect there, in the same window.
 //!
-//! A CPU fallback belongs to a chipset: to its driver, and to the abilities of its NPU. Load of the app
-//! itself, larger inputs and a heavier model reach all chipsets at once, and on one device they look the same
-//! as a fallback. So if latency alone decides, the cohort is compared with the other chipsets. Placements
-//! need no such control.
+//! A CPU fallback belongs to a chipset: to its driver, and to the abilities of its NPU. Load of the app itself, larger
+//! inputs and a heavier model reach all chipsets at once. On one device they look the same as a fallback. So if latency
+//! alone decides, the cohort is compared with the other chipsets. Placements need no such control.
 
 use std::ops::AddAssign;
 
@@ -18,8 +17,8 @@ use super::median_ratio::{HEAVIER, SLOWER};
 use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 use super::slow_devices::{self, Shift};
 
-/// One chipset in four may differ although the effect is on all of them: a small one by chance, another
-/// because the app does something else there. A fault on three of four chipsets is still one of chipsets.
+/// One chipset in four may differ although the effect is on all of them. A small one may differ by chance, another
+/// because the app does something else there. A fault on three of four chipsets is still a fault of chipsets.
 const MAY_DIFFER: f64 = 0.25;
 
 /// Share of the chipsets that must show the effect at all.
@@ -36,13 +35,13 @@ const MOST_DEVICES: f64 = 0.8;
 /// Median ratio from which a chipset moved as well.
 const MOVED: f64 = HEAVIER;
 
-/// Chipsets moved alike if each lies within this factor of the others' median: a heavier model costs more on
-/// one chipset than on another, and `Median` needs the same factor for a chipset alone. The ratio of CPU to NPU
-/// differs more than that between chipsets.
+/// Chipsets moved alike if each lies within this factor of the others' median. A heavier model costs more on one
+/// chipset than on another. `Median` needs the same factor for a chipset alone. The ratio of CPU to NPU differs more
+/// than that between chipsets.
 const ALIKE: f64 = SLOWER;
 
-/// Slow-down above which a heavier model does not explain all chipsets together: a version seldom computes
-/// more than twice as much as the one before, while a whole model on the CPU is 3 to 80 times slower.
+/// Slow-down above which a heavier model does not explain all chipsets together. A version rarely computes more than
+/// twice as much as the one before. A whole model on the CPU is 3 to 80 times slower.
 const HEAVIEST: f64 = 2.5;
 
 /// The same if input shapes are not known: an image of two and a half times the side has six times the pixels.
@@ -174,8 +173,9 @@ fn as_much(own: f64, usual: f64) -> f64 {
     usual + (own - usual).max(0.0) * AS_MUCH
 }
 
-/// Returns the share of the others' devices that are hit, and whether they show the same effect: all together
-/// significantly more than usual, half of them as much as here, and few significantly less. `None` without others.
+/// Returns the share of the others' devices that are hit, and whether they show the same effect. They do if all
+/// together show significantly more than usual, half of them as much as here, and few significantly less. `None`
+/// without others.
 fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
     let mut all = Tally::default();
     others.iter().for_each(|other| all += *other);

@@ -1,8 +1,8 @@
 //! `CvIncrease`: devices whose runs vary more than before.
 //!
-//! A device is hit if the coefficient of variation of its clean runs is at least twice its own earlier one,
-//! 1.5 times the cohort's in earlier windows, and 0.15: single spikes move a steady device's CV by more than
-//! any fault. Both baselines are needed because different programs measure them.
+//! A device is hit if the coefficient of variation (CV) of its clean runs is at least three values. They are twice its
+//! own earlier CV, 1.5 times the cohort's in earlier windows, and 0.15. The last is there because single spikes move a
+//! steady device's CV by more than any fault. Both baselines are needed because different programs measure them.
 //! Counted over devices, compared with the cohort's history.
 
 use epwatch_stats::order_stat::median;
@@ -15,8 +15,8 @@ use crate::window::{CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
 use super::control::Control;
 use super::signal::{Limits, Signal, SignalId, is_enough};
 
-/// Healthy devices that are hit in a window: one device's clean CV spans 0.035 to 0.59 from the 5 %
-/// to the 95 % point in healthy fleets (the project's detection measurements).
+/// Healthy devices that are hit in a window. In healthy fleets, one device's clean CV spans 0.035 to 0.59 from the 5 %
+/// to the 95 % point (the project's detection measurements).
 pub(crate) const FLEET_RATE: f64 = 0.1;
 
 /// Least multiple of the device's own earlier CV.

@@ -1,11 +1,11 @@
 //! Devices that are slow in some of their runs.
 //!
-//! `Tail`: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out: what
-//! is beyond 1.4 x is mostly beyond 2 x, where contention and heat end earlier. `NearTail`: the same beyond 1.4 x
-//! (and 1.6 x its median), if next to no run of the cohort lies just below: a run at twice its latency is at 1.8 x its
-//! p95, and contention and heat slow runs down by any factor up to that. `Moved`: the median moved
-//! by 1.6 x while the fast runs are as fast as ever. All add a device's runs over placements, since
-//! runs that move between placements are what they look for.
+//! `Tail`: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out. Most runs beyond
+//! 1.4 x are beyond 2 x, whereas contention and heat end earlier. `NearTail`: the same beyond 1.4 x (and 1.6 x its
+//! median), if almost no run of the cohort lies just below. A run at twice its latency is at 1.8 x its p95, and
+//! contention and heat slow runs down by any factor up to that. `Moved`: the median moved by 1.6 x while the fast runs
+//! are as fast as before. All add a device's runs over placements, because they look for runs that move between
+//! placements.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,14 @@ const FAR_OUT: f64 = 0.5;
 /// Least share of a device's runs that are as fast as before: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
 
-/// Most runs between 1.2 x and the limit of `NearTail`, next to those beyond it, that leave these a group of their own. It is
-/// 0.8 under contention by 1.2 to 1.9 x, 1.3 under heat of up to 2.2 x, and 0.1 with runs at twice the latency.
+/// Most runs between 1.2 x and the limit of `NearTail`, next to those beyond it, that leave these a group of their own.
+/// The measured ratio is 0.8 under contention by 1.2 to 1.9 x and 1.3 under heat of up to 2.2 x. With runs at twice the
+/// latency it is 0.1.
 const MOST_BETWEEN: f64 = 0.4;
 
-/// Least share of a device's runs within 1.4 times its earlier p95 that no slow-down of all runs leaves. `Tail` counts a
-/// device that is slower in all of its runs only if half of them are beyond twice the p95, and then next to none is within.
+/// Least share of a device's runs within 1.4 times its earlier p95 that no slow-down of all runs leaves. `Tail` counts
+/// a device that is slower in all of its runs only if half of them are beyond twice the p95. Then almost none is
+/// within.
 const FAST_TOO: f64 = 0.3;
 
 /// If the slow-down goes on, the share of slow runs in the window is at least this fraction of the share with
@@ -50,8 +52,8 @@ pub struct Intermittent {
     pub hit_devices: HashSet<Installation>,
     /// Counts at every share tested: the history of later versions.
     pub tallies: Vec<Signal>,
-    /// Median over the devices hit of the share of their runs beyond the limit: 2 x their p95 for `Tail`, 1.4 x for
-    /// `NearTail`, 1.6 x their median for `Moved`.
+    /// Median over the devices hit of the share of their runs beyond the limit. The limit is 2 x their p95 for `Tail`,
+    /// 1.4 x for `NearTail`, and 1.6 x their median for `Moved`.
     pub slow_share: Option<f64>,
     /// Whether the input shape of most of the devices hit is known.
     pub shape_is_known: bool,
@@ -92,8 +94,8 @@ impl DeviceRuns {
         }
     }
 
-    /// Returns the share of the runs beyond the limit of `NearTail` and the share just below it; `None` if no run is as fast as
-    /// before.
+    /// Returns the share of the runs beyond the limit of `NearTail`, and the share just below it. `None` if too few
+    /// runs are as fast as before.
     fn near_and_between(&self) -> Option<(f64, f64)> {
         let AgainstSelf { n, as_fast, .. } = self.against;
         let near = near_tail(self.against);
@@ -198,8 +200,8 @@ pub(crate) fn runs_of_devices<'a>(
 
 /// `Tail` or `NearTail`, as `kind` says: devices with slow runs; `None` if no device has a baseline.
 ///
-/// `NearTail` does not fire before the fleet has rates of its own, because sessions on big and little cores are two groups of
-/// runs as well, nor where input shapes are not known, because shapes are.
+/// `NearTail` does not fire before the fleet has its own rates, because sessions on big and little cores are two groups
+/// of runs as well. It does not fire where input shapes are not known either, because shapes form groups too.
 pub(super) fn tails(
     kind: SignalId,
     devices: &HashMap<Installation, DeviceRuns>,

@@ -54,7 +54,7 @@ pub struct Evidence {
     pub slower_and_moved: Option<SlowerAndMoved>,
     /// `Certificate`; `None` if nothing was certified for the devices' runtime.
     pub certificate: Option<CertificateDrift>,
-    /// The devices' runtime, if nothing was certified for it but for another one.
+    /// The devices' runtime, if nothing was certified for it, and something was for another one.
     pub uncertified_runtime: Option<UncertifiedRuntime>,
     /// `Shift`; `None` if no device has a baseline.
     pub shift: Option<Shift>,
@@ -233,7 +233,7 @@ impl Evidence {
             .is_some_and(|found| found.has_fast_runs_too)
     }
 
-    /// Returns those of `Tail`, `NearTail` and `Moved` that counted any device.
+    /// Returns the results of `Tail`, `NearTail` and `Moved` that counted any device.
     pub(crate) fn in_some_runs(&self) -> Vec<&Intermittent> {
         let all = [&self.tail, &self.near_tail, &self.moved];
         all.into_iter().flatten().collect()

@@ -16,8 +16,8 @@ use crate::window::{CohortWindow, Installation};
 
 use super::signal::{Limits, Signal, SignalId, is_enough};
 
-/// Share of healthy devices beyond the tolerance. The same bytes give the same output, so the rate is far
-/// below those of latency.
+/// Share of healthy devices beyond the tolerance. The same bytes give the same output, so the rate is far below the
+/// rates of latency.
 pub(crate) const BEYOND_RATE: f64 = 0.005;
 
 /// Share of healthy devices with another output: firmware differs within a cohort.
@@ -145,8 +145,8 @@ fn beyond(
     })
 }
 
-/// Returns for each device whether any of its outputs differs from the commonest one of that input, with its
-/// firmware; and the largest number of different outputs.
+/// Returns for each device whether any of its outputs differs from the commonest one of that input, with its firmware.
+/// Also returns the largest number of different outputs.
 fn minority_by_device(window: &CohortWindow) -> (BTreeMap<Installation, (bool, &str)>, u64) {
     let mut by_input: BTreeMap<&str, BTreeMap<&str, Vec<&GoldenTest>>> = BTreeMap::new();
     for test in run_tests(window).filter(|test| !test.npu_hash.is_empty()) {

@@ -1,8 +1,8 @@
 //! `Placement`: devices whose work moved to the CPU, compared with the reference placement.
 //!
-//! A hit is more than 2 points of the MACs, or more than 3 of the nodes if MACs are unknown. Compared with the
-//! median of other chipsets only a total loss is a hit (under 5 % on the NPU while others have 80 %), because
-//! chipsets differ by design.
+//! A hit is more than 2 points of the MACs, or more than 3 of the nodes if MACs are unknown. Compared with the median
+//! of other chipsets, only a total loss is a hit, because chipsets differ by design. A total loss is under 5 % on the
+//! NPU while others have 80 %.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -73,8 +73,7 @@ pub struct HitPlacement {
 }
 
 impl PlacementChange {
-    /// Returns how many devices were compared: those of the signal without those that a directive took
-    /// off the NPU.
+    /// Returns how many devices were compared: the signal's devices without devices that a directive took off the NPU.
     #[must_use]
     pub fn n_compared(&self) -> u64 {
         (self.hit_devices.len() + self.kept_devices.len()) as u64
@@ -235,7 +234,7 @@ pub(super) fn changed_by(
 }
 
 /// Counts the devices hit that have sessions of both kinds, and among them those whose sessions go back and forth. One
-/// change leaves all sessions of one kind before those of the other.
+/// change leaves all sessions of one kind before all sessions of the other.
 fn alternating(
     window: &CohortWindow,
     hit: &HashSet<Installation>,

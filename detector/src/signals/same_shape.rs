@@ -1,4 +1,4 @@
-//! Latencies shown to people: those of one input shape, because shapes differ by design.
+//! Latencies shown to people. They are of one input shape, because shapes differ by design.
 
 use std::collections::BTreeMap;
 

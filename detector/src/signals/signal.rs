@@ -12,15 +12,15 @@ pub(crate) const MIN_ELIGIBLE: u64 = 5;
 /// Devices that must be hit before a signal fires.
 pub(crate) const MIN_HITS: u64 = 3;
 
-/// Chance above which a count is no sign of a fault. In a window with a finding, signals with such a chance are
-/// history like those of a healthy window.
+/// Chance above which a count is not a sign of a fault. In a window with a finding, signals with such a chance are
+/// history, like the signals of a healthy window.
 pub(crate) const UNSURPRISING_P: f64 = 0.05;
 
 /// The ratios that `Shift` tests, in tenths; the first only if the devices fall into two groups.
 pub(crate) const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
 
-/// Shares of a device's runs that `Tail` and `NearTail` test, in percent, each with the share of healthy devices beyond it: the
-/// built-in prior until a fleet has its own.
+/// Shares of a device's runs that `Tail` and `NearTail` test, in percent. Each has the share of healthy devices beyond
+/// it, which is the built-in prior until a fleet has its own.
 pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
     [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
 
@@ -46,7 +46,7 @@ pub enum SignalId {
     Tail,
     /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
     TailBeyond(u16),
-    /// Some devices have slow runs that are a group of their own, less slow than those of [`Self::Tail`].
+    /// Some devices have slow runs that are a group of their own, less slow than runs of [`Self::Tail`].
     NearTail,
     /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
     NearTailBeyond(u16),

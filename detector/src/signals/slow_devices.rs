@@ -18,9 +18,9 @@ use super::signal::{BEYOND_TENTHS, Limits, MIN_HITS, Signal, SignalId, is_enough
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
 pub(crate) const FLEET_RATE: f64 = 0.01;
 
-/// Correction for testing several ratios. Devices beyond one ratio are beyond the smaller ones, so the
-/// correction is less than the number of ratios: 1.2 to 3.3 times the single chance if counts follow their
-/// priors. It grows with how fast the rates fall from ratio to ratio.
+/// Correction for testing several ratios. Devices beyond one ratio are beyond the smaller ones, so the correction is
+/// less than the number of ratios. It is 1.2 to 3.3 times the single chance if counts follow their priors. It grows
+/// with how fast the rates fall from ratio to ratio.
 const ASKED_SEVERAL: f64 = 3.0;
 
 /// Share of the devices that must be hit.
@@ -30,19 +30,19 @@ pub(crate) const MIN_SHARE: f64 = 0.01;
 const MIN_HITS_BORROWED: u64 = 4;
 const BORROWED_STRICTER: f64 = 0.1;
 
-/// If the whole cohort moved by this much, a tail of devices beyond 1.6 x is expected, so only ratios from 2 x on
-/// are tested.
+/// If the whole cohort moved by this much, a tail of devices beyond 1.6 x is expected. So only ratios from 2 x on are
+/// tested.
 const COHORT_MOVED: std::ops::Range<f64> = 1.08..1.6;
 
 /// Share of the devices below that range from which some devices moved, and not the whole cohort.
 const STAYED: f64 = 0.25;
 
-/// Devices fall into two groups if next to none have a ratio between those that stayed and those that moved: at
-/// most this share of the latter.
+/// Devices fall into two groups if almost none have a ratio between the stayed and the moved ones: at most this share
+/// of the latter.
 const BETWEEN_GROUPS: std::ops::Range<f64> = 1.15..1.3;
 const MOST_BETWEEN: f64 = 0.25;
 
-/// Ratio, in tenths, below which a shift of some devices is no page: firmware may cost as much.
+/// Ratio, in tenths, below which a shift of some devices does not page: firmware may cost as much.
 const MILD_TENTHS: u16 = 16;
 
 /// The result of `Shift` or `ShiftOfModel`.
@@ -103,8 +103,8 @@ pub(super) fn beyond(
 ) -> Option<Shift> {
     let all: Vec<f64> = ratios.values().copied().collect();
     let cohort_ratio = median(&all)?;
-    // Until a fleet has rates of its own, a speed that the device had in one of twenty runs before is no sign
-    // of a change: its sessions may run on big and on little cores.
+    // Until a fleet has its own rates, a speed that a device had before in one of twenty runs is not a change. Its
+    // sessions may run on big and on little cores.
     let has_own_rates = baseline.rates.has(SignalId::ShiftBeyond(MILD_TENTHS));
     let as_before = match has_own_rates {
         true => HashSet::default(),
@@ -175,7 +175,7 @@ fn most_surprising(
     tested.min_by(|a, b| a.2.total_cmp(&b.2).then(b.0.cmp(&a.0)))
 }
 
-/// Whether the ratios are those of two groups of devices, with next to none in between.
+/// Whether the ratios come from two groups of devices, with almost none in between.
 fn in_two_groups(ratios: &[f64]) -> bool {
     let between = Tally::of(ratios, |ratio| BETWEEN_GROUPS.contains(ratio));
     let moved = Tally::of(ratios, |ratio| *ratio >= BETWEEN_GROUPS.end);

@@ -1,8 +1,8 @@
 //! Devices of one model or firmware that are slower than the chipset's others, in the same window and input shape. It needs
 //! no past: a make that never had the NPU was never faster.
 //!
-//! Devices are compared by their p10 with those of the fastest groups. It is a ticket at most, because makes of one chipset
-//! differ in clocks and memory, if never by so much.
+//! Devices are compared by their p10 with devices of the fastest groups. It is a ticket at most, because makes of one
+//! chipset differ in clocks and memory, if never by so much.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::window::{CohortWindow, DeviceVote, Installation};
 
 use super::signal::MIN_ELIGIBLE;
 
-/// Ratio of a group's median to that of the others from which it is slower by more than makes differ.
+/// Ratio of a group's median to the others' median, from which it is slower by more than makes differ.
 const SLOWER: f64 = 3.0;
 
 /// Ratio to the others' median from which a device of it is hit, and the share of them that must be.
@@ -41,7 +41,7 @@ pub struct SlowerGroup {
     pub device_models: Vec<String>,
     /// The firmware that all of them have.
     pub firmware: Option<String>,
-    /// Devices of the group, and those of them that are slower.
+    /// Devices of the group, and how many of them are slower.
     pub own: Tally,
     /// Devices of the other groups.
     pub others: u64,

@@ -1,13 +1,14 @@
 //! `SlowerAndMoved`: devices whose placement got worse and that are slower.
 //!
-//! The strongest evidence: two independent channels for each device. Slower means p10 at least 1.25 x or p90
-//! at least 1.5 x that of the devices with the old placement, in the same window and input shape. A device that is
-//! as fast as in its own past is not slower. If fewer than 5 of those with the old placement are left, the
-//! reference is each device's own past, then the previous version before the window, or this version if there is
-//! none, and last the certified latency.
+//! The strongest evidence: two independent channels for each device. Slower means that p10 is at least 1.25 x, or p90
+//! at least 1.5 x. The reference is the devices with the old placement, in the same window and input shape. A device
+//! that is as fast as in its own past is not slower. If fewer than 5 devices with the old placement are left, the
+//! reference is each device's own past. Next it is the previous version before the window, or this version if there is
+//! no previous one. Last it is the certified latency.
 //!
-//! Both channels must be surprising: the number of worse placements in a healthy cohort (`Placement`), and among those
-//! with enough runs the number of slower ones, compared with the devices that kept their placement.
+//! Both channels must be surprising. One is the number of worse placements, against a healthy cohort (`Placement`). The
+//! other is the number of slower ones among the worse devices with enough runs, compared with the devices that kept
+//! their placement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

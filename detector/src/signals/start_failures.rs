@@ -86,8 +86,8 @@ pub(crate) fn start_failures(
     })
 }
 
-/// Whether the NPU is known to start on this chipset: by a few devices with work on it in the window, by a
-/// reference placement, or by a history in which most devices were not hit.
+/// Whether the NPU is known to start on this chipset. A few devices with work on it in the window prove that. So does a
+/// reference placement, or a history in which most devices were not hit.
 fn starts_somewhere(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,

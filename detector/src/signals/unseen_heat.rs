@@ -1,4 +1,4 @@
-//! Heat that devices cannot report. Runs of a hot device are left out as long as its thermal state is known, so on a
+//! Heat that devices cannot report. Runs of a hot device are left out as long as its thermal state is known. So on a
 //! hot day the devices that report none are the ones that look slower.
 
 use crate::hash::HashSet;
@@ -10,7 +10,7 @@ use super::signal::MIN_HITS;
 /// Share of the devices hit that must report no thermal state; some healthy ones are always among those hit.
 const NEARLY_ALL: f64 = 0.8;
 
-/// Chance of so many of them, among the devices of the cohort, from which it is no accident.
+/// Chance of so many of them, among the devices of the cohort, below which it is not an accident.
 const BY_CHANCE: f64 = 0.05;
 
 /// Shares of devices without a thermal state, in [0, 1].
