@@ -133,7 +133,7 @@ mod tests {
         check_crowd(0.9, of_all, Some((30, 14)), Severity::Page);
     }
 
-    /// A key that ships in no app is no stranger's.
+    /// A key that does not ship in an app does not belong to a stranger.
     #[test]
     fn devices_of_own_keys_are_no_made_up_crowd() {
         check_crowd(0.66, (0, 60), Some((20, 14)), Severity::Page);

@@ -18,13 +18,13 @@ pub(super) struct Finding {
     pub(super) also: Vec<Reason>,
 }
 
-/// Share of the devices hit below which a finding is no page. A fault that matters hits 5 % of them, and a
-/// window may show slightly less.
+/// Share of the devices hit below which a finding is not a page. A fault that matters hits 5 % of them, and a window
+/// may show slightly less.
 pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
 
-/// Heat and load slow a device by less than this: the clock changes latency by a factor of 2 at most, while
-/// the CPU takes 3 to 80 times as long as the NPU (both measured). If every model of a device is slower by
-/// more, the device has lost its NPU.
+/// Heat and load slow a device by less than this. The clock changes latency by a factor of 2 at most. The CPU takes 3
+/// to 80 times as long as the NPU (both measured). If every model of a device is slower by more, the device has lost
+/// its NPU.
 pub(super) const FASTER_THAN_CPU: f64 = 3.0;
 
 impl Finding {

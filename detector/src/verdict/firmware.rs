@@ -14,7 +14,7 @@ use super::finding::Finding;
 /// Chance below which the hits of one firmware are no coincidence.
 const CHANCE: f64 = 1e-3;
 
-/// Least ratio of its share of devices hit to that of the others.
+/// Least ratio of its share of devices hit to the others' share.
 const AT_LEAST: f64 = 3.0;
 
 /// Prior for the others' share of devices hit, which counts if there are few of them.
@@ -60,12 +60,12 @@ pub(super) fn of_those_hit(
 }
 
 /// Returns the reason that names the firmware, or the runtime, that nearly all of the slower devices have and the others
-/// have not. Load of the devices is no explanation then.
+/// have not. Load of the devices is not an explanation then.
 pub(super) fn of_slower_devices(window: &CohortWindow, evidence: &Evidence) -> Option<Reason> {
     let hit = &evidence.firing_shift()?.hit_devices;
     let is_sure =
         |found: &StandsOut<'_>| found.chance <= SURE && found.own.share() >= MOST_OF_ITS_DEVICES;
-    // Of devices without a past nobody knows whether they are slower.
+    // Without a past it is not known whether a device is slower.
     let compared = window.votes.iter().filter(|vote| {
         let latency = vote.latency.as_ref();
         latency.is_some_and(|latency| latency.p10_ratio().is_some())
@@ -129,8 +129,8 @@ fn named_runtime(found: StandsOut<'_>) -> Reason {
     }
 }
 
-/// Returns devices by firmware: those with a session, and those with a failed start, since an update that
-/// prevents the NPU from starting leaves no session.
+/// Returns devices by firmware. They have a session or a failed start, since an update that prevents the NPU from
+/// starting leaves no session.
 fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     let votes = window.votes.iter();
     let votes = votes.map(|vote| (&*vote.firmware, vote.installation));

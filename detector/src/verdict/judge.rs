@@ -31,8 +31,8 @@ const MAY_BE_LOAD: f64 = 2.0;
 /// Chance from which `Moved` alone is sure.
 const SURE_P: f64 = 1e-8;
 
-/// Devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window of 50 runs
-/// each (the project's detection measurements, docs/detection.md).
+/// Devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window. Each has
+/// 50 runs (the project's detection measurements, docs/detection.md).
 pub const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
 /// As [`SEES_DOUBLE_WITH_PLACEMENT`], without placements.
 pub const SEES_DOUBLE: u64 = 30;
@@ -129,7 +129,7 @@ pub fn judge(
     }
 }
 
-/// Returns the reasons of the finding, and then those of other findings that it does not name itself.
+/// Returns the reasons of the finding, and then reasons of other findings that it does not name itself.
 fn with_others(mut reasons: Vec<Reason>, also: Vec<Reason>) -> Vec<Reason> {
     for reason in also {
         let is_same =
@@ -181,8 +181,8 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, proven: u64, flood: bool) {
             .to_owned();
 }
 
-/// Lowers a page on devices of public keys that does not hold without the networks that bring most of them, and
-/// says what a page of such devices is worth.
+/// Lowers a page on devices of public keys that does not hold without the networks that bring most of them. Adds the
+/// reason that shows how much a page of such devices can be trusted.
 pub(crate) fn doubt_networks(
     verdict: &mut CohortVerdict,
     weighed: &Weighed,
@@ -292,7 +292,7 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     if !concurrent && control.vetoes_fallback() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
-    // Chipsets place differently by design, so without devices to compare in the same window it is no page.
+    // Chipsets place differently by design, so without devices to compare in the same window it is not a page.
     let severity = match change.origin {
         Origin::OtherChipsets if !concurrent => Severity::Ticket,
         _ => Severity::Page,
@@ -307,8 +307,8 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// A small fleet, as of robots. The placement got worse on every device where it can be compared, which is most of them,
-/// and each device is at least twice as slow as in its own past. The counts are too small for `SlowerAndMoved`, but a
+/// A small fleet, as of robots. The placement got worse on every device where it can be compared, which is most of
+/// them. Each device is at least twice as slow as in its own past. The counts are too small for `SlowerAndMoved`, but a
 /// second window that shows the same leaves no doubt. Devices that were not known before could be made up.
 fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding> {
     let (change, shift) = (evidence.placement.as_ref()?, evidence.shift.as_ref()?);
@@ -523,7 +523,7 @@ fn heavier(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> O
     })
 }
 
-/// Chance above which the count of slower devices is no sign of a change.
+/// Chance above which the count of slower devices is not a sign of a change.
 const UNCHANGED_P: f64 = 0.05;
 
 /// Chance below which devices that are slow in some of their runs are a sign of a change. Three signals are asked in each

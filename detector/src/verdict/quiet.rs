@@ -28,8 +28,8 @@ const MIN_OF_APP: u64 = 20;
 /// The same for a version: devices leave it for the next one.
 const MIN_OF_VERSION: u64 = 50;
 
-/// Returns the verdicts on apps and versions that are quiet, as tickets, and on those that were of late, as healthy.
-/// A version of an app that is quiet itself is not named too.
+/// Returns the verdicts on apps and versions that are quiet, as tickets, and on others that were quiet recently, as
+/// healthy. A version of an app that is quiet itself is not named too.
 pub(crate) fn quiet(
     reporting: &[Reporting],
     window_end: Timestamp,

@@ -95,7 +95,7 @@ fn some_devices_are_compared_with_those_that_kept_their_placement() {
     assert!(humps.slow_us > 2.0 * humps.fast_us, "{humps:?}");
 }
 
-/// In a window of few runs most devices have too few for a speed, which is no evidence that latency did not follow.
+/// In a window of few runs most devices have too few for a speed, which is not evidence that latency did not follow.
 #[test]
 fn devices_with_too_few_runs_to_compare_do_not_hide_those_that_are_slower() {
     for (hit_share, class, compared) in [(1.0, PartialFallback, 10), (0.4, SomeDevicesFallback, 4)]
@@ -305,7 +305,7 @@ fn a_directive_makes_no_fallback_one_of_some_devices() {
     check(&verdict, PartialFallback, Page);
     let numbers = &verdict.numbers;
     assert_eq!((numbers.devices_hit, numbers.devices_seen), (60, 60));
-    // One comparable device is no evidence about the others.
+    // One comparable device is not evidence about the others.
     let few = Fleet {
         devices: 6,
         ..Fleet::default()
@@ -780,7 +780,7 @@ fn load_that_another_model_shows_on_other_devices_is_the_devices_matter() {
     check(&judged(slowed(1.0, 0.0)), SlowWithoutPlacement, Page);
 }
 
-/// The other model runs so seldom that earlier runs fill up its devices' few, and hide a load that began now.
+/// The other model runs so rarely that earlier runs fill up its devices' few ones, and hide a load that began now.
 #[test]
 fn runs_of_before_do_not_hide_that_another_model_slowed_down() {
     let slowed = |hit_share| Fleet {
@@ -802,7 +802,7 @@ fn runs_of_before_do_not_hide_that_another_model_slowed_down() {
     check(&verdict, ThermalOrLoad, Info);
 }
 
-/// `Moved`: most runs of a device moved, and a fifth are as fast as ever.
+/// `Moved`: most runs of a device moved, and a fifth are as fast as before.
 fn moved_medians() -> CohortWindow {
     let mut window = Fleet::default().window();
     for vote in &mut window.votes {
