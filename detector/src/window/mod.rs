@@ -4,10 +4,9 @@
 //! so how often a device reports changes nothing; statistics are taken from the sum.
 //!
 //! Clean is decided once, at the contract ([`epwatch_proto::Stratum::is_clean`]): warm, not hot, no power
-//! save. Thermal "unknown" is clean even on a device that can report heat: about a fifth of devices
-//! never do, and one that does is unknown before its first reading. Were such a run hot after all, it
-//! would move upper quantiles, not the p10 that is compared; leaving it out would cost short sessions
-//! their vote.
+//! save. Thermal "unknown" is clean even on a device that can report heat. About a fifth of devices never report it,
+//! and the others are unknown before their first reading. If such a run is hot after all, it moves upper quantiles, not
+//! the p10 that is compared. Without such runs, short sessions would lose their vote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -303,9 +302,9 @@ pub struct CohortWindow {
 pub struct Voteless {
     /// A directive changed what they asked for, in some session of the window at least.
     pub directed: u64,
-    /// Those of them that have no vote by another session either, by firmware.
+    /// The `directed` devices that have no vote by another session either, by firmware.
     pub only_directed: BTreeMap<Arc<str>, Vec<Installation>>,
-    /// Unproven: new beyond the room of their app or network, and not in it since.
+    /// Unproven: they were new when the limit of their app or network was reached, and are not within it since.
     pub unproven: u64,
 }
 
@@ -473,8 +472,8 @@ impl CohortWindow {
         }
     }
 
-    /// Returns the input shape that most devices ran, with its merged histogram and its votes: what
-    /// explains a cohort, since shapes differ in latency by design.
+    /// Returns the input shape that most devices ran, with its merged histogram and its votes. One shape explains a
+    /// cohort, since shapes differ in latency by design.
     ///
     /// # Errors
     /// Histograms that do not add up.
