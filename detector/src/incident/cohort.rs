@@ -176,8 +176,8 @@ impl IncidentCohort {
         }
     }
 
-    /// Whether the fault lasts, by the latency of a window without references: it is closer to that of the
-    /// devices hit, or to the reference of then. `None` if too few devices were hit, or are left.
+    /// Whether the fault lasts, by the latency of a window without references. It lasts if the latency is closer to the
+    /// devices hit than to the reference of that time. `None` if too few devices were hit, or are left.
     pub(super) fn lasts(&self, verdict: &CohortVerdict) -> Option<bool> {
         let seen_last = &self.verdict;
         let VerdictNumbers {

@@ -162,7 +162,7 @@ fn hold_back(
     if let Some(end) = end {
         let unseen = end.duration_since(hold.seen_until);
         let is_seen = !of_version.is_empty();
-        // Each change is stored, so it moves seldom.
+        // Each change is stored, so it moves rarely.
         if is_seen && unseen >= signed(forget_after) / SEEN_MOVES {
             hold.seen_until = end;
         } else if !is_seen && unseen >= signed(forget_after) {

@@ -19,11 +19,11 @@ const DAYS: [i64; 3] = [1, 2, 3];
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Beside {
     Nothing,
-    /// The version before, which is as fast as ever.
+    /// The version before, which did not slow down.
     SteadyVersion,
     /// The version before, as slow.
     SlowVersion,
-    /// Another model on the same devices, which is as fast as ever.
+    /// Another model on the same devices, which did not slow down.
     SteadyModel,
     /// Another model on the same devices, as slow.
     SlowModel,
@@ -130,7 +130,7 @@ fn severities(size: Size, beside: Beside, is_placed: bool, seed: u64) -> [Severi
     DAYS.map(|days| told(&vec![verdict.clone(); usize::try_from(days).unwrap()]))
 }
 
-/// Whether something else is slow too, and too few devices are spared to show that it is no load. The last control is
+/// Whether something else is slow too, and too few devices are spared to show that it is not load. The last control is
 /// gone then, so that a page of a smaller share may be a ticket.
 fn is_without_others(beside: Beside, size: Size) -> bool {
     use Beside::{SlowModel, SlowModelByFirmware, SlowVersion};

@@ -108,8 +108,8 @@ impl Incident {
         self.orders.hold.is_some()
     }
 
-    /// Whether its cohorts are compared with their state before it: while it is open, and while it is held, so that a
-    /// fault that lasts never looks clean. What was accepted is the reference.
+    /// Whether its cohorts are compared with their state before it. They are while it is open and while it is held, so
+    /// that a fault that lasts never looks clean. An accepted state is the reference.
     pub(crate) fn pins_references(&self) -> bool {
         let end = self.orders.end.as_ref().map(|end| end.kind);
         self.state.is_open() || (self.is_held() && end != Some(OrderKind::Accept))

@@ -88,8 +88,8 @@ pub struct Hold {
     pub cleared: BTreeSet<String>,
     /// End of a window in which the version was judged, moved about once a day.
     pub seen_until: Timestamp,
-    /// End of the first window in which a fault that recovered speaks again, whatever grew or was clean before; `None` for
-    /// one that a person ended.
+    /// End of the first window in which a fault that recovered notifies again, whatever grew or was clean before.
+    /// `None` for a fault that a person ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }

@@ -185,8 +185,8 @@ fn verdict_now<'a>(key: &CohortKey, verdicts: &'a [CohortVerdict]) -> Option<&'a
 /// Returns the chance that the fault lasts although a shorter window looks like this. `None` if the window shows anything,
 /// or too few devices ran in it.
 ///
-/// It is the smallest chance of any signal that had fired: devices that run seldom leave many signals open. None of them may
-/// have as many hits as a fault that lasts.
+/// It is the smallest chance of any signal that had fired, because devices that run rarely leave many signals open.
+/// None of them may have as many hits as a fault that lasts.
 fn chance_it_lasts(cohort: &IncidentCohort, now: &CohortVerdict) -> Option<f64> {
     // `SlowerAndMoved` counts among the devices whose work moved. A repair leaves none of them; `Placement` has those.
     let peaks = cohort.peaks.iter();

@@ -1,5 +1,5 @@
-//! Incidents whose devices left their version. A clean version that they have by now ends the incident; one with the same
-//! fault keeps it open, since the update does not mend it.
+//! Incidents whose devices left their version. If the version that they have now is clean, the incident ends. If it has
+//! the same fault, the incident stays open, since the update does not mend it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ impl Incident {
                 continue;
             }
             if !is_clean(cohort, verdict) {
-                // Seen again: what its devices moved to before is no end.
+                // Seen again, so the version that its devices moved to before does not end it.
                 any |= !cohort.moved_to.is_empty();
                 cohort
                     .moved_to
@@ -52,8 +52,8 @@ impl Incident {
         any
     }
 
-    /// Holds the cohorts of chipsets where a part of this incident is the same model's next version: it is open, so the
-    /// fault lasts although no device has the version any more. Returns whether there are any.
+    /// Holds the cohorts of chipsets where a part of this incident is the same model's next version. The part is open,
+    /// so the fault lasts although no device has this version any more. Returns whether there are any.
     pub(super) fn hold_for_next_version(
         &mut self,
         window_end: Timestamp,

@@ -40,7 +40,7 @@ pub(super) fn unite(
         }
         if let Some(incident) = incidents.get_mut(&key) {
             incident.part_of = id;
-            // Nothing of it was sent, so its growth is no news.
+            // Nothing of it was sent, so its growth is not news.
             incident.superseded = None;
             changed.push(key);
         }
