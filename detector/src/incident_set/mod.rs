@@ -1,5 +1,5 @@
-//! The incidents of a detector: open ones, closed ones with notifications outstanding or a fault that an order holds
-//! quiet, and which of them are not stored yet.
+//! The incidents of a detector, and which of them are not stored yet. They are open, or closed with notifications
+//! outstanding or a fault that an order holds quiet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

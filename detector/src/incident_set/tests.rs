@@ -211,7 +211,7 @@ fn a_fault_that_was_resolved_is_quiet_until_half_as_many_devices_more_are_hit() 
     );
     assert_eq!(course.window(&[sick(WINDOW)]), []);
     assert_eq!(course.window(&[sick_devices(89, 2 * WINDOW)]), []);
-    // A new chipset with a few devices is no growth by half.
+    // A new chipset with a few devices is not growth by half.
     let few = on("SM7550", sick_devices(20, 3 * WINDOW));
     assert_eq!(course.window(&[sick(3 * WINDOW), few]), []);
     assert_eq!(course.set.n_open(), 0);
@@ -257,7 +257,7 @@ fn of_two_chipsets_that_were_resolved_the_one_that_was_clean_speaks() {
     assert_eq!(course.set.n_open(), 1);
 }
 
-/// The references of before the fault stay, else it would be what the version is used to.
+/// The references from before the fault stay, else the fault would be the version's usual state.
 #[test]
 fn what_was_resolved_pins_references_and_what_was_accepted_does_not() {
     let mut course = Course::firing();
