@@ -1,10 +1,10 @@
 //! Prometheus Alertmanager, API v2.
 //!
 //! One alert for each incident, identified by its labels. It is sent again while it fires, with an end `hold_for`
-//! ahead: a detector that is away for hours must not look like a repair. So the detector ends its alerts itself,
-//! those of an earlier run too. When labels change (another severity, more chipsets), the old alert is ended
-//! together with the new one. The watchdog is an alert that fires as long as a detector runs. A muted incident's alert
-//! goes on under a silence.
+//! ahead: a detector that is away for hours must not look like a repair. So the detector ends its alerts itself, alerts
+//! of an earlier run too. When labels change (another severity, more chipsets), the old alert is ended together with
+//! the new one. The watchdog is an alert that fires as long as a detector runs. A muted incident's alert goes on under
+//! a silence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ const SHORT: SignedDuration = SignedDuration::from_mins(5);
 /// Time for the silence of one incident, while the other incidents' alerts wait.
 const MAX_SILENCE_TIME: Duration = Duration::from_secs(10);
 
-/// Alerts that have a label `incident`: those of this product.
+/// Alerts that have a label `incident`, as this product's have.
 const OF_INCIDENTS: &str = r#"incident=~".+""#;
 
 /// Sends incidents to one Alertmanager as alerts.
@@ -242,8 +242,8 @@ impl Notifier for Alertmanager {
     }
 }
 
-/// Returns the labels of an incident's alert. They stay the same while the incident lives, but for severity and
-/// chipsets: each other set of labels is another alert, with a notification of its own.
+/// Returns the labels of an incident's alert. They stay the same while the incident lives, except severity and
+/// chipsets. Each other set of labels is another alert, with its own notification.
 fn labels(incident: &Incident, headline: &Headline) -> Labels {
     let model = &incident.key.model;
     let chipsets: Vec<&str> = headline.chipsets.iter().map(String::as_str).collect();

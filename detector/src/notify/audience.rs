@@ -3,7 +3,7 @@
 use crate::incident::Incident;
 use crate::verdict::Severity;
 
-/// Limits of a channel. Without a list of apps or environments it delivers those of all.
+/// Limits of a channel. Without a list of apps or environments it delivers the incidents of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audience {
     /// Incidents below this are not delivered.

@@ -26,8 +26,8 @@ pub struct AlertmanagerConfig {
     /// Limits the channel to these environments.
     #[serde(default)]
     pub environments: Vec<String>,
-    /// How long an alert goes on firing at Alertmanager without a detector that sends it again: longer than a machine is
-    /// replaced, so that a detector that is away does not look like a repair. No key.
+    /// How long an alert goes on firing at Alertmanager without a detector that sends it again. It is longer than the
+    /// replacement of a machine takes, so that a missing detector does not look like a repair. No key.
     #[serde(skip, default = "hold_for")]
     pub hold_for: Period,
     /// How often a firing incident is sent again. No key.
@@ -80,8 +80,8 @@ pub struct WebhookConfig {
     pub url: String,
     /// A file that holds the key for signatures and nothing else.
     pub key_file: PathBuf,
-    /// A text that the answer must hold in its first kilobyte. Without it any status of success is enough, also that of a
-    /// proxy's own page.
+    /// A text that the answer must hold in its first kilobyte. Without it any status of success is enough, also the
+    /// status of a proxy's own page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_answer: Option<String>,
     /// Incidents below this are not sent.

@@ -61,7 +61,7 @@ pub(super) struct HttpChannel {
 }
 
 enum Route {
-    /// Connects to this address, the channel's own or that of a proxy which forwards requests.
+    /// Connects to this address: the channel's own, or the address of a proxy which forwards requests.
     Direct(Connector, Uri),
     /// Sends CONNECT to the proxy at this address, since only both ends may read `https`.
     Tunnel(Box<HttpsConnector<Tunnel<Connector>>>, Uri),

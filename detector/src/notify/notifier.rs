@@ -89,7 +89,7 @@ named! {
         Repeated = "repeated",
         /// The incident is over.
         Resolved = "resolved",
-        /// It is no incident, but a test of the channel.
+        /// A test of the channel, without an incident.
         Test = "test",
     }
 }

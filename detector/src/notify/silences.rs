@@ -95,8 +95,8 @@ impl Silences {
         Ok(())
     }
 
-    /// Reads the silences with a matcher like that of an incident. An expression finds none: Alertmanager compares a
-    /// filter's kind, too.
+    /// Reads the silences with a matcher like an incident's. An expression finds none: Alertmanager compares a filter's
+    /// kind, too.
     async fn held(&self, incident: &str) -> Result<Vec<Silence>, NotifyError> {
         let filter = format!("{LABEL}={incident:?}");
         let filter: String = form_urlencoded::byte_serialize(filter.as_bytes()).collect();

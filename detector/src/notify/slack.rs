@@ -134,7 +134,7 @@ fn code(commands: &str) -> Value {
     json!({"type": "mrkdwn", "text": format!("```{commands}```"), "verbatim": true})
 }
 
-/// Text without marks: Slack has no way to escape those of `mrkdwn`, and names of devices may hold any.
+/// Text without marks: Slack has no way to escape the marks of `mrkdwn`, and names of devices may hold any.
 fn plain(text: &str, max_chars: usize) -> Value {
     json!({"type": "plain_text", "text": clipped(text, max_chars), "emoji": false})
 }

@@ -2,8 +2,8 @@
 //!
 //! Each incident has its own turn and pause, so that a payload that the receiver cannot take holds up no other. The
 //! one whose news were never tried comes first. A failed attempt is repeated with growing pauses for as long as the
-//! incident lives; the end of an incident is given up after a day of refusals. News of an incident stay in order, because only
-//! the latest is sent.
+//! incident lives. The end of an incident is given up after a day of refusals. News of an incident stay in order,
+//! because only the latest is sent.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
