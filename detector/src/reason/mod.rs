@@ -41,7 +41,7 @@ impl SlowLimit {
     }
 }
 
-/// One reason of a verdict. It is no error: `thiserror` only derives `Display` from the sentences.
+/// One reason of a verdict. It is not an error: `thiserror` only derives `Display` from the sentences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -525,13 +525,13 @@ pub enum Reason {
         /// Installations of the app that no earlier window has.
         new: u64,
     },
-    /// An app or a version has next to no devices.
+    /// An app or a version has almost no devices.
     #[error(
         "{}; {usual} is usual, by the median of earlier windows and a week ago",
         text::quiet(*.devices, *.of_version)
     )]
     Quiet {
-        /// Devices that reported; of a version, those of its devices that reported under any.
+        /// Devices that reported. For a version, those among its devices that reported under any version.
         devices: u64,
         /// Devices that usually do.
         usual: u64,
@@ -635,8 +635,8 @@ pub enum Reason {
         /// Devices needed of either.
         needed: u64,
     },
-    /// The sessions request the NPU, which has next to none of the work, and no reference shows how much
-    /// it should have, or the config names the model.
+    /// The sessions request the NPU, which has almost none of the work. No reference shows how much it should have, or
+    /// the config names the model.
     #[error(
         "the model asks for the NPU, which has under {} of the work on {off_npu} of the {devices} devices whose \
          placement could be read; {}",
@@ -657,7 +657,7 @@ pub enum Reason {
     PassedOver {
         /// Versions with an open incident on the chipset, the latest first.
         versions: Vec<String>,
-        /// The version that is the reference; `None` if none before has no incident.
+        /// The version that is the reference; `None` if all versions before have an incident.
         compared_with: Option<String>,
         /// Whether this version has a finding too.
         is_at_fault: bool,
@@ -680,7 +680,7 @@ pub enum Reason {
     AsBefore {
         /// Devices compared with those windows.
         devices: u64,
-        /// Those of them whose slow runs were compared too.
+        /// How many of these had their slow runs compared too.
         #[serde(default)]
         with_slow_runs: u64,
     },
