@@ -2,9 +2,9 @@
 //! `SELECT * FROM certified_placements_v1 FORMAT JSONEachRow` is one. A later line counts before an
 //! earlier one.
 //!
-//! Needed are `model_id`, `model_version`, `chipset`, `fingerprint_algorithm`, `n_nodes` and
-//! `npu_nodes`; app and environment are `*` where they are missing, the graph is `jit` and the source
-//! `assignment_api`. Other columns are passed over.
+//! A line needs `model_id`, `model_version`, `chipset`, `fingerprint_algorithm`, `n_nodes` and `npu_nodes`. App and
+//! environment are `*` where they are missing, the graph is `jit` and the source `assignment_api`. Other columns are
+//! ignored.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertifiedError {
-    /// It cannot be opened or read, or is no text.
+    /// It cannot be opened or read, or is not text.
     #[error("failed to read {}", path.display())]
     Read {
         /// Path as given.
@@ -36,7 +36,7 @@ pub enum CertifiedError {
         /// Path as given.
         path: PathBuf,
     },
-    /// A line is no certified placement.
+    /// A line is not a certified placement.
     #[error("failed to read line {line} of {} as a certified placement", path.display())]
     Line {
         /// Path as given.
@@ -53,7 +53,7 @@ impl Certified {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is too large, or a line is no certified placement.
+    /// It cannot be read, is too large, or a line is not a certified placement.
     pub fn from_file(path: &Path) -> Result<Certified, CertifiedError> {
         let read = |source| CertifiedError::Read {
             path: path.to_owned(),

@@ -1,5 +1,5 @@
-//! Placements that labs and pipelines certified, the reference of a version that has no past: from the store's
-//! `certified_placements_v1`, or from a file with its columns. Pure but for the file.
+//! Placements that labs and pipelines certified, which are the reference of a version that has no past. They come from
+//! the store's `certified_placements_v1`, or from a file with its columns. Only reading the file is not pure.
 
 mod file;
 mod placement;
