@@ -1,8 +1,8 @@
 //! Files of recorded reports, plain or gzip, one after another into one recording.
 //!
-//! Errors name the file and the byte: bytes that are no records end the
-//! replay; a report that breaks the contract is refused and counted, as a collector would; a file
-//! that ends within a record is read as far as it goes, and the tail is named.
+//! Errors name the file and the byte. Bytes that are not records end the replay. A report that breaks the contract is
+//! refused and counted, as a collector does. A file that ends within a record is read up to that record, and the tail
+//! is named.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -30,7 +30,7 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// It is no file of recorded reports.
+    /// It is not a file of recorded reports.
     #[error(
         "failed to read {} as recorded reports (varint-length-delimited \
          epwatch.v1.RecordedReport, plain or gzip)", path.display()
@@ -78,7 +78,7 @@ pub struct TornTail {
 /// Reads files into one recording with buckets of `bucket`.
 ///
 /// # Errors
-/// A file cannot be opened or is no file of records.
+/// A file cannot be opened or is not a file of records.
 pub fn read_files(paths: &[PathBuf], bucket: Duration) -> Result<FilesRead, FileError> {
     let mut intake = Intake::new(bucket);
     let (mut refused, mut refused_because, mut torn) = (0, Vec::new(), Vec::new());

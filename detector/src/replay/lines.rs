@@ -42,7 +42,7 @@ pub struct IncidentLine {
 pub struct ReplaySummary {
     /// Model versions times chipsets times windows.
     pub cohort_windows: u64,
-    /// Verdicts by name, those of single firmwares included.
+    /// Verdicts by name, including verdicts on single firmwares.
     pub verdicts: BTreeMap<VerdictClass, u64>,
     /// Incidents of severity page that fired.
     pub pages: u64,

@@ -32,8 +32,8 @@ pub use lines::{IncidentLine, Line, ReplaySummary, to_json};
 pub struct ReplayOptions {
     /// Windows, step and look-back.
     pub config: DetectorConfig,
-    /// Where the first window begins; `None`: where the reports do, or up to a quarter of a window before,
-    /// on a whole number of windows since 1970 (days in UTC). Earlier windows only teach.
+    /// Where the first window begins. `None` means where the reports begin, or up to a quarter of a window before. It
+    /// is then on a whole number of windows since 1970 (days in UTC). Earlier windows only teach.
     pub from: Option<Timestamp>,
     /// Where the last window ends at the latest; `None`: where the reports end.
     pub to: Option<Timestamp>,
