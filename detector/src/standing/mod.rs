@@ -1,10 +1,11 @@
-//! The devices whose votes a page may stand on. Pure: devices with their networks and age in, those to leave out.
+//! The devices that a page must also hold without. Pure: it takes devices with their networks and age, and returns the
+//! devices to leave out.
 //!
 //! A key that ships in an app is public, so its installations can be made up. Days and networks cannot be made up as
-//! cheaply. So a page on such devices must also hold without the networks that bring most votes: of *established*
-//! devices, which were admitted in the first part of the look-back, without the largest ones; of newer ones without
-//! many more. Devices of an `own` key are trusted as they are. A device whose network is unknown is not left out:
-//! behind a proxy that the config does not name, nothing is known of any device.
+//! cheaply. So a page on such devices must also hold without the networks that bring most votes. *Established* devices
+//! were admitted in the first part of the look-back; the largest networks of these are left out. Many more networks of
+//! newer devices are left out. Devices of an `own` key are trusted as they are. A device whose network is unknown is
+//! not left out: behind a proxy that the config does not name, nothing is known of any device.
 
 use std::cmp::Reverse;
 
@@ -80,14 +81,14 @@ pub(crate) struct Weighed {
     pub(crate) left_out: HashSet<Installation>,
     /// Devices of public keys.
     pub(crate) public: u64,
-    /// Devices that may be made up: those of public keys, and those of a recording that names no kind of key.
+    /// Devices that may be made up: devices of public keys, and devices of a recording that names no kind of key.
     pub(crate) not_own: u64,
-    /// Those of them whose network is unknown.
+    /// Devices of public keys whose network is unknown.
     pub(crate) unweighed: u64,
 }
 
 impl Senders {
-    /// Takes the senders of a window; `established` are those of the app that were admitted long ago.
+    /// Takes the senders of a window; `established` are the app's devices that were admitted long ago.
     pub(crate) fn new(
         of: impl IntoIterator<Item = (Installation, Sender)>,
         established: HashSet<Installation>,
@@ -110,7 +111,7 @@ impl Senders {
         let (mut established, mut newer) = (Vec::new(), Vec::new());
         let devices: HashSet<Installation> = devices.collect();
         for device in devices {
-            // A device that a recording of before has is of no kind.
+            // A device from an older recording has no kind of key.
             let sender = self.of.get(&device);
             weighed.not_own += u64::from(sender.is_none_or(|sender| !sender.is_own));
             let Some(sender) = sender.filter(|sender| !sender.is_own) else {
