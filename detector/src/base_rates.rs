@@ -3,8 +3,8 @@
 //! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A fleet's
 //! own rates are estimated from its healthy windows: a version on a chipset counts once, at the mean of its
 //! windows. If cohorts differ more than by chance, the prior gets weaker, since the next cohort may differ as
-//! much. Windows may contain unreported faults, so a version on a chipset counts only once it is
-//! seven windows old, and its latest windows do not count yet.
+//! much. Windows may contain unreported faults. So a version on a chipset counts only once it is seven windows old, and
+//! its latest windows do not count yet.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! The baseline of a cohort: the version before it, a certified placement, other chipsets, and the share of
-//! devices hit in healthy cohorts of the past. `read` fills it; the signals compare with it.
+//! The baseline of a cohort: the version before it, a certified placement, other chipsets, and past healthy cohorts'
+//! share of devices hit. `read` fills it; the signals compare with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::window::{CohortWindow, DeviceVote, count_devices};
 /// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 
-/// Share of the devices from which a runtime is that of the whole cohort.
+/// Share of the devices from which a runtime counts as the whole cohort's.
 const NEW_ON: f64 = 0.9;
 
 /// The references of one cohort window.
@@ -25,7 +25,8 @@ pub struct Baseline {
     pub previous_version: Option<String>,
     /// Versions between the two that have an open incident on the chipset, the latest first.
     pub passed_over: Vec<String>,
-    /// Versions of the model that are no control of the chipset's load, because they share an incident with the cohort.
+    /// Versions of the model that are not a control of the chipset's load, because they share an incident with the
+    /// cohort.
     pub no_controls: Vec<String>,
     /// Reference placements, best first; the first that is comparable counts.
     pub placements: Vec<PlacementReference>,
@@ -47,8 +48,8 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Returns the chance of at least as many hits in a healthy cohort, with `built_in` as the signal's rate if the
-    /// fleet has none of its own.
+    /// Returns the chance of at least as many hits in a healthy cohort. `built_in` is the signal's rate if the fleet
+    /// has none of its own.
     pub(crate) fn chance(&self, signal: SignalId, built_in: f64, found: Tally) -> f64 {
         let fleet = self.rates.of(signal, built_in);
         surprise(found, fleet, self.history.of(signal))
@@ -181,9 +182,9 @@ pub struct PlacementCount {
     pub devices_before: u64,
 }
 
-/// Returns the reference placements of a cohort, best origin first: the commonest placement of the previous
-/// version on this chipset for each method, the certified one, the median of the version's other chipsets,
-/// and last its own commonest placement before the window.
+/// Returns the reference placements of a cohort, best origin first. The first is the commonest placement of the
+/// previous version on this chipset for each method, then the certified one. Next is the median of the version's other
+/// chipsets, and last its own commonest placement before the window.
 #[must_use]
 pub(crate) fn placement_references(
     census: &[PlacementCount],
@@ -301,9 +302,10 @@ pub struct VersionSeen {
 /// Share of the devices of the largest earlier version below which a version is of stray devices.
 const STRAY: f64 = 0.1;
 
-/// Returns the version before `version`: the version that most devices report as their previous one, else
-/// the latest one that was first seen earlier and that more than some stray devices ran. A version without a session,
-/// since it starts nowhere, is not among those seen, so the latest other one is before it. Version names have no order.
+/// Returns the version before `version`. It is the version that most devices report as their previous one. Otherwise it
+/// is the latest one that was first seen earlier and that more than some stray devices ran. A version without a
+/// session, since it starts nowhere, is not among those seen, so the latest other one is before it. Version names have
+/// no order.
 #[must_use]
 pub(crate) fn previous_version(
     version: &str,

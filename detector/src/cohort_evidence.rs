@@ -2,8 +2,8 @@
 //! `evaluate` makes it of each chipset's window, `verdict_store` keeps it, pages draw it. It decides nothing and holds
 //! no ids.
 //!
-//! Bins are equally wide on a logarithmic axis. A histogram of clean runs is 100 buckets or so at 2 significant digits;
-//! in bins of a sixteenth of an octave it is 20 to 60 numbers, and a mode 5 % away is still seen.
+//! Bins are equally wide on a logarithmic axis. A histogram of clean runs has 100 buckets or so at 2 significant
+//! digits. In bins of a sixteenth of an octave it is 20 to 60 numbers, and a mode 5 % away is still seen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -27,8 +27,8 @@ pub struct DetectorConfig {
     pub http_listen: SocketAddr,
     /// Cohorts whose verdicts are metrics, the most severe and the largest first; none by default. Each is five series.
     pub cohort_metrics: usize,
-    /// Address that notifications link: with `{incident}` for the incident's id that of the built-in page, without it
-    /// a dashboard, to which app, model and chipsets are added as variables.
+    /// Address that notifications link. With `{incident}` in place of the incident's id it is the built-in page's
+    /// address. Without it, it is a dashboard's, and app, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
     /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added
     /// as the fragment.
@@ -134,8 +134,8 @@ impl DetectorConfig {
         }
     }
 
-    /// Returns the time from a window's end until it is judged, in which its last reports come into the store: two
-    /// minutes for steps of an hour, a thirtieth of shorter ones, and two of the collector's batches at least.
+    /// Returns the time from a window's end until it is judged, in which its last reports come into the store. It is
+    /// two minutes for steps of an hour, a thirtieth of shorter ones, and two of the collector's batches at least.
     #[must_use]
     pub fn wait(&self) -> Duration {
         let by_step = (self.step.0 / 30).clamp(Duration::from_secs(2), Duration::from_secs(120));

@@ -1,5 +1,5 @@
-//! The latency of the CPU alone, measured on devices that have all of the model there, next to that of the devices
-//! hit. `verdict` computes it, `next_step` ranks steps by it.
+//! The latency of the CPU alone, measured on devices that have all of the model there, next to the latency of the
+//! devices hit. `verdict` computes it, `next_step` ranks steps by it.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ pub struct DeviceEvents {
     /// The latest test of the look-back for each device and input, since a device tests once for each
     /// firmware and runtime.
     pub tests: Vec<GoldenTest>,
-    /// Those of the window only.
+    /// Failed starts of the window only.
     pub failed_starts: Vec<FailedStart>,
 }
 

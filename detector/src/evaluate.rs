@@ -60,8 +60,8 @@ pub struct Evaluation {
     pub verdicts: Vec<CohortVerdict>,
     /// One for each chipset of the window.
     pub evidence: Vec<CohortEvidence>,
-    /// Apps and versions that are quiet, as tickets, and those that were of late. They have no chipset, and are no
-    /// cohort windows.
+    /// Apps and versions that are quiet, as tickets, and others that were quiet recently. They have no chipset, and are
+    /// not cohort windows.
     pub quiet: Vec<CohortVerdict>,
     /// Models that could not be judged; the others were.
     pub failures: Vec<(ModelKey, SourceError)>,
@@ -70,7 +70,7 @@ pub struct Evaluation {
 /// A look for recoveries, and its verdicts.
 pub(crate) type Looked = (Recovery, Vec<CohortVerdict>);
 
-/// A cohort that was judged, but for the senders of its devices.
+/// A cohort that was judged, without a look at the senders of its devices yet.
 struct Judged<'a> {
     verdict: CohortVerdict,
     page: Option<Page<'a>>,
@@ -153,8 +153,8 @@ impl Evaluator {
         })
     }
 
-    /// Judges the models of incidents that fire or recovered over a shorter window of new runs alone, beside the window
-    /// that ends then; `None` without such an incident, or if no look is due.
+    /// Judges the models of incidents that fire or recovered over a shorter window of new runs alone, in addition to
+    /// the window that ends then. `None` without such an incident, or if no look is due.
     ///
     /// # Errors
     /// The store did not answer. A model that fails is left out: its fault is as before.
@@ -366,7 +366,7 @@ impl EvaluationRun {
             })?);
             verdicts.push(whole);
             for part in parts {
-                // With too few known devices of its own, those of its chipset decide.
+                // With too few known devices of its own, its chipset's devices decide.
                 let page = part.page.as_ref().filter(|_| is_doubted);
                 let page = page.filter(|page| page.window.has_newcomers());
                 let known = page.map(|page| {
@@ -389,7 +389,7 @@ impl EvaluationRun {
         Ok((verdicts, evidence))
     }
 
-    /// Judges a chipset and its firmwares, but for the senders of the devices of pages.
+    /// Judges a chipset and its firmwares, without a look at the senders of the devices of pages yet.
     async fn judge_chipset<'a>(
         &self,
         window: &'a CohortWindow,
@@ -509,8 +509,8 @@ impl EvaluationRun {
         Ok(())
     }
 
-    /// Fills in what devices were used to on this version, where that was faster than the version before: such a version
-    /// may lose what it gained, and the version before would not show it.
+    /// Fills in the devices' usual speed on this version, where that was faster than the version before. Such a version
+    /// may lose its gain, and the version before would not show it.
     async fn fill_faster(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
         for at in 0..read.cohorts.len() {
             let key = read.cohorts[at].key.clone();
@@ -553,7 +553,7 @@ impl EvaluationRun {
         Ok(BTreeMap::new())
     }
 
-    /// Judges a cohort, but for the senders of its devices.
+    /// Judges a cohort, without a look at the senders of its devices yet.
     async fn judge_cohort<'a>(
         &self,
         mut window: Cow<'a, CohortWindow>,
@@ -727,7 +727,7 @@ impl EvaluationRun {
         taken
     }
 
-    /// Returns the versions on a cohort's chipset that have an open incident, or may share that of the cohort.
+    /// Returns the versions on a cohort's chipset that have an open incident, or may share the cohort's incident.
     fn with_shared_fault(&self, window: &CohortWindow, read: &ModelWindows) -> Vec<String> {
         let key = &window.key;
         let has_incident = |version: &str| self.frozen.version_began(key, version).is_some();
@@ -796,8 +796,8 @@ fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a Cohor
     }
 }
 
-/// Whether the placement got worse on every device of a small cohort where it can be compared, and some of its devices did
-/// not report their past. Each counts there, and few such cohorts are in a window.
+/// Whether the placement got worse on every device of a small cohort where it can be compared, and some devices did not
+/// report their past. Each device counts there, and few such cohorts are in a window.
 fn lacks_pasts(window: &CohortWindow, evidence: &Evidence) -> bool {
     let devices = window.n_devices();
     let is_all_worse = |change: &PlacementChange| change.is_on_every_device(devices);

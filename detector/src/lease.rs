@@ -10,9 +10,9 @@
 //!   beat. The present does not count, because rows of the last seconds may be hidden.
 //! - A leader whose beats are not acknowledged for the length of the lease, less a beat, stops judging by its own clock. It
 //!   comes back with another id, as a new claim.
-//! - The store's clock refuses a beat that arrives after that time. A detector that was frozen with a beat under way, or a
-//!   network that kept one, therefore cannot claim a lease that another detector holds by now. The spare beat covers
-//!   servers of a cluster whose clocks differ.
+//! - The store's clock refuses a beat that arrives after that time. So a beat cannot claim a lease that another
+//!   detector holds by now, if its detector was frozen meanwhile, or the network kept it. The spare beat covers servers
+//!   of a cluster whose clocks differ.
 //! - A beat counts only if the store's clock, read after it, is still within that time. Then it was stored, and no other
 //!   detector can have taken over before. A pause that stopped the detector's own clock, too, is noticed here.
 //!
@@ -20,7 +20,7 @@
 //! claim leads. If the clock steps back, beats of a detector that died lie ahead of it, and a standby waits until it has
 //! passed them.
 //!
-//! While the store is down the leader stays [`LeaseState::Unsure`], since no other detector can take over: it judges
+//! While the store is down the leader stays [`LeaseState::Unsure`], since no other detector can take over. It judges
 //! nothing, and goes on delivering the incidents that it holds. If replicas show rows in another order than they were
 //! written, a claim still counts as long as the difference is below a beat.
 
@@ -427,7 +427,7 @@ impl Beats {
         {
             return false;
         }
-        // A beat early, because the clocks of store and detector may run differently, and those of two servers, too.
+        // A beat early, because the clocks of store and detector, or of two servers, may run differently.
         let holds = self.lease - self.pause();
         let holds_ms = i64::try_from(holds.as_millis()).unwrap_or(i64::MAX);
         // The clock may have stepped back.
@@ -442,8 +442,8 @@ impl Beats {
         Ok(self.note_store_clock(now_ms))
     }
 
-    /// Keeps a reading. It was taken before it came, and a pause may stop the detector's clock but not the store's: so the
-    /// reading and the time that passed since are never later than the store's clock.
+    /// Keeps a reading. It was taken before it arrived, and a pause may stop the detector's clock but not the store's.
+    /// So the reading and the time that passed since are never later than the store's clock.
     fn note_store_clock(&mut self, now_ms: i64) -> i64 {
         self.store_clock = Some((now_ms, Instant::now()));
         now_ms

@@ -1,5 +1,5 @@
-//! The version that a cohort is compared with: the last one before it that has no open incident on its chipset. A version
-//! at fault is no past, because the next version with the same fault would look healthy.
+//! The version that a cohort is compared with: the last one before it that has no open incident on its chipset. A
+//! version at fault is not a past, because the next version with the same fault would look healthy.
 //!
 //! Called by `evaluate`, for windows of the timetable and for a replay alike. Pure: no I/O, no clock.
 

@@ -1,9 +1,9 @@
 //! References that are pinned while an incident is open.
 //!
 //! A fallback that lasts becomes the commonest placement of its version, and the placement before it leaves the
-//! look-back. Compared with the fallback, the version would look healthy, and so would the next one. The same
-//! holds for device baselines from a version's own earlier windows: they are taken from before the incident,
-//! and once those windows are gone there is no baseline.
+//! look-back. Compared with the fallback, the version would look healthy, and so would the next one. The same holds for
+//! device baselines from a version's own earlier windows. They are taken from before the incident, and once those
+//! windows are gone there is no baseline.
 
 use std::collections::{HashMap, HashSet};
 
@@ -100,8 +100,8 @@ impl PinnedReferences {
         self.began.get(cohort).copied()
     }
 
-    /// Replaces the references that were read for a cohort by the pinned ones, best origin first: by its own, else by the
-    /// references of the first version before it that has any.
+    /// Replaces the references that were read for a cohort by the pinned ones, best origin first. They are its own,
+    /// else the references of the first version before it that has any.
     #[must_use]
     pub fn applied<'a>(
         &self,

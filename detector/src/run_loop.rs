@@ -1,6 +1,7 @@
-//! The run loop of one detector: gain the lease, wait until a window is due by the wall clock, judge it, store what was
-//! found, publish the incidents to the notifiers. The newest window comes first; what was left out before it is judged
-//! when no newer one is due. Only the holder of the lease judges, and obeys people's orders.
+//! The run loop of one detector. It gains the lease, waits until a window is due by the wall clock, and judges it. Then
+//! it stores the findings, and publishes the incidents to the notifiers. The newest window comes first; windows that
+//! were left out before it are judged when no newer one is due. Only the holder of the lease judges, and obeys people's
+//! orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -128,7 +129,7 @@ impl Leader {
 
     /// Leads whenever it holds the lease, until it is cancelled. A return before that means that its lease has ended.
     pub(crate) async fn run(mut self, notifiers: Vec<Arc<dyn Notifier>>) {
-        // Those of a run before this one, which ended by itself.
+        // Publishes incidents of a run before this one, which ended by itself.
         self.publish();
         while self.stand_by().await {
             self.lead(notifiers.clone()).await;
@@ -535,7 +536,7 @@ impl Leader {
         }
     }
 
-    /// Does what people ordered of the incidents at hand.
+    /// Obeys people's orders to the incidents that this detector holds.
     async fn obey(&mut self) {
         if self.lease.state() != LeaseState::Leads {
             return;

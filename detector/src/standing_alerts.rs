@@ -1,5 +1,5 @@
-//! What a leading detector keeps at an Alertmanager apart from the news of incidents: its watchdog fires while windows
-//! are judged in time, and alerts of an earlier run that no incident stands behind are ended.
+//! The alerts that a leading detector keeps at an Alertmanager apart from the news of incidents. Its watchdog fires
+//! while windows are judged in time. It ends alerts of an earlier run that belong to no incident.
 //!
 //! Only alerts whose incident this store holds are ended, because detectors of other stores may share the
 //! Alertmanager.
@@ -19,7 +19,7 @@ use crate::verdict_store::VerdictStore;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs until it is cancelled; returns at once for a channel that is no Alertmanager.
+/// Runs until it is cancelled; returns at once for a channel that is not an Alertmanager.
 pub(crate) async fn keep(
     notifier: Arc<dyn Notifier>,
     store: VerdictStore,

@@ -263,8 +263,8 @@ pub(crate) fn peers(votes: &[DeviceVote]) -> PeerRatios {
     peers
 }
 
-/// Returns a window in which some devices have half of their runs at four times the usual latency: their
-/// coefficient of variation is over three times the earlier one.
+/// Returns a window in which some devices have half of their runs at four times the usual latency. Their coefficient of
+/// variation is over three times the earlier one.
 pub(crate) fn noisy(share: f64) -> CohortWindow {
     let fleet = Fleet::default();
     let mut window = fleet.window();

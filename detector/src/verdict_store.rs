@@ -226,9 +226,9 @@ impl OrderRow {
     }
 }
 
-/// Orders after the last one that was obeyed, for each incident. An incident's number of rows is limited, so that none
-/// keeps the orders of another one back, and so that the next reading goes on where this one ended. Kinds of a newer
-/// version come last, because no number moves past them until a later order is obeyed.
+/// Orders after the last one that was obeyed, for each incident. An incident's number of rows is limited, so that it
+/// cannot keep back the orders of another one. The next reading goes on where this one ended. Kinds of a newer version
+/// come last, because no number moves past them until a later order is obeyed.
 const ORDERS: &str = "
     SELECT order_id, incident_id, order_number AS n, toString(order_kind) AS kind, who,
         toInt64(toUnixTimestamp64Milli(ordered_at)) AS at_ms,
@@ -350,7 +350,7 @@ impl VerdictStore {
         insert.end().await
     }
 
-    /// Returns those of `ids` that the store has an incident for, open or over.
+    /// Returns the ids among `ids` that the store has an incident for, open or over.
     pub(crate) async fn known_incidents(
         &self,
         ids: &[&str],

@@ -124,8 +124,8 @@ mod tests {
         check(&[10], 10, false, &[]);
     }
 
-    /// Of [O14]: a detector that takes 6 s of each 3 s judges the newest window each time, however long that lasts, and
-    /// holds no more earlier windows than the look-back has.
+    /// Checks [O14]. A detector that takes 6 s of each 3 s judges the newest window each time, however long that lasts.
+    /// It holds no more earlier windows than the look-back has.
     #[test]
     fn a_detector_slower_than_its_step_does_not_fall_behind() {
         let config = DetectorConfig::for_demo();
