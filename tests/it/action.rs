@@ -440,7 +440,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
         "{body}"
     );
 
-    // The next push finds its comment, and leaves those of people alone.
+    // The next push finds its comment, and leaves people's comments alone.
     let first = "<!-- epwatch gate: epwatch-gate -->\\r\\nold";
     runner.write(
         "comments.json",
@@ -463,7 +463,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
             .contains("| SM8635 | pass | 100.0 % |")
     );
 
-    // The table of the push before is not that of a model that cannot be judged.
+    // A model that cannot be judged does not keep the table of the push before.
     runner.write("repository/scene.onnx", "no model");
     runner.write("gh.log", "");
     runner.run(&inputs);

@@ -197,8 +197,8 @@ fn detector(fleet: &WatchedFleet, url: &str, heartbeat: &Receiver) -> Running {
     Running(command.spawn().unwrap())
 }
 
-/// A detector that is away has repaired nothing: its alert goes on for a while, and no longer. The next detector
-/// ends what is no alert of an incident of its own.
+/// A detector that is away has repaired nothing: its alert goes on for a while, and no longer. The next detector ends
+/// alerts that belong to none of its incidents.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     let (usual, brief) = tokio::join!(Alertmanager::start(CONFIG), Alertmanager::start(CONFIG));
@@ -234,10 +234,10 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     let ahead = ends_at(&usual.page().await).duration_since(Timestamp::now());
     assert!(ahead >= hours, "{page:#}");
 
-    // As an earlier run left it: the incident is this store's, the labels are those of nothing that fires.
+    // As an earlier run left it: the incident is this store's, and nothing that fires has these labels.
     let mut stray = page.clone();
     stray["labels"]["chipset"] = "SM8250".into();
-    // Of a detector on another store.
+    // An alert of a detector on another store.
     let mut foreign = page;
     foreign["labels"]["chipset"] = "SM8350".into();
     foreign["labels"]["incident"] = "00c0ffee00c0ffee-1".into();
@@ -343,8 +343,8 @@ async fn an_incident_that_grows_from_some_to_total_is_one_notification() {
     assert_eq!(receiver.count(), 1);
 }
 
-/// The example routes as its comments say: pages to one receiver, tickets to another, the watchdog to its own, and a ticket
-/// that a page explains is held back.
+/// The example routes as its comments say. Pages go to one receiver, tickets to another, the watchdog to its own, and a
+/// ticket that a page explains is held back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_routes_pages_tickets_and_the_watchdog() {
     let example = include_str!("../../docs/examples/alertmanager.yml");

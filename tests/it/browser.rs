@@ -35,7 +35,7 @@ const SCHEMES: [&str; 2] = ["light", "dark"];
 /// Most keys until everything had the focus.
 const MOST_TABS: usize = 600;
 
-/// The innermost parts that make a page wider than its screen, but for those that scroll by themselves.
+/// The innermost parts that make a page wider than its screen, without parts that scroll by themselves.
 const TOO_WIDE: &str = "(() => { const root = document.documentElement; \
     if (root.scrollWidth <= root.clientWidth) return ''; \
     const wide = [...document.querySelectorAll('body *')].filter(part => \
@@ -130,14 +130,14 @@ impl Browser {
         browser
     }
 
-    /// Opens each page at the widths and in both schemes. `name` is that of its picture in `target/screenshots`.
+    /// Opens each page at the widths and in both schemes. `name` is the name of its picture in `target/screenshots`.
     #[track_caller]
     pub(crate) fn check(&mut self, base: &str, name: &str, path: &str) {
         self.check_answer(base, (name, path, None), 200);
     }
 
     /// As [`Self::check`], of a page that is answered with this status. Where there is a script, it runs in the page at
-    /// the path, and the page that it leads to is the one that is checked.
+    /// the path. The page that it leads to is checked.
     #[track_caller]
     pub(crate) fn check_answer(
         &mut self,

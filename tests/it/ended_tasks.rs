@@ -1,6 +1,6 @@
-//! The real command after one of its tasks ended by itself: `/readyz` says so, a line of level ERROR names the task, and the
-//! exit code is not 0 where the process cannot go on without it. The command of a debug build panics in the task that a
-//! file names.
+//! The real command after one of its tasks ended by itself. `/readyz` reports that, and a line of level ERROR names the
+//! task. The exit code is not 0 where the process cannot go on without the task. The command of a debug build panics in
+//! the task that a file names.
 
 use std::{
     fs,

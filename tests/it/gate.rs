@@ -265,7 +265,7 @@ fn what_has_no_share_of_the_macs_is_told_so_with_a_way_out() {
     assert!(!compiled.contains("100.0 %"), "{compiled}");
 }
 
-/// Op and node are those of the model; where the error names none, the ops that the chipset refuses alone are suspects.
+/// Op and node come from the model. Where the error names none, the ops that the chipset refuses alone are suspects.
 #[test]
 fn a_session_that_is_not_made_names_its_node() {
     let (text, _) = check_ends(&mut gate("forms.fp32", "--soc SM8635,SM8350 --json"), 1);

@@ -116,8 +116,8 @@ fn a_float_model_keeps_its_numbers() {
     assert!(out.exists());
 }
 
-/// SM8350 has no session of a LayerNormalization that `quantize_static` leaves in float in part, SM8635 leaves it to the CPU,
-/// and SM8650 takes it as it is.
+/// `quantize_static` leaves a LayerNormalization in float in part. SM8350 makes no session of that, SM8635 leaves it to
+/// the CPU, and SM8650 takes it as it is.
 #[test]
 fn a_layer_normalization_in_parts_is_rewritten_where_it_is_refused() {
     const GATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/gate");

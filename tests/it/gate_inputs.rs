@@ -167,7 +167,7 @@ fn a_model_with_ops_of_the_app_is_judged_with_its_library() {
     let target = &found["targets"][0];
     assert_eq!(check(target, "cpu_ops")["result"], "pass");
     assert_eq!(target["placement"]["partitions"], 1);
-    // Neither a library without the op, nor what is no library, is the model's fault.
+    // A library without the op is not the model's fault, nor is a file that is not a library.
     check_fails(
         &mut epwatch(&with(Path::new(&path("external")))),
         2,

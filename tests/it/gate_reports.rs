@@ -1,4 +1,5 @@
-//! `epwatch gate --runs` over recorded reports: those of simulated phones on the SDK's own core, and a collector's WAL.
+//! `epwatch gate --runs` over recorded reports. They come from simulated phones on the SDK's own core, and from a
+//! collector's WAL.
 
 use std::{collections::BTreeSet, fs::File, io::BufWriter, path::Path, time::Duration};
 

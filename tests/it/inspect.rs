@@ -152,7 +152,7 @@ fn wrong_use_is_said_before_anything_runs() {
     check_fails(&mut inspect("a_cnn.qu8", &broken), 2, "--manifest");
 }
 
-/// Shares come from the model itself, and are those of its own side-car.
+/// Shares come from the model itself, and equal the shares of its own side-car.
 #[test]
 fn macs_are_counted_from_the_model() {
     let side_car = format!("--soc SM8635 --manifest {FIXTURES}/models/mixed_v2.head32.macs.json");

@@ -1,5 +1,5 @@
-//! The set-up of a fresh machine: scripts that install what is missing, a command that says what is missing, completions,
-//! the manual, and the signature of a release.
+//! The set-up of a fresh machine. Scripts install what is missing, and a command lists it. Completions, the manual and
+//! the signature of a release are checked too.
 
 use std::{
     fs,
@@ -254,7 +254,7 @@ fn every_command_has_a_manual_page_that_man_formats() {
         assert!(text.contains("NAME") && text.contains("OPTIONS"), "{text}");
     }
     assert!(page("epwatch-gate").contains("--soc"), "gate");
-    // What only this program starts is no command of people.
+    // Commands that only this program starts are not for people.
     let is_hidden = |name: &str| !man1.join(format!("{name}.1")).exists();
     assert!(is_hidden("epwatch-engine-child") && is_hidden("epwatch-sign-release"));
 }
@@ -288,7 +288,7 @@ fn what_is_not_committed_is_neither_packed_nor_signed_silently() {
         dist.args(words.split_whitespace());
         dist
     };
-    // A key in the folder is no change.
+    // A key in the folder is not a change.
     fs::write(path("release.pem"), "").unwrap();
     let key = format!("--key {}", path("release.pem").display());
     check_ends(&mut dist(&key), 9);

@@ -99,7 +99,7 @@ fn a_large_model_is_placed_as_a_small_one() {
         "{on:#}"
     );
     assert_eq!(npu["macs_share"], 1.0);
-    // A file that is cut in its weight is no model, with or without its weights in memory.
+    // A file that is cut in its weight is not a model, with or without its weights in memory.
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     check_ends(&mut epwatch(&format!("inspect {shown} --soc SM8650")), 2);
 }

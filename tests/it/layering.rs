@@ -38,8 +38,8 @@ const MAY_USE: &str = "
 /// Crates that ship into apps, so that their features are few and their own.
 const IN_APPS: [&str; 4] = ["proto", "sdk", "ffi", "python"];
 
-/// Tests may also store rows as the collector does, fetch runtimes, break their own processes, load the library of other
-/// languages, and enable more features of their own crate.
+/// Tests may also store rows as the collector does, fetch runtimes, break their own processes, and load the library of
+/// other languages. They may enable more features of their own crate.
 const TESTS_MAY_USE: [&str; 8] = [
     "collector",
     "engines",
@@ -127,8 +127,8 @@ fn dependencies_point_one_way() {
     }
 }
 
-/// The two crates that apps link can be published: what a registry shows is there, each package holds its license and its
-/// README, and no dependency is of this folder alone. The nightly run builds the packages.
+/// The two crates that apps link can be published. The fields that a registry shows are there, each package holds its
+/// license and its README, and no dependency exists in this folder alone. The nightly run builds the packages.
 #[test]
 fn the_crates_of_apps_can_be_published() {
     let packages = packages();

@@ -1,5 +1,5 @@
-//! The commands that look at a store: a `serve` here with its WAL and detector, one device by the id that the SDK
-//! prints, an incident for a ticket, and stores that are away, silent, or of another schema.
+//! The commands that look at a store. They look at a `serve` with its WAL and detector, a device by the id that
+//! the SDK prints, and an incident for a ticket. Stores that are away, silent, or of another schema are tried too.
 
 use std::{net::TcpListener, process::Command, thread, time::Duration};
 

@@ -1,5 +1,5 @@
-//! A fleet whose devices all take a new version in the middle of a window counts each device once: in the verdict, in the
-//! usual number of devices, on the page and in Grafana.
+//! A fleet whose devices all take a new version in the middle of a window counts each device once. That holds in the
+//! verdict, in the usual number of devices, on the page and in Grafana.
 
 use std::time::Duration;
 

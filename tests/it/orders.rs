@@ -421,7 +421,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         .ask(Method::GET, "/orders.json", &headers, "")
         .await
         .json();
-    // Those of the two programs, and one of each name that is not empty.
+    // The orders of the two programs, and one of each name that is not empty.
     assert_eq!(
         document["orders"].as_array().unwrap().len(),
         HOSTILE.len() + 1

@@ -1,5 +1,5 @@
-//! The built-in page over a real engine: a fleet with a fallback, hostile names, a store that is away, slow, or of
-//! another schema, and access.
+//! The built-in page over a real engine. The tests have a fleet with a fallback, hostile names, access, and a store
+//! that is away, slow, or of another schema.
 
 use std::{
     io::{BufRead, BufReader},
@@ -254,7 +254,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         "{fallen:#}"
     );
 
-    // Devices that moved to the CPU are slower than their own past; those of the other chipset are the control.
+    // Devices that moved to the CPU are slower than their own past; devices of the other chipset are the control.
     let is_shown = |document: &Value| {
         let slow = devices_beyond(&document["evidence"]["ratios"], 2.0);
         slow > [5, 0] && document["controls"]["SM8650"].is_object()
@@ -421,7 +421,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     }
     check_rollout(&at_shell, environment);
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
-    // A typing error is no healthy fleet.
+    // A typing error is not a healthy fleet.
     let slip = format!("{MODEL}x");
     let near = format!("is called {slip}; did you mean {MODEL}?");
     let of = ["--environment", environment];
@@ -586,7 +586,7 @@ fn check_rollout(at_shell: &dyn Fn(&[&str]) -> std::process::Command, environmen
         chipsets[1..].iter().all(|of| of["answer"] != "stop"),
         "{text}"
     );
-    // A typing error is no answer, and a version that is not judged yet is to be waited for.
+    // A typing error does not get an answer, and a caller has to wait for a version that is not judged yet.
     let slip = format!("{MODEL}x");
     assert_eq!(rollout(&slip, "2", &[]).0, Some(2));
     let (code, text) = rollout(MODEL, "nosuch", &[]);

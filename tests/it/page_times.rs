@@ -1,9 +1,10 @@
 //! `just look`: times of every page and of every query of Grafana, over 1,000,000 reports of `epwatch load`, in two states.
 //!
 //! 400,000 reports come first, and their buckets of ten seconds close. A second collector that never goes on then holds
-//! the buckets of the other 600,000 open, until the times are taken; at last it has passed them, and all are closed. It is
-//! no test: it prints a Markdown table for docs/size.md at its end, and what it does on standard error. What is
-//! slow, fails or does not come about in time is a cell of the table. It takes half an hour where nothing is slow.
+//! the buckets of the other 600,000 open, until the times are taken. At last it has passed them, and all are closed. It
+//! is not a test: it prints a Markdown table for docs/size.md at its end, and its progress on standard error. A page or
+//! a query that is slow, fails or is not ready in time is a cell of the table. It takes half an hour where nothing is
+//! slow.
 
 use std::{
     collections::BTreeSet,

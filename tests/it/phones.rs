@@ -1,4 +1,4 @@
-//! Phones in JVMs of their own, with the Kotlin library, the real ONNX Runtime and QNN's emulator: a roll-out whose second
+//! Phones in their own JVMs, with the Kotlin library, the real ONNX Runtime and QNN's emulator. A roll-out whose second
 //! version falls back to the CPU on one chipset is one page of `serve`, with its cause.
 
 use std::{

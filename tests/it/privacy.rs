@@ -188,7 +188,7 @@ fn columns_of<'a>(message: &str, field: &str, columns: &BTreeSet<&'a str>) -> Ve
         .collect()
 }
 
-/// A field that is sent and kept nowhere is no use; one that is kept and not told of breaks a promise.
+/// A field that is sent and kept nowhere is useless. A field that is kept and not documented breaks a promise.
 #[test]
 fn what_is_kept_of_each_field_is_what_the_store_has_columns_for() {
     let (messages, columns) = (messages(), columns());

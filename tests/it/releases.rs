@@ -1,8 +1,8 @@
 //! ClickHouse as people run it: the whole path on other releases than the embedded engine's, and the same answers.
 //!
 //! A real fleet's collector, roll-ups, deletion, detector and commands work on the release, with the client of production.
-//! Then its rows are copied to the embedded engine, where each view, each statement that was run, each query of Grafana and
-//! a replay must find the same. So it is with the newest release and a store of two shards.
+//! Then its rows are copied to the embedded engine. There each view, each statement that was run, each query of Grafana
+//! and a replay must find the same. The newest release and a store of two shards are checked in the same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use crate::{
 /// The installation that is deleted.
 const SECRET: [u8; 32] = [42; 32];
 
-/// Statements of one shape that are run again: the latest, whose times are those of the most rows.
+/// Statements of one shape that are run again. They are the latest, because their times cover the most rows.
 const MAX_OF_A_SHAPE: usize = 2;
 
 #[test]
@@ -172,8 +172,8 @@ impl Questions {
     }
 }
 
-/// Reports, an incident, an order, a deletion and every page, all on this store. Returns the time before which rows are
-/// those of the fleet alone.
+/// Reports, an incident, an order, a deletion and every page, all on this store. Returns the time before which all rows
+/// are the fleet's.
 async fn run_the_whole_path(store: &Client, to: &str, wal: &Path) -> jiff::Timestamp {
     let mut config = collector_config(wal.to_owned());
     config.erase_period = Period(Duration::from_millis(200));
@@ -291,7 +291,7 @@ async fn names(store: &Client, condition: &str) -> Vec<String> {
     store.query_raw(&sql).fetch_all().await.unwrap()
 }
 
-/// Copies the rows of each table. Those of the records of migrations are there.
+/// Copies the rows of each table. The records of migrations are there already.
 async fn copy_rows(from: &Client, to: &Client) {
     let tables = "engine LIKE '%MergeTree' AND name != 'schema_migrations'";
     for table in names(from, tables).await {
@@ -465,7 +465,7 @@ fn rounded_line(line: &str) -> String {
     }
 }
 
-/// Whether two rows are the same but for the last of the six digits: a sum may lie next to where it is rounded.
+/// Whether two rows are the same except the last of the six digits: a sum may lie next to where it is rounded.
 fn is_same_row(old: &str, new: &str) -> bool {
     let value = |row| serde_json::from_str::<Value>(row).ok();
     old == new || matches!((value(old), value(new)), (Some(old), Some(new)) if is_near(&old, &new))

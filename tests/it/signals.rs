@@ -171,7 +171,7 @@ fn a_stop_with_an_engine_that_hangs_ends_at_its_deadline_or_at_a_second_signal()
     }
 }
 
-/// Starts a command, sends it a signal once a name that begins with `made` is in the folder, and checks that it ends as
+/// Starts a command, and sends it a signal once a name that begins with `made` is in the folder. Checks that it ends as
 /// interrupted and leaves only files that end with `kept`.
 #[track_caller]
 fn check_leaves_nothing(command: &mut Command, dir: &TempDir, made: &str, name: &str, kept: &str) {

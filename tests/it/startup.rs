@@ -151,7 +151,7 @@ fn what_another_process_has_is_named_at_once_and_nothing_is_made() {
     assert!(took < usual + std::time::Duration::from_secs(8), "{took:?}");
 }
 
-/// 0.0.0.0 is no address to send to, and a phone must not be given http where TLS is.
+/// Nothing can be sent to 0.0.0.0, and a phone must not be given http where TLS is.
 #[test]
 fn devices_are_given_an_address_that_they_can_use() {
     let dir = tempfile::tempdir().unwrap();

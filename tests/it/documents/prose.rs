@@ -45,7 +45,7 @@ const CLEAN: [&str; 14] = [
     "sdk/src/",
     "src/",
     "tests/io_faults/",
-    "tests/it/documents/",
+    "tests/it/",
     "tests/runtimes/",
     "tests/strict_collector/",
 ];

@@ -13,8 +13,8 @@ type Targets = BTreeSet<Target>;
 
 /// Returns the arrows between files.
 ///
-/// None comes from a `mod` line, from the re-export of what lies below a module, or from a file that has
-/// methods of another file's type (`impl Type`) and uses only this type: it is a part of that type.
+/// None comes from a `mod` line, or from the re-export of what lies below a module. None comes from a file that has
+/// methods of another file's type (`impl Type`) and uses only this type. Such a file is a part of that type.
 pub(crate) fn arrows(modules: &[Module]) -> Arrows {
     let resolver = Resolver { modules };
     let mut arrows = Arrows::new();
@@ -124,7 +124,7 @@ impl Resolver<'_> {
     }
 
     /// Returns the meanings of a name behind a module's path. A name that the text does not define comes from a macro
-    /// of that file, unless the module imports from another crate or includes generated code.
+    /// of that file. An exception is a module that imports from another crate or includes generated code.
     fn member(&self, id: usize, name: &str, open: &mut Vec<(usize, String)>) -> Targets {
         let found = self.lookup(id, name, open);
         let module = &self.modules[id];

@@ -1,5 +1,5 @@
-//! Each crate's files depend on each other one way, a type's name is unique in its crate, and a module with files of its own
-//! is the `mod.rs` of their folder.
+//! Each crate's files depend on each other one way, and a type's name is unique in its crate. A module with files of
+//! its own is the `mod.rs` of their folder.
 //!
 //! The test reads source text only, so it also runs alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/structure tests/it/structure/mod.rs && /tmp/structure`, from the repository's

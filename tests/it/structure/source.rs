@@ -36,7 +36,7 @@ pub(crate) struct Module {
     pub(crate) macros: BTreeSet<String>,
     pub(crate) uses: Vec<Use>,
     pub(crate) paths: Vec<Path>,
-    /// The types of its `impl Type` blocks, without those of `impl Trait for Type`.
+    /// The types of its `impl Type` blocks, without types of `impl Trait for Type`.
     pub(crate) methods_of: BTreeSet<String>,
     /// Has an `include!` of generated code.
     pub(crate) is_generated: bool,
