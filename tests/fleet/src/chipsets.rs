@@ -1,8 +1,9 @@
 //! Chipsets: the latency of a text transformer on their NPU, and the cost of leaving it.
 //!
 //! The model resembles Bert-Base-Uncased, w8a16. Measured numbers are from Qualcomm AI Hub Models v0.46.1
-//! (BSD-3-Clause), the `perf.yaml` files of its repository at commit 52c080d2 as one table of 4,557 rows; "line" is
-//! the line in that table. They are minimum inference times of the `qnn_dlc` runtime with no layer on the CPU.
+//! (BSD-3-Clause), the `perf.yaml` files of its repository at commit 52c080d2. They make one table of 4,557 rows;
+//! "line" is the line in that table. The numbers are minimum inference times of the `qnn_dlc` runtime with no layer on
+//! the CPU.
 
 /// A chipset that simulated devices can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,8 +32,8 @@ struct Row {
     device_models: [&'static str; 2],
     /// Where it was measured.
     measured_ms: Option<f64>,
-    /// Cost of a run next to the same run on SM8650, where it was not: the geometric mean over the 114 (SM8450: 107,
-    /// SM7750: 32) models of at least 1 ms measured on both.
+    /// Cost of a run next to the same run on SM8650, where it was not measured. It is the geometric mean over the 114
+    /// (SM8450: 107, SM7750: 32) models of at least 1 ms measured on both.
     relative_cost: f64,
 }
 
@@ -99,9 +100,8 @@ impl Chipset {
 
     /// How many times slower a run is with the whole model on the CPU.
     ///
-    /// Medians over the table's rows where the same model ran wholly on the CPU and wholly on the
-    /// NPU of one device: 12.4 over all chipsets (5 % to 95 %: 2.7 to 53); 41 models on SM7750
-    /// gave 21.35.
+    /// Medians over the table's rows where the same model ran wholly on the CPU and wholly on the NPU of one device.
+    /// The median is 12.4 over all chipsets (5 % to 95 %: 2.7 to 53); 41 models on SM7750 gave 21.35.
     pub(crate) fn total_fallback_factor(self) -> f64 {
         match self {
             Self::Sm7750 => 21.35,

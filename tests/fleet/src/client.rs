@@ -12,7 +12,7 @@ use tonic::{Code, Request, Status};
 /// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The endpoint is no URL.
+    /// The endpoint is not a URL.
     #[error("failed to use the endpoint {endpoint}: expected a URL like http://127.0.0.1:4717")]
     Endpoint {
         endpoint: String,
@@ -48,8 +48,8 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// Returns a collector's endpoint. `https://` is checked against public certificates and those of `tls`. A call that
-/// takes longer than `deadline` has failed.
+/// Returns a collector's endpoint. `https://` is checked against public certificates and the certificates of `tls`. A
+/// call that takes longer than `deadline` has failed.
 pub fn endpoint(url: &str, tls: &ClientTls, deadline: Duration) -> Result<Endpoint, ClientError> {
     let named = || url.to_owned();
     let made = Endpoint::from_shared(url.to_owned());

@@ -1,15 +1,13 @@
 //! The slow-down of a run by the nodes that left the NPU. It follows from the placement alone.
 //!
-//! Amdahl's law over the model's multiply-accumulates (MACs). With `s` the share of them on the
-//! CPU, `R` the chipset's cost of the whole model on the CPU in units of the NPU's, and `c` the
-//! cost of handing tensors over once more:
+//! Amdahl's law over the model's multiply-accumulates (MACs). `s` is the share of them on the CPU. `R` is the chipset's
+//! cost of the whole model on the CPU in units of the NPU's. `c` is the cost of handing tensors over once more:
 //!
 //! `slow_factor = (1 - s) + s * R + c * (extra NPU partitions + [some computing node is on the CPU])`
 //!
-//! With `R` = 12.4 (median total fallback in the field) a quarter of the MACs gives 3.9, the field's
-//! median partial fallback being 3.4, and 18 % gives 3.1. The field scatters far more around such a
-//! curve (5 % to 95 %: 0.3 to 77) than any formula over `s` explains (Spearman 0.42); this is its
-//! middle.
+//! With `R` = 12.4 (median total fallback in the field) a quarter of the MACs gives 3.9, and 18 % gives 3.1. The
+//! field's median partial fallback is 3.4. The field scatters far more around such a curve (5 % to 95 %: 0.3 to 77)
+//! than any formula over `s` explains (Spearman 0.42). This formula is its middle.
 
 use crate::chipsets::Chipset;
 

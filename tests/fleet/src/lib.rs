@@ -2,8 +2,8 @@
 //!
 //! A [`Scenario`] holds the fleet's devices and their placements; `physics` makes latency from placement, silicon, heat
 //! and chance; the SDK's core makes reports from runs. The reports are uploaded in real time ([`Live`]), sent at a rate
-//! ([`load`]) or iterated over in virtual time ([`VirtualTime`]). Everything follows from the scenario's seed but for
-//! the times of [`Live`].
+//! ([`load`]) or iterated over in virtual time ([`VirtualTime`]). Everything except the times of [`Live`] follows from
+//! the scenario's seed.
 //!
 //! Nothing here decides that a device is slow: its placement does (`fallback`). Report bytes of simulated devices come
 //! from the SDK alone.

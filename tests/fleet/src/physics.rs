@@ -2,9 +2,10 @@
 //!
 //! `latency = base x silicon x lasting x drift x noise x heat x power save x governor x contention x spike x fault x
 //! cold`. Callers give the base, with placement and input shape in it, and the weather; the rest is drawn here. The
-//! ranges are those of the project's detection notes, or within them: silicon 3-10 % between devices of one make, runs
-//! 3-7 % within one device, a day of its own 0.8 %, Pareto spikes, contention bursts, governor ramps, thermal ramps
-//! with a status that may stay 0, cold first runs (3-20, 1.25, 1.06), 18 % of the devices without context.
+//! ranges come from the project's detection notes, or lie within them. Silicon varies by 3-10 % between devices of one
+//! make, runs by 3-7 % within one device, and each day by 0.8 %. There are Pareto spikes, contention bursts, governor
+//! ramps, and thermal ramps with a status that may stay 0. First runs are cold (3-20, 1.25, 1.06), and 18 % of the
+//! devices have no context.
 //!
 //! Nothing here reads a clock. The order of the draws is part of every labelled fleet, and so of `docs/detection.md`.
 

@@ -90,7 +90,7 @@ impl Placements {
         }
     }
 
-    /// Replaces a recorded placement by that of a real session.
+    /// Replaces a recorded placement by a real session's placement.
     pub fn insert(&mut self, version: &str, chipset: Chipset, placement: Placement) {
         let version = self.by_version.entry(version.to_owned()).or_default();
         version.on.insert(chipset, placement);

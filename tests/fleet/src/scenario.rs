@@ -97,8 +97,8 @@ pub enum ScenarioError {
 }
 
 impl Scenario {
-    /// A healthy fleet of `n_devices` on five chipsets that all run `first_version` for good: two
-    /// runs a second of a text transformer, a report every two seconds.
+    /// A healthy fleet of `n_devices` on five chipsets that all run `first_version` for good. Each device makes two
+    /// runs a second of a text transformer, and a report every two seconds.
     #[must_use]
     pub fn new(app_id: &str, model_id: &str, first_version: &str, n_devices: usize) -> Self {
         let share = |chipset, share| ChipsetShare { chipset, share };
@@ -166,7 +166,7 @@ impl Scenario {
         if draw("always fell back") < self.always_fell_back {
             return Placed::OnCpu;
         }
-        // One draw for all faults: devices hit by the smaller share are among those of the larger.
+        // One draw for all faults: devices hit by the smaller share are also hit by the larger one.
         let fault_draw = draw("fault");
         let hits = |fault: &&PlacementFault| {
             fault.chipset == chipset && fault.version == version && fault_draw < fault.share

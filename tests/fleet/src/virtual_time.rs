@@ -10,8 +10,8 @@ use epwatch_proto::RecordedReport;
 use crate::device::Device;
 use crate::fleet::Fleet;
 
-/// Reports of a fleet in the order in which a collector would have received them, from time zero to an end at which
-/// every device seals its open report.
+/// Reports of a fleet in the order in which a collector would have received them. They go from time zero to an end at
+/// which every device seals its open report.
 #[derive(Debug)]
 pub struct VirtualTime {
     fleet: Fleet,
