@@ -1,5 +1,5 @@
-//! Runs the detector over labelled fleets, through the code of `epwatch replay`, and counts how often it is right:
-//! false pages of each confounder, recall of each fault, and how hard the fleets are.
+//! Runs the detector over labelled fleets, through the code of `epwatch replay`, and counts how often it is right. The
+//! counts are false pages of each confounder, recall of each fault, and how hard the fleets are.
 //!
 //! Fleets are evaluated one after another, scenarios in turn, so that a run that is broken off has some of each.
 #![expect(missing_docs, reason = "only this workspace uses it")]
@@ -43,8 +43,8 @@ pub struct Batch {
     place: f64,
 }
 
-/// Returns all batches of `families` of each fault, and more healthy ones, with seeds from the half million that
-/// begins at the first seed of a run. With `only`, those of scenarios whose name contains it.
+/// Returns all batches of `families` of each fault, and more healthy ones. Their seeds are from the half million that
+/// begins at the first seed of a run. With `only`, returns the batches of scenarios whose name contains it.
 #[must_use]
 pub fn batches(families: u64, only: Option<&str>) -> Vec<Batch> {
     let mut batches = Vec::new();
@@ -84,7 +84,7 @@ pub struct RunOptions {
 }
 
 impl Batch {
-    /// Whether the figures are those of this batch.
+    /// Whether the figures are from this batch.
     #[must_use]
     pub fn is_of(&self, outcome: &Outcome) -> bool {
         (self.scenario.name.as_str(), self.from, self.to)

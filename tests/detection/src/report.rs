@@ -39,8 +39,8 @@ pub(crate) fn line(outcome: &Outcome) -> String {
     )
 }
 
-/// Returns the whole report. `arguments` are those of the program (first seed, families); `asked` is the number of
-/// fleets that they ask for, `rules_of` names the commit of the detector.
+/// Returns the whole report. `arguments` are the program's (first seed, families), and `asked` is the number of fleets
+/// that they ask for. `rules_of` names the commit of the detector.
 #[must_use]
 pub fn markdown(
     outcomes: &[Outcome],

@@ -9,7 +9,7 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// Families next to the number asked for.
     pub(crate) weight: f64,
-    /// Its first seed, from that of the run on, and their number.
+    /// Its first seed, counted from the run's first seed, and their number.
     seeds: (u64, u64),
     recipe: Recipe,
 }
@@ -72,7 +72,7 @@ pub(crate) const NEEDS: [(Need, &str); 8] = [
     (Need::Runs15Twice, "15 % of the runs, 2x"),
 ];
 
-/// Those of [`NEEDS`] that came later.
+/// The entries of [`NEEDS`] from this one on were added later.
 const LATER_NEEDS: usize = 7;
 
 /// From 3 on, because robots come in small fleets.
@@ -346,8 +346,8 @@ impl Scenario {
     }
 }
 
-/// 400 devices, a new model version, on one chipset one activation moves to the CPU: 18 % of the
-/// FLOPs, p50 there 8.2 -> 24 ms; four chipsets, 50 runs a device, seven earlier windows.
+/// 400 devices on four chipsets get a new model version. On one chipset one activation moves to the CPU, which is 18 %
+/// of the FLOPs; p50 there goes from 8.2 to 24 ms. There are 50 runs a device, and seven earlier windows.
 fn the_incident(seed: u64, view: PlacementView) -> FamilySpec {
     let fault = Fault {
         kind: FaultKind::Total,

@@ -45,8 +45,8 @@ pub struct CohortLabel {
     pub is_fault: bool,
     /// Whether its fault is worth a page: slow factor 2 or more, 10 devices and 5 % of them hit, 5 % of their runs.
     pub is_page_worthy: bool,
-    /// End of the first window in which the fault hits enough devices for a page, or of the first with
-    /// the fault where none does; in milliseconds since 1970.
+    /// End of the first window in which the fault hits enough devices for a page. Where none does, the end of the first
+    /// window with the fault. In milliseconds since 1970.
     pub fault_from_ms: Option<i64>,
 }
 
@@ -293,7 +293,7 @@ impl Family {
         OLD
     }
 
-    /// The version that a device was on before that of `window`; `None` if it never was on another.
+    /// The version that a device was on before its version in `window`; `None` if it never was on another.
     pub(super) fn version_before(&self, phone: &Phone, window: u32) -> Option<&'static str> {
         let now = self.version(phone, window);
         let earlier = (phone.joins..window).rev();

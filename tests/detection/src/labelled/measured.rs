@@ -1,11 +1,11 @@
 //! What was measured on real devices: base latencies, and how chipsets differ.
 //!
-//! From Qualcomm AI Hub Models v0.46.1 (public repository quic/ai-hub-models, commit 52c080d2, the
-//! `perf.yaml` files, BSD-3-Clause): rows of one model, precision and runtime that ran wholly on the
-//! NPU. The same data gives how much slower a model is that fell back, ONNX Runtime with layers on the
-//! CPU against QNN itself on the same device: wholly (117 rows) 2.9 to 59 x with a median of 13 x, a
-//! minority of its layers (85 rows) 1.06 to 36 x between the quartiles' outer neighbours with a median
-//! of 2.45 x. It is a point per row, so how runs and devices differ has to be modelled.
+//! The data are from Qualcomm AI Hub Models v0.46.1 (public repository quic/ai-hub-models, commit 52c080d2, the
+//! `perf.yaml` files, BSD-3-Clause). They are rows of one model, precision and runtime that ran wholly on the NPU. The
+//! same data give how much slower a model is that fell back. They compare ONNX Runtime with layers on the CPU against
+//! QNN itself on the same device. A model wholly on the CPU (117 rows) is 2.9 to 59 x slower, with a median of 13 x.
+//! With a minority of its layers there (85 rows) it is 1.06 to 36 x between the quartiles' outer neighbours. The median
+//! is 2.45 x. Each row is one point, so how runs and devices differ has to be modelled.
 
 use epwatch_fleet::chance::Chance;
 

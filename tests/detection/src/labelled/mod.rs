@@ -1,9 +1,8 @@
 //! Labelled fleets: recorded reports with the truth about every cohort.
 //!
-//! A [`Family`] is one app with a subject model and a peer model on some chipsets: earlier windows on
-//! version 1.0.0, then a roll-out of 2.0.0, which is healthy, healthy with a confounder, or at fault.
-//! Reports are built directly, not by the SDK's core, because rates of false pages need millions. Everything follows
-//! from the seed.
+//! A [`Family`] is one app with a subject model and a peer model on some chipsets. It has earlier windows on version
+//! 1.0.0, then a roll-out of 2.0.0, which is healthy, healthy with a confounder, or at fault. Reports are built
+//! directly, not by the SDK's core, because rates of false pages need millions. Everything follows from the seed.
 
 mod circumstance;
 mod comparison;

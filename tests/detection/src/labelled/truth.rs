@@ -47,8 +47,8 @@ pub enum Benign {
     WrongClocks,
     /// Reports of 30 % of the devices come twice.
     DuplicateUploads,
-    /// More load on one chipset, for two models that run on different devices: 20 to 70 % of the devices take 1.5 to
-    /// 2.4 times as long, others each day.
+    /// More load on one chipset, for two models that run on different devices. 20 to 70 % of the devices take 1.5 to
+    /// 2.4 times as long, different ones each day.
     SharedLoad,
     /// A hot week: half of the devices take 1.5 to 2.4 times as long in a window, others each day. Those that report a
     /// thermal state say so.

@@ -578,8 +578,8 @@ fn dealt(runs: &[f64], at: u32, n: u32) -> Cow<'_, [f64]> {
     Cow::Owned(dealt.copied().collect())
 }
 
-/// Keeps one part of a session for each stratum, because a report has each once: the first, whole, before its runs
-/// are dealt out to reports.
+/// Keeps one part of a session for each stratum, because a report has each once. It is the first part, whole, before
+/// its runs are divided among reports.
 fn one_a_stratum(parts: &[Part]) -> Vec<&Part> {
     let mut kept: Vec<&Part> = Vec::with_capacity(parts.len());
     for part in parts {

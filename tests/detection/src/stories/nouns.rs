@@ -1,5 +1,5 @@
-//! Whether the text of a story's first page or ticket is true: each noun in it (version, firmware, runtime, input shape,
-//! counts, cause) is held against the labels of the fleet.
+//! Whether the text of a story's first page or ticket is true. Each noun in it (version, firmware, runtime, input
+//! shape, counts, cause) is compared with the labels of the fleet.
 
 use std::collections::BTreeSet;
 

@@ -80,7 +80,7 @@ async fn judged(intake: Intake) -> Vec<Line> {
 }
 
 /// Forged installations on some networks behave for six days and then claim a fallback for two, each in all of its
-/// environments, next to 100 healthy phones with a history. The collector let all of them in.
+/// environments. There are 100 healthy phones with a history in addition. The collector let all of them in.
 async fn check_forged(networks: usize, environments: impl Fn(usize) -> Vec<String>) {
     let mut intake = Intake::new(HOUR);
     let honest = reports(fleet(100, RELEASE));
