@@ -1,7 +1,7 @@
 //! One device: it makes reports, sends each until it is acknowledged, and remembers them all.
 //!
-//! Now and then it restarts with another stream, repeats an acknowledged call as if the ack had been lost, or has
-//! everything deleted and begins again.
+//! Now and then it restarts with another stream, or repeats an acknowledged call as if the ack had been lost. It may
+//! also have everything deleted and begin again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

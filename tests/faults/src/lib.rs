@@ -1,5 +1,5 @@
-//! Kills collectors and their store under load, cuts the store off for long spells, and counts at the end the reports
-//! that were lost or counted twice.
+//! Kills collectors and their store under load, and cuts the store off for long spells. At the end it counts the
+//! reports that were lost or counted twice.
 //!
 //! Devices of a light client send reports to real `epwatch` processes and remember each one until it is acknowledged.
 //! Processes get SIGKILL at random moments, also while they start. At the end every acknowledged report must count once

@@ -8,7 +8,7 @@ use clap::Parser;
 use epwatch_faults::{FaultOptions, run};
 use tokio_util::sync::CancellationToken;
 
-/// The answer is no.
+/// A negative answer.
 const NO: u8 = 1;
 /// Could not find out.
 const COULD_NOT_FIND_OUT: u8 = 3;

@@ -2,9 +2,9 @@
 //!
 //! - It hides the rows of the last seconds from every read, like a replica that lags. Inserts are stored and acknowledged at
 //!   once. Tests of what reads back its own writes put it before collectors and detectors. Each table has a column with
-//!   the time of its insert, and each request gets a filter on it, which the engine applies wherever a statement reads the
-//!   table: in views, in subqueries, in the SELECT of an INSERT. So every row becomes visible as long after its insert as
-//!   every other one. Mutations see all rows.
+//!   the time of its insert, and each request gets a filter on it. The engine applies it wherever a statement reads the
+//!   table: in views, in subqueries, in the SELECT of an INSERT. So every row becomes visible as long after its insert
+//!   as every other one. Mutations see all rows.
 //! - It gives commands the settings of a store of two shards.
 //! - It keeps requests for a while, as a network may.
 
@@ -154,7 +154,7 @@ impl Proxy {
     }
 }
 
-/// Keeps the replaced rows of a table. A replica that lags has a key's row of before; the engine behind the proxy would
+/// Keeps the replaced rows of a table. A replica that lags has a key's earlier row. The engine behind the proxy would
 /// merge it into the row that is hidden, and show none.
 const KEEP_REPLACED: &str = "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1, \
      parts_to_delay_insert = 100000, parts_to_throw_insert = 100000";

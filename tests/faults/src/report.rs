@@ -1,7 +1,7 @@
 //! Reports in a device's form: valid, small, and identified by their key.
 //!
-//! Each has one session with an id of its own and one series of [`RUNS`] runs, so that every view's sums
-//! follow from the number of reports.
+//! Each has one session with its own id, and one series of [`RUNS`] runs. So every view's sums follow from the number
+//! of reports.
 
 use bytes::Bytes;
 use epwatch_proto::report::EndedStream;

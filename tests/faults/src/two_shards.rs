@@ -1,8 +1,8 @@
-//! Two shards with rows in one engine. The engine opens no port, so it cannot be another server of its own cluster; and a
-//! shard with a database of its own counts as another server. So both shards are the engine itself, and each table of
-//! `epwatch_shard` has the rows of both, in partitions of their own: inserts reach a shard through `Distributed`, which
-//! splits them, and a filter shows a shard its own rows only. Plans, splits, tokens and `GLOBAL` subqueries are those of
-//! two servers; connections are not.
+//! Two shards with rows in one engine. The engine opens no port, so it cannot be another server of its own cluster. A
+//! shard with its own database counts as another server, too. So both shards are the engine itself, and each table of
+//! `epwatch_shard` has the rows of both, in separate partitions. Inserts reach a shard through `Distributed`, which
+//! splits them, and a filter shows a shard its own rows only. Plans, splits, tokens and `GLOBAL` subqueries are the
+//! same as with two servers; connections are not.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -28,8 +28,8 @@ struct CountedKey {
     n: u64,
 }
 
-/// A number of a view: the view, the number where it is not the view's only one, its SQL, and the part of one
-/// report in it.
+/// A number of a view. The fields are the view, the number's name where the view has several, its SQL, and the part of
+/// one report in it.
 const VIEWS: &[(&str, &str, &str, u64)] = &[
     ("counted_reports_v1", "", "count()", 1),
     ("device_sessions_v1", "", "count()", 1),
