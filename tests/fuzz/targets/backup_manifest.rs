@@ -1,5 +1,5 @@
 #![no_main]
-//! `backup.json`, read by the command's own file: the command is no library.
+//! `backup.json`, read by the command's own file: the command is not a library.
 
 #[expect(dead_code, reason = "the target only parses")]
 #[path = "../../../src/backup/manifest.rs"]
