@@ -138,7 +138,8 @@ pub(crate) fn goals(outcomes: &[Outcome]) -> Option<String> {
     );
     lines.push((CAME_AGAIN - reached, line));
     lines.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut text = "## Goals\n\nThose missed by most first. Of faults worth a page, if nothing else is said.\n\n\
+    let mut text = "## Goals\n\nGoals that are missed by the largest margin come first. They are about faults worth a \
+                    page, if nothing else is said.\n\n\
                     | goal | wanted | reached | of | 95 % bounds |\n|---|---|---|---|---|\n"
         .to_owned();
     for (_, line) in lines {
@@ -150,8 +151,8 @@ pub(crate) fn goals(outcomes: &[Outcome]) -> Option<String> {
     let blind = sessions.iter().filter(is_blind).count();
     let missed = sessions.len();
     text += &format!(
-        "\nOf the {missed} faults of sessions that were missed on the only chipset, {blind} send neither an input shape nor a \
-         placement that shows them: larger inputs would look the same.\n"
+        "\nOn the only chipset, {missed} faults of sessions were missed. Of these, {blind} send neither an input \
+         shape nor a placement that shows them, so larger inputs would look the same.\n"
     );
     Some(text)
 }

@@ -49,14 +49,14 @@ pub fn markdown(
     rules_of: Option<&str>,
 ) -> String {
     let of_commit = rules_of.map_or(String::new(), |commit| {
-        format!("The rules are those of commit {commit}. ")
+        format!("The rules are from commit {commit}. ")
     });
     let mut text = format!(
-        "# Detection, measured\n\nWritten by\n\n    just detection {arguments}\n\nfrom simulated fleets (first seed \
-         and families are the arguments; thresholds were tuned on seeds below 500000; see `tests/detection`) through the \
-         code of `epwatch replay`: {} of {asked} fleets, {} reports of devices. The same arguments write the same \
-         figures. {of_commit}A run that was broken off continues from `target/detection.jsonl`; remove that file after a change \
-         of the detector. No field data exists yet.\n\n",
+        "# Detection, measured\n\nWritten by\n\n    just detection {arguments}\n\nfrom simulated fleets through \
+         the code of `epwatch replay`: {} of {asked} fleets, {} reports of devices. The arguments are the first \
+         seed and the number of families. Thresholds were tuned on seeds below 500000; see `tests/detection`. The \
+         same arguments write the same figures. {of_commit}A run that was broken off continues from \
+         `target/detection.jsonl`; remove that file after a change of the detector. No field data exists yet.\n\n",
         outcomes.len(),
         outcomes.iter().map(|outcome| outcome.reports).sum::<u64>(),
     );
@@ -86,8 +86,9 @@ pub fn markdown(
 /// Stories of the field, and how many fleets of each were told.
 fn stories(outcomes: &[Outcome]) -> Option<String> {
     let mut text = String::from(
-        "## Stories of the field\n\nFleets of one or two chipsets, one story with five devices, the others with 60 to 149 devices each; 15 or 50 runs a device and day. A fleet \
-         is told if all of the story is there and no page beside it.\n\n| story | fleets | told | 95 % bounds |\n\
+        "## Stories of the field\n\nFleets have one or two chipsets, and 15 or 50 runs a device and day. One story \
+         has five devices, the others have 60 to 149 each. A fleet counts as told if all of the story is there, \
+         and no other page.\n\n| story | fleets | told | 95 % bounds |\n\
          |---|---|---|---|\n",
     );
     let mut any = false;
@@ -141,9 +142,10 @@ fn hardness(outcomes: &[Outcome]) -> Option<String> {
         100.0 * fired as f64 / asked.max(1) as f64
     };
     Some(format!(
-        "## How hard the fleets are\n\nOf {asked} plain healthy cohort windows, clean runs merged: CV > 15 % in \
-         {:.1} % (45 to 80 % wanted), Sarle > 0.555 in {:.1} % (30 to 60 %), dip p < 0.01 in {:.1} %; of {} on a \
-         new version KS p < 1e-3 against the previous one in {:.1} % (20 to 45 %), Wasserstein-1 > 0.15 in {:.1} %.\n",
+        "## How hard the fleets are\n\nThe clean runs of each cohort window are merged. Of {asked} plain healthy \
+         windows, {:.1} % have CV > 15 % (45 to 80 % wanted), and {:.1} % Sarle > 0.555 (30 to 60 %). Dip p < 0.01 \
+         holds in {:.1} %. Of {} windows on a new version, {:.1} % have KS p < 1e-3 against the previous one (20 \
+         to 45 %), and {:.1} % Wasserstein-1 > 0.15.\n",
         percent(0),
         percent(2),
         percent(3),
@@ -273,10 +275,11 @@ fn circumstances(outcomes: &[Outcome]) -> Option<String> {
         return None;
     }
     rows.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.total_cmp(&b.1)));
-    let mut text = "## Circumstances of the field\n\nIn each, fleets of healthy apps beside apps whose new version is 3x \
-                    slower on all devices of one of two chipsets. Weak spots first. Faults count whatever their number \
-                    of devices; cohorts beside them count as healthy. With nothing before the first day all of the \
-                    work of such an app is on the CPU, which is a ticket by design.\n\n\
+    let mut text = "## Circumstances of the field\n\nEach has fleets of healthy apps, and of apps whose new \
+                    version is 3x slower on all devices of one of two chipsets. Weak spots come first. Faults \
+                    count whatever their number of devices; other cohorts of their apps count as healthy. With \
+                    nothing before the first day all of the work of such an app is on the CPU, which is a ticket \
+                    by design.\n\n\
                     | circumstance | healthy cohort windows | false pages | at most per 10,000 (95 %) | tickets | \
                     faults | paged | by the second window | ticket alone |\n|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
@@ -287,57 +290,59 @@ fn circumstances(outcomes: &[Outcome]) -> Option<String> {
 /// Rules that a circumstance of the field brought, each with the fleets that show its cost.
 const RULES_OF_THE_FIELD: [(&str, &str); 18] = [
     (
-        "Near slow runs: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow if, over the cohort, those from \
-         1.2 times on up to that limit are at most 0.4 of them; once a fleet has its own rates, and with a known shape. \
+        "Near slow runs: runs beyond 1.4 times a device's earlier p95 (and 1.6 times its median) are slow. Over \
+         the cohort, runs from 1.2 times up to that limit must be at most 0.4 of them. The fleet must have its own \
+         rates, and the shape must be known. \
          Faults of some runs at 2x to 2.4x had been missed, because twice the p95 is beyond most of their runs.",
         "Contention",
     ),
     (
-        "A window with a finding is left out of the history of the signals that it shows in (chance up to 5 %), \
-         and of no other. A standing ticket had hidden a version that starts nowhere.",
+        "A window with a finding is left out of the history of the signals that it shows in (chance up to 5 %). \
+         Other signals keep it. A ticket that stayed had hidden a version that starts nowhere.",
         "Plain",
     ),
     (
-        "A first version that asks for the NPU and has under 5 % of the work there on 80 % of at least 5 devices is \
-         total fallback: a ticket, or a page if the config names the model. It was not enough data.",
+        "A first version asks for the NPU and has under 5 % of the work there on 80 % of at least 5 devices. That \
+         is total fallback: a ticket, or a page if the config names the model. It had been not enough data.",
         "FewDevices",
     ),
     (
-        "Another model or version on the chipset that slowed down too vetoes a page on latency below 3x: more than by \
-         chance (1 %), and not surely under half the share, both at 1.3x. Controls had been asked on the devices hit \
-         alone, then at the ratio that decides.",
+        "Another model or version on the chipset that slowed down too vetoes a page on latency below 3x. Its share \
+         must be above chance (1 %), and not surely under half of the cohort's share, both at 1.3x. Controls had \
+         looked at the devices hit alone, then at the ratio that decides.",
         "SharedLoad",
     ),
     (
-        "Before seven windows have taught a fleet its own rates, slow devices do not include one whose p10 is within its own \
-         earlier p95, and moved medians alone are a ticket. Sessions on big and little cores had paged.",
+        "Until seven windows have taught a fleet its own rates, a device whose p10 is within its own earlier p95 \
+         is not slow. Moved medians alone are a ticket then. Sessions on big and little cores had paged.",
         "TwoSpeeds",
     ),
     (
-        "If a quarter of the devices stayed within 1.08x, the whole cohort has not moved, so slow devices are counted from 1.6x; \
-         if next to none lie between 1.15x and 1.3x, from 1.3x, which is a ticket below 1.6x. Half of 20 devices at \
+        "If a quarter of the devices stayed within 1.08x, the whole cohort has not moved, so slow devices are \
+         counted from 1.6x. If almost none lie between 1.15x and 1.3x, they are counted from 1.3x, which is a \
+         ticket below 1.6x. Half of 20 devices at \
          2x had been healthy.",
         "Governor",
     ),
     (
-        "A placement that got worse on every device of a cohort, 3 or more that were all known before, with each that \
-         has a past at least 2x slower, pages once a second window shows it. The past of a device that reports none is \
-         read from the store. Under 5 devices had been no page.",
+        "A placement got worse on every device of a cohort of 3 or more devices that were all known before. Each \
+         device that has a past is at least 2x slower. That pages once a second window shows it. The past of a \
+         device that reports none is read from the store. Fewer than 5 devices had not paged.",
         "FewDevices",
     ),
     (
-        "If another model or version on the chipset has devices as slow, but too few to be sure of, and no other control \
-         answers, latency below 3x is a ticket. Two small cohorts under one load had paged.",
+        "Another model or version on the chipset may have devices as slow, but too few to be sure. If no other \
+         control answers, latency below 3x is a ticket then. Two small cohorts under one load had paged.",
         "SharedLoad",
     ),
     (
-        "Controls are asked by the window's own runs, 8 of a device or more. Earlier runs that fill up a device's few had hidden \
-         that another model, which most devices run seldom, was loaded too.",
+        "Controls use the window's own runs, 8 of a device or more. Earlier runs that fill up a device's few ones \
+         had hidden the load of another model, which most devices run rarely.",
         "SharedLoad",
     ),
     (
-        "If 80 % of the devices hit report no thermal state, and that is no accident among those compared (5 %), \
-         latency below 3x is heat. Heat waves had paged where devices cannot report them.",
+        "Latency below 3x is heat if 80 % of the devices hit report no thermal state. That must not be chance \
+         among the devices compared (5 %). Heat waves had paged where devices cannot report them.",
         "UnseenHeat",
     ),
     (
@@ -346,13 +351,13 @@ const RULES_OF_THE_FIELD: [(&str, &str); 18] = [
         "Governor",
     ),
     (
-        "A fallback whose sessions go back and forth on a quarter of the devices hit, and on half of those with sessions of \
-         both kinds, is intermittent. 30 % of sessions had read as total fallback.",
+        "A fallback is intermittent if its sessions go back and forth on a quarter of the devices hit. They must \
+         do so on half of the devices with sessions of both kinds, too. 30 % of sessions had read as total fallback.",
         "Plain",
     ),
     (
-        "Slow runs or moved medians of unknown shape page if the version's other chipsets surely have less than half of it (5 %): larger inputs \
-         come with the app, to all of them. It had stayed a ticket.",
+        "Slow runs or moved medians of unknown shape page if the version's other chipsets surely have less than \
+         half of it (5 %). Larger inputs come with the app, to all chipsets. It had stayed a ticket.",
         "SizeShift",
     ),
     (
@@ -361,7 +366,9 @@ const RULES_OF_THE_FIELD: [(&str, &str); 18] = [
         "SizeShift",
     ),
     (
-        "Load that lasts for three windows that share no reports is a ticket, and so is all of a cohort that moved by 1.15x to 1.6x together with the devices' other models. 2.2x on all models of all firmwares had told nobody, where 1.5x was a ticket at once.",
+        "Load that lasts for three windows that share no reports is a ticket. A whole cohort that moved by 1.15x \
+         to 1.6x together with the devices' other models is a ticket, too. 2.2x on all models of all firmwares had \
+         notified nobody, while 1.5x was a ticket at once.",
         "SharedLoad",
     ),
     (
@@ -369,18 +376,22 @@ const RULES_OF_THE_FIELD: [(&str, &str); 18] = [
         "Contention",
     ),
     (
-        "A device that is as fast as it was itself is not slower than the devices that kept their placement, and a count of nodes or MACs that moved with a new runtime at the same speed is data quality. Small groups of faster silicon, and recounts of MACs, had been findings.",
+        "A device that is as fast as in its own past is not slower than the devices that kept their placement. A \
+         count of nodes or MACs that moved with a new runtime at the same speed is data quality. Small \
+         groups of faster silicon, and recounts of MACs, had been findings.",
         "ChangedCounting",
     ),
     (
-        "A chipset's name that may be one more name of the same chipset (`other:` and no vendor's code) is no other chipset that shows the same. Names of one chipset had excused each other.",
+        "A name that may be one more name of the same chipset (`other:` and no vendor's code) is not another \
+         chipset that shows the same. Names of one chipset had excused each other.",
         "Plain",
     ),
 ];
 
 fn rules_and_cost(outcomes: &[Outcome]) -> Option<String> {
-    let mut text = "## Rules from the field, and their cost\n\nWhat replays of other simulators taught, and pages and \
-                    tickets on the healthy fleets that each rule endangers most.\n\n| rule and reason | healthy \
+    let mut text = "## Rules from the field, and their cost\n\nReplays of other simulators showed that these rules \
+                    are needed. Each row has the pages and tickets on the healthy fleets that the rule endangers \
+                    most.\n\n| rule and reason | healthy \
                     fleets | cohort windows | false pages | tickets |\n|---|---|---|---|---|\n"
         .to_owned();
     for (rule, fleets) in RULES_OF_THE_FIELD {
@@ -461,8 +472,9 @@ const SHARES: [(f64, f64); 6] = [
 /// Paged of all, whether worth a page or not.
 fn strengths(outcomes: &[Outcome]) -> Option<String> {
     drawn_faults(outcomes).next()?;
-    let mut text = "## Paged, by strength\n\nAll faults that hit 10 devices or more, those that are not worth a page \
-                    too: paged of all, by slow factor; rows are shares of the devices, runs or sessions hit.\n\n\
+    let mut text = "## Paged, by strength\n\nAll faults that hit 10 devices or more, including faults that are not \
+                    worth a page. Cells are the paged faults of all, by slow factor. Rows are shares of the \
+                    devices, runs or sessions hit.\n\n\
                     | fault | share | 1.3-1.6x | 1.6-2x | 2-3x | 3-5x | 5-8x |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for kind in KINDS {
@@ -514,10 +526,10 @@ fn incident(outcomes: &[Outcome]) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let mut text = "## The incident\n\n400 devices on four chipsets, a new version of a model; on one chipset one \
-                    activation moves to the CPU, 18 % of the FLOPs, and p50 goes from 8.2 to 24 ms; 50 runs a device, \
-                    seven earlier windows.\n\n| placements | fleets | paged in the first window | verdicts | false \
-                    pages |\n|---|---|---|---|---|\n"
+    let mut text = "## The incident\n\n400 devices on four chipsets get a new version of a model. On one chipset \
+                    one activation moves to the CPU, which is 18 % of the FLOPs, and p50 goes from 8.2 to 24 ms. \
+                    There are 50 runs a device, and seven earlier windows.\n\n| placements | fleets | paged in \
+                    the first window | verdicts | false pages |\n|---|---|---|---|---|\n"
         .to_owned();
     for name in names {
         let of = || {
@@ -595,9 +607,10 @@ fn rules(outcomes: &[Outcome]) -> Option<String> {
     };
     let healthy = summed_rules(operational(), |_| true);
     healthy.get(&RULES.len())?;
-    let mut text = "## Textbook rules beside ours\n\nOn the clean runs of a cohort window, merged: alarms per 10,000 \
-                    healthy windows of the operational mix from the change on, and the share of windows with a fault \
-                    worth a page in which the rule fires. Ours: verdicts of severity page, before confirmation.\n\n\
+    let mut text = "## Textbook rules beside ours\n\nEach rule judges the merged clean runs of a cohort window. \
+                    The first column is alarms per 10,000 healthy windows of the operational mix from the change \
+                    on. The others are the share of windows with a fault worth a page in which the rule fires. Our \
+                    row counts verdicts of severity page, before confirmation.\n\n\
                     | rule | healthy, per 10,000 | total | some devices | intermittent runs | intermittent sessions | \
                     drift |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
@@ -625,9 +638,10 @@ fn rules(outcomes: &[Outcome]) -> Option<String> {
 }
 
 fn repairs(outcomes: &[Outcome]) -> Option<String> {
-    let mut text = "## Repaired faults\n\n30 devices that report each hour, judged each hour; the fault (all devices, half of \
-                    them, 30 % of the runs, 40 % of the sessions; 2.5x to 6x, with and without placements) is repaired on \
-                    its third day. Of those that anybody was notified of.\n\n| runs a device and day | faults | ended \
+    let mut text = "## Repaired faults\n\n30 devices report each hour, and are judged each hour. The fault is on \
+                    all devices, half of them, 30 % of the runs or 40 % of the sessions. It is 2.5x to 6x, with \
+                    and without placements, and is repaired on its third day. Only faults that somebody was \
+                    notified of count.\n\n| runs a device and day | faults | ended \
                     within 24 h | median hours | longest | came again |\n|---|---|---|---|---|---|\n"
         .to_owned();
     let mut any = false;
@@ -672,9 +686,9 @@ fn repairs(outcomes: &[Outcome]) -> Option<String> {
 
 fn own_rates(outcomes: &[Outcome]) -> Option<String> {
     let mut text = format!(
-        "## A fleet's own rates\n\nHealthy fleets of all confounders with twice the usual spread of devices and runs, \
-         judged with the built-in rates (three earlier windows) and with the fleet's own (14 earlier windows, which \
-         is what `epwatch detector calibrate` learns from).\n\n{HEALTHY_HEAD}"
+        "## A fleet's own rates\n\nHealthy fleets of all confounders have twice the usual spread of devices and \
+         runs. They are judged with the built-in rates (three earlier windows) and with the fleet's own (14 \
+         earlier windows). `epwatch detector calibrate` learns from these 14.\n\n{HEALTHY_HEAD}"
     );
     let mut any = false;
     for name in ["wild, built-in rates", "wild, its own rates"] {
@@ -708,8 +722,8 @@ fn verdicts(outcomes: &[Outcome]) -> Option<String> {
     }
     let head: Vec<&str> = classes.iter().copied().collect();
     let mut text = format!(
-        "## Verdicts\n\nCohort windows from the change on, by what is the matter (faults: worth a page) and by \
-         verdict.\n\n| what is the matter | {} |\n|---{}|\n",
+        "## Verdicts\n\nCohort windows from the change on, by truth (faults: worth a page) and by verdict.\n\n| \
+         truth | {} |\n|---{}|\n",
         head.join(" | "),
         "|---".repeat(head.len())
     );

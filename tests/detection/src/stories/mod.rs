@@ -107,10 +107,11 @@ impl Story {
     pub fn text(self) -> &'static str {
         match self {
             Story::FixAsBad => {
-                "2.0.0 is slow and 2.0.1 is no better: 2.0.1 pages or the incident stays open, and it is one page"
+                "2.0.0 is slow and 2.0.1 is as slow: 2.0.1 pages or the incident stays open, and it is one page"
             }
             Story::FixThatMends => {
-                "2.0.0 is slow and 2.0.1 is as fast as 1.0.0: the incident ends within a week, and 2.0.1 is no finding"
+                "2.0.0 is slow and 2.0.1 is as fast as 1.0.0: the incident ends within a week, and 2.0.1 has no \
+                 finding"
             }
             Story::FirmwareSlowsAllModels => {
                 "a firmware spreads and slows all models down, 2x to 2.8x: a page that names it"
