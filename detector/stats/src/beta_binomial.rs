@@ -5,10 +5,9 @@
 //! P(X = k) = C(n, k) B(k + alpha, n - k + beta) / B(alpha, beta).
 //! The plain binomial would call a cohort's usual bad day a discovery.
 //!
-//! Precision: differences of log-gammas lose nine digits at n = 10^6. The count is a negative
-//! hypergeometric one, hence a quotient of three negative binomials with one success chance of our
-//! choice, and each of those is had to full precision from the deviance (C. Loader, *Fast and
-//! accurate computation of binomial probabilities*, 2000).
+//! Precision: differences of log-gammas lose nine digits at n = 10^6. The count is negative hypergeometric, hence a
+//! quotient of three negative binomials with one success chance of our choice. Each of these is computed to full
+//! precision from the deviance (C. Loader, *Fast and accurate computation of binomial probabilities*, 2000).
 
 use std::f64::consts::PI;
 
@@ -104,8 +103,8 @@ pub fn ln_upper_tail(k: u64, n: u64, prior: BetaPrior) -> f64 {
     ln_sum_upwards(k, n, prior).min(0.0)
 }
 
-/// ln of the sum of P(X = j) over j = k..=n, from P(X = k) and the quotients of neighbours,
-/// P(j + 1) / P(j) = (n - j) (alpha + j) / ((j + 1) (beta + n - j - 1)).
+/// ln of the sum of P(X = j) over j = k..=n, from P(X = k) and the quotients of neighbours. These are P(j + 1) / P(j) =
+/// (n - j) (alpha + j) / ((j + 1) (beta + n - j - 1)).
 fn ln_sum_upwards(k: u64, n: u64, prior: BetaPrior) -> f64 {
     /// Rounding of the quotients adds up; after so many the probability is computed afresh.
     const FRESH_EVERY: u64 = 1024;

@@ -1,21 +1,21 @@
 //! Hartigan's dip: how far a distribution is from the nearest unimodal one.
 //!
 //! J. A. Hartigan and P. M. Hartigan, *The dip test of unimodality*, Annals of Statistics 13(1),
-//! 1985. The dip of F is the least d such that some G, convex up to a mode and concave after it,
-//! stays within d of F. Their algorithm narrows the modal interval: take the greatest convex
-//! minorant and the least concave majorant of F on it, find where they lie furthest apart, keep that
-//! place, and note how far F strays from the minorant left of it and from the majorant right of it.
+//! 1985. The dip of F is the least d such that some G stays within d of F. G is convex up to a mode and concave after
+//! it. Their algorithm narrows the modal interval. It takes the greatest convex minorant and the least concave majorant
+//! of F on it, and finds where they lie furthest apart. It keeps that place, and notes how far F strays from the
+//! minorant left of it and from the majorant right of it.
 //!
-//! One routine serves two kinds of F. A sample's F jumps at every value. A histogram's F, under the
-//! even spread of [`SparseHistogram`], is continuous and linear in ln(us) between bucket edges, so
-//! that its dip is exact from the edges alone, in time linear in the buckets. Feeding bucket
-//! midpoints to the sample's dip instead is wrong: the ties reject nearly every unimodal histogram.
+//! One routine serves two kinds of F. A sample's F jumps at every value. A histogram's F, under the even spread of
+//! [`SparseHistogram`], is continuous and linear in ln(us) between bucket edges. So its dip is exact from the edges
+//! alone, in time linear in the buckets. Feeding bucket midpoints to the sample's dip instead is wrong: the ties reject
+//! nearly every unimodal histogram.
 
 use crate::SparseHistogram;
 use crate::dip_table::{P, ROWS};
 
-/// Dip of a sample, in [1 / (2n), 1/4]: no smaller value can occur with n of them, so that one
-/// stands also for samples of which all values are equal.
+/// Dip of a sample, in [1 / (2n), 1/4]. No smaller value can occur with n values, so 1 / (2n) also stands for samples
+/// whose values are all equal.
 ///
 /// `None` without values or if one is not finite. Sorts a copy.
 pub fn of_sample(values: &[f64]) -> Option<f64> {
@@ -70,8 +70,8 @@ pub fn of_histogram(histogram: &SparseHistogram) -> Option<f64> {
 ///
 /// Interpolated in a Monte Carlo table of sqrt(n) x dip, beyond its last row (n = 40,000) in that
 /// row, as sqrt(n) x dip converges. Never below 0.0002, the table's last column: a smaller answer
-/// means "at most this". For a histogram give the number of devices, or at most that of runs: runs
-/// of one device are not independent. `None` below 4 values or for a dip outside [0, 1/4].
+/// means "at most this". For a histogram give the number of devices, or at most the number of runs, because runs of one
+/// device are not independent. `None` below 4 values or for a dip outside [0, 1/4].
 pub fn p_value(dip: f64, n: u64) -> Option<f64> {
     if n < 4 || !(0.0..=0.25 + 1e-12).contains(&dip) {
         return None;
@@ -159,9 +159,9 @@ fn hull(knots: &[Knot], into: &mut Vec<usize>, y: impl Fn(&Knot) -> f64, sign: f
     }
 }
 
-/// Greatest vertical distance between the hulls, which lies at a corner of one of them, and the
-/// knots of the new modal interval: that corner and the nearest corner of the other hull, to the
-/// right of a corner of the minorant, to the left of one of the majorant.
+/// Greatest vertical distance between the hulls, which lies at a corner of one of them, and the knots of the new modal
+/// interval. These are that corner and the nearest corner of the other hull. That one is to the right of a corner of
+/// the minorant, and to the left of a corner of the majorant.
 fn furthest_apart(knots: &[Knot], minorant: &[usize], majorant: &[usize]) -> (f64, usize, usize) {
     let mut best = (f64::NEG_INFINITY, 0, knots.len() - 1);
     let mut over = Along::new(knots, majorant, |knot| knot.upto);

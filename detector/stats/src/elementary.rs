@@ -1,6 +1,6 @@
-//! e^x and ln(1 + y) without branches, so that the compiler takes several at a time: fitting two
-//! lognormals and smoothing a histogram take tens of thousands of them for one cohort window, one
-//! call of the system's library each otherwise. Within 1e-15 of the exact values.
+//! e^x and ln(1 + y) without branches, so that the compiler takes several at a time. Fitting two lognormals and
+//! smoothing a histogram take tens of thousands of them for one cohort window. Otherwise each would be a call of the
+//! system's library. Within 1e-15 of the exact values.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 

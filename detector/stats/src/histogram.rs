@@ -18,8 +18,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Lower edge for a logarithmic axis: a bucket that starts at 0 is taken to start at half its
-    /// upper edge, since 0 has no logarithm. HDR's first one, [0, 1) us, reads as [0.5, 1).
+    /// Lower edge for a logarithmic axis. A bucket that starts at 0 is taken to start at half its upper edge, since 0
+    /// has no logarithm. HDR's first one, [0, 1) us, reads as [0.5, 1).
     fn positive_low_us(&self) -> f64 {
         if self.low_us > 0.0 {
             self.low_us
@@ -70,11 +70,11 @@ pub struct SparseHistogram {
 }
 
 impl SparseHistogram {
-    /// Takes buckets in any order. The same bucket given twice is added up, an empty one is left
-    /// out; so the merge of many histograms is this over all their buckets.
+    /// Takes buckets in any order. The same bucket given twice is added up, and an empty one is left out. So the merge
+    /// of many histograms is this over all their buckets.
     ///
     /// # Errors
-    /// Edges that are no interval, buckets that overlap in part, counts beyond 64 bits.
+    /// Edges that are not an interval, buckets that overlap in part, counts beyond 64 bits.
     pub fn from_buckets(buckets: impl IntoIterator<Item = Bucket>) -> Result<Self, HistogramError> {
         let buckets = buckets.into_iter();
         let mut given: Vec<Bucket> = Vec::with_capacity(buckets.size_hint().0);
@@ -186,8 +186,8 @@ impl SparseHistogram {
         Some((above / self.n as f64).min(1.0))
     }
 
-    /// Moments of the buckets, in microseconds, runs spread evenly over the logarithm in each:
-    /// mean (b - a) / ln(b / a), second moment (b^2 - a^2) / (2 ln(b / a)).
+    /// Moments of the buckets, in microseconds. Runs are spread evenly over the logarithm in each: mean (b - a) / ln(b
+    /// / a), second moment (b^2 - a^2) / (2 ln(b / a)).
     ///
     /// For sets of runs whose exact sums were not kept; at two significant digits a CV of 2-5 % is
     /// right to four decimals. `None` without runs or where a sum leaves the range of a float.

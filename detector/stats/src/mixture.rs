@@ -1,10 +1,10 @@
 //! Two lognormal components fitted to a histogram by expectation maximisation.
 //!
 //! A. P. Dempster, N. M. Laird and D. B. Rubin, *Maximum likelihood from incomplete data via the EM
-//! algorithm*, JRSS B 39(1), 1977. In ln(us) the components are normal. A bucket's runs are spread
-//! evenly over its width w in ln(us), so that the mean log density of a normal over a bucket with
-//! middle x is that at x with w^2 / 12 added to (x - mean)^2. With it every step is closed, the
-//! likelihood never falls, and no component can collapse onto a bucket.
+//! algorithm*, JRSS B 39(1), 1977. In ln(us) the components are normal. A bucket's runs are spread evenly over its
+//! width w in ln(us). So a normal's mean log density over a bucket with middle x is its log density at x with w^2 / 12
+//! added to (x - mean)^2. With it every step is closed, the likelihood never falls, and no component can collapse onto
+//! a bucket.
 
 use std::f64::consts::PI;
 
@@ -40,10 +40,10 @@ pub struct Mixture {
     pub fast: Component,
     /// The component with the larger mean.
     pub slow: Component,
-    /// Log-likelihood of two components minus that of one, for `n` independent observations.
+    /// Log-likelihood of two components minus the log-likelihood of one, for `n` independent observations.
     pub log_likelihood_ratio: f64,
-    /// BIC of one component minus that of two, 2 LLR - 3 ln n (three parameters more): positive
-    /// where two are worth it. G. Schwarz, *Estimating the dimension of a model*, 1978.
+    /// BIC of one component minus the BIC of two, 2 LLR - 3 ln n (three parameters more): positive where two are worth
+    /// it. G. Schwarz, *Estimating the dimension of a model*, 1978.
     pub bic_gain: f64,
     /// EM steps taken.
     pub steps: u32,

@@ -1,11 +1,10 @@
 //! Mean, variance and coefficient of variation from exact sums.
 //!
-//! A series travels as (n, sum, m2), m2 being the sum of squared deviations from its own mean, and
-//! not as (n, sum, sum of squares): the latter loses everything when the mean is large against the
-//! spread (NIST's NumAcc4 gives a standard deviation of 0). Merging: T. F. Chan, G. H. Golub and
-//! R. J. LeVeque, *Updating formulae and a pairwise algorithm for computing sample variances*, 1979.
-//! Accumulating: B. P. Welford, *Note on a method for calculating corrected sums of squares and
-//! products*, Technometrics 4(3), 1962.
+//! A series is sent as (n, sum, m2), where m2 is the sum of squared deviations from its own mean. It is not sent as (n,
+//! sum, sum of squares), which loses everything when the mean is large against the spread. With that, NIST's NumAcc4
+//! gives a standard deviation of 0. Merging: T. F. Chan, G. H. Golub and R. J. LeVeque, *Updating formulae and a
+//! pairwise algorithm for computing sample variances*, 1979. Accumulating: B. P. Welford, *Note on a method for
+//! calculating corrected sums of squares and products*, Technometrics 4(3), 1962.
 
 /// Number, sum and squared deviations of a set of values, in the unit of the values (latency:
 /// microseconds) and its square.

@@ -17,8 +17,8 @@ pub struct Valley {
     pub slow_mode_us: f64,
     /// 1 - density at the bottom / density at the lower of the two modes, in (0, 1].
     pub depth: f64,
-    /// Height of that lower mode above the bottom, as a share of the highest density, in (0, 1]:
-    /// small for a few stray runs however deep their valley is.
+    /// Height of that lower mode above the bottom, as a share of the highest density, in (0, 1]. It is small for a few
+    /// stray runs however deep their valley is.
     pub prominence: f64,
 }
 
@@ -87,8 +87,8 @@ fn places(histogram: &SparseHistogram) -> Vec<f64> {
     places
 }
 
-/// Density of ln(us) at the places, up to a factor: each bucket is a normal at its middle whose
-/// variance is that of the kernel and of an even spread over the bucket.
+/// Density of ln(us) at the places, up to a factor. Each bucket is a normal at its middle. Its variance is the sum of
+/// the variances of the kernel and of an even spread over the bucket.
 fn smoothed(histogram: &SparseHistogram, places: &[f64], kernel: f64) -> Vec<f64> {
     let mut density = vec![0.0; places.len()];
     for bucket in histogram.buckets() {

@@ -1,8 +1,7 @@
 //! How much of a cohort's spread lies within its devices and how much between them.
 //!
-//! The law of total variance: Var(X) = E[Var(X | device)] + Var(E[X | device]). "All runs slow on
-//! 30 % of devices" and "30 % of runs slow on all devices" have the same pooled CV; the first lies
-//! between devices, the second within them.
+//! The law of total variance: Var(X) = E[Var(X | device)] + Var(E[X | device]). "All runs slow on 30 % of devices" and
+//! "30 % of runs slow on all devices" have the same pooled CV. The first lies between devices, the second within them.
 
 use crate::Moments;
 

@@ -1,5 +1,4 @@
-//! Our numbers against those of other implementations, read from `tests/fixtures` (made by the scripts
-//! in it).
+//! Our numbers against the numbers of other implementations, read from `tests/fixtures` (made by the scripts in it).
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, ln_upper_tail};
 use epwatch_stats::order_stat::median_bound_rank;
