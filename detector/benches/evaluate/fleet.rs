@@ -1,9 +1,8 @@
 //! A fleet in the store, made by the store: rows of the exact tables, from `numbers()`.
 //!
-//! Every cohort (app, model, version, chipset) gets 100 reports in the window and on each day before
-//! it; each report has one session and one clean series of 20 buckets. Versions are two, the second
-//! rolled out ten days ago; one cohort in 100 has a fallback on a third of its devices; a tenth of
-//! the devices does not know its earlier self.
+//! Every cohort (app, model, version, chipset) gets 100 reports in the window and on each day before it. Each report
+//! has one session and one clean series of 20 buckets. There are two versions, the second rolled out ten days ago. One
+//! cohort in 100 has a fallback on a third of its devices. A tenth of the devices does not know its earlier self.
 
 use std::fs;
 use std::path::Path;
@@ -158,8 +157,8 @@ fn reports_sql(fleet: &Fleet, start: i64, (offset, rows): (u64, u64)) -> String 
     )
 }
 
-/// The same devices on an earlier day. Copying what is stored costs the engine a third of what making
-/// rows does: these are in order, and of the types that the table has.
+/// The same devices on an earlier day. Copying stored rows costs the engine a third of making new ones, because stored
+/// rows are in order and have the table's types.
 fn earlier_day_sql(start: i64, ago: u64) -> String {
     let seconds = ago * DAY_S;
     format!(

@@ -1,18 +1,16 @@
 //! What judging a window costs: `cargo bench -p epwatch-detector --bench evaluate`, with `-- --json`
 //! as one JSON document.
 //!
-//! Fills an embedded store of its own with a fleet's reports (100 a cohort and day; 14 days before the
-//! window as full as the window, and what the detector found in every hour of them), judges the last
-//! two windows as the detector does, and says how long that took, what processor time detector and
-//! engine used and what memory, at a 16th, a quarter and all of `--reports` (1,000,000: 10,000
-//! cohorts). `first_...` is the first evaluation after a start of detector and engine, `next_...` the one an
-//! hour later, as all others are in operation; `seconds` is its time, and `ahead_...` what the detector
-//! reads for it between the two.
-//! Filling takes far longer than judging: `--dir DIR` keeps the stores for the next time, `--only N`
-//! measures one size, `--days N` has fewer days before. `--installations N` adds installations of the first app that ran no
-//! model: `--only 10000 --reports 10000 --apps 1 --days 1 --installations 5000000` shows what pages of an app with millions
-//! of installations cost. Without `--bench` (as `cargo test --benches`
-//! runs it) a small fleet is judged.
+//! Fills its own embedded store with a fleet's reports, 100 a cohort and day. The 14 days before the window are as full
+//! as the window, and have the detector's findings of every hour. Then it judges the last two windows as the detector
+//! does. It prints the time, and the processor time and memory of detector and engine. It does this at a 16th, a
+//! quarter and all of `--reports` (1,000,000: 10,000 cohorts). `first_...` is the first evaluation after a start of
+//! detector and engine. `next_...` is the one an hour later, like all others in operation; `seconds` is its time.
+//! `ahead_...` is what the detector reads for it between the two. Filling takes far longer than judging: `--dir DIR`
+//! keeps the stores for the next time, `--only N` measures one size, `--days N` has fewer days before. `--installations
+//! N` adds installations of the first app that ran no model: `--only 10000 --reports 10000 --apps 1 --days 1
+//! --installations 5000000` shows what pages of an app with millions of installations cost. Without `--bench` (as
+//! `cargo test --benches` runs it) a small fleet is judged.
 
 #![allow(
     clippy::print_stdout,
@@ -163,7 +161,7 @@ async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
 
     let mut rounds = Vec::new();
     for _ in 0..plan.rounds {
-        // A fresh engine: its peak of memory is that of the evaluation.
+        // A fresh engine, whose peak of memory is the evaluation's.
         let store = start(&dir).await?;
         let idle = memory::of_child();
         let arguments = [
@@ -206,8 +204,8 @@ async fn judge(args: &[String]) -> Result<Value> {
     let client: Client = epwatch_store::client(&target);
     let config = DetectorConfig::default();
     let end = Timestamp::from_second(end.parse()?)?;
-    // The first of an eighth of a window's length: the only one in it that asks for other windows of the
-    // past than the one before.
+    // The first window in an eighth of a window's length. It is the only one in it that needs other windows of the past
+    // than the one before.
     let eighth = i64::try_from(config.window.0.as_secs())? / 8;
     let end = Timestamp::from_second(end.as_second() / eighth * eighth)?;
     let before = end - config.step.0;

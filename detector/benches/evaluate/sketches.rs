@@ -19,8 +19,8 @@ use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Microseconds that a cohort window of 25, 100 and 400 devices takes, and of it the evidence that is kept with the
-/// verdict: the medians of many.
+/// Microseconds that a cohort window of 25, 100 and 400 devices takes, and the part of the evidence that is kept with
+/// the verdict. They are medians of many.
 pub(crate) fn measure() -> Value {
     let of = |devices| {
         let (window, baseline) = (window(devices), baseline());
