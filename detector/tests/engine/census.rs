@@ -34,9 +34,9 @@ const MODELS: &str = "
     )
     GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
 
-/// How many devices had which placement, in the window and before it, and when it was first
-/// received; those that do not vote only tell when. First by what the normalised fingerprint leaves
-/// out, so that most rows are only counted. Binds: start of the window, look-back, its start.
+/// How many devices had which placement, in the window and before it, and when it was first received. Devices that do
+/// not vote only add to the first time. It groups first by the columns that the normalised fingerprint leaves out, so
+/// that most rows are only counted. Binds: start of the window, look-back, its start.
 const CENSUS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
         fingerprint_algorithm, fingerprint_normalised, votes,

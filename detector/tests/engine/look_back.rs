@@ -1,4 +1,4 @@
-//! What the detector holds of the look-back, kept between evaluations or not, is what the store answers:
+//! The look-back that the detector holds, kept between evaluations or not, equals the store's answers. That holds for
 //! whatever comes, comes late, comes again, is closed, erased or judged out of order.
 
 use std::collections::BTreeSet;

@@ -17,8 +17,8 @@ use crate::incidents::{Pager, Running};
 use crate::support::{TestStore, base, eventually};
 use crate::windows::{after, roll_out};
 
-/// Stands before the store and, once armed, dies at the first request, then at the fourth, the seventh
-/// and so on: every other time it passes the request on and loses the answer.
+/// Stands before the store and, once armed, dies at the first request, then at the fourth, the seventh and so on. Every
+/// other time it passes the request on and loses the answer.
 struct Flaky {
     is_armed: Arc<AtomicBool>,
     deaths: Arc<AtomicU64>,

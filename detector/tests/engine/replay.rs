@@ -88,7 +88,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
         firmware: "f2",
         ..fallen.clone()
     };
-    // Too few runs: those of the window before are added.
+    // Too few runs, so runs of the window before are added.
     let sparse = Reports {
         devices: 40..60,
         runs: 10,

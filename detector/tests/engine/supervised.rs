@@ -1,4 +1,4 @@
-//! A detector whose tasks end by a fault, one after another: another detector leads, or the same one goes on, and no
+//! A detector whose tasks end by a fault, one after another. Another detector leads, or the same one goes on, and no
 //! page is lost or repeated. And windows that are due by the wall clock, whatever the start.
 
 use std::sync::Arc;
@@ -151,8 +151,8 @@ async fn a_store_that_takes_no_rows_for_a_while_leaves_no_hole() {
     store.stop().await;
 }
 
-/// Of [O1]: a detector that starts in the middle of a step judges the window before at once, and the next one when its
-/// reports can have come.
+/// Checks [O1]. A detector that starts in the middle of a step judges the window before at once. It judges the next one
+/// when its reports can have come.
 #[tokio::test]
 async fn windows_are_due_by_the_wall_clock_whatever_the_start() {
     let (store, base) = (TestStore::start().await, base());

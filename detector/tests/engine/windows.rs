@@ -65,7 +65,7 @@ async fn a_version_that_falls_back_on_one_chipset_pages_for_that_chipset_alone()
     let first = evaluate(&store, after(base, 60)).await;
     assert_eq!(first.len(), 2);
     let v1 = of(&first, "1.0.0", "SM8635");
-    // One other chipset is no reference, and no device has a baseline.
+    // One other chipset is not a reference, and no device has a baseline.
     assert_eq!(v1.class, VerdictClass::NotEnoughData, "{v1:#?}");
 
     let second = evaluate(&store, after(base, 120)).await;
