@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The owner's choice. An unreadable file is no consent.
+/// The owner's choice. An unreadable file is not consent.
 fn has_consent() -> bool {
     let Some(path) = env::var_os("CONSENT") else {
         return true;

@@ -1,5 +1,5 @@
-//! Directives from a collector's answer to the next session: over gRPC and by the host's own transport, across a
-//! restart, and with several processes on one folder.
+//! Directives from a collector's answer to the next session. They come over gRPC and by the host's own transport,
+//! across a restart, and with several processes on one folder.
 
 use std::{
     fs,
@@ -323,7 +323,7 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     drop((session, other, later));
     assert!(first.stop(PATIENCE));
 
-    // The next process is silent from its first run on, but for one report, whose answer may hold a revoke.
+    // The next process is silent from its first run on, except for one report, whose answer may hold a revoke.
     let next = watch(dir.path(), &collector.endpoint());
     assert!(next.plan_within(&model("m"), PATIENCE).is_known());
     let session = session_of(&next, "m", "1");

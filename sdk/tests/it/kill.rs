@@ -57,8 +57,8 @@ struct Killed {
     kept: u64,
 }
 
-/// Starts an app and kills it within its first 40 ms, its start included, or within 20 ms after it emitted that runs
-/// are on disk.
+/// Starts an app and kills it within its first 40 ms, including its start. Or kills it within 20 ms after it printed
+/// that runs are on disk.
 fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
     let role = format!("{endpoint} {}", dir.display());
     let mut child = command(

@@ -1,7 +1,7 @@
 //! The SDK as an app uses it: real sessions, a real folder, a strict collector on loopback.
 //!
 //! One executable with a module per behaviour. Tests that change their process for good (a killed app, a second ONNX
-//! Runtime, a plugin) run in a child: this executable again, with one test.
+//! Runtime, a plugin) run in a child. The child is this executable again, with one test.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Golden self-tests on real sessions, with one process per simulated device. The reported distances are those of the
-//! outputs. A test runs once per firmware and runtime, and again after a run error.
+//! Golden self-tests on real sessions, with one process per simulated device. The reported distances are computed from
+//! the outputs. A test runs once per firmware and runtime, and again after a run error.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The Kotlin library for Android: Robolectric runs its tests over the real framework of API 24, 31 and 35; the AAR holds what
-//! it should, and the same inputs give the same bytes. No phone, no Gradle.
+//! The Kotlin library for Android. Robolectric runs its tests over the real framework of API 24, 31 and 35. The AAR
+//! holds what it should, and the same inputs give the same bytes. No phone, no Gradle.
 
 use std::{fs, path::Path, process::Command};
 

@@ -204,7 +204,7 @@ fn wrong_use_has_a_status_and_ends_nothing() {
     let collector = Collector::start(KEY);
     let args = [folder.path().join("data"), collector.endpoint().into()];
     assert_eq!(run(&program, args), "all refused\n");
-    // Runs of 8 threads, and those of the session that was closed meanwhile; contended ones are counted as dropped.
+    // Runs of 8 threads, and runs of the session that was closed meanwhile; contended ones are counted as dropped.
     let reports = collector.reports();
     let last = reports.last().unwrap();
     let labels = &last.app.rollout_labels;
@@ -312,7 +312,7 @@ fn a_forked_process_is_told_and_starts_its_own() {
     assert_eq!(streams.len(), 3);
 }
 
-/// The programs of the guide are whole but for what the app has.
+/// The guide's programs are complete, except the parts that an app has.
 #[test]
 fn the_guide_compiles() {
     let guide = std::fs::read_to_string(crate_file("../../docs/c.md")).unwrap();

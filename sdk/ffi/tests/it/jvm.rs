@@ -1,5 +1,5 @@
-//! The Kotlin library of `sdk/android` on a desktop JVM: its sample with the real ONNX Runtime of Maven and QNN's emulator,
-//! under `-Xcheck:jni`, to a collector here that takes its HTTP uploads.
+//! The Kotlin library of `sdk/android` on a desktop JVM. Its sample runs with the real ONNX Runtime of Maven and QNN's
+//! emulator, under `-Xcheck:jni`. A collector here takes its HTTP uploads.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -445,8 +445,8 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
     check_runs(&reports);
 }
 
-/// Prints what the calls cost: without and with an archive of the classes (AppCDS), which is nearer to ART's compiled ones,
-/// and that with the platform's classes loaded, as Android's zygote has them.
+/// Prints the cost of the calls, without and with an archive of the classes (AppCDS), which is nearer to ART's compiled
+/// ones. The last cost is with the archive and the platform's classes loaded, as Android's zygote has them.
 #[test]
 #[ignore = "a measurement"]
 fn costs_beside_nano_time() {

@@ -45,7 +45,7 @@ pub(crate) fn recording_off() -> v1::UploadResponse {
     }
 }
 
-/// Ten runs of before; then a report that names the directive, and nothing else.
+/// Ten earlier runs, then a report that names the directive, and nothing else.
 #[track_caller]
 pub(crate) fn check_quiet(reports: &[Report]) {
     assert_eq!(n_runs(reports), 10);
