@@ -81,7 +81,7 @@ pub struct ReportInterval {
 /// Do not ask for the NPU, from the next session on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NpuOff {}
-/// Record nothing of the models in scope, at once: no run, no session, no failure. Reports of before are still sent.
+/// Record nothing of the models in scope, at once: no run, no session, no failure. Earlier reports are still sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RecordingOff {}
 /// Load this variant of the model if the app has it.
@@ -1853,7 +1853,7 @@ pub mod collector_service_client {
         }
         /// Hands over reports. An answer that repeats the request's id and the number of its reports
         /// means: each report either has a result below or is durably stored. The device then deletes its
-        /// copy of a report that has no result, or one whose outcome is DUPLICATE, or one that is refused
+        /// copy of a report that has no result, or whose outcome is DUPLICATE, or that is refused
         /// and not retryable. Any other answer acknowledges nothing, and the device keeps all.
         pub async fn upload(
             &mut self,
@@ -1978,7 +1978,7 @@ pub mod collector_service_server {
     pub trait CollectorService: std::marker::Send + std::marker::Sync + 'static {
         /// Hands over reports. An answer that repeats the request's id and the number of its reports
         /// means: each report either has a result below or is durably stored. The device then deletes its
-        /// copy of a report that has no result, or one whose outcome is DUPLICATE, or one that is refused
+        /// copy of a report that has no result, or whose outcome is DUPLICATE, or that is refused
         /// and not retryable. Any other answer acknowledges nothing, and the device keeps all.
         async fn upload(
             &self,

@@ -14,8 +14,8 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/wire")
 }
 
-/// The bytes in the file, after writing `bytes` and `text` there when blessing; `text` is what a
-/// reader sees of them, and must still be what they say.
+/// The bytes in the file, after writing `bytes` and `text` there when blessing. `text` is their form for a reader, and
+/// must still match them.
 #[track_caller]
 fn golden(name: &str, bytes: &[u8], text: &str) -> Vec<u8> {
     let path = folder().join(name);

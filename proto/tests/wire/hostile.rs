@@ -1,5 +1,5 @@
-//! Bytes of strangers: torn, endless and random ones end in an error, never in a panic or in
-//! memory that the bytes did not pay for.
+//! Bytes of strangers. Torn, endless and random ones end in an error, never in a panic or in more memory than the bytes
+//! need.
 
 use epwatch_proto::{
     recorded::{RecordedError, RecordedReader, write_recorded},

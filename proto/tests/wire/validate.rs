@@ -1,5 +1,5 @@
-//! The quick check and the full parser agree: what the one calls sound the other parses, to the
-//! same key and app; and what this version's senders make is called sound.
+//! The quick check and the full parser agree. The parser parses every report that the check accepts, to the same key
+//! and app. The check accepts every report that this version's senders make.
 
 use epwatch_proto::*;
 use proptest::prelude::*;

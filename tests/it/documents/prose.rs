@@ -35,7 +35,7 @@ const CLEAN: [&str; 8] = [
     "dashboards/grafana/src/",
     "dashboards/page/src/",
     "detector/",
-    "proto/src/",
+    "proto/",
     "sdk/",
     "src/",
     "tests/",
