@@ -1,5 +1,5 @@
-//! What a program can check of the documents: every link, in documents and in code, leads to a file and a heading.
-//! ARCHITECTURE.md names places that exist. Prose is plain.
+//! Checks of the documents: every link, in documents and in code, leads to a file and a heading. ARCHITECTURE.md names
+//! places that exist. Prose is plain.
 //!
 //! The tests read text only, so they also run alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/documents tests/it/documents/mod.rs && /tmp/documents`, from the repository's root.
@@ -33,7 +33,7 @@ fn files(endings: &[&str]) -> Vec<(String, String)> {
                 .is_some_and(|e| endings.iter().any(|ending| e == *ending))
             {
                 let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
-                // Files of tests that are no text are not read.
+                // Files of tests that are not text are left out.
                 if let Ok(text) = fs::read_to_string(&path) {
                     found.push((name.to_owned(), text));
                 }
