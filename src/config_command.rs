@@ -40,7 +40,7 @@ struct ConfigCheckArgs {
     /// Server whose sections are checked.
     #[arg(long = "for", value_enum, default_value = "serve")]
     server: Server,
-    /// Also ask each channel whether it would take a page. Nobody is paged: a webhook is not asked.
+    /// Also ask each channel whether it would take a page. No page is sent, and a webhook gets no request.
     #[arg(long)]
     online: bool,
 }

@@ -105,7 +105,7 @@ pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
 /// As [`read`], of text.
 ///
 /// # Errors
-/// As [`read`], and for bytes that are no UTF-8.
+/// As [`read`], and for bytes that are not UTF-8.
 pub(crate) fn read_text(path: &Path, kind: InputKind) -> Result<String, String> {
     String::from_utf8(read(path, kind)?).map_err(|_| "it is no UTF-8 text".to_owned())
 }

@@ -87,8 +87,8 @@ fn say(error: &anyhow::Error) {
     remark(lines.join("\n"));
 }
 
-/// Returns text of a stranger's model on one line, with what nobody sees as its code point. A line of its own could be a
-/// command for the CI that prints it.
+/// Returns text of a stranger's model on one line, with invisible characters as their code points. A line of its own
+/// could be a command for the CI that prints it.
 pub(crate) fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " "))
 }
@@ -127,7 +127,7 @@ fn unless_gone<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
     }
 }
 
-/// Whether nobody reads standard output any more, found without a write.
+/// Whether standard output has no reader any more, found without a write.
 pub(crate) fn is_reader_gone() -> bool {
     let stdout = io::stdout();
     let mut watched = [PollFd::new(&stdout, PollFlags::empty())];

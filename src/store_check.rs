@@ -1,4 +1,4 @@
-//! `epwatch store check`: whether a store and the WAL beside it hold what they should.
+//! `epwatch store check`: whether a store and the WAL next to it hold what they should.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
@@ -103,9 +103,9 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Takes the lock of the WAL beside the store.
+/// Takes the lock of the WAL next to the store.
 fn lock_of(config: &mut ServerConfig) -> anyhow::Result<RepairLock> {
-    // Of a ClickHouse server's collector the config names it.
+    // For a ClickHouse server's collector the config names it.
     if let Ok(data_dir) = embedded_data_dir(config) {
         move_wal(config, &data_dir);
     }

@@ -44,7 +44,7 @@ const MIN_PROVEN: u64 = 20;
 /// Share of the devices with a self baseline below which the store's are read.
 const SCARCE: f64 = 0.5;
 
-/// Windows before the judged one that are no past of their own version yet.
+/// Windows before the judged one that are not the past of their own version yet.
 const SETTLING_WINDOWS: i64 = 2;
 
 /// Most devices of a cohort whose pasts are read from the store for those alone that did not report them.

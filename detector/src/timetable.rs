@@ -47,7 +47,7 @@ impl Timetable {
     pub(crate) fn newest_due(&self, now: Timestamp) -> Option<Timestamp> {
         let settled = now.checked_sub(self.wait).ok()?.as_millisecond();
         let n = settled.div_euclid(self.step_ms);
-        // Where steps are no whole buckets, the next window may end before its step does.
+        // Where steps are not whole buckets, the next window may end before its step does.
         let next = Some(self.nth_end(n + 1)).filter(|end| *end <= settled);
         Timestamp::from_millisecond(next.unwrap_or_else(|| self.nth_end(n))).ok()
     }

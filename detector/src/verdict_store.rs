@@ -457,7 +457,7 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
     let signals: Vec<SignalSummary> = signals.collect();
     let counted = verdict.signals.iter().chain(&verdict.tallies);
     let mut fires: Vec<bool> = counted.map(|signal| signal.fires).collect();
-    // Statistics are no findings.
+    // Statistics are not findings.
     fires.resize(signals.len(), false);
     WindowRow {
         window_end: verdict.window_end.as_millisecond(),

@@ -1,11 +1,11 @@
-//! Calls whose connection breaks before an answer, as at a port that speaks another protocol.
+//! Calls whose connection breaks before an answer, as at a port of another protocol.
 
 use std::error::Error;
 
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
-/// Whether the connection was made, and broke before an answer. A server's own answer has no cause; a deadline and a
-/// port at which nobody listens have causes of their own.
+/// Whether the connection was made, and broke before an answer. A server's own answer has no cause. A deadline and a
+/// port without a listener have their own causes.
 ///
 /// The code of a broken connection depends on the moment. The other side's bytes are read as a wrong frame
 /// (`Internal`), or the connection is reset (`Unknown`). Or it is gone before the call is sent (`Cancelled`).

@@ -62,7 +62,7 @@ impl ParseError {
         }
     }
 
-    /// Bytes that are no message of the field's type.
+    /// Bytes that are not a message of the field's type.
     pub(crate) fn not_protobuf(field: &str, error: &prost::DecodeError) -> Self {
         Self::malformed(field, "a protobuf message", error)
     }

@@ -62,7 +62,7 @@ pub enum RecordedError {
         /// First byte of the record.
         offset: u64,
     },
-    /// The bytes are no record.
+    /// The bytes are not a record.
     #[error("failed to parse the record at byte {offset}")]
     Malformed {
         /// First byte of the record.

@@ -86,8 +86,8 @@ pub const MIN_ADVISED_INTERVAL: Duration = Duration::from_secs(1);
 /// Deadline of one call. A radio kept awake for a dead connection costs more than the next attempt.
 pub const UPLOAD_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A connection idle for longer, sleep of the device included, is replaced. Nobody reads it between calls, so it
-/// cannot answer pings: collectors close it after 80 seconds, and a changed network leaves it dead.
+/// A connection idle for longer, sleep of the device included, is replaced. It is not read between calls, so it cannot
+/// answer pings. Collectors close it after 80 seconds, and a changed network leaves it dead.
 pub const MAX_IDLE_CONNECTION: Duration = Duration::from_secs(30);
 
 /// First wait after a failed upload; doubled each time.

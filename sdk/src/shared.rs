@@ -68,7 +68,7 @@ impl Shared {
         let core = Arc::new(Mutex::new(core));
         let opened = Arc::new(OpenedSignal::default());
         if !config.has_consent {
-            // Without consent nothing is read, so nobody should wait for it.
+            // Without consent nothing is read, so no caller should wait for it.
             opened.set();
         }
         let dir = config.dir.clone();

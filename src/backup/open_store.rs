@@ -36,7 +36,7 @@ pub(crate) struct OpenStore {
 }
 
 impl OpenStore {
-    /// Opens the ClickHouse server of a config, or its embedded store. The config then names the WAL beside it.
+    /// Opens the ClickHouse server of a config, or its embedded store. The config then names the WAL next to it.
     pub(crate) async fn of(config: &mut ServerConfig) -> anyhow::Result<Self> {
         let is_server = |address: &String| !address.starts_with("unix:");
         if config.store.clickhouse.as_ref().is_some_and(is_server)

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// End after this many seconds; without it Ctrl-C ends the demo.
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Roll out a second version that is int8 throughout: nobody should be paged.
+    /// Roll out a second version that is int8 throughout: it should not page.
     #[arg(long)]
     healthy: bool,
     /// Go without ONNX Runtime and QNN; simulated devices use placements recorded earlier.
@@ -298,7 +298,7 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.keys = vec![AppKeyConfig {
         sha256: app_key.sha256(),
         app: APP.to_owned(),
-        // All installations of the fleet are new, and nobody else has the key.
+        // All installations of the fleet are new, and the key is not public.
         kind: KeyKind::Own,
         ..AppKeyConfig::default()
     }];

@@ -247,7 +247,7 @@ fn refused(model: &Path, error: ManifestError) -> anyhow::Error {
 /// Nodes that are to be rewritten if a rule is about them.
 struct Wanted {
     names: BTreeSet<String>,
-    /// Without a session nobody says which nodes the NPU would take.
+    /// Without a session it is not known which nodes the NPU would take.
     all: bool,
 }
 

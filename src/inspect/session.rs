@@ -289,7 +289,7 @@ impl FromStr for EpOption {
 
 /// Makes the session and writes the answer.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // Whatever ends the parent: nobody would read the answer.
+    // Ends with the parent, whatever ends that: the answer would have no reader.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let answer = match args.attempt {
         Attempt::Cpu => on_cpu(args)?,

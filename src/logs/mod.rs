@@ -42,7 +42,7 @@ const MOST_LINE_BYTES: u64 = 64 << 10;
 /// or from a runtime older than `inspect` has. UTF-8 and UTF-16 are read. For each session it prints the nodes by EP,
 /// or QNN's counts of them. It prints each refused node with its reason and way out, and errors of the start and of
 /// runs. Lines of unknown origin ("23 nodes assigned to QNN", "QNN 23/30, CPU 7/30") are printed separately. The SDK
-/// reads logs by the same rules. A log is text: nobody checked where it comes from, and lines may be missing.
+/// reads logs by the same rules. A log is text: its origin is not checked, and lines may be missing.
 ///
 /// Exit codes: 0 it says something, 2 FILE cannot be read, 3 it says nothing about placements or runs.
 #[derive(Debug, clap::Args)]

@@ -29,7 +29,7 @@ const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm
 const MOST_TIME: Duration = Duration::from_secs(120);
 /// A phone, and a wide screen.
 const WIDTHS: [u32; 2] = [390, 1_280];
-/// Of a phone, a tablet, laptops and large screens: no table is cut at these.
+/// Widths of a phone, a tablet, laptops and large screens. No table is cut at these.
 const TABLE_WIDTHS: [u32; 6] = [390, 768, 1_024, 1_280, 1_440, 1_920];
 const SCHEMES: [&str; 2] = ["light", "dark"];
 /// Most keys until everything had the focus.
@@ -249,7 +249,7 @@ impl Browser {
                     };
                     assert!(is_it, "{shown}: {params}");
                 }
-                // A recommendation: Chromium would like a user name beside a token.
+                // A recommendation: Chromium prefers a user name next to a token.
                 "Log.entryAdded" if params["entry"]["level"] == "verbose" => {}
                 "Log.entryAdded" if expected >= 400 && params["entry"]["source"] == "network" => {
                     let text = params["entry"]["text"].as_str().unwrap_or_default();

@@ -213,14 +213,14 @@ impl Reader {
     }
 }
 
-/// Inserts what the fleet does not send: failures, self-tests, losses, a deletion and a directive, and a window of names
-/// that are no SQL. The report is late, so it does not vote.
+/// Inserts rows that the fleet does not send: failures, self-tests, losses, a deletion and a directive, and a window of
+/// names that are not SQL. The report is late, so it does not vote.
 pub(crate) async fn put_the_rest(store: &Client) {
     let key = "unhex(repeat('01', 16)), 1, 2, now64(3), 1, 1, toStartOfSecond(now64(0))";
     let columns =
         "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
     let odd = ODD.replace('\\', r"\\").replace('\'', r"\'");
-    // A session has an element in each of its arrays, or no query can read it beside others.
+    // A session has an element in each of its arrays, or no query can read it together with others.
     let others = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = 'reports' \
                   AND startsWith(name, 'session_') AND name NOT IN ('session_uid', 'session_model_id', \
                   'session_model_version', 'session_model_sha256', 'session_reasons') AND default_kind = ''";
@@ -263,7 +263,7 @@ pub(crate) async fn put_the_rest(store: &Client) {
                 chipset, devices, verdict, severity, judged_at)
             SELECT now64(3), 1, '{odd}', '{odd}', '{odd}', '{odd}', '{odd}', 1, 'healthy', 'none', now64(3)"
         ),
-        // Of a length that no other window has.
+        // A window of a length that no other window has.
         "INSERT INTO judged_windows (window_end, window_seconds, step_seconds, cohorts, judged_at)
             SELECT now64(3) - toIntervalSecond(arrayJoin([60, 20])), 7, 10, 0, now64(3)"
             .to_owned(),

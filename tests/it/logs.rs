@@ -73,7 +73,7 @@ fn pasted_lines_tell_what_they_have() {
         "{text}"
     );
 
-    // Nothing, bytes that are no text, and a line without an end.
+    // Nothing, bytes that are not text, and a line without an end.
     let mut noise = vec![0xff_u8; 3 << 20];
     noise.extend(b"\n\x1b[31mhello\n");
     for text in [Vec::new(), noise] {

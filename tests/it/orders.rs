@@ -446,7 +446,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     assert_eq!(refresh(&[reader]).await, "10");
     page.stop().await;
 
-    // Without the token nobody orders from the page, on loopback too.
+    // Without the token no order from the page is accepted, on loopback either.
     let page = Served::with(store.client(), PageConfig::default()).await;
     let answer = page.ask(Method::POST, "/order", &[same], body).await;
     assert_eq!(answer.status, 403);

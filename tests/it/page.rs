@@ -914,7 +914,7 @@ async fn only_this_machine_and_the_token_open_the_page() {
         .ask(Method::GET, "/fleet", &[("cookie", cookie)], "")
         .await;
     assert_eq!(inside.status, 503, "an open session is not limited");
-    // Nor is anybody with the right token: a stranger behind the same proxy locks nobody out.
+    // A caller with the right token is not limited either: a stranger behind the same proxy locks no one out.
     assert_eq!(
         page.ask(Method::HEAD, "/fleet", &bearer, "").await.status,
         503

@@ -1,4 +1,4 @@
-//! Commands at a signal, and servers whose log nobody reads any more.
+//! Commands at a signal, and servers whose log has no reader any more.
 
 use std::{
     fs,

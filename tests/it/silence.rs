@@ -20,10 +20,10 @@ const N: usize = 20_000;
 const N_BY_DAY: usize = 1_500;
 /// A port that answers does so in much less.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Files of this process that are no connections.
+/// Files of this process that are not connections.
 const OTHER_FILES: usize = 200;
 
-/// An address that nobody listens on.
+/// An address without a listener.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()

@@ -384,7 +384,7 @@ fn answering(answer: &'static str) -> String {
     url
 }
 
-/// A wrong key shows before the first page, and nobody is paged for it.
+/// A wrong key shows before the first page, and the check sends no page.
 #[test]
 fn an_online_check_names_the_channels_that_would_take_no_page() {
     let dir = tempfile::tempdir().unwrap();

@@ -16,17 +16,17 @@ use super::cohort::signed;
 use super::model::{Cause, Incident};
 use super::order::{HeldEffect, Hold, OrderKind};
 
-/// Growth of devices hit, slow-down or share on the CPU from which a fault that was resolved speaks again.
+/// Growth of devices hit, slow-down or share on the CPU from which a fault that was resolved notifies again.
 const GROWN: f64 = 1.5;
 
 /// How often the time that a held version was seen moves in the time after which it is forgotten.
 const SEEN_MOVES: i32 = 14;
 
-/// Slow-down against the accepted latency from which a version speaks again. Medians of some tens of devices differ by a
-/// few percent from window to window.
+/// Slow-down against the accepted latency from which a version notifies again. Medians of some tens of devices differ
+/// by a few percent from window to window.
 const SLOWER_THAN_ACCEPTED: f64 = 1.25;
 
-/// Share of the work on the CPU beyond the accepted one from which a version speaks again.
+/// Share of the work on the CPU beyond the accepted one from which a version notifies again.
 const MOVED_SINCE_ACCEPTED: f64 = 0.1;
 
 impl HeldEffect {
@@ -137,7 +137,8 @@ fn hold_back(
     };
     let end = verdicts.iter().map(|verdict| verdict.window_end).max();
     if let Some(until) = hold.until {
-        // Before its recovery there is only a clock that was set back. The fault speaks again then: better twice than never.
+        // A time before its recovery means that the clock was set back. The fault notifies again then: better twice
+        // than never.
         let is_over = end.is_some_and(|end| end >= until || end < hold.seen_until);
         incident.orders.hold = Some(hold).filter(|_| !is_over);
         let quiet = verdicts.iter().enumerate();

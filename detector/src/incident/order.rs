@@ -14,7 +14,7 @@ named! {
         Ack = "ack",
         /// Channels are silent until a time.
         Mute = "mute",
-        /// It is over; the same fault speaks again if it grows by half, or after a clean window.
+        /// It is over; the same fault notifies again if it grows by half, or after a clean window.
         Resolve = "resolve",
         /// It is meant so; this version's state becomes its reference.
         Accept = "accept",

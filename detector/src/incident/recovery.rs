@@ -41,13 +41,13 @@ pub(crate) struct Recovery {
     pub(crate) end: Timestamp,
     /// Three quarters of a usual one.
     pub(crate) window: Duration,
-    /// End of the first usual window in which a fault that recovered speaks again.
+    /// End of the first usual window in which a fault that recovered notifies again.
     quiet_until: Timestamp,
 }
 
 impl Recovery {
-    /// Returns the window beside the usual one that ends then, in whole buckets. `None` if it would be shorter than
-    /// [`EARLIEST`], or no look is due.
+    /// Returns the window, in addition to the usual one, that ends then, in whole buckets. `None` if it would be
+    /// shorter than [`EARLIEST`], or no look is due.
     pub(crate) fn looked_for(end: Timestamp, window: Duration, bucket: Duration) -> Option<Self> {
         let shorter = shorter(window, bucket)?;
         let every = i64::try_from(LOOK_EVERY.as_secs()).ok()?;
@@ -89,7 +89,7 @@ pub(crate) fn end_recovered(
     recovered.map(|incident| incident.clone()).collect()
 }
 
-/// Lets the faults speak again that a shorter window shows after their recovery; returns their incidents.
+/// Ends the quiet of faults that a shorter window shows after their recovery; returns their incidents.
 pub(crate) fn end_quiet<'a>(
     held: impl Iterator<Item = &'a mut Incident>,
     verdicts: &[CohortVerdict],
@@ -140,7 +140,7 @@ impl Incident {
             && (Cause::of(verdict.class) == Some(cause) || cause.explains(verdict.class))
     }
 
-    /// While it is quiet after its recovery: the first moment in which it speaks again.
+    /// While it is quiet after its recovery: the first moment in which it notifies again.
     pub(crate) fn quiet_until(&self) -> Option<Timestamp> {
         self.orders.hold.as_ref()?.until
     }

@@ -93,7 +93,8 @@ impl IncidentSet {
         self.note(changed);
     }
 
-    /// Ends the incidents that recovered by the verdicts of a shorter window, and lets those speak again that relapsed.
+    /// Ends the incidents that recovered by the verdicts of a shorter window, and ends the quiet of incidents that
+    /// relapsed.
     pub(crate) fn recover(
         &mut self,
         verdicts: &[CohortVerdict],

@@ -126,7 +126,7 @@ impl Course {
     }
 }
 
-/// A window that was left out can show a fault that nobody was told of. It changes nothing that newer windows decided.
+/// A window that was left out can show a fault that had no notification. It changes nothing that newer windows decided.
 #[test]
 fn an_earlier_window_opens_what_is_new_and_changes_nothing_else() {
     let mut course = Course::new(Vec::new());
@@ -384,7 +384,7 @@ fn a_hold_outlives_the_detector() {
     );
 }
 
-/// A version that nobody runs any more is forgotten.
+/// A version that no device runs any more is forgotten.
 #[test]
 fn a_hold_ends_when_its_version_is_gone() {
     let mut course = Course::firing();

@@ -18,7 +18,7 @@ pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
     /// Returns the answer that means that it was delivered.
     fn expected(&self) -> Expected;
 
-    /// Returns a request that tells nobody anything, and the answer of a receiver that would take a page; `None` if there is
+    /// Returns a request that notifies no one, and the answer of a receiver that would take a page. `None` if there is
     /// no such request.
     fn probe(&self) -> Option<(Vec<u8>, Expected)> {
         None

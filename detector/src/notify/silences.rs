@@ -1,4 +1,4 @@
-//! Silences that a muted incident has at an Alertmanager: its alert goes on, and nobody hears it.
+//! Silences that a muted incident has at an Alertmanager: its alert goes on, without notifications.
 //!
 //! epwatch makes and ends only silences of its own. They are found by the incident and their author, so none is forgotten
 //! over a restart.
@@ -85,7 +85,7 @@ impl Silences {
         };
         let held = held.iter().filter(|silence| silence.is_of(&incident.id));
         let (kept, old): (Vec<&Silence>, Vec<&Silence>) = held.partition(|one| is_until(one));
-        // The new one first, so that nobody is woken in between.
+        // The new one first, so that no notification goes out in between.
         if let Some(until) = until.filter(|_| kept.is_empty()) {
             self.make(incident, now, until).await?;
         }

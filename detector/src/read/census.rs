@@ -320,7 +320,7 @@ impl AppCensus {
                     unproven.push(*at);
                     continue;
                 }
-                // Nobody makes up devices of a key that nobody else has: none of them is new.
+                // Devices of a key that no stranger has are not made up, so none of them is new.
                 if self.is_own(place.id) {
                     continue;
                 }
@@ -406,7 +406,7 @@ impl AppCensus {
                 };
                 let presence = placements.entry((place.model.2, place.ran)).or_default();
                 presence.buckets.push((*at, devices.devices));
-                // Of several the first by runtime and exact fingerprint is shown.
+                // If there are several, the first by runtime and exact fingerprint is shown.
                 let key = (
                     &**texts.get(place.runtime),
                     place.fingerprint_exact,

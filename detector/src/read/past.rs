@@ -18,7 +18,7 @@ use super::span::Span;
 #[derive(Debug)]
 struct PastWindow {
     end_s: i64,
-    /// Of all versions on the chipset.
+    /// Devices of all versions on the chipset.
     devices: u64,
     /// Within and between devices.
     cv: Option<(f64, f64)>,
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!([hits(6), hits(7), hits(8)], [0, 1, 2]);
     }
 
-    /// Nobody is paged for ever by a fleet whose devices differ more than the built-in rates expect.
+    /// A fleet whose devices differ more than the built-in rates expect does not page for ever.
     #[test]
     fn a_fleet_noisier_than_the_built_in_rates_teaches_its_own() {
         let past = PastWindows::default();

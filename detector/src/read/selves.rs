@@ -14,7 +14,7 @@ use crate::window::{
     BaselineAbsence, CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind,
 };
 
-/// Devices of a make that speak for it.
+/// Devices of a make from which their median is the make's.
 const MIN_SAME_MODEL: usize = 5;
 
 /// Ratio from which a device was faster on this version than on the one before.

@@ -1,4 +1,4 @@
-//! The time that is judged, and which earlier windows speak for the past.
+//! The time that is judged, and which earlier windows are the past.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -251,7 +251,7 @@ mod tests {
         check(0.2, &[(2, 15), (1, 15)], false);
         // Two of four, the others too small to be sure of.
         check(0.4, &[(20, 60), (0, 5), (0, 5)], false);
-        // Two devices are no sign.
+        // Two devices are not a sign.
         check(0.4, &[(2, 5)], false);
     }
 

@@ -267,7 +267,7 @@ pub(crate) fn compare_worse(
 }
 
 /// Compares with the first reference that is comparable. Other chipsets can only show a total loss, so the
-/// version's own earlier placement here is compared too. If that was no better, the other chipsets decide.
+/// version's own earlier placement here is compared too. If that was not better, the other chipsets decide.
 fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<Compared> {
     let mut by_others: Option<Compared> = None;
     for reference in references {

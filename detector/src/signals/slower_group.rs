@@ -31,7 +31,7 @@ const OTHERS_RATE: BaseRate = BaseRate {
     strength: 20.0,
 };
 
-/// Chance below which so many slow devices of a group are no coincidence.
+/// Chance below which so many slow devices of a group are not a coincidence.
 const CHANCE: f64 = 1e-4;
 
 /// Devices of some models, or of a firmware, that are slower than the others of their chipset.

@@ -15,7 +15,7 @@ struct Crowd {
 impl Crowd {
     fn members(self) -> impl Iterator<Item = (Installation, Sender)> {
         (0..self.devices).map(move |n| {
-            // Numbers of one crowd are no other's.
+            // Crowds have different numbers.
             let narrow = self.first * 1_000 + n % self.networks + 1;
             let wide = self.first * 1_000 + n % self.networks / self.of_wide + 1;
             let network = Some(NetworkHash { narrow, wide });
@@ -33,7 +33,7 @@ fn senders(crowds: &[Crowd]) -> Senders {
     Senders::new(of, old, app_is_new)
 }
 
-/// Whether a page on `hit` devices, which are slower and fell back, beside `healthy` ones holds.
+/// Whether a page on `hit` devices, which are slower and fell back, holds if there are `healthy` ones too.
 fn pages(hit: Crowd, healthy: Crowd) -> bool {
     let fleet = Fleet {
         devices: hit.devices + healthy.devices,
@@ -71,7 +71,7 @@ const NOBODY: Crowd = Crowd {
     is_established: true,
 };
 
-/// They were patient for eight days, beside a hundred phones with a history.
+/// They waited for eight days. A hundred phones with a history are there too.
 #[test]
 fn patient_forged_installations_of_some_networks_do_not_page() {
     let honest = crowd(100, 80, true);
@@ -212,7 +212,7 @@ fn a_page_says_that_its_app_is_new_or_that_nothing_weighs_it() {
     assert!(!text.contains("new") && !text.contains("private"), "{text}");
 }
 
-/// The least number of networks, and of made-up devices on them, that page beside `healthy` ones.
+/// The least number of networks, and of made-up devices on them, that page if there are `healthy` ones too.
 fn price(healthy: u32, is_app_new: bool, is_established: bool) -> (u32, u32) {
     let healthy = crowd(healthy, healthy, !is_app_new);
     let mut best = (u32::MAX, u32::MAX);

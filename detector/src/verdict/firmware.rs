@@ -11,7 +11,7 @@ use crate::window::{CohortWindow, Installation};
 use super::VerdictClass;
 use super::finding::Finding;
 
-/// Chance below which the hits of one firmware are no coincidence.
+/// Chance below which the hits of one firmware are not a coincidence.
 const CHANCE: f64 = 1e-3;
 
 /// Least ratio of its share of devices hit to the others' share.

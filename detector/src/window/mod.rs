@@ -46,7 +46,7 @@ pub struct DeviceVote {
     pub created_s: Option<(i64, i64)>,
     /// How fast it ran; `None` without clean runs in the window.
     pub latency: Option<VoteLatency>,
-    /// Whether it was first received in an earlier window: it has a past that nobody can make up today.
+    /// Whether it was first received in an earlier window: it has a past that cannot be made up today.
     pub is_proven: bool,
     /// Whether the thermal state of any of its clean runs in the window is known.
     pub reports_heat: bool,

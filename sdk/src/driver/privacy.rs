@@ -361,7 +361,7 @@ mod tests {
         assert!(process.driver.spool.is_some());
     }
 
-    /// Streams of the old installation are no part of the new one.
+    /// Streams of the old installation are not part of the new one.
     #[test]
     fn a_reset_during_a_seal_leads_from_no_installation_to_the_next() {
         let mut process = Process::start();

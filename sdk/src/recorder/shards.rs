@@ -119,7 +119,7 @@ impl Shards {
         HOME.get() & (self.0.len() - 1)
     }
 
-    /// Uses a shard that nobody holds, the thread's own first. `None` if all are held.
+    /// Uses a free shard, the thread's own first. `None` if all are held.
     #[inline]
     pub(super) fn with_free<T>(&self, record: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let home = self.home();

@@ -79,7 +79,7 @@ impl GoldenInput {
     /// files, for example assets of an Android app.
     ///
     /// # Errors
-    /// If the elements are in an external file or are no numbers, or a field is out of bounds.
+    /// If the elements are in an external file or are not numbers, or a field is out of bounds.
     pub fn with_tensor_proto(self, bytes: &[u8]) -> Result<Self, GoldenError> {
         let (name, tensor) = tensor_proto::parse(bytes)?;
         self.with_input(name, tensor)

@@ -21,7 +21,7 @@ pub enum GoldenError {
         #[source]
         source: io::Error,
     },
-    /// The bytes are no usable `TensorProto`.
+    /// The bytes are not a usable `TensorProto`.
     #[error("failed to read a tensor of a golden input: expected {expected}; make the file again")]
     Damaged {
         /// The expected content.

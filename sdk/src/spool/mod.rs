@@ -116,7 +116,7 @@ impl Spool {
         self.own.stream()
     }
 
-    /// Takes over streams that ended since, or for which there was no room before.
+    /// Takes over streams that ended since, or for which there was no space before.
     pub(crate) fn adopt(&mut self) -> io::Result<Found> {
         let _lock = FileLock::wait(&self.dir.join(folder::LOCK))?;
         self.take_ended()
@@ -173,7 +173,7 @@ impl Spool {
                 let is_listed = unnamed::add(&streams, stream.ended_stream());
                 stream.remove();
                 if !is_listed {
-                    // Nobody will ever name this stream, so its numbers are recorded nowhere. Counted as dropped
+                    // No report will name this stream, so its numbers are recorded nowhere. If they counted as dropped,
                     // they would exceed the recorded ones.
                     for loss in &mut losses {
                         loss.reports = 0;

@@ -77,7 +77,7 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
     append(&mut spool, first, 1..=3);
     spool.finish(&key(first, 1));
 
-    // While it lives, nobody takes its stream over.
+    // While it lives, no other process takes its stream over.
     let (mut other, found) = next_process(dir.path());
     assert!(found.ended.is_empty());
     assert_eq!(other.n_pending(), 0);

@@ -184,7 +184,7 @@ impl Spent {
         };
         let since = match self.uptime_ms {
             Some(then) if self.boot_id == clock.boot_id => now.saturating_sub(then),
-            // Of an earlier boot; this one is that long.
+            // The mark is from an earlier boot; this boot is that long.
             _ => now,
         };
         self.passed_ms = self.passed_ms.saturating_add(since);
@@ -445,7 +445,7 @@ mod tests {
         let mut budget = Budget::default();
         left(&mut budget, dir.path(), network, now);
         budget.reserve(dir.path(), network, 500).unwrap();
-        // Nobody can open a folder as the lock.
+        // A folder cannot be opened as the lock.
         let lock = dir.path().join(folder::LOCK);
         std::fs::remove_file(&lock).unwrap();
         std::fs::create_dir(&lock).unwrap();

@@ -289,7 +289,7 @@ fn write_record(dir: &Path, record: &Record) -> Result<(), EngineError> {
     fs::write(&path, json).map_err(EngineError::io("write", path))
 }
 
-/// Records every regular file below `root`; links and devices are no part of an engine.
+/// Records every regular file below `root`; links and devices are not part of an engine.
 fn hash_tree(root: &Path) -> Result<BTreeMap<String, RecordedFile>, EngineError> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root.to_owned()];

@@ -7,7 +7,7 @@ pub enum ManifestError {
     /// Weights are in a file next to the model, which a copy elsewhere would not find.
     #[error("the model has external data: write the copy into the folder of the model")]
     ExternalData,
-    /// The bytes are no ONNX model.
+    /// The bytes are not an ONNX model.
     #[error("the file is no whole ONNX model: {expected} expected at byte {at}")]
     NotOnnx {
         /// Offset in the file.

@@ -53,7 +53,7 @@ impl<'a> Ends<'a> {
             makers: HashMap::new(),
             readers: HashMap::new(),
         };
-        // Weights and their quantisation are no place in the graph.
+        // Weights and their quantisation are not a place in the graph.
         for node in nodes.iter().filter(|node| !node.is_constant) {
             for output in node.outputs.iter().filter(|id| **id > 0) {
                 ends.makers.insert(*output, node);

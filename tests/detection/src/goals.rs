@@ -1,4 +1,4 @@
-//! The goals of the detector, each beside the figure that was reached. Part of the report.
+//! The goals of the detector, each with the figure that was reached. Part of the report.
 
 use crate::figures::{drawn_faults, of_scenario, share_bounds};
 use crate::labelled::Circumstance;

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// TLS's answer to bytes that are no handshake: alert, fatal, `unexpected_message`.
+    /// TLS's answer to bytes that are not a handshake: alert, fatal, `unexpected_message`.
     const ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 10];
 
     /// A port that expects TLS. It may end the connection at once, or read some of the call before.

@@ -310,7 +310,7 @@ impl ChannelDelivery {
     }
 }
 
-/// Whether nobody needs to hear of an incident's end any more.
+/// Whether an incident's end is too old for a notification.
 fn is_long_over(incident: &Incident, now: Timestamp) -> bool {
     let ended = incident
         .resolved_at

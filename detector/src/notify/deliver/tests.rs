@@ -200,7 +200,7 @@ async fn a_refusal_is_tried_again_for_as_long_as_the_incident_lives() {
     assert_eq!(counted.sum::<u64>(), attempts.len() as u64);
 }
 
-/// It is over for a day: nobody needs to hear of that any more.
+/// It is over for a day, so a notification of that is useless.
 #[tokio::test]
 async fn the_end_of_an_incident_is_given_up_after_a_day_of_refusals() {
     let mut run = Run::new(|_, _| Err(refused()));

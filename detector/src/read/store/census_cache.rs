@@ -239,7 +239,7 @@ impl Held {
         doubtful
     }
 
-    /// Drops buckets that changed, that are no part of the look-back any more, or that were read half-way.
+    /// Drops buckets that changed, that are not part of the look-back any more, or that were read half-way.
     fn forget(&mut self, counted: &[BucketRow], doubtful: &[Bucket], states: &States) {
         let counted: HashMap<Bucket, u64> =
             counted.iter().map(|row| (row.bucket, row.copies)).collect();

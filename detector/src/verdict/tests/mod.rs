@@ -403,7 +403,7 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
     check(&verdict, TotalFallback, Page);
     let verdict = judged(&fallen, None, &others(0.95));
     check(&verdict, TotalFallback, Ticket);
-    // Other chipsets have little there too, so they are no evidence that this one lost anything; the request is.
+    // Other chipsets have little there too, so they are not evidence that this one lost anything; the request is.
     for share in [0.6, 0.0] {
         let unknown = judged(&fallen, None, &others(share));
         check(&unknown, TotalFallback, Ticket);

@@ -171,7 +171,8 @@ fn is_unit(word: &str) -> bool {
     UNITS.contains(&word) || ["of", "out"].contains(&word)
 }
 
-/// Whether the parts of a line are of different wholes, or are no whole together. A whole without nodes says nothing.
+/// Whether the parts of a line are of different wholes, or do not add up to a whole. A whole without nodes has no
+/// meaning.
 fn contradicts(tokens: &[Token], sides: &Sides) -> bool {
     let parts = tokens.iter().filter_map(|token| match token {
         Token::Part(part, all) => Some((u64::from(*part), u64::from(*all))),

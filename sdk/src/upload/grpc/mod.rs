@@ -382,7 +382,7 @@ mod tests {
         runtime
     }
 
-    /// Between calls nobody answers the collector's pings, so it closes the connection.
+    /// Between calls the client does not answer the collector's pings, so the collector closes the connection.
     #[test]
     fn a_connection_that_was_idle_for_long_is_not_trusted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

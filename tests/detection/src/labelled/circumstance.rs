@@ -1,4 +1,5 @@
-//! Circumstances of the field: what whole fleets do all the time, beside healthy new versions and faulty ones.
+//! Circumstances of the field: the behaviour of whole fleets all the time, with healthy new versions and with faulty
+//! ones.
 
 /// A circumstance of a family. Its truth is independent of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Whether a story was told: the pages and tickets that must be there, and none beside them.
+//! Whether a story was told: the pages and tickets that must be there, and no others.
 
 use std::collections::BTreeMap;
 

@@ -25,8 +25,8 @@ async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
     }
 }
 
-/// Larger inputs, which nobody tells apart from a fault where neither shapes nor placements are sent, would be on all
-/// chipsets. On the only chipset it stays a ticket.
+/// Without shapes and placements, larger inputs look like a fault, but they would be on all chipsets. On the only
+/// chipset it stays a ticket.
 #[tokio::test]
 async fn slow_sessions_of_unknown_shape_page_where_other_chipsets_have_none() {
     let sessions = Fault {

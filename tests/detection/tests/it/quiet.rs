@@ -35,7 +35,7 @@ fn version(report: &FamilyReport) -> &str {
     session.map_or("", |session| &session.model.version)
 }
 
-/// Replays the reports beside an app that goes on.
+/// Replays the reports together with an app that goes on.
 async fn beside_another(camera: &[FamilyReport]) -> Vec<Line> {
     let other = reports(FamilySpec {
         devices: 20,

@@ -111,7 +111,7 @@ async fn check_forged(networks: usize, environments: impl Fn(usize) -> Vec<Strin
     check_quiet(&judged(intake).await);
 }
 
-/// Environments that nobody else has: 10,200 of all forged installations.
+/// Environments that no other device has: 10,200 of all forged installations.
 fn made_up(forged: usize) -> Vec<String> {
     (0..34).map(|n| format!("made up {forged} {n}")).collect()
 }

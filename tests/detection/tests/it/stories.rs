@@ -51,7 +51,7 @@ async fn a_gain_that_is_lost_within_a_version_pages() {
     check(Story::GainedAndLost, 400..406).await;
 }
 
-/// Before it was load for as long as it lasted, and nobody was told.
+/// Earlier it was load for as long as it lasted, and no notification was sent.
 #[tokio::test]
 async fn load_that_lasts_is_a_ticket() {
     check(Story::LoadThatLasts, 420..426).await;
