@@ -15,20 +15,20 @@ const OWN: &[&str] = &[
     "EPWATCH_LOAD_KEY",
     "EPWATCH_LOG",
     "EPWATCH_LOG_FORMAT",
-    // Of an app with the SDK, in the same shell: its example program, and the Python package.
+    // Variables of an app with the SDK, in the same shell: its example program, and the Python package.
     "EPWATCH_ENDPOINT",
     "EPWATCH_KEY",
     "EPWATCH_APP",
     "EPWATCH_CONSENT",
     "EPWATCH_ENVIRONMENT",
     "EPWATCH_FOLDER",
-    // Of Grafana's provisioning, in the same environment file.
+    // Variables of Grafana's provisioning, in the same environment file.
     "EPWATCH_CLICKHOUSE_HOST",
     "EPWATCH_CLICKHOUSE_PASSWORD",
     "EPWATCH_CLICKHOUSE_PORT",
     "EPWATCH_CLICKHOUSE_USER",
     "EPWATCH_PROMETHEUS_URL",
-    // Of this repository's build and its tests, which start the command.
+    // Variables of this repository's build and its tests, which start the command.
     "EPWATCH_BLESS",
     "EPWATCH_NIGHTLY",
     "EPWATCH_REVISION",

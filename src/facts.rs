@@ -563,7 +563,7 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
         check_detector(&slow, 1_800_003_600, "takes 7200.0 s of 1h", false);
     }
 
-    /// What ages by itself stands apart, so that `--watch` prints nothing for it; repeats are not news.
+    /// Texts that age by themselves stand apart, so that `--watch` prints nothing for it; repeats are not news.
     #[test]
     fn only_running_texts_change_with_time_and_repeats() {
         let page = FINE.replace("repeated\"} 0", "repeated\"} 7");

@@ -2,14 +2,14 @@
 
 use std::{fmt, fs::File, io::Read, os::unix::fs::FileTypeExt, path::Path};
 
-/// What a file is read for, which bounds its size.
+/// Purpose of a file, which bounds its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputKind {
     /// An ONNX model, or the side-car of one: read in parts.
     Model,
     /// MACs by node.
     SideCar,
-    /// What was measured of a launch: read in parts.
+    /// Measurements of a launch: read in parts.
     Run,
     /// A log: read by lines.
     Log,

@@ -27,7 +27,7 @@ const KEY_ID: &str = "key-id:";
 /// Stands before the PEM block of a key that signs evidence alone.
 const EVIDENCE_ONLY: &str = "key-use: evidence";
 const MAX_KEY_ID_BYTES: usize = 64;
-/// What comes before the 32 bytes of an Ed25519 key in DER (RFC 8410, section 4).
+/// The bytes before the 32 bytes of an Ed25519 key in DER (RFC 8410, section 4).
 const SPKI: [u8; 12] = [48, 42, 48, 5, 6, 3, 43, 101, 112, 3, 33, 0];
 
 /// The private half.
@@ -37,7 +37,7 @@ pub(crate) struct SigningKey {
     key_use: KeyUse,
 }
 
-/// What a key may sign.
+/// Messages that a key may sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyUse {
     /// Directives, and evidence too.

@@ -69,7 +69,7 @@ struct Verified {
     models: Vec<Subject>,
     /// SHA-256 of the policy file; `None` for the default policy.
     policy: Option<String>,
-    /// What is not as it must be.
+    /// Each thing that is not as it must be.
     problems: Vec<String>,
 }
 

@@ -30,7 +30,7 @@ pub struct Baseline {
     pub no_controls: Vec<String>,
     /// Reference placements, best first; the first that is comparable counts.
     pub placements: Vec<PlacementReference>,
-    /// What was certified for the version on the chipset, the latest first.
+    /// Certificates of the version on the chipset, the latest first.
     pub certificates: Vec<Certificate>,
     /// Runtimes of the previous version on the chipset, readable placements or not.
     pub runtimes: BTreeSet<Arc<str>>,
@@ -86,7 +86,7 @@ impl Baseline {
     }
 }
 
-/// What a lab or a pipeline certified for a version on a chipset.
+/// A placement that a lab or a pipeline certified for a version on a chipset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Certificate {
     /// The certifier, for example a CI run.
@@ -129,7 +129,7 @@ pub enum PlacementReference {
         method: PlacementMethod,
         /// The NPU's share of the work, in [0, 1].
         npu_share: f64,
-        /// What was counted.
+        /// The unit that was counted.
         unit: Unit,
         /// How many chipsets it comes from.
         chipsets: usize,

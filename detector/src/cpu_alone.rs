@@ -11,10 +11,10 @@ use crate::window::{CohortWindow, Installation};
 /// Median latencies with the input shape that most devices on the CPU alone have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CpuAlone {
-    /// Of the devices on the CPU alone, in microseconds.
+    /// Latency of the devices on the CPU alone, in microseconds.
     pub(crate) p50_us: f64,
     pub(crate) devices: u64,
-    /// Of the devices hit that still have work on the NPU, in microseconds.
+    /// Latency of the devices hit that still have work on the NPU, in microseconds.
     pub(crate) hit_p50_us: f64,
 }
 

@@ -174,7 +174,7 @@ impl Evaluator {
             };
             let span = Span {
                 window: recovery.window,
-                // What a device ran before is what may have been repaired.
+                // Earlier runs of a device may be from before the repair.
                 stands_alone: true,
                 ..self.span(recovery.end)
             };

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use crate::timetable::Timetable;
 
-/// What a detector waits for.
+/// The event that a detector waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// It stands by; another detector leads, or the store does not answer.
@@ -146,7 +146,7 @@ impl Judging {
         let next = judged.map(|end| self.timetable.after(end));
         let newest = || self.timetable.newest_due(self.started);
         let end = next.or_else(newest).unwrap_or(self.started);
-        // What was missed before the start is due at the start.
+        // Windows that were missed before the start are due at the start.
         let at = self.timetable.due_at(end).max(self.started);
         let late_from = self.timetable.late_from(at);
         Due { end, at, late_from }
@@ -244,7 +244,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// Of [O1]: at 12:35 the window until 12:00 was not judged, and everything was green.
+    /// Checks [O1]: at 12:35 the window until 12:00 was not judged, and everything was green.
     #[test]
     fn a_window_that_is_not_judged_in_time_makes_the_detector_not_ready() {
         let noon = 1_800_000_000 / 3_600 * 3_600;
@@ -279,7 +279,7 @@ mod tests {
         assert!(judging.is_late());
     }
 
-    /// Of [O14]: 290 windows behind, with an empty log and nothing on `/readyz`.
+    /// Checks [O14]: 290 windows behind, with an empty log and nothing on `/readyz`.
     #[test]
     fn a_detector_that_left_windows_out_says_how_many() {
         let clock = Arc::new(ManualClock::at(at(100_000)));

@@ -213,7 +213,7 @@ impl Lease {
             if !stopped.is_cancelled() {
                 tasks.note_end(TASK, ended.map_or(End::Panic, |()| End::Return));
             }
-            // Whatever ended it: another detector need not wait until the lease has run out. The leader stops first,
+            // Whatever ended it, another detector need not wait until the lease has run out. The leader stops first,
             // and ends with the sender.
             let leads = sender.send_replace(LeaseState::Standby) == LeaseState::Leads;
             beats.give_back(leads).await;
@@ -524,7 +524,7 @@ mod tests {
         let two = [beats(1, 100, 105, false), beats(2, 99, 104, false)];
         check(1, Standby, &two, Standby);
         check(2, Standby, &two, Leads);
-        // Of claims at the same time the one with the lower id is first.
+        // If claims have the same time, the one with the lower id is first.
         let tie = [beats(1, 100, 105, false), beats(2, 100, 105, false)];
         check(1, Standby, &tie, Leads);
         check(2, Standby, &tie, Standby);

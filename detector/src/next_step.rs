@@ -1,4 +1,4 @@
-//! What to do next, for the person on call and others, by class and reasons of a verdict. A step stands on a line of its
+//! The next steps for the person on call and others, by class and reasons of a verdict. A step stands on a line of its
 //! own, and code in it between backticks: names of devices hold neither here.
 
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ fn new_runtime(reasons: &[Reason]) -> Option<String> {
     ))
 }
 
-/// What is known of a verdict.
+/// The facts of a verdict that decide the steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation<'a> {
     pub(crate) key: &'a CohortKey,
@@ -517,7 +517,7 @@ mod tests {
             window.key.model.app_id = name.clone();
             let next = judged(&window, None, &reference()).next_step;
             assert!(next.lines().count() <= 4, "{next}");
-            // What is shown has nothing that is not seen.
+            // The shown text has no invisible characters.
             assert!(
                 !next.contains(['\u{202e}', '\u{200b}', '\u{7}', '\t']),
                 "{next}"

@@ -105,7 +105,7 @@ impl Leader {
         heartbeat: Option<Arc<Heartbeat>>,
         cancel: CancellationToken,
     ) -> Self {
-        // What it reads back of its own and of people's writes; see docs/cluster.md, "Replicas that lag".
+        // So that it reads back its own and people's writes; see docs/cluster.md, "Replicas that lag".
         let client = client.with_setting("select_sequential_consistency", "1");
         Self {
             evaluator,

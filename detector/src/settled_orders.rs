@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::incident::Order;
 use crate::verdict_store::{StoreError, StoredOrder, VerdictStore};
 
-/// What the last reading showed.
+/// Orders of the last reading.
 #[derive(Debug, Default)]
 pub(crate) struct SettledOrders {
     /// Ids of the orders that counted.

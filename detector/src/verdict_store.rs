@@ -79,7 +79,7 @@ struct WindowRow<'a> {
     judged_at: i64,
 }
 
-/// What is stored of one judged window.
+/// The rows of one judged window.
 #[derive(Debug)]
 pub(crate) struct JudgedWindow {
     pub(crate) end: Timestamp,

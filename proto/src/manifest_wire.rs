@@ -18,7 +18,7 @@ pub struct BoundedManifest {
     pub algorithm: u32,
     /// Sum over all nodes, named or not.
     pub total_macs: u64,
-    /// Nodes with MACs. Of more than [`MAX_MANIFEST_NODES`], decoding keeps one more than those.
+    /// Nodes with MACs. If there are more than [`MAX_MANIFEST_NODES`], decoding keeps one more than that.
     pub nodes: Vec<v1::NodeMacs>,
 }
 

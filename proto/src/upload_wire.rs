@@ -19,7 +19,7 @@ pub const MAX_DIRECTIVES: usize = 64;
 /// makes durable, and compares, exactly what came in.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BoundedUploadRequest {
-    /// Encoded reports. Of more than [`MAX_REPORTS`], decoding keeps one more than those.
+    /// Encoded reports. If there are more than [`MAX_REPORTS`], decoding keeps one more than that.
     pub reports: Vec<Bytes>,
     /// The device's clocks when the call was made.
     pub clock: Option<v1::SendClock>,

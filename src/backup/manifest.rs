@@ -138,7 +138,7 @@ impl Manifest {
     /// Parses the document, without a look at the files that it names.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The document's problem, in words.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if manifest.format != FORMAT {

@@ -34,8 +34,8 @@ enum StoreCommand {
 
 /// Saves the embedded store and the WAL of a `serve`, while it runs or stopped.
 ///
-/// What was acknowledged before the backup began is in it. Restore with `epwatch store restore`. A
-/// ClickHouse server has its own BACKUP.
+/// Reports that were acknowledged before the backup began are in it. Restore with `epwatch store restore`. A ClickHouse
+/// server has its own BACKUP.
 #[derive(Debug, clap::Args)]
 struct BackupArgs {
     /// Folder to make; it must not exist yet.

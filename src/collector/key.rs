@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// reports, so never ship such a key.
     #[arg(long, conflicts_with = "app")]
     all_apps: bool,
-    /// Who holds the key.
+    /// Holder of the key.
     #[arg(long)]
     kind: Option<Kind>,
     /// The one environment that the key is for, such as production; '*' is any.

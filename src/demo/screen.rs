@@ -31,7 +31,7 @@ pub(super) struct Screen {
     /// Lines of the block at the bottom of a terminal.
     block: String,
     last_line: Option<Instant>,
-    /// What `epwatch status` prints, and when it was read.
+    /// The text that `epwatch status` prints, and when it was read.
     status: Option<(Instant, String)>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Incident {
     pub(super) devices_hit: u64,
     pub(super) devices_seen: u64,
     pub(super) latency_ratio: Option<f64>,
-    /// Of all clean runs: within and between devices together.
+    /// CV of all clean runs: within and between devices together.
     pub(super) cv: Option<f64>,
     pub(super) cv_within: Option<f64>,
     pub(super) cv_between: Option<f64>,

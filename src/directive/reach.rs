@@ -41,7 +41,7 @@ WHERE received_at >= now() - INTERVAL 1 DAY
         session_model_id, session_model_version)
 GROUP BY reason";
 
-/// What became of the published directives, by id.
+/// Devices that got and obeyed the published directives, by id.
 pub(super) struct Counted {
     pub(super) sent: HashMap<String, u64>,
     /// Devices of the last day with a session that the directive changed.

@@ -160,7 +160,7 @@ fn neighbours(facts: Option<&GraphFacts>) -> BTreeMap<String, Neighbours> {
     each.collect()
 }
 
-/// What a model is compared with.
+/// The model that another one is compared with.
 pub(super) enum Compared {
     /// There is no model in `--baseline`.
     NotAsked,

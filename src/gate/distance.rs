@@ -118,7 +118,7 @@ fn value(
         .filter(|n| *n <= MOST_ELEMENTS)
         .context("it is too large")?;
     let dims = dims.to_vec();
-    // Of integers small ones, which are also places.
+    // Integers are small, so that they are valid as places too.
     Ok(match ty {
         TensorElementType::Float32 => {
             // Pixels as they are in [0, 1] too.

@@ -91,8 +91,9 @@ pub(crate) struct Args {
     /// lists them).
     #[arg(long, value_name = "FILE", num_args = 1..)]
     runs: Vec<PathBuf>,
-    /// What the model is compared with. With --soc the model before (.onnx): what is new on the CPU fails. With --runs its
-    /// launches, as many, measured in turn on one device. With both, files that end in .onnx are models.
+    /// Files that the model is compared with. With --soc, the earlier model (.onnx): nodes that are new on the CPU
+    /// fail. With --runs, the earlier model's launches, as many, measured in turn on one device. With both, files that
+    /// end in .onnx are models.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     baseline: Vec<PathBuf>,
     /// Unit of the values of an HDR log: ns, us or ms.
@@ -265,7 +266,7 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What the command line names, once tiers and kinds of files are known.
+/// The command line's models, chipsets and baseline, once tiers and kinds of files are known.
 struct Chosen {
     /// Each once, in the order of the command line.
     models: Vec<PathBuf>,
@@ -327,7 +328,7 @@ fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongU
     for (path, _) in by_model(args, chosen, policy)? {
         // Before any session is made.
         of_model(policy, Some(&path))?;
-        // What is wrong with the file is said when it is inspected.
+        // Problems of the file are printed when it is inspected.
         let is_file = input_file::check(&path, InputKind::Model).is_ok();
         outlines.extend(is_file.then(|| ModelOutline::of(&path).ok()).flatten());
     }

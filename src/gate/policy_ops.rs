@@ -12,7 +12,7 @@ const OP_NAMES: &str = include_str!("op_names.txt");
 /// Most letters between a name and the one that was meant.
 const MOST_LETTERS: usize = 3;
 
-/// What else a policy may name.
+/// Names besides ONNX's ops that a policy may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OtherOps {
     /// Nothing: nodes of an ONNX model are judged.
@@ -68,7 +68,7 @@ fn nearest<'a>(op: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
     let lower = op.to_ascii_lowercase();
     let away = |name: &str| damerau_levenshtein(&lower, &name.to_ascii_lowercase());
     let nearest = known.iter().map(|name| (away(name), *name)).min();
-    // Of a short name few letters are most of it.
+    // In a short name, few letters are most of it.
     let most = MOST_LETTERS.min(op.len() / 2);
     nearest
         .filter(|(away, _)| *away <= most)

@@ -20,7 +20,7 @@ pub(super) enum Answer {
         encoded: String,
     },
     Failed(Failed),
-    /// Of a session for the CPU alone; `None` if it was made.
+    /// Error of a session for the CPU alone; `None` if it was made.
     OnCpu(Option<CpuError>),
     /// The file is not an ONNX model, so there is no answer for any chipset.
     NoModel(String),
@@ -42,7 +42,7 @@ pub(super) enum Answer {
 pub(super) struct Failed {
     pub(super) error: String,
     pub(super) reason: String,
-    /// What to do, beyond the reason's own.
+    /// A way out, in addition to the reason's own.
     pub(super) way_out: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct NodeName {
 }
 
 impl Crash {
-    /// What happened, and the way out.
+    /// Returns the failure in words, and the way out.
     pub(super) fn in_words(&self) -> (String, Option<String>) {
         let what = format!(
             "QNN crashed ({}) while it made the session, as it would in the app",
@@ -107,7 +107,7 @@ pub(crate) struct Placed {
     pub(crate) eps: BTreeMap<String, ExplainedEp>,
     /// All nodes on the CPU, in ONNX Runtime's order.
     pub(crate) cpu_nodes: Vec<InspectedNode>,
-    /// Of the NPU, in ONNX Runtime's order; empty without its assignment API.
+    /// Sizes of the NPU's partitions, in ONNX Runtime's order; empty without its assignment API.
     pub(crate) npu_partitions: Vec<PartitionSize>,
     /// Fingerprint of the pairs of node and EP; `null` without nodes.
     pub(crate) fingerprint: Option<String>,

@@ -7,7 +7,7 @@ use epwatch_manifest::{FreeDim, InputShape, ModelOutline};
 use super::session::EpOption;
 use crate::input_file::{self, InputKind};
 
-/// What the app sets when it makes the session.
+/// Settings of the app when it makes the session.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct AppOptions {
     /// Size of a dimension that the model leaves open, by name, as the app fixes it when it makes the session

@@ -69,7 +69,7 @@ impl FromStr for SocModel {
     }
 }
 
-/// What is expected instead of a name that no chipset has: the nearest ones, or all.
+/// Names to expect instead of one that no chipset has: the nearest ones, or all.
 fn unknown(asked: &str) -> String {
     let upper = asked.to_ascii_uppercase();
     let away = |soc: &&Soc| strsim::damerau_levenshtein(&upper, soc.soc);

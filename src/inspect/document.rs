@@ -58,7 +58,7 @@ pub(super) struct OnChipset {
     session: &'static str,
     /// The error; `null` for `ok`.
     error: Option<String>,
-    /// What else is known of a failed session.
+    /// Other facts about a failed session.
     no_session: NoSession,
     requested: Vec<String>,
     #[serde(flatten)]

@@ -170,7 +170,7 @@ struct Inputs {
     macs_error: Option<String>,
     /// The graph's edges; `None` if it is too large.
     facts: Option<GraphFacts>,
-    /// What the file says of itself; `None` if it is too large.
+    /// The file's own metadata and inputs; `None` if it is too large.
     outline: Option<ModelOutline>,
     /// Shapes and sizes of what the model leaves open.
     shapes: Vec<InputShape>,

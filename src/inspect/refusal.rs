@@ -49,7 +49,7 @@ pub(super) fn by_cpu(error: &str, outline: Option<&ModelOutline>, has_library: b
     }
 }
 
-/// What is wrong with the model, in one sentence.
+/// The problem of the model, in one sentence.
 fn plain(error: &str) -> String {
     too_new(error).unwrap_or_else(|| sentence(error))
 }

@@ -68,7 +68,7 @@ impl Runtimes {
     }
 }
 
-/// What each process gets, with absolute paths.
+/// Inputs of each process, with absolute paths.
 #[derive(Debug, Clone)]
 pub(super) struct SessionInputs {
     pub(super) model: PathBuf,
@@ -78,7 +78,7 @@ pub(super) struct SessionInputs {
     pub(super) custom_ops: Vec<PathBuf>,
 }
 
-/// What a process does.
+/// Task of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Attempt {
     /// Places the model.
@@ -250,7 +250,7 @@ pub(crate) struct Args {
     /// Libraries of ops.
     #[arg(long)]
     custom_ops: Vec<PathBuf>,
-    /// What to do.
+    /// The task.
     #[arg(long)]
     attempt: Attempt,
 }
@@ -308,7 +308,7 @@ fn on_cpu(args: &Args) -> anyhow::Result<Answer> {
         Ok(builder) => builder,
         Err(wrong) => return Ok(Answer::WrongUse(wrong)),
     };
-    // What is read of the weights has to be whole; nothing has to be fast.
+    // Weights must be read whole, and speed does not matter.
     let builder = builder.with_optimization_level(GraphOptimizationLevel::Disable);
     let mut builder = builder.map_err(|error| -> ort::Error { error.into() })?;
     let made = builder.commit_from_file(&args.model);

@@ -6,10 +6,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 const TAIL_BYTES: usize = 400;
 /// Longest line that is searched for a node.
 const LINE_BYTES: usize = 4 << 10;
-/// What QNN's EP writes at VERBOSE before it hands a node to QNN.
+/// Text that QNN's EP writes at VERBOSE before it hands a node to QNN.
 const TOLD: &str = "QNN node builder is trying to add node. Onnx node name: [";
 
-/// What a process wrote.
+/// Lines that a process wrote.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     tail: Vec<u8>,

@@ -491,7 +491,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
     runner.run(&[inputs[0], inputs[1], inputs[2], ("comment", "false")]);
     runner.check_ends(0, "pass");
     assert_eq!(runner.read("gh.log"), "");
-    // What is measured elsewhere, or turned off, has no base.
+    // A check that is measured elsewhere, or turned off, has no base.
     runner.commit(RED);
     let mut off = inputs.to_vec();
     off.push(("baseline", "none"));

@@ -113,7 +113,7 @@ fn a_second_partition_fails_or_is_by_choice() {
     ));
 }
 
-/// What ONNX Runtime's profile alone shows of a session is what `inspect` reads of it.
+/// ONNX Runtime's profile alone shows the same of a session as `inspect` reads.
 #[test]
 fn profiles_have_the_shares_of_the_same_sessions() {
     let profiles = concat!(

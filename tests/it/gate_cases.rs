@@ -50,7 +50,7 @@ fn check_incident(path: &str) {
         assert_eq!(crossings["to_cpu"]["count"], 3, "{crossings:#}");
         assert!(why(target, "crossings").contains(": 3 tensors to the CPU"));
     }
-    // What the gate did before.
+    // This preset judges as the gate did before.
     let found = document(path, "--soc SM8650 --preset macs-only", 0);
     assert_eq!(check(&found["targets"][0], "cpu_ops")["result"], "warn");
 }

@@ -87,7 +87,7 @@ fn what_is_new_on_the_cpu_is_red_whatever_the_limits_are() {
     let found = document(&format!("{green} --soc SM8635 --baseline {red}"), 0);
     let (result, why) = change(&found["targets"][0]);
     assert!(result == "pass" && why.contains("have left it"), "{why}");
-    // What was there before fails by other checks alone.
+    // Nodes that were there before fail by other checks alone.
     let found = document(&format!("{red} --soc SM8635 --baseline {red}"), 1);
     assert_eq!(
         change(&found["targets"][0]),

@@ -42,7 +42,7 @@ fn a_quantised_model_leaves_the_cpu_by_a_rewrite() {
     let share = document["distance"]["share"].as_f64().unwrap();
     assert!(share < 0.05, "{document:#}");
     assert_eq!(document["distance"]["inputs"], 3);
-    // What was written is what was judged, and a gate over it is green.
+    // The written model is the judged one, and a gate over it is green.
     let gate = format!("gate {} {socs}", out.display());
     check_succeeds(&mut epwatch(&gate));
     check_fails(

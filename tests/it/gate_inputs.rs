@@ -1,5 +1,5 @@
-//! What `epwatch gate` and its kin are given: broken models, data elsewhere, settings of the app, a plugin that crashes,
-//! and files that are none. A gate must not be red for these, nor wait for ever.
+//! Inputs of `epwatch gate` and its kin: broken models, data elsewhere, settings of the app, a plugin that crashes, and
+//! paths that are not files. A gate must not be red for these, nor wait for ever.
 
 use std::{
     fs,

@@ -303,7 +303,7 @@ fn check_leaders(beats: &[LeadBeat], obeyed: &[Obeyed]) -> Figures {
     figures
 }
 
-/// What a drill did.
+/// Counts of a drill.
 #[derive(Debug, Default)]
 struct Figures {
     fail_overs: u64,
@@ -320,7 +320,7 @@ struct Figures {
 struct Size {
     fail_overs: u64,
     incidents: usize,
-    /// Of each incident.
+    /// Orders of each incident.
     orders: usize,
 }
 

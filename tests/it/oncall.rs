@@ -1,4 +1,4 @@
-//! What the person on call does with a page: the test page, and the directive to paste.
+//! Steps of the person on call after a page: the test page, and the directive to paste.
 
 use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
 

@@ -29,7 +29,7 @@ const CHIPSET: &str = "SM8635";
 const DEVICES: u8 = 30;
 const RUNS: u64 = 40;
 
-/// What all devices run: 2.0.0 has a node on the CPU, and is three times slower.
+/// The version that all devices run: 2.0.0 has a node on the CPU, and is three times slower.
 #[derive(Clone, Copy)]
 struct Version {
     name: &'static str,

@@ -119,7 +119,7 @@ impl Served {
     }
 }
 
-/// What holds for every page, whatever it shows.
+/// Checks that every page must pass, whatever it shows.
 #[track_caller]
 pub(crate) fn check_page(path: &str, answer: &Answer) {
     assert_eq!(answer.status, 200, "{path}: {}", answer.text);
@@ -387,7 +387,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     // The ledger was read: its page was shown above.
     assert!(text.contains("MISSING  DUPLICATE  CONFLICT"), "{text}");
     page_when(&page, "/fleet", " in conflict</a>").await;
-    // What a verdict is made from is about a kilobyte.
+    // The evidence of a verdict is about a kilobyte.
     let of_evidence = "SELECT toUInt64(sum(byteSize(*)) / count()) FROM cohort_evidence";
     let bytes = watched.store.count(of_evidence).await;
     println!("evidence: {bytes} bytes a row");
@@ -466,7 +466,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         again.text
     );
 
-    // What the browser has already is not sent again.
+    // Files that the browser has already are not sent again.
     let style = page.get("/style.css").await;
     let known = [("if-none-match", style.header("etag"))];
     let again = page.ask(Method::GET, "/style.css", &known, "").await;

@@ -41,7 +41,7 @@ const STORM_GOAL: f64 = 1.2;
 /// Rounds; the best of a query's times counts, since a machine that does other things adds to the rest.
 const ROUNDS: usize = 3;
 
-/// Who reload pages at once while an evaluation is measured.
+/// Clients that reload pages at once while an evaluation is measured.
 const RELOADERS: usize = 8;
 
 /// Longest wait for one page or query, for the store to come to a state, and for three evaluations.

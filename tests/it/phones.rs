@@ -198,7 +198,7 @@ async fn a_million_runs_of_kotlin_are_in_the_ledger_and_those_of_a_killed_proces
     check_succeeds(&mut start(1));
     until("the last start is known", || known(1_500_008)).await;
     let [recorded, stored, dropped, missing] = ledger(&page).await;
-    // Of the half a million at most what was not yet in the spool is missing, and counted.
+    // At most the runs of the last half a million that were not yet in the spool are missing, and they are counted.
     assert_eq!((recorded, dropped), (1_500_008, 0));
     assert_eq!(stored + missing, recorded);
     assert!(stored >= 1_000_008, "{stored}");

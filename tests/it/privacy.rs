@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::docs;
 
-/// What the columns of a message's fields begin with; none is its own name.
+/// Beginnings of the names of columns of a message's fields; without one, a field's name is its column's.
 const PREFIXES: [(&str, &[&str]); 23] = [
     ("App", &["app_", ""]),
     ("CpuNode", &["cpu_node_"]),

@@ -131,7 +131,7 @@ async fn check_release(release: &'static Release) {
     newest.engine.stop().await;
 }
 
-/// What is asked of two stores with the same rows.
+/// The queries to two stores with the same rows.
 struct Questions {
     /// Everything that collector, detector and commands asked on the way.
     statements: Vec<Statement>,

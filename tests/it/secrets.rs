@@ -117,7 +117,7 @@ fn a_key_for_every_app_is_made_only_when_asked_for() {
     for words in ["", "--app com.example.camera --all-apps"] {
         check_fails(&mut key(&format!("{words} --kind own {end}")), 2, "--app");
     }
-    // What ships is never valid for every app.
+    // A key that ships is never valid for every app.
     check_fails(&mut key(&format!("--all-apps --kind app {end}")), 2, "own");
     let out = check_succeeds(&mut key(&format!("--all-apps --kind own {end}")));
     assert!(out.contains("app = \"*\"\n"), "{out}");

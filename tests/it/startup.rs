@@ -1,4 +1,4 @@
-//! What a command says when it starts, and how it refuses to.
+//! The output of a command when it starts, and when it refuses to start.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -261,7 +261,7 @@ async fn repair_mends_what_loses_nothing_and_the_next_start_the_rest() {
     ];
     assert_eq!(states.collect::<Vec<_>>(), expected, "{document:#}");
 
-    // What it left to the next start, that does.
+    // The next start does the repairs that were left to it.
     let serve = Serve::start(&data_dir, "100ms");
     all_stored_and_checked(&serve, sent).await;
     run(&serve, &old_rows()).await;

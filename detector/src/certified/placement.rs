@@ -13,7 +13,7 @@ use crate::placement::{NodeCounts, PlacementMethod};
 /// Where a key proves no app or no environment.
 const ANY: &str = "*";
 
-/// What a lab or a pipeline certified for one version of a model on one chipset.
+/// The placement that a lab or a pipeline certified for one version of a model on one chipset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CertifiedPlacement {
     /// Model version.

@@ -21,7 +21,7 @@ pub(crate) const CONFIRM_WITHIN_WINDOWS: u32 = 3;
 /// Number of windows that share no data after which load is a ticket: heat and load end.
 const LASTING_WINDOWS: u32 = 3;
 
-/// What to do about load that lasts.
+/// Next step for load that lasts.
 const LASTING_LOAD: &str = "Compare firmware, runtime and makes of these devices with others of the chipset, and look at what \
      else runs on them since then; nothing points at this model alone.";
 
@@ -125,7 +125,7 @@ impl IncidentCohort {
         self.sightings.push((end, verdict.severity));
 
         let is_sure = verdict.p <= AT_ONCE_P && verdict.numbers.devices_hit >= AT_ONCE_DEVICES;
-        // What makes a ticket at once does so until the page is sure.
+        // A verdict that is sure enough for a ticket at once is a ticket until the page is sure.
         let is_page = verdict.severity == Severity::Page;
         let has_sure_signal = is_page && verdict.signals.iter().any(is_sure_alone);
         let is_alone = verdict.reasons.contains(&Reason::NoControl);

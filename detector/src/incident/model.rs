@@ -191,7 +191,7 @@ pub struct Incident {
     /// The attempts of a notifier that failed since the last one that its receiver took, by the notifier's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failing: BTreeMap<String, FailedAttempts>,
-    /// What people ordered.
+    /// People's orders.
     #[serde(default)]
     pub orders: Orders,
 }
@@ -328,7 +328,7 @@ impl Incident {
             .as_ref()
             .map(|headline| headline.chipsets.clone());
         let chipsets = sent.unwrap_or_else(seen).into_iter();
-        // What is about all chipsets names none.
+        // An incident about all chipsets names none.
         chipsets.filter(|chipset| !chipset.is_empty()).collect()
     }
 

@@ -15,7 +15,7 @@ const SHARES: [f64; 7] = [0.0, 0.1, 0.2, 0.4, 0.6, 0.85, 1.0];
 const DEVICES: [u32; 5] = [5, 8, 14, 30, 60];
 const DAYS: [i64; 3] = [1, 2, 3];
 
-/// What else ran in the window.
+/// Another thing that ran in the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Beside {
     Nothing,

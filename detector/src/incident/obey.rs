@@ -1,4 +1,4 @@
-//! What each order of a person does to an incident. Pure: the order and the time are arguments.
+//! Effects of each order of a person on an incident. Pure: the order and the time are arguments.
 //!
 //! The run loop reads orders from the store and hands them in by their number. An order that the state does not allow any
 //! more, because the incident ended in between, changes nothing.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::names::named;
 
 named! {
-    /// What a person orders.
+    /// Kind of a person's order.
     pub enum OrderKind {
         /// Somebody works on it.
         Ack = "ack",

@@ -21,7 +21,7 @@ pub(crate) struct IncidentSet {
     closed: Vec<Incident>,
     /// Changed since they were stored, by id.
     unsaved: BTreeMap<String, Incident>,
-    /// What each notifier delivers, by its name.
+    /// The incidents that each notifier delivers, by its name.
     notifiers: BTreeMap<String, Audience>,
     /// When the last incident of a key ended.
     ended: BTreeMap<IncidentKey, Timestamp>,

@@ -217,7 +217,7 @@ pub(super) fn title(notification: &Notification) -> &'static str {
 /// All that is told of an incident beneath its headline, without links.
 #[derive(Debug)]
 pub(super) struct MessageBody {
-    /// What to do; nothing is left to do once it is over.
+    /// Next steps; there are none once the incident is over.
     pub(super) steps: Vec<Step>,
     /// In the order in which a person needs them.
     pub(super) facts: Vec<(&'static str, String)>,

@@ -20,10 +20,10 @@ use super::event_log::EventLog;
 use super::model_windows::FoundModel;
 use super::span::{Bucket, Span, bucket_at};
 
-/// What a place takes, with its names: rather too much than too little.
+/// Bytes of a place, with its names: rather too many than too few.
 const BYTES_A_PLACE: usize = 1024;
 
-/// What a version takes that was in a bucket, with the time.
+/// Bytes of a version that was in a bucket, with the time.
 const BYTES_A_VERSION: usize = 48;
 
 /// Number of a session's place within its app.
@@ -48,12 +48,12 @@ pub(super) struct Census {
 pub(super) struct AppCensus {
     devices: HashMap<Installation, u32>,
     places: Interner<CensusPlace>,
-    /// Of each place.
+    /// Counts of each place.
     counts: Vec<NodeCounts>,
     buckets: BTreeMap<Bucket, AppBucket>,
 }
 
-/// Where sessions ran, whatever their firmware: there are few of them.
+/// A place where sessions ran, whatever their firmware: there are few of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CensusPlace {
     pub(super) model: ModelId,
@@ -92,7 +92,7 @@ struct VersionSessions {
     sessions: u64,
 }
 
-/// What the look-back has of one model, window included.
+/// The look-back's counts of one model, including the window.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ModelCensus {
     pub(super) placements: Vec<PlacementCount>,

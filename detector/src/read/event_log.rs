@@ -12,7 +12,7 @@ use crate::window::CohortWindow;
 use super::arrivals::Arrivals;
 use super::span::{Bucket, Span};
 
-/// What an event takes with its texts, which most events share.
+/// Bytes of an event with its texts, which most events share.
 const BYTES_AN_EVENT: usize = 256;
 
 /// Receive time in milliseconds, stream and sequence of a report.

@@ -1,5 +1,5 @@
-//! What earlier windows of the same length had: devices by chipset, CV and counts of signals by version and
-//! chipset. Pure: rows of the store and verdicts in memory are added to the same sums.
+//! Figures of earlier windows of the same length: devices by chipset, CV and counts of signals by version and chipset.
+//! Pure: rows of the store and verdicts in memory are added to the same sums.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub struct UsualDevices {
 /// Coefficients of variation that a cohort usually has: means over earlier windows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsualCv {
-    /// Of all runs, every device counted the same.
+    /// CV of all runs; every device has the same weight.
     pub all: f64,
-    /// Within a device.
+    /// CV within a device.
     pub within: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What was read about one model, and what its past says of healthy devices.
+//! The windows that were read of one model, and its past's figures of healthy devices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct ModelWindows {
     pub census: Vec<PlacementCount>,
     /// Versions with the time they were first seen.
     pub versions: Vec<VersionSeen>,
-    /// What labs certified, the latest first.
+    /// Placements that labs certified, the latest first.
     pub certified: Vec<CertifiedPlacement>,
     /// Sums of verdicts of earlier windows.
     pub earlier: Arc<EarlierWindows>,

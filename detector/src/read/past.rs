@@ -20,7 +20,7 @@ struct PastWindow {
     end_s: i64,
     /// Devices of all versions on the chipset.
     devices: u64,
-    /// Within and between devices.
+    /// CV within and between devices.
     cv: Option<(f64, f64)>,
     /// Ratio to the version before, of a healthy window.
     ratio: Option<f64>,

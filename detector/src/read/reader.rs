@@ -79,7 +79,7 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
     }
 }
 
-/// What all models of an evaluation share.
+/// Readings that all models of an evaluation share.
 pub(super) struct Beginning {
     /// Answers for this evaluation: what its queries share is read once.
     pub(super) reader: Arc<dyn ReportReader>,
@@ -96,7 +96,7 @@ pub(super) struct WindowsAsked<'a> {
     pub(super) max_votes: usize,
 }
 
-/// What is held of the look-back between evaluations.
+/// Figures of the look-back that is held between evaluations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLookBack {
     /// Buckets read so far, by all evaluations: after the first those that are new or changed.

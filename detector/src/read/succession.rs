@@ -20,7 +20,7 @@ pub(crate) struct Succession {
     pub(crate) left: u64,
 }
 
-/// What is known of a device while buckets pass in their order.
+/// The state of a device while buckets pass in their order.
 #[derive(Debug, Clone, Copy, Default)]
 struct LastVersion {
     was_on_it: bool,

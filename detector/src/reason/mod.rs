@@ -77,7 +77,7 @@ pub enum Reason {
         slower: u64,
         /// Devices with a worse placement.
         hits: u64,
-        /// Of these, devices with enough runs to compare.
+        /// Devices among these with enough runs to compare.
         compared: u64,
         /// Their median p50, in microseconds.
         p50_us: f64,
@@ -411,7 +411,7 @@ pub enum Reason {
         /// Devices where the NPU does not start.
         hits: u64,
         devices: u64,
-        /// Of those hit, devices where a session could not be created at all.
+        /// Devices among the ones hit where a session could not be created at all.
         failed: u64,
         /// Reason codes with their devices, commonest first.
         codes: Vec<(String, u64)>,

@@ -40,7 +40,7 @@ pub enum FileError {
         #[source]
         source: RecordedError,
     },
-    /// What does not fit into memory has no place on the disk.
+    /// Reports that do not fit into memory have no space on the disk.
     #[error(
         "failed to hold recorded reports in a temporary file in {}; TMPDIR names another directory",
         std::env::temp_dir().display()
@@ -51,7 +51,7 @@ pub enum FileError {
     },
 }
 
-/// What was read from files.
+/// Reports that were read from files.
 #[derive(Debug)]
 pub struct FilesRead {
     /// The accepted reports of all files.

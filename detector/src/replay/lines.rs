@@ -37,7 +37,7 @@ pub struct IncidentLine {
     pub text: String,
 }
 
-/// What a replay found, counted.
+/// Counts of a replay's findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReplaySummary {
     /// Model versions times chipsets times windows.

@@ -27,7 +27,7 @@ use crate::verdict::{Severity, VerdictClass};
 pub use files::{FileError, FilesRead, TornTail, read_files};
 pub use lines::{IncidentLine, Line, ReplaySummary, to_json};
 
-/// What to replay.
+/// Windows and settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
     /// Windows, step and look-back.
@@ -77,7 +77,7 @@ pub fn replay<'a>(
         let mut summary = ReplaySummary::default();
         let windows = received.map(|received| windows(received, options));
         let mut config = options.config.clone();
-        // What a CV rule would cost is worth knowing before it is switched on.
+        // The cost of a CV rule is useful to know before it is switched on.
         config.cv_rules.extend(cv_rules::stock());
         for rule in &config.cv_rules {
             summary.cv_rules.insert(rule.name.clone(), 0);
@@ -137,7 +137,7 @@ pub fn replay<'a>(
     })
 }
 
-/// What a replay gave besides its lines.
+/// Results of a replay besides its lines.
 #[derive(Debug)]
 pub struct Replayed {
     /// The last line.
@@ -146,7 +146,7 @@ pub struct Replayed {
     pub rates: Option<BaseRates>,
 }
 
-/// What became lines.
+/// Verdicts and incidents that became lines.
 #[derive(Debug, Default)]
 struct Told {
     news: BTreeMap<String, (State, u64)>,

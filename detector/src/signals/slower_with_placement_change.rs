@@ -98,7 +98,7 @@ impl SpeedReference {
     }
 }
 
-/// What the devices are compared with, apart from those that kept their placement.
+/// References of the devices, apart from the devices that kept their placement.
 pub(crate) struct SpeedBefore<'a> {
     /// Whether a placement is worse than the reference.
     pub(crate) is_worse: &'a dyn Fn(&Placement) -> bool,

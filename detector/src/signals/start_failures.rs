@@ -38,7 +38,7 @@ pub struct StartFailures {
     pub hit_devices: HashSet<Installation>,
     /// Devices counted, without those that a directive took off the NPU.
     pub n_counted: u64,
-    /// Of those hit, devices where a session could not be created at all.
+    /// Devices among the ones hit where a session could not be created at all.
     pub failed_devices: u64,
     /// Reason codes and on how many devices each was given, commonest first.
     pub codes: Vec<(String, u64)>,

@@ -16,9 +16,9 @@ const BY_CHANCE: f64 = 0.05;
 /// Shares of devices without a thermal state, in [0, 1].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UnseenHeat {
-    /// Of the devices hit.
+    /// Share of the devices hit.
     pub of_hit: f64,
-    /// Of all devices of the cohort.
+    /// Share of all devices of the cohort.
     pub of_all: f64,
 }
 

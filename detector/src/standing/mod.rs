@@ -50,9 +50,9 @@ struct Widths {
 /// A network at both widths, each as a hash with a key that the collector keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkHash {
-    /// Of the IPv4 /24 or IPv6 /48.
+    /// Hash of the IPv4 /24 or IPv6 /48.
     pub narrow: u32,
-    /// Of the IPv4 /16 or IPv6 /32.
+    /// Hash of the IPv4 /16 or IPv6 /32.
     pub wide: u32,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Senders {
     app_is_new: bool,
 }
 
-/// What a page must also hold without.
+/// Devices that a page must also hold without, and their counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weighed {
     /// Devices that are left out.

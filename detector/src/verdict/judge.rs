@@ -420,7 +420,7 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
     // Larger inputs come with the app, to all chipsets.
     let spared = others.filter(|others| others.spared && !found.shape_is_known);
     let shape_is_known = found.shape_is_known || spared.is_some();
-    // What else the devices do comes and goes within a version, so its own windows alone make a ticket.
+    // Other work of the devices comes and goes within a version, so its own windows alone make a ticket.
     let is_page = shape_is_known && is_strong && !evidence.by_own_windows;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,

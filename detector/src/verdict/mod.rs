@@ -53,7 +53,7 @@ pub struct CohortVerdict {
     pub cpu_ops: Vec<String>,
     /// Share of the model's MACs that those devices run on the CPU, in [0, 1].
     pub cpu_macs_share: Option<f64>,
-    /// What to do: a step a line.
+    /// Next steps, one a line.
     pub next_step: String,
     /// All signals that could be computed.
     pub signals: Vec<Signal>,

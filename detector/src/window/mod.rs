@@ -67,7 +67,7 @@ pub struct VoteLatency {
     pub high: Option<HighQuantiles>,
     /// Share of runs beyond 1.7 x the device's own p10, in [0, 1]; `None` below 8 runs.
     pub slow_share: Option<f64>,
-    /// What the device was used to, or why that is unknown.
+    /// The device's usual latency, or why it is unknown.
     pub earlier_self: Result<SelfBaseline, BaselineAbsence>,
     /// Runs held against that; `None` where it is unknown. Adds up over placements.
     pub against_self: Option<AgainstSelf>,

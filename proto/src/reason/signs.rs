@@ -2,7 +2,7 @@
 
 use super::code::ReasonCode;
 
-/// What a sign is about.
+/// The subject of a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// A node, in a sentence of QNN's validator.
@@ -18,7 +18,7 @@ pub struct Sign {
     pub words: &'static str,
     /// The code that they show.
     pub reason: ReasonCode,
-    /// What they are about.
+    /// The subject of the signs.
     pub scope: Scope,
     /// A line with these words, or its middle.
     pub line: &'static str,

@@ -354,7 +354,7 @@ proptest! {
     }
 }
 
-/// What a device goes through.
+/// Events on a device.
 #[derive(Debug, Clone)]
 enum Event {
     /// Each thread makes so many runs, one after the other, then one in the middle of which a report is sealed.

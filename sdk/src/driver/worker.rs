@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(running.faults.n_panics(), 3);
         assert!(running.faults.rest(Instant::now()).is_some());
         assert_eq!(lock(&running.core).health().internal_errors, 3);
-        // What the host asks for is tried all the same.
+        // Calls of the host are tried all the same.
         let error = running.flush().unwrap_err();
         assert!(matches!(error, FlushError::Upload(_)), "{error}");
         running.stop();

@@ -27,7 +27,7 @@ pub enum Inspection {
     Placed {
         /// The list of CPU nodes is complete, with ORT's own names.
         placement: Box<Placement>,
-        /// Of the NPU, in ORT's order; empty if ORT is older than its assignment API.
+        /// Sizes of the NPU's partitions, in ORT's order; empty if ORT is older than its assignment API.
         npu_partitions: Vec<PartitionSize>,
         /// Names of all nodes on the NPU, in ORT's order; empty as `npu_partitions`.
         npu_nodes: Vec<String>,

@@ -34,7 +34,7 @@ pub struct HostAssignment {
     pub ort_version: String,
     /// Nodes and EPs in ONNX Runtime's order; `None` if it returned no list.
     pub assignment: Option<Assignment>,
-    /// Of a precompiled model: its metadata `ep_compatibility_info.QNNExecutionProvider`.
+    /// For a precompiled model, its metadata `ep_compatibility_info.QNNExecutionProvider`.
     pub ep_compatibility: String,
 }
 

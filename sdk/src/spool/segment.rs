@@ -95,8 +95,8 @@ fn next_record(bytes: &[u8], at: usize) -> Option<RecordMeta> {
     Some(meta)
 }
 
-/// What the ledger needs of an `epwatch.v1.Report`. The code that decodes whole reports would be a tenth of the library in
-/// an app.
+/// The fields of an `epwatch.v1.Report` that the ledger needs. The code that decodes whole reports would be a tenth of
+/// the library in an app.
 #[derive(Clone, PartialEq, Message)]
 struct ReportHead {
     #[prost(int64, tag = "4")]

@@ -28,7 +28,7 @@ pub enum EngineError {
         name: String,
         /// The program that could not be started.
         tool: String,
-        /// What the user can do.
+        /// Way out for the user.
         way_out: String,
     },
 
@@ -70,7 +70,7 @@ pub enum EngineError {
         status: String,
         /// The last lines it wrote to standard error, indented.
         stderr_tail: String,
-        /// What the user can do.
+        /// Way out for the user.
         way_out: String,
     },
 

@@ -27,7 +27,7 @@ pub(crate) struct Progress {
 struct Current {
     quarters: Quarters,
     started: Instant,
-    /// What an earlier, broken download left.
+    /// Bytes that an earlier, broken download left.
     resumed_bytes: u64,
 }
 

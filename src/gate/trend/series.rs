@@ -114,7 +114,7 @@ impl Point {
         line
     }
 
-    /// What changed, for example `+3 CPU ops`.
+    /// Returns the changes, for example `+3 CPU ops`.
     fn changes(&self, before: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         if let (Some(now), Some(was)) = (self.npu_macs, before.npu_macs) {

@@ -173,7 +173,7 @@ fn count_graph(
 
 /// The place of a node in the model.
 struct NodePlace {
-    /// Of the outer node, in the graph.
+    /// Index of the outer node, in the graph.
     node: usize,
     is_in_body: bool,
 }

@@ -34,7 +34,7 @@ pub(crate) struct Wiring {
 pub struct NodeSize {
     /// Multiplications with an addition.
     pub macs: u64,
-    /// Of its inputs and outputs.
+    /// Bytes of its inputs and outputs.
     pub bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the fuzz targets run over a stranger's model. Finds are panics and memory.
+//! Functions that the fuzz targets run over a stranger's model. Finds are panics and memory.
 
 use std::{fs, io::Cursor, path::PathBuf};
 

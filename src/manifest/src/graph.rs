@@ -131,7 +131,7 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) inputs: Vec<Declared>,
     pub(crate) outputs: Vec<TensorId>,
-    /// Of `value_info` and of outputs.
+    /// Declarations of `value_info` and of outputs.
     pub(crate) declared: Vec<Declared>,
     pub(crate) initializers: Vec<(TensorId, Tensor)>,
 }

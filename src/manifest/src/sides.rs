@@ -58,7 +58,7 @@ pub struct CrossingTensors {
 /// A placement on its graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlacedGraph {
-    /// Of each node of the CPU, in the order given; `None` for one that the model does not have.
+    /// Place of each node of the CPU, in the order given; `None` for one that the model does not have.
     pub places: Vec<Option<Place>>,
     /// `None` if a node of the model has no name, so that its side is not known.
     pub crossings: Option<CrossingTensors>,

@@ -264,7 +264,7 @@ mod tests {
         ] {
             check(&model(8, &[outer(None), trips("n", turns)]), macs, why);
         }
-        // Of two nodes the second is too many.
+        // If there are two nodes, the second is too many.
         let again = node("Loop", "again", &["n", "", "x"], &["z"], &[body("", None)]);
         let found = model(8, &[outer(None), again, trips("n", 1 << 47)]);
         check(&found, 1 << 53, Some("Loop again are not known"));

@@ -1,4 +1,5 @@
-//! Who makes and who reads each tensor of a graph, and what stands there without QuantizeLinear and DequantizeLinear.
+//! The maker and the readers of each tensor of a graph, and the tensor's form without QuantizeLinear and
+//! DequantizeLinear.
 
 use std::collections::{HashMap, HashSet};
 

@@ -59,7 +59,7 @@ impl Healthy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoryOutcome {
     pub seed: u64,
-    /// What was told wrongly; `None` if the story was told.
+    /// The error in the telling; `None` if the story was told.
     pub wrong: Option<String>,
 }
 
@@ -98,7 +98,7 @@ pub struct FaultOutcome {
     /// `PlacementView` of the family.
     pub view: String,
     pub shape_known: bool,
-    /// Of the whole family; empty without one.
+    /// Circumstance of the whole family; empty without one.
     #[serde(default)]
     pub circumstance: String,
     pub is_page_worthy: bool,

@@ -85,7 +85,7 @@ pub enum ScenarioError {
     #[error("failed to set up the fleet: {field} must be {expected}")]
     OutOfBounds {
         field: &'static str,
-        /// What it must be.
+        /// The condition that it must meet.
         expected: &'static str,
     },
     /// There is no placement of this version on this chipset.

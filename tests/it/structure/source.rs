@@ -264,7 +264,7 @@ impl Tokens {
     }
 }
 
-/// Leaves out attributes, and the items behind `#[test]` and `#[cfg(test)]`. Of an attribute the quoted paths stay.
+/// Leaves out attributes, and the items behind `#[test]` and `#[cfg(test)]`. The quoted paths of an attribute stay.
 fn without_tests(all: &Tokens) -> Vec<Token> {
     let mut kept = Vec::new();
     let mut at = 0;

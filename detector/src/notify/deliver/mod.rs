@@ -114,7 +114,7 @@ struct ChannelDelivery {
     turns: HashMap<String, Turn>,
 }
 
-/// What became of one incident at a channel since the start.
+/// Deliveries of one incident to a channel since the start.
 #[derive(Debug)]
 struct Turn {
     /// News delivered or given up, so that a delivery that is not stored yet is not repeated.

@@ -189,8 +189,8 @@ impl WindowBuilder {
 }
 
 impl PlacedSession {
-    /// Adds another session of the device. Of those that differ in what the normalised fingerprint leaves out, the
-    /// first by runtime and exact fingerprint is kept, with the reasons of all.
+    /// Adds another session of the device. Some differ in fields that the normalised fingerprint leaves out. The first
+    /// by runtime and exact fingerprint is kept, with the reasons of all.
     fn join(&mut self, other: PlacedSession, texts: &Texts) {
         let order = |one: &Self| (texts.get(one.runtime).clone(), one.fingerprint_exact);
         let is_same =

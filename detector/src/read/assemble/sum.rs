@@ -17,13 +17,13 @@ pub(in crate::read) type SeriesOrder = (i64, u64, u64, u64);
 #[derive(Debug)]
 pub(in crate::read) struct SeriesSum {
     pub(in crate::read) histogram: SparseHistogram,
-    /// Of the only series: most devices report once in a window.
+    /// Moments of the only series, because most devices report once in a window.
     moments: Moments,
-    /// Of each, where there are several: sums of fractions depend on the order, and series come in any.
+    /// Moments of each series, where there are several. Sums of fractions depend on the order, and series come in any.
     of_each: Vec<(SeriesOrder, Moments)>,
-    /// Of the latest series.
+    /// Order of the latest series.
     pub(in crate::read) order: SeriesOrder,
-    /// Of the latest series.
+    /// Device model of the latest series.
     pub(in crate::read) device_model: TextId,
 }
 

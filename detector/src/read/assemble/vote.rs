@@ -16,7 +16,7 @@ pub(super) struct Adding {
     pub(super) runs: SeriesSum,
     /// Whether any of the series has a known thermal state.
     pub(super) reports_heat: bool,
-    /// Of the latest series.
+    /// The device's earlier self in the latest series.
     earlier: EarlierSelf,
 }
 

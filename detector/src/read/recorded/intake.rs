@@ -34,7 +34,7 @@ use super::rows::{self, Seen, Series, SeriesFields};
 use super::spill::{Extent, MAX_HELD_BYTES, Spill};
 use super::{ModelRecord, Nodes, Place, Recording, Rows, Sent};
 
-/// What was read.
+/// Counts of an intake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct IntakeSummary {
     /// Records read.
@@ -62,7 +62,7 @@ pub struct Intake {
     /// By model, version, algorithm and exact fingerprint: when they were first received, and the nodes.
     nodes: HashMap<(u32, TextId, u32, u64), (i64, NodesRow)>,
     kept: Vec<Kept>,
-    /// Of the reports that have any, by number.
+    /// Events of the reports that have any, by number.
     events: BTreeMap<u32, EventLog>,
     rows: Spill,
     held_bytes: usize,

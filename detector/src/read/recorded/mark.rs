@@ -1,16 +1,16 @@
-//! What a collector decided about the sender of a report, as bytes before its rows.
+//! A collector's decisions about the sender of a report, as bytes before its rows.
 
 use crate::standing::{NetworkHash, Sender};
 use crate::varint;
 
 use super::rows;
 
-/// What a collector decided about the sender of a report, if one did.
+/// A collector's decisions about the sender of a report, if there are any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Whether the installation was unproven; `None` if no collector decided that.
     pub is_unproven: Option<bool>,
-    /// Who sent it; `None` if no collector recorded that.
+    /// The sender; `None` if no collector recorded it.
     pub sender: Option<Sender>,
 }
 

@@ -92,7 +92,7 @@ pub struct Recording {
     rows: Spill,
 }
 
-/// Who sent a report of a device that votes.
+/// The sender of a report of a device that votes.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     bucket: i64,

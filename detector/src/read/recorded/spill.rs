@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
-/// What is held in memory of all reports; a million takes about three times as much.
+/// Bytes of all reports that are held in memory; a million takes about three times as much.
 pub(super) const MAX_HELD_BYTES: usize = 96 << 20;
 
 /// Memory is taken in pieces, because a growing buffer is copied.

@@ -35,7 +35,7 @@ const MAX_READ: u64 = 1_000_000;
 /// Listings of the store's parts until all that are listed have rows.
 const MAX_TRIES: usize = 5;
 
-/// What is asked, when it is not answered.
+/// The name of the query in errors.
 const WHAT: &str = "who was there before";
 
 /// The census read so far.
@@ -61,7 +61,7 @@ struct Held {
     first_read_until: Bucket,
 }
 
-/// What the store has of each bucket, in one number; and what decides which copies of any bucket count.
+/// The store's state of each bucket, in one number, and the state that decides which copies of any bucket count.
 #[derive(Debug, Default)]
 struct States {
     /// Buckets are looked up here while the same installations are deleted.

@@ -20,7 +20,7 @@ const MAX_NAMED: usize = 2_500;
 #[derive(Debug, Clone)]
 pub(super) struct Counted {
     pub(super) client: Client,
-    /// What stands for the view, once the open buckets were looked at.
+    /// The SQL that replaces the view, once the open buckets were read.
     stand_in: Option<Arc<str>>,
 }
 
@@ -61,7 +61,7 @@ impl Counted {
     }
 }
 
-/// What counts the same reports as the view, while these copies are the ones that do not.
+/// Returns SQL that counts the same reports as the view, while exactly these copies do not count.
 fn stand_in(surplus: &[(u64, u64)]) -> Option<String> {
     if surplus.is_empty() {
         return Some("settled_reports_v1".to_owned());

@@ -1,5 +1,5 @@
-//! What is asked of the views: filters and sums, nothing else. Each is asked for several apps at
-//! once; what grows with devices is asked for one slice of them after another.
+//! Queries of the views: filters and sums, nothing else. Each query is for several apps at once. A query that grows
+//! with devices is made for one slice of them after another.
 
 use clickhouse::query::Query;
 use epwatch_proto::HistScheme;
@@ -104,7 +104,7 @@ pub(super) fn latency_before() -> String {
     )
 }
 
-/// What each device of some versions on chipsets did before the window. Binds: clean series, versions.
+/// Runs of each device of some versions on chipsets before the window. Binds: clean series, versions.
 pub(super) fn selves_before() -> String {
     format!(
         "SELECT ({COHORT}) AS cohort, installation, device_model, shape_key, {SUMS}
@@ -156,8 +156,8 @@ pub(super) const SEEN: &str = "
         session_npu_macs_share AS npu_macs_share, session_macs_attributed AS macs_attributed
     WHERE bucket IN ? AND received_at >= toDateTime(?)";
 
-/// Who reported without any session, by bucket; a join that keeps such reports costs the store six
-/// times as much. Binds: buckets, the first of them.
+/// Devices that reported without any session, by bucket. A join that keeps such reports costs the store six times as
+/// much. Binds: buckets, the first of them.
 pub(super) const SESSIONLESS: &str = "
     SELECT app_id, environment, reinterpretAsUInt128(installation) AS device,
         toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy, is_unproven, is_own

@@ -71,7 +71,7 @@ impl EarlierRow<'_> {
     }
 }
 
-/// What a device did with one input shape before the window.
+/// Runs of a device with one input shape before the window.
 #[derive(Debug, Row, Deserialize)]
 struct SelfRow<'a> {
     #[serde(borrow)]

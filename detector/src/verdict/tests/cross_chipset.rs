@@ -1,4 +1,4 @@
-//! What the same version shows on other chipsets.
+//! Effects of the same version on other chipsets.
 
 use super::*;
 

@@ -8,7 +8,7 @@ const MAX_LINES: usize = 32;
 /// Longest line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 256;
 
-/// What lines of unknown origin say.
+/// Facts from lines of unknown origin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pasted {
     /// Nodes on the NPU by the last summary that names any.
@@ -22,13 +22,13 @@ pub struct Pasted {
 /// A line of unknown origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastedLine {
-    /// What it is about.
+    /// Its subject.
     pub kind: PastedKind,
     /// The line.
     pub text: String,
 }
 
-/// What a line of unknown origin is about.
+/// Subject of a line of unknown origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PastedKind {
@@ -281,7 +281,7 @@ fn merged(tokens: Vec<Token>) -> Vec<Token> {
     merged
 }
 
-/// What a summary says of each EP.
+/// Counts of each EP in a summary.
 #[derive(Debug, Default)]
 struct Sides {
     npu: Option<u32>,

@@ -58,7 +58,7 @@ pub struct LogReader {
 /// A session that may have further lines.
 #[derive(Debug, Default)]
 struct Open {
-    /// Of logcat's prefix; empty without one.
+    /// The process in logcat's prefix; empty without one.
     process: String,
     /// The id in ORT's header of the session's own messages; empty while none was seen.
     id: String,

@@ -20,7 +20,7 @@ use crate::placement::AssignedNode;
 
 /// Longest node name. Longer than a placement's, so that clipped names still differ.
 const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
-/// What was read of a session, and the states between its lines.
+/// The session's facts read so far, and the states between its lines.
 #[derive(Debug, Default)]
 pub(super) struct SessionReader {
     now: SessionLog,

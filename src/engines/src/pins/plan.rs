@@ -1,4 +1,4 @@
-//! What is fetched of a package, and the hashes that it must have.
+//! The files that are fetched from a package, and the hashes that they must have.
 
 /// One engine's package for this platform.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub(crate) struct Plan {
     pub(crate) source: Source,
     /// Files that the entry must hold.
     pub(crate) pins: Vec<Pin>,
-    /// What epwatch needs it for, as a phrase.
+    /// Purpose of the engine in epwatch, as a phrase.
     pub(crate) purpose: &'static str,
     /// About the bytes that come over the network, for progress.
     pub(crate) download_bytes: u64,
@@ -77,7 +77,7 @@ pub(super) fn ort_plan(
     }
 }
 
-/// Of `libonnxruntime_providers_shared.so` for Linux on x86-64, the same in each version.
+/// Hash of `libonnxruntime_providers_shared.so` for Linux on x86-64, the same in each version.
 pub(super) const SHARED_X86_64: &str =
     "086ec1d5388f64153d9c63470d126693db9a182c8ce236d3a1119068471b8a0d";
 

@@ -1,4 +1,4 @@
-//! What was read of a model, and the questions that it answers.
+//! The facts that were read of a model, and the questions that they answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -76,7 +76,7 @@ impl ModelOutline {
             .collect()
     }
 
-    /// What QNN compiled the graph for; `None` if it was not compiled before.
+    /// The target that QNN compiled the graph for; `None` if it was not compiled before.
     pub fn precompiled(&self) -> Option<Precompiled> {
         data::precompiled(&self.contexts, self.compatibility.as_deref())
     }

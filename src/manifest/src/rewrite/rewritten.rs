@@ -1,4 +1,4 @@
-//! What a rewrite did.
+//! The changes of a rewrite.
 
 /// A part of the graph that was rewritten.
 #[derive(Debug, Clone, PartialEq, Eq)]

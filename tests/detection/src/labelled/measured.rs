@@ -1,4 +1,4 @@
-//! What was measured on real devices: base latencies, and how chipsets differ.
+//! Measurements on real devices: base latencies, and how chipsets differ.
 //!
 //! The data are from Qualcomm AI Hub Models v0.46.1 (public repository quic/ai-hub-models, commit 52c080d2, the
 //! `perf.yaml` files, BSD-3-Clause). They are rows of one model, precision and runtime that ran wholly on the NPU. The

@@ -39,7 +39,7 @@ pub struct FamilySpec {
     pub presence: f64,
     /// Spread of devices and runs next to a usual fleet's: 2 is twice the spread.
     pub wildness: f64,
-    /// What the whole family does all the time.
+    /// The behaviour of the whole family all the time.
     pub circumstance: Option<Circumstance>,
 }
 

@@ -76,7 +76,7 @@ impl Benign {
         Benign::WhaleDevice,
     ];
 
-    /// What devices in the field do and the confounders leave out.
+    /// Behaviour of devices in the field that the confounders leave out.
     pub const CIRCUMSTANCES: [Benign; 3] =
         [Benign::SharedLoad, Benign::UnseenHeat, Benign::TwoSpeeds];
 

@@ -1,4 +1,4 @@
-//! What stories change in the reports of a family: latencies, baselines, versions, firmwares.
+//! Changes that stories make in the reports of a family: latencies, baselines, versions, firmwares.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ fn divided(series: &LatencySeries, share: f64) -> (RunsByLatency, RunsByLatency)
     let mut carried = 0.0;
     for (index, count) in series.histogram.buckets() {
         let middle = (bucket_low_us(index) + bucket_high_us(index)) as f64 / 2.0;
-        // What is left of a share goes on to the next bucket.
+        // The rest of a share goes on to the next bucket.
         carried += share * count as f64;
         let taken = (carried.floor() as u64).min(count);
         carried -= taken as f64;

@@ -102,7 +102,7 @@ impl Story {
         Story::Reinstall,
     ];
 
-    /// What happens, and what must be told.
+    /// The events, and the notifications that must follow.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -219,7 +219,7 @@ impl Story {
             windows,
             rollout: vec![1.0],
             rolls_out_twice: false,
-            // Of devices with 15 runs a day, few have the 20 in a window that slow ones are counted of.
+            // With 15 runs a day, few devices have the 20 runs in a window from which slow runs are counted.
             runs: match self {
                 Story::FirstVersionIntermittent
                 | Story::FiveDevices

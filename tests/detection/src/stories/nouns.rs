@@ -19,7 +19,7 @@ use super::{
 /// Least part of the labelled share of devices hit that the first text has: in one window some have too few runs to show it.
 const LEAST_TOLD: f64 = 0.35;
 
-/// What a text may say, and what it must.
+/// The words that a text may have, and the words that it must have.
 struct Labels {
     versions: &'static [&'static str],
     firmware: Option<String>,

@@ -12,7 +12,7 @@ use crate::evaluation::{DAY_MS, START_MS, milliseconds};
 
 use super::{CHIPSET, FIRMWARE, LARGE_SHAPE, NEW_FROM, NEW_MAKE, NEW_RUNTIME, Story, THEN};
 
-/// What a replay said.
+/// The lines of a replay.
 struct Told<'a> {
     verdicts: Vec<&'a VerdictSummary>,
     /// Each change, with the end of its window.

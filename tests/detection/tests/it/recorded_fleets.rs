@@ -10,7 +10,7 @@ use epwatch_detector::summary::VerdictSummary;
 
 use super::*;
 
-/// What was told of a fleet, with its labels.
+/// The replay's lines of a fleet, with its labels.
 struct Told {
     lines: Vec<Line>,
     /// By `model|version|chipset` and day: devices seen and hit.
