@@ -1,4 +1,4 @@
-//! The verdicts of the last window as metrics, for those who look at Prometheus. Off by default: each cohort is five
+//! The verdicts of the last window as metrics, for people who use Prometheus. Off by default: each cohort is five
 //! series.
 
 use std::cmp::Reverse;

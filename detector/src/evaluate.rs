@@ -47,7 +47,7 @@ const SCARCE: f64 = 0.5;
 /// Windows before the judged one that are not the past of their own version yet.
 const SETTLING_WINDOWS: i64 = 2;
 
-/// Most devices of a cohort whose pasts are read from the store for those alone that did not report them.
+/// Most devices of a cohort whose pasts are read from the store if only some devices did not report theirs.
 const FEW_DEVICES: u64 = 12;
 
 /// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.

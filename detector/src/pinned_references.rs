@@ -22,9 +22,9 @@ pub struct PinnedReferences {
     references: HashMap<CohortKey, Vec<PlacementReference>>,
     /// Start of the first window in which they were at fault.
     began: HashMap<CohortKey, Timestamp>,
-    /// Those that are slower than in their own earlier windows, not than the version before.
+    /// Cohorts that are slower than in their own earlier windows, not than the version before.
     lost: HashSet<CohortKey>,
-    /// Those with load alone.
+    /// Cohorts with load alone.
     loaded: HashSet<CohortKey>,
 }
 

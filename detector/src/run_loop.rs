@@ -474,7 +474,7 @@ impl Leader {
         is_done
     }
 
-    /// Stores and publishes the incidents after a window, with the model's file of those that fire now.
+    /// Stores and publishes the incidents after a window, with the model's file of incidents that fire now.
     async fn tell(&mut self, before: &BTreeMap<String, IncidentKey>, end: Timestamp) {
         let firing = self.incident_set.firing();
         for (incident, key) in firing.iter().filter(|(id, _)| !before.contains_key(*id)) {

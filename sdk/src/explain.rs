@@ -87,7 +87,7 @@ pub struct ExplainedStartFailure {
 pub struct ExplainedLoss {
     /// Sealed reports.
     pub reports: u64,
-    /// Runs, those in the reports included.
+    /// Runs, including runs in the reports.
     pub runs: u64,
 }
 
@@ -113,7 +113,7 @@ pub struct ExplainedSession {
     pub soc_model: Option<&'static str>,
     /// Runs that were sealed.
     pub runs: u64,
-    /// Runs that failed, of those sealed.
+    /// Runs that failed, among the sealed ones.
     pub failed_runs: u64,
     /// Median of these runs in microseconds; `None` without runs.
     pub p50_us: Option<f64>,

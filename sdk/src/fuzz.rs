@@ -18,7 +18,7 @@ use crate::{
 
 const SERVER: i64 = 1_800_000_000_000;
 
-/// Directives of an answer: as they come, and with these bytes signed. Then the file of those that are held.
+/// Directives of an answer: as they come, and with these bytes signed. Then the file of held directives.
 pub fn directive(bytes: &[u8]) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes are a seed");
     let key = pair.public_key().as_ref().try_into().expect("32 bytes");

@@ -236,7 +236,7 @@ async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     copied.await?
 }
 
-/// Folders that this restore made. Dropping it removes those still in it.
+/// Folders that this restore made. Dropping it removes the folders that are still in it.
 struct Made(Vec<PathBuf>);
 
 impl Drop for Made {

@@ -51,7 +51,7 @@ pub(super) struct PublishArgs {
 pub(super) struct ListArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Also those that are over or revoked.
+    /// List directives that are over or revoked, too.
     #[arg(long)]
     all: bool,
     /// Print one JSON document.

@@ -70,8 +70,8 @@ impl ReportArgs {
         })
     }
 
-    /// Writes the reports, and returns the hash of the evidence. Those in files come first, so that they exist whatever
-    /// happens to standard output.
+    /// Writes the reports, and returns the hash of the evidence. Reports in files come first, so that they exist
+    /// whatever happens to standard output.
     pub(super) fn write(
         &self,
         verdict: &Verdict,

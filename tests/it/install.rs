@@ -119,7 +119,7 @@ fn a_rust_that_is_missing_or_too_old_is_said_before_anything_is_installed() {
     );
 }
 
-/// A test that fails for another reason is not left out with those that lack a program.
+/// A test that fails for another reason is not left out like tests that lack a program.
 #[test]
 fn only_tests_that_lack_a_program_are_left_out() {
     const PYTHON: &str = r#"

@@ -100,7 +100,8 @@ fn number(document: &Value, pointer: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{pointer}: {document}"))
 }
 
-/// The collector has a certificate of a private CA, as operators run it. Clients check it, and those without TLS are told.
+/// The collector has a certificate of a private CA, as operators run it. Clients check it, and a client without TLS
+/// gets an error that says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     let store = Store::start().await;

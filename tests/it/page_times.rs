@@ -35,7 +35,7 @@ const STATES: [&str; 2] = ["600,000 in open buckets", "all buckets closed"];
 /// Goals in milliseconds: a page's first view, a page from the cache, a panel, a variable.
 const GOALS: [u128; 4] = [200, 10, 500, 100];
 
-/// Times that an evaluation may take under a reload storm, of those on an idle machine.
+/// Most time of an evaluation under a reload storm, as a multiple of the time on an idle machine.
 const STORM_GOAL: f64 = 1.2;
 
 /// Rounds; the best of a query's times counts, since a machine that does other things adds to the rest.

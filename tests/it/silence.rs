@@ -45,7 +45,8 @@ fn allow_open_files(n: usize) -> usize {
     soft.parse().unwrap_or(usize::MAX).min(n)
 }
 
-/// As many as the port takes: the readers' leaves those beyond its limit in the system's queue, which is full then.
+/// As many as the port takes. The readers' port leaves connections beyond its limit in the system's queue, which is
+/// full then.
 fn silent_connections(port: SocketAddr, n: usize) -> Vec<TcpStream> {
     let connections = (0..n).map(|_| TcpStream::connect_timeout(&port, CONNECT_TIMEOUT));
     connections.map_while(Result::ok).collect()

@@ -23,7 +23,7 @@ enum Observation<'a> {
     Clean,
 }
 
-/// Applies the verdicts of one window to the incidents; returns those that changed.
+/// Applies the verdicts of one window to the incidents; returns the incidents that changed.
 ///
 /// Incidents that are over stay in `incidents`; the caller drops them once they are delivered.
 pub(crate) fn advance(
@@ -185,7 +185,7 @@ impl Incident {
     }
 
     /// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices left
-    /// to be judged apart. Those that a directive covers are left out, because their other devices look clean.
+    /// to be judged apart. Cohorts that a directive covers are left out, because their other devices look clean.
     fn cohorts_judged_by(
         &self,
         verdict: &CohortVerdict,

@@ -53,7 +53,7 @@ pub struct IncidentCohort {
     pub mitigated_since: Option<Timestamp>,
     /// Clean windows of the next version since then, or since it was seen last.
     pub clean_successors: u32,
-    /// End of the last of those.
+    /// End of the last of these windows.
     pub successor_until: Option<Timestamp>,
     /// Clean versions that its devices have by now, as of that window.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

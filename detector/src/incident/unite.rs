@@ -11,8 +11,8 @@ use crate::verdict::CohortVerdict;
 
 use super::model::{Incident, IncidentKey};
 
-/// Makes incidents that fire now parts of an earlier one, and sets those free that it no longer covers. Returns those
-/// that changed.
+/// Makes incidents that fire now parts of an earlier one, and releases parts that it no longer covers. Returns the
+/// incidents that changed.
 pub(super) fn unite(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     now: Timestamp,

@@ -70,7 +70,7 @@ impl Silences {
         })
     }
 
-    /// Makes the silence of an incident that is muted, and ends those that are left of one that is not.
+    /// Makes the silence of an incident that is muted, and ends silences that are left of one that is not.
     pub(super) async fn keep(
         &self,
         incident: &Incident,

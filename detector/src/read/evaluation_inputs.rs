@@ -34,7 +34,7 @@ pub struct EvaluationInputs {
     certified: Certified,
     events: WindowEvents,
     history: Arc<HistoryByModel>,
-    /// Models that anything arrived for, in order; those that only failed to start among them.
+    /// Models that anything arrived for, in order. They include models that only failed to start.
     pub models: Vec<FoundModel>,
     /// New installations that vote.
     pub arrivals: Arrivals,

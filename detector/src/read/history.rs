@@ -14,7 +14,7 @@ use crate::tally::Tally;
 pub struct UsualDevices {
     /// Median over earlier windows.
     pub devices: u64,
-    /// Number of those windows.
+    /// Number of earlier windows.
     pub windows: u64,
 }
 

@@ -20,12 +20,12 @@ const MIN_SAME_MODEL: usize = 5;
 /// Ratio from which a device was faster on this version than on the one before.
 const FASTER: f64 = 1.25;
 
-/// Whose runs a device is held against that does not say what it was used to.
+/// The runs with which a device is compared that does not report its own usual speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// Those on the version before, its own or of its make.
+    /// Runs on the version before, its own or of its make.
     PreviousVersion,
-    /// Its own on the same version, in earlier windows.
+    /// Its own runs on the same version, in earlier windows.
     SameVersion,
 }
 

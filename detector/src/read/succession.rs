@@ -12,11 +12,11 @@ use super::span::{Bucket, Span};
 /// The devices of a version on a chipset, by the version of the same model that each reported last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Succession {
-    /// All of them.
+    /// All devices.
     pub(crate) devices: u64,
-    /// Those that reported another version last.
+    /// Devices that reported another version last.
     pub(crate) by_version: BTreeMap<String, u64>,
-    /// Those that reported it in the window, and no other version since.
+    /// Devices that reported the version in the window, and no other version since.
     pub(crate) left: u64,
 }
 

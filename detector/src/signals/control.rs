@@ -86,7 +86,7 @@ impl Control {
     }
 
     /// Decides by the previous version if it slowed too, else by other models on the devices hit if enough have
-    /// one. Those slowed too if they did on at least half of these devices.
+    /// one. Other models slowed too if they did on at least half of these devices.
     fn or_of_peers(self, peers: impl FnOnce() -> Tally) -> Self {
         if self.vetoes() {
             return self;

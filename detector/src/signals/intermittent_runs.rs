@@ -247,8 +247,8 @@ pub(super) fn moved_medians(
     found(id, p, 1.6, limits, devices, hit)
 }
 
-/// Whether the devices hit are slow in the window's own runs too. If a device has few runs in the window,
-/// earlier ones are added, and after a repair only those are slow.
+/// Whether the devices hit are slow in the window's own runs too. If a device has few runs in the window, earlier ones
+/// are added, and after a repair only the earlier ones are slow.
 fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool {
     let (mut all, mut own) = (AgainstSelf::default(), AgainstSelf::default());
     for runs in hit {

@@ -17,7 +17,7 @@ const MOST_HIT: f64 = 0.8;
 /// Least share of the devices hit that have enough runs with another shape to compare.
 const COMPARED: f64 = 0.5;
 
-/// Most of those that may be slow with another shape. Some devices have slow runs at any time.
+/// Largest share of these devices that may be slow with another shape. Some devices have slow runs at any time.
 const MOST_OTHERS: f64 = 0.25;
 
 /// Devices that are slow, and that are as fast as before, with one shape.

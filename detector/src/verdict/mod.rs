@@ -100,9 +100,9 @@ pub struct TakenOver {
     pub version: String,
     /// Its devices on the chipset, over the look-back.
     pub devices: u64,
-    /// Those that reported this version last.
+    /// Devices that reported this version last.
     pub here: u64,
-    /// Those that reported it in the window, and no other version since.
+    /// Devices that reported it in the window, and no other version since.
     pub left: u64,
 }
 
@@ -111,12 +111,12 @@ pub struct TakenOver {
 pub struct VerdictNumbers {
     /// Devices that vote.
     pub devices_seen: u64,
-    /// Devices of all versions of the model on the chipset, each once: those that vote, and those that a directive
-    /// holds. A device that was updated within the window votes for two versions.
+    /// Devices of all versions of the model on the chipset, each once. They vote, or a directive holds them. A device
+    /// that was updated within the window votes for two versions.
     pub devices_on_chipset: u64,
-    /// Those that could be compared by the deciding signal.
+    /// Devices that could be compared by the deciding signal.
     pub devices_eligible: u64,
-    /// Those that the deciding signal counts as hit.
+    /// Devices that the deciding signal counts as hit.
     pub devices_hit: u64,
     /// Clean runs of all voting devices.
     pub runs: u64,

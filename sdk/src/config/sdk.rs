@@ -23,7 +23,7 @@ pub enum TrustedRoots {
     Bundled,
     /// The device's own list, with additions by its owner or operator. Read when the first connection is made.
     System,
-    /// Only those given by [`SdkConfigBuilder::with_root_certificate`].
+    /// Only certificates given by [`SdkConfigBuilder::with_root_certificate`].
     Only,
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Several processes share DIR; each writes in a folder of its own. At its start and at each seal a process takes
-//! over ended streams. It uploads their reports, and names the streams in its own reports until one of those is
+//! over ended streams. It uploads their reports, and names the streams in its own reports until one of these reports is
 //! acknowledged. A report is deleted only after its ack, a segment with its last report. A full or old spool loses
 //! whole segments, the oldest first, and every loss is counted.
 //!

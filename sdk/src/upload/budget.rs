@@ -269,7 +269,7 @@ impl Budget {
         self.change(dir, network, |spent| spent.saturating_add(bytes))
     }
 
-    /// Replaces the reserved bytes by those really sent.
+    /// Replaces the reserved bytes by the bytes really sent.
     pub(crate) fn correct(
         &mut self,
         dir: &Path,

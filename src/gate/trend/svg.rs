@@ -277,7 +277,7 @@ fn draw(out: &mut String, panel: &Panel, lines: &[Line<'_>], times: &Times, top:
             times.label(*share)
         );
     }
-    // Those that change come first, and are drawn over the others.
+    // Lines that change come first, and are drawn over the others.
     for (line, colour) in lines.iter().zip(COLOURS).rev() {
         // A gap stays a gap: a session that was not made has no number.
         let mut path = String::new();

@@ -45,7 +45,7 @@ pub struct Uncounted {
     pub op_type: String,
     /// Reason and way out; of a node in a body, its op and name first.
     pub why: String,
-    /// It has as many or more, next to those that are counted.
+    /// It has at least as many, in addition to the counted ones.
     pub at_least_macs: u64,
     /// Whether no share of the MACs has a bound: its own are beyond the limit, or a loop has an unknown number of
     /// turns.

@@ -157,7 +157,7 @@ impl GraphFacts {
         found.copied().filter(|_| !node.is_empty())
     }
 
-    /// Whether a node computes in 8 bits. Its kinds of elements are those around its quantisation.
+    /// Whether a node computes in 8 bits. Its kinds of elements are the kinds around its quantisation.
     pub fn is_8bit(&self, node: &str) -> bool {
         let types = self.types(node);
         let has = |wanted: [&str; 2]| types.iter().any(|name| wanted.contains(name));

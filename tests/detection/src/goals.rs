@@ -14,7 +14,7 @@ type Matches<'a> = &'a dyn Fn(&FaultOutcome) -> bool;
 const ENDED: f64 = 0.9;
 const CAME_AGAIN: f64 = 0.01;
 
-/// Returns the table of goals, those missed by most first; `None` without faults.
+/// Returns the table of goals, the ones missed by the largest margin first; `None` without faults.
 pub(crate) fn goals(outcomes: &[Outcome]) -> Option<String> {
     drawn_faults(outcomes).next()?;
     let mut lines: Vec<(f64, String)> = Vec::new();

@@ -37,11 +37,11 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Healthy {
     pub windows: u64,
-    /// Those from the change on.
+    /// Windows from the change on.
     pub windows_after: u64,
     /// Incidents of severity page that fired, counted for every cohort inside.
     pub pages: u64,
-    /// The same for tickets.
+    /// Incidents of severity ticket, counted in the same way.
     pub tickets: u64,
 }
 

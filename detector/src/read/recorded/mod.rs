@@ -44,7 +44,7 @@ struct Place {
     ran: CohortPlacement,
     runtime: TextId,
     exact: u64,
-    /// All nodes, those on the NPU, on the CPU, and benign ones of these.
+    /// All nodes, nodes on the NPU, nodes on the CPU, and the benign ones of these.
     nodes: [u32; 4],
     /// Share of MACs on the NPU, and attributed; bits of an `f32`, which the store keeps.
     macs: [Option<u32>; 2],
@@ -234,7 +234,7 @@ impl Recording {
         while !lacking.is_empty()
             && let Some(latest) = record.between((earliest_s, until_s)).last()
         {
-            // The window of that bucket: those between have nothing.
+            // The window of that bucket: windows in between have nothing.
             let windows_back = (start_s - 1 - latest.bucket).div_euclid(length);
             let from_s = (start_s - (windows_back + 1) * length).max(earliest_s);
             let mut sums: HashMap<VoteId, SeriesSum> = HashMap::default();

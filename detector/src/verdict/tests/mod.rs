@@ -878,7 +878,7 @@ fn macs_that_a_new_runtime_counts_otherwise_are_data_quality() {
     check(&verdict, DataQuality, Info);
 }
 
-/// "Every device" is of those that can be compared.
+/// "Every device" means every device that can be compared.
 #[test]
 fn a_small_fleet_pages_although_some_placements_cannot_be_read() {
     let fleet = Fleet {

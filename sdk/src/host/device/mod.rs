@@ -77,7 +77,7 @@ fn read_from(root: &Path) -> Device {
     }
 }
 
-/// Texts of /etc/os-release. Those it lacks are empty.
+/// Texts of /etc/os-release. Texts that it lacks are empty.
 #[derive(Debug, Default)]
 struct OsRelease {
     id: String,

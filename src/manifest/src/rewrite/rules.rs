@@ -29,7 +29,7 @@ pub(super) struct Planner<'a> {
     pub(super) rewritten: Rewritten,
 }
 
-/// A rule's result: the nodes that go, those that come, and whether the numbers stay the same.
+/// A rule's result: the nodes that go, the nodes that come, and whether the numbers stay the same.
 pub(super) struct Plan {
     pub(super) to: &'static str,
     pub(super) removed: Vec<usize>,

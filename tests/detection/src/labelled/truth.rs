@@ -50,8 +50,8 @@ pub enum Benign {
     /// More load on one chipset, for two models that run on different devices. 20 to 70 % of the devices take 1.5 to
     /// 2.4 times as long, different ones each day.
     SharedLoad,
-    /// A hot week: half of the devices take 1.5 to 2.4 times as long in a window, others each day. Those that report a
-    /// thermal state say so.
+    /// A hot week: half of the devices take 1.5 to 2.4 times as long in a window, different ones each day. Devices that
+    /// report a thermal state report the heat.
     UnseenHeat,
     /// Sessions come in two speeds, 1.6 to 2.4 apart, on big and little cores; always.
     TwoSpeeds,

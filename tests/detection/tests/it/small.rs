@@ -71,7 +71,7 @@ fn load_that_two_models_share_does_not_page() {
     );
 }
 
-/// Devices that report a thermal state leave out their hot runs; those that do not look slower.
+/// Devices that report a thermal state leave out their hot runs. Devices that report none look slower.
 #[test]
 fn heat_that_devices_cannot_report_does_not_page() {
     let all = healthy(&outcomes(&["unseen heat"], 20));
@@ -100,7 +100,7 @@ fn half_of_twenty_devices_at_twice_the_latency_page() {
     );
 }
 
-/// Three robots whose placements all got worse, at three times the latency. The store has the past of those that
+/// Three robots whose placements all got worse, at three times the latency. The store has the past of the robots that
 /// report none.
 #[test]
 fn nearly_all_fleets_of_three_devices_page_at_total_fallback() {
