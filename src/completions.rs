@@ -1,4 +1,4 @@
-//! `epwatch completions` and `epwatch man`: what shells and `man` know of the command, from its own description.
+//! `epwatch completions` and `epwatch man`: texts for shells and `man` about the command, from its own description.
 
 use std::{fs, path::PathBuf, process::ExitCode};
 

@@ -268,7 +268,7 @@ fn go_verifies_it() {
     check_ends(&mut verify("changed"), 1);
 }
 
-/// cosign has a key and no network: it keeps what it knows of Sigstore in its home, and this one is empty.
+/// cosign has a key and no network: it keeps its data about Sigstore in its home, and this one is empty.
 #[test]
 fn cosign_verifies_it() {
     if !is_nightly("evidence verified by cosign (needs cosign, or Go and half an hour once)") {

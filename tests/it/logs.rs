@@ -31,7 +31,7 @@ fn cpu_nodes(of: &Value) -> BTreeSet<(String, String, String)> {
         .collect()
 }
 
-/// The log alone tells what ONNX Runtime's own interface tells.
+/// The log alone gives the same facts as ONNX Runtime's own interface.
 #[test]
 fn a_log_tells_the_placement_of_its_session() {
     for (log, model, soc) in [

@@ -185,7 +185,7 @@ async fn a_store_without_our_tables_is_of_another_schema() {
     store.engine.stop().await;
 }
 
-/// A `serve` whose WAL takes reports only with this much room on its volume.
+/// A `serve` whose WAL takes reports only with this much free space on its volume.
 fn serve(dir: &std::path::Path, min_free: &str) -> (Running, Value) {
     let config = dir.join("epwatch.toml");
     let sha256 = epwatch_proto::hex(&Sha256::digest(KEY));

@@ -199,7 +199,7 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
         .collect();
     assert_eq!(families(&page), listed, "page and docs/metrics.md");
     promtool(&["check", "metrics"], &page);
-    // It tells what runs where.
+    // It shows what runs where.
     let mut lines = page.lines();
     let info = lines
         .find(|line| line.starts_with("epwatch_build_info{"))

@@ -69,7 +69,7 @@ impl Served {
         Self::with(store, PageConfig::default()).await
     }
 
-    /// With the patience that a machine full of tests needs.
+    /// With timeouts that are long enough for a machine full of tests.
     pub(crate) async fn with(store: Client, mut config: PageConfig) -> Self {
         config.patience = 8;
         Self::as_is(store, config).await
@@ -264,7 +264,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!(devices_beyond(control, 2.0), [0, 0], "{control}");
     assert!(fallen["latencies_before"]["runs"].is_u64(), "{fallen:#}");
 
-    // One unit: the page tells the ratio that its JSON has.
+    // One unit: the page shows the ratio that its JSON has.
     let cv = async || {
         let document = page.get(&json_of(&cohorts[0])).await.json();
         document["cohort"]["cv_between"].as_f64()

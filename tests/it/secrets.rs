@@ -213,7 +213,7 @@ fn file_of_mode(dir: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// A file that all users read is used all the same: a warning tells of each, whatever reads it.
+/// A file that all users can read is used all the same. A warning names each one, whatever reads it.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_see_nothing_of_the_data_folder_and_open_secrets_are_named() {
     let dir = tempfile::tempdir().unwrap();

@@ -87,7 +87,7 @@ fn wrong_use_has_an_exit_code_of_its_own() {
     }
 }
 
-/// An operator tells from a log, a page or the program itself what runs where.
+/// An operator sees in a log, on a page or in the program itself what runs where.
 #[test]
 fn the_version_is_on_the_command_line_and_first_in_the_log() {
     let text = check_succeeds(&mut epwatch("--version"));

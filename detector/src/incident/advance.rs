@@ -102,7 +102,7 @@ pub(crate) fn advance(
 }
 
 /// Counts a window in which something other than the model slowed down as well: load that lasts is a ticket. While people
-/// know of a fault of the version, its load says nothing more. Returns the incident that changed.
+/// know of a fault of the version, its load adds nothing. Returns the incident that changed.
 fn see_load(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     verdict: &CohortVerdict,

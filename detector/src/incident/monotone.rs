@@ -1,4 +1,5 @@
-//! More evidence of the same fault never tells less: over its ratio, its share of the devices, their number, and days.
+//! More evidence of the same fault never lowers the severity: over its ratio, its share of the devices, their number,
+//! and days.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -394,7 +394,7 @@ fn load_that_ends_is_never_told() {
     assert!(life.open.is_empty() && life.sent.is_empty());
 }
 
-/// A page is news of its own, and load says nothing while people know of a fault.
+/// A page is news of its own, and load adds nothing while people know of a fault.
 #[test]
 fn load_and_a_fault_are_one_incident() {
     let mut life = Life::default();

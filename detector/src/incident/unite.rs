@@ -54,7 +54,7 @@ impl Incident {
         format!("{} {}", self.key.model.model_id, self.key.model_version)
     }
 
-    /// Whether people who were sent this one know all that the other would say: as severe, on these chipsets.
+    /// Whether this incident's notifications already have all facts of the other one: as severe, on these chipsets.
     fn covers(&self, other: &Incident) -> bool {
         let (app, of) = (&self.key.model, &other.key.model);
         let same_app = (&app.app_id, &app.environment) == (&of.app_id, &of.environment);

@@ -373,7 +373,7 @@ impl CohortWindow {
         self.votes.iter().any(|vote| !vote.is_proven) || self.device_events.has_newcomers()
     }
 
-    /// Returns the share of the votes with latency that know their earlier selves, in [0, 1].
+    /// Returns the share of the votes with latency that have their earlier selves, in [0, 1].
     #[must_use]
     pub fn share_with_past(&self) -> f64 {
         let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
@@ -397,7 +397,7 @@ impl CohortWindow {
         absences.any(|absence| matches!(absence, BaselineAbsence::AtFault(_)))
     }
 
-    /// Returns how many devices know what they or others of their make were used to on another version.
+    /// Returns how many devices have the usual latency of themselves, or of others of their make, on another version.
     #[must_use]
     pub fn n_with_past_elsewhere(&self) -> u64 {
         self.n_with_past(|kind| {
@@ -568,8 +568,8 @@ mod tests {
         assert!(latency(&[(500, 20)]).high.is_some());
     }
 
-    /// A device that is slow in 30 % of its runs keeps its p10; that is what tells it from a device
-    /// that is slow always.
+    /// A device that is slow in 30 % of its runs keeps its p10; that distinguishes it from a device that is slow
+    /// always.
     #[test]
     fn slow_runs_are_counted_against_the_devices_own_p10() {
         let mixed = latency(&[(500, 70), (756, 30)]);

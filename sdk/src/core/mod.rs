@@ -227,8 +227,8 @@ impl Core {
         let has_news = !parts.is_empty()
             || !self.start_failures.is_empty()
             || self.ended.has_unnamed()
-            // The only news of a device that a directive tells to record nothing, once per process. With the answer it
-            // hears of a revoke.
+            // The only news of a device that records nothing because of a directive, once per process. With the answer
+            // it hears of a revoke.
             || self.health.directives_applied != self.sealed_health.directives_applied
             || self.health.internal_errors != self.sealed_health.internal_errors
             || self.health.dropped != self.sealed_health.dropped;

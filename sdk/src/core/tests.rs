@@ -295,7 +295,7 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
     come_and_go(&mut core, 10_000);
     assert!(core.closed.len() <= policy::MAX_CLOSED_SESSIONS);
     assert!(core.baseline_updates.len() <= policy::MAX_BASELINE_UPDATES);
-    // The disk has room at last.
+    // The disk has free space now.
     core.set_installation(InstallationId::from_secret(b"late"));
     let sealed = core.seal(at(60));
     parse(&sealed);

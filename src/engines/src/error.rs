@@ -90,7 +90,7 @@ pub enum EngineError {
         expected: String,
     },
 
-    /// This version knows no hash of the engine's build for this platform.
+    /// This version has no hash of the engine's build for this platform.
     #[error(
         "failed to fetch {name}: no hash is pinned for its build for this platform; `epwatch engines fetch --unpinned` \
          takes it on its source's word, and `epwatch status` says so from then on; or use a ClickHouse server \

@@ -227,7 +227,7 @@ impl Scenario {
         }
     }
 
-    /// The story that it tells, if it tells one.
+    /// Its story, if it has one.
     pub(crate) fn story(&self) -> Option<Story> {
         match self.recipe {
             Recipe::Story(story) => Some(story),

@@ -191,7 +191,7 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
         let mut building = Building::begin();
         for (runtime, exact, reason) in order.map(|one: usize| rows[one]) {
             let mut row = building.placed(runtime, exact, reason);
-            // The nodes tell which one spoke.
+            // The nodes show which one decided.
             row.placed.counts.n_nodes = u32::try_from(exact).unwrap();
             building.add_session(row);
         }

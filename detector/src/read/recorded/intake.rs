@@ -45,7 +45,7 @@ pub struct IntakeSummary {
     pub duplicates: u64,
     /// Reports over 48 h old at their receipt, or of unknown age: they do not vote.
     pub late: u64,
-    /// Reports of installations that were new beyond the room at their receipt: they do not vote.
+    /// Reports of installations that were new when the limit was reached at their receipt: they do not vote.
     pub unproven: u64,
 }
 

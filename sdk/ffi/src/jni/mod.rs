@@ -460,7 +460,7 @@ extern "system" fn Java_dev_epwatch_Native_recordError(
     code: i32,
 ) -> i32 {
     let id = session.cast_unsigned();
-    // OrtException's code is -1 if Java does not know it.
+    // OrtException's code is -1 if Java lacks it.
     session::on_path(id, |observed| observed.record_error(code)) as i32
 }
 

@@ -25,9 +25,9 @@ struct Part {
     baselines: Baselines,
 }
 
-/// An input shape of the subject, as the device knows it.
+/// An input shape of the subject, as the device reports it.
 struct Shape {
-    /// Empty if it knows none.
+    /// Empty if it reports none.
     key: String,
     /// Latency next to the first.
     size: f64,
