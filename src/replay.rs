@@ -10,7 +10,8 @@ use anyhow::bail;
 use epwatch_detector::Certified;
 use epwatch_detector::read::Source;
 use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
-use epwatch_detector::{BaseRates, DetectorConfig, summary};
+use epwatch_detector::{BaseRates, DetectorConfig};
+use epwatch_model::summary;
 use epwatch_server::Period;
 use jiff::Timestamp;
 

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use epwatch_model::SignalId;
 use epwatch_server::replace_readable_file;
 use serde::{Deserialize, Serialize};
 
-use crate::signals::SignalId;
 use crate::tally::{BaseRate, PRIOR_STRENGTH, Tally};
 
 /// Windows that a fleet needs before its own rates count, and the age in windows from which a version on a

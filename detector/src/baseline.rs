@@ -4,11 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use epwatch_model::{Origin, Placement, PlacementMethod, PlacementReference, SignalId, Unit};
 
 use crate::base_rates::BaseRates;
-use crate::placement::{Placement, PlacementMethod, Unit};
-use crate::signals::SignalId;
 use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
@@ -95,56 +93,6 @@ pub struct Certificate {
     pub placement: Placement,
     /// Run times of measured launches.
     pub latency: Option<BaselineLatency>,
-}
-
-/// Where a reference placement comes from, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// The previous version on the same chipset, in the window or before.
-    PreviousVersion,
-    /// Certified by a lab for this model and chipset.
-    Certified,
-    /// The median over at least two other chipsets with the same version.
-    OtherChipsets,
-    /// The same version on this chipset before the window. Used if nothing else is comparable: it shows
-    /// what changed, not whether the earlier placement was right.
-    SameVersion,
-}
-
-/// A placement, or a share of one, to compare with.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PlacementReference {
-    /// A whole placement.
-    Placement {
-        /// Where it comes from; decides which reference counts.
-        origin: Origin,
-        /// Where the model ran.
-        placement: Placement,
-    },
-    /// Only the NPU's share of the work. Chipsets place differently by design, so small differences mean nothing.
-    MedianShare {
-        /// How the placements behind it were read.
-        method: PlacementMethod,
-        /// The NPU's share of the work, in [0, 1].
-        npu_share: f64,
-        /// The unit that was counted.
-        unit: Unit,
-        /// How many chipsets it comes from.
-        chipsets: usize,
-    },
-}
-
-impl PlacementReference {
-    /// Returns where it comes from.
-    #[must_use]
-    pub fn origin(&self) -> Origin {
-        match self {
-            Self::Placement { origin, .. } => *origin,
-            Self::MedianShare { .. } => Origin::OtherChipsets,
-        }
-    }
 }
 
 /// Merged clean latency of a version on a chipset, in microseconds.

@@ -6,21 +6,13 @@
 //! digits. In bins of a sixteenth of an octave it is 20 to 60 numbers, and a mode 5 % away is still seen.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use epwatch_model::{
+    CohortEvidence, CohortVerdict, LATENCY_BINS, LatencyBins, RATIO_BINS, RatioBins,
+};
 use epwatch_stats::{HistogramError, SparseHistogram};
-use jiff::Timestamp;
 
-use crate::cohort::CohortKey;
-use crate::describe::WindowStatistics;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 use crate::window::{CohortWindow, MainShape};
-
-/// Bins of an octave of latency.
-const LATENCY_BINS: f64 = 16.0;
-
-/// Bins of an octave of a ratio.
-const RATIO_BINS: f64 = 8.0;
 
 /// Ratios beyond these are in the first and the last bin: a 64th, and 1,024 times.
 const RATIOS: (i32, i32) = (-6 * 8, 10 * 8);
@@ -28,86 +20,40 @@ const RATIOS: (i32, i32) = (-6 * 8, 10 * 8);
 /// Share of the work on the NPU below which a device is among those with work on the CPU.
 const ALL_ON_NPU: f64 = 0.98;
 
-/// The shape of one chipset's window.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CohortEvidence {
-    pub(crate) key: CohortKey,
-    pub(crate) window_end: Timestamp,
-    pub(crate) window: Duration,
-    pub(crate) class: VerdictClass,
-    pub(crate) severity: Severity,
-    pub(crate) statistics: WindowStatistics,
-    pub(crate) numbers: VerdictNumbers,
-    pub(crate) runs: LatencyBins,
-    /// The version before and its runs in this window; `None` if no device ran it.
-    pub(crate) reference: Option<(String, LatencyBins)>,
-    pub(crate) ratios: RatioBins,
-}
-
-/// Clean runs by latency.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct LatencyBins {
-    pub(crate) p10_us: Option<f64>,
-    pub(crate) p50_us: Option<f64>,
-    pub(crate) p90_us: Option<f64>,
-    /// The first bin begins at 2 to the power of a sixteenth of this, in microseconds.
-    pub(crate) first: i32,
-    pub(crate) runs: Vec<u64>,
-}
-
-/// Devices by the ratio of their p10 to their own earlier one, as the signals count them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct RatioBins {
-    /// The first bin begins at 2 to the power of an eighth of this.
-    pub(crate) first: i32,
-    /// Devices with nearly all of the work on the NPU, or at an unknown place.
-    pub(crate) on_npu: Vec<u32>,
-    pub(crate) on_cpu: Vec<u32>,
-    /// Devices whose earlier p10 is not known.
-    pub(crate) without_past: u64,
-}
-
-impl CohortEvidence {
-    /// Returns the shape of a chipset's window; `previous` is the version before it in the same window.
-    ///
-    /// # Errors
-    /// Histograms with different bucket schemes, which `read` prevents.
-    pub fn of(
-        window: &CohortWindow,
-        previous: Option<&CohortWindow>,
-        verdict: &CohortVerdict,
-    ) -> Result<Self, HistogramError> {
-        let main = window.main_shape()?;
-        let shape = main.as_ref().map_or("", |main| main.shape_key);
-        let reference = match previous {
-            Some(previous) => {
-                let runs = previous.histogram_of_shape(shape)?;
-                let runs = LatencyBins::of(&runs);
-                (!runs.runs.is_empty()).then(|| (previous.key.model_version.clone(), runs))
-            }
-            None => None,
-        };
-        Ok(Self {
-            key: window.key.clone(),
-            window_end: verdict.window_end,
-            window: verdict.window,
-            class: verdict.class,
-            severity: verdict.severity,
-            statistics: verdict.statistics.clone(),
-            numbers: verdict.numbers.clone(),
-            runs: main
-                .as_ref()
-                .map(|main| LatencyBins::of(&main.histogram))
-                .unwrap_or_default(),
-            reference,
-            ratios: main.as_ref().map(RatioBins::of).unwrap_or_default(),
-        })
-    }
-
-    /// Whether the store keeps it for good, not only until the cohort's next window.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.severity != Severity::None
-    }
+/// Returns the shape of a chipset's window; `previous` is the version before it in the same window.
+///
+/// # Errors
+/// Histograms with different bucket schemes, which `read` prevents.
+pub fn evidence_of(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    verdict: &CohortVerdict,
+) -> Result<CohortEvidence, HistogramError> {
+    let main = window.main_shape()?;
+    let shape = main.as_ref().map_or("", |main| main.shape_key);
+    let reference = match previous {
+        Some(previous) => {
+            let runs = previous.histogram_of_shape(shape)?;
+            let runs = latency_bins(&runs);
+            (!runs.runs.is_empty()).then(|| (previous.key.model_version.clone(), runs))
+        }
+        None => None,
+    };
+    Ok(CohortEvidence {
+        key: window.key.clone(),
+        window_end: verdict.window_end,
+        window: verdict.window,
+        class: verdict.class,
+        severity: verdict.severity,
+        statistics: verdict.statistics.clone(),
+        numbers: verdict.numbers.clone(),
+        runs: main
+            .as_ref()
+            .map(|main| latency_bins(&main.histogram))
+            .unwrap_or_default(),
+        reference,
+        ratios: main.as_ref().map(ratio_bins).unwrap_or_default(),
+    })
 }
 
 /// Returns the bin of a positive value.
@@ -129,62 +75,58 @@ fn dense<N: Copy + Default>(counts: &BTreeMap<i32, N>) -> (i32, Vec<N>) {
     (first, (first..=last).map(at).collect())
 }
 
-impl LatencyBins {
-    fn of(histogram: &SparseHistogram) -> Self {
-        let mut counts: BTreeMap<i32, u64> = BTreeMap::new();
-        for bucket in histogram.buckets() {
-            let middle = f64::midpoint(bucket.low_us, bucket.high_us).max(1.0);
-            let count = counts.entry(bin(middle, LATENCY_BINS)).or_default();
-            *count = count.saturating_add(bucket.count);
-        }
-        let (first, runs) = dense(&counts);
-        Self {
-            p10_us: histogram.quantile(0.1),
-            p50_us: histogram.quantile(0.5),
-            p90_us: histogram.quantile(0.9),
-            first,
-            runs,
-        }
+fn latency_bins(histogram: &SparseHistogram) -> LatencyBins {
+    let mut counts: BTreeMap<i32, u64> = BTreeMap::new();
+    for bucket in histogram.buckets() {
+        let middle = f64::midpoint(bucket.low_us, bucket.high_us).max(1.0);
+        let count = counts.entry(bin(middle, LATENCY_BINS)).or_default();
+        *count = count.saturating_add(bucket.count);
+    }
+    let (first, runs) = dense(&counts);
+    LatencyBins {
+        p10_us: histogram.quantile(0.1),
+        p50_us: histogram.quantile(0.5),
+        p90_us: histogram.quantile(0.9),
+        first,
+        runs,
     }
 }
 
-impl RatioBins {
-    fn of(main: &MainShape<'_>) -> Self {
-        // A device with several placements is where its slowest vote is.
-        let mut devices: BTreeMap<_, Option<(f64, bool)>> = BTreeMap::new();
-        for vote in &main.votes {
-            let ratio = vote
-                .latency
-                .as_ref()
-                .and_then(|latency| latency.p10_ratio());
-            let ratio = ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0);
-            let share = vote.placement.npu_share();
-            let is_on_cpu = share.is_some_and(|(share, _)| share < ALL_ON_NPU);
-            let of_device = devices.entry(vote.installation).or_default();
-            let is_slower = |ratio: &f64| of_device.is_none_or(|(other, _)| other < *ratio);
-            if let Some(ratio) = ratio.filter(is_slower) {
-                *of_device = Some((ratio, is_on_cpu));
-            }
+fn ratio_bins(main: &MainShape<'_>) -> RatioBins {
+    // A device with several placements is where its slowest vote is.
+    let mut devices: BTreeMap<_, Option<(f64, bool)>> = BTreeMap::new();
+    for vote in &main.votes {
+        let ratio = vote
+            .latency
+            .as_ref()
+            .and_then(|latency| latency.p10_ratio());
+        let ratio = ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+        let share = vote.placement.npu_share();
+        let is_on_cpu = share.is_some_and(|(share, _)| share < ALL_ON_NPU);
+        let of_device = devices.entry(vote.installation).or_default();
+        let is_slower = |ratio: &f64| of_device.is_none_or(|(other, _)| other < *ratio);
+        if let Some(ratio) = ratio.filter(is_slower) {
+            *of_device = Some((ratio, is_on_cpu));
         }
-        let mut counts: BTreeMap<i32, (u32, u32)> = BTreeMap::new();
-        let mut without_past = 0;
-        for device in devices.into_values() {
-            let Some((ratio, is_on_cpu)) = device else {
-                without_past += 1;
-                continue;
-            };
-            let at = bin(ratio, RATIO_BINS).clamp(RATIOS.0, RATIOS.1);
-            let (on_npu, on_cpu) = counts.entry(at).or_default();
-            *if is_on_cpu { on_cpu } else { on_npu } += 1;
-        }
-        let (first, both) = dense(&counts);
-        let (on_npu, on_cpu) = both.into_iter().unzip();
-        Self {
-            first,
-            on_npu,
-            on_cpu,
-            without_past,
-        }
+    }
+    let mut counts: BTreeMap<i32, (u32, u32)> = BTreeMap::new();
+    let mut without_past = 0;
+    for device in devices.into_values() {
+        let Some((ratio, is_on_cpu)) = device else {
+            without_past += 1;
+            continue;
+        };
+        let at = bin(ratio, RATIO_BINS).clamp(RATIOS.0, RATIOS.1);
+        let (on_npu, on_cpu) = counts.entry(at).or_default();
+        *if is_on_cpu { on_cpu } else { on_npu } += 1;
+    }
+    let (first, both) = dense(&counts);
+    let (on_npu, on_cpu) = both.into_iter().unzip();
+    RatioBins {
+        first,
+        on_npu,
+        on_cpu,
+        without_past,
     }
 }
 
@@ -201,7 +143,7 @@ mod tests {
             Fleet::default().window(),
         );
         let verdict = judged(&window, Some(&previous), &reference());
-        let evidence = CohortEvidence::of(&window, Some(&previous), &verdict).unwrap();
+        let evidence = evidence_of(&window, Some(&previous), &verdict).unwrap();
         let ratios = &evidence.ratios;
         let sum = |devices: &[u32]| devices.iter().map(|n| u64::from(*n)).sum::<u64>();
         let all = sum(&ratios.on_npu) + sum(&ratios.on_cpu) + ratios.without_past;
@@ -221,17 +163,13 @@ mod tests {
         assert_eq!(runs.runs.iter().sum::<u64>(), previous.n_runs());
         assert!(evidence.is_kept());
         let healthy = judged(&previous, None, &reference());
-        assert!(
-            !CohortEvidence::of(&previous, None, &healthy)
-                .unwrap()
-                .is_kept()
-        );
+        assert!(!evidence_of(&previous, None, &healthy).unwrap().is_kept());
     }
 
     #[test]
     fn runs_are_all_in_a_bin_and_bins_have_no_gaps() {
         let histogram = histogram_of([(700, 90), (701, 5), (1_100, 5)]).unwrap();
-        let bins = LatencyBins::of(&histogram);
+        let bins = latency_bins(&histogram);
         assert_eq!(bins.runs.iter().sum::<u64>(), 100);
         let bucket = histogram.buckets().first().unwrap();
         let begins = |at: i32| (f64::from(at) / LATENCY_BINS).exp2();
@@ -242,7 +180,7 @@ mod tests {
         );
         assert!(bins.runs.len() > 20, "{bins:?}");
         assert_eq!(
-            LatencyBins::of(&histogram_of([]).unwrap()),
+            latency_bins(&histogram_of([]).unwrap()),
             LatencyBins::default()
         );
     }

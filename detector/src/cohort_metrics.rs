@@ -5,14 +5,13 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
+use epwatch_model::CohortVerdict;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-
-use crate::verdict::CohortVerdict;
 
 /// Prefix of every name.
 const PREFIX: &str = "epwatch_cohort";

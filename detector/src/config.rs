@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use epwatch_model::ModelKey;
 use epwatch_server::{Period, Problems};
 use serde::{Deserialize, Serialize};
 
-use crate::cohort::ModelKey;
 use crate::cv_rules::{self, CvRule};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, check_url};
 

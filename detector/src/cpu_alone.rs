@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{Installation, TOTAL_FALLBACK_BELOW};
 use epwatch_stats::order_stat::median;
 
-use crate::signals::{PlacementChange, TOTAL_FALLBACK_BELOW};
-use crate::window::{CohortWindow, Installation};
+use crate::signals::PlacementChange;
+use crate::window::CohortWindow;
 
 /// Median latencies with the input shape that most devices on the CPU alone have.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,11 +1,9 @@
 //! Threshold rules on the coefficient of variation of all runs, from the config. None by default: on healthy
 //! fleets they fire in most windows. A replay counts how often.
 
+use epwatch_model::{CohortVerdict, Reason, Severity, VerdictClass};
 use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
-
-use crate::reason::Reason;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 
 /// One rule. It fires if every limit that is set is exceeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

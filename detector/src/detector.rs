@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use clickhouse::Client;
+use epwatch_model::{CohortVerdict, Incident};
 use epwatch_proto::error_chain;
 use epwatch_server::{AdminPages, Clock, Problems, TaskSet};
 use futures::future::BoxFuture;
@@ -16,14 +17,12 @@ use crate::base_rates::BaseRates;
 use crate::cohort_metrics;
 use crate::config::DetectorConfig;
 use crate::evaluate::Evaluator;
-use crate::incident::Incident;
 use crate::judging::Judging;
 use crate::metrics::Metrics;
 use crate::notify::{Heartbeat, Notifier, check_channels};
 use crate::read::Source;
 use crate::run_loop::{Leader, Published};
 use crate::timetable::Timetable;
-use crate::verdict::CohortVerdict;
 
 /// The configuration is wrong.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::cohort::Installation;
+use epwatch_model::Installation;
+
 use crate::hash::HashSet;
 
 /// The latest run of a golden input on a device's NPU and CPU.

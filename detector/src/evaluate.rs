@@ -4,6 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use epwatch_model::{
+    CohortEvidence, CohortKey, CohortVerdict, Incident, Installation, ModelKey, Origin, Placement,
+    Reason, Severity, SpeedReference, TakenOver, VersionOnChipset, WindowStatistics,
+};
 use epwatch_proto::chipset::names_one_chipset;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -11,31 +15,24 @@ use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base_rates::BaseRates;
-use crate::baseline::{
-    Baseline, BaselineLatency, Certificate, Origin, placement_references, runtimes_of,
-};
-use crate::cohort::{CohortKey, Installation, ModelKey, VersionOnChipset};
-use crate::cohort_evidence::CohortEvidence;
+use crate::baseline::{Baseline, BaselineLatency, Certificate, placement_references, runtimes_of};
+use crate::cohort_evidence::evidence_of;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
-use crate::describe::{WindowStatistics, describe};
+use crate::describe::describe;
 use crate::hash::HashSet;
-use crate::incident::{Incident, Recovery, to_recover};
+use crate::incident::{Recovery, to_recover};
 use crate::past_version::{PastVersion, drop_faulty_pasts};
 use crate::pinned_references::PinnedReferences;
-use crate::placement::Placement;
 use crate::read::{
     Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span,
     Succession, batches,
 };
-use crate::reason::Reason;
 use crate::signals::{
-    Controls, Evidence, Limits, MIN_ELIGIBLE, MIN_HITS, PeerRatios, PlacementChange, SpeedReference,
+    Controls, Evidence, Limits, MIN_ELIGIBLE, MIN_HITS, PeerRatios, PlacementChange,
 };
 use crate::standing::Senders;
-use crate::verdict::{
-    CohortVerdict, CpuNodes, Severity, TakenOver, completeness, doubt, doubt_networks, judge, quiet,
-};
+use crate::verdict::{CpuNodes, completeness, doubt, doubt_networks, judge, quiet};
 use crate::window::{CohortWindow, count_devices};
 
 /// Installations from earlier windows from which a page must hold on them alone.
@@ -359,7 +356,7 @@ impl EvaluationRun {
             let is_about_newcomers =
                 |reason: &Reason| matches!(reason, Reason::NewcomersOnly { .. });
             let is_doubted = whole.reasons.iter().any(is_about_newcomers);
-            let shape = CohortEvidence::of(window, previous, &whole);
+            let shape = evidence_of(window, previous, &whole);
             evidence.push(shape.map_err(|source| SourceError::Histogram {
                 model: read.model.model_id.clone(),
                 source,

@@ -3,9 +3,9 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use epwatch_model::ModelKey;
 use epwatch_proto::device::runtime_name;
 
-use crate::cohort::ModelKey;
 use crate::hash::HashMap;
 
 /// Things and their numbers.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use epwatch_model::{FailedAttempts, VerdictClass, named};
 use epwatch_server::{AdminPages, MetricTable, open_metrics};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -11,10 +12,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-
-use crate::incident::FailedAttempts;
-use crate::names::named;
-use crate::verdict::VerdictClass;
 
 /// Prefix of every name.
 const PREFIX: &str = "epwatch_detector";

@@ -3,14 +3,12 @@
 
 use std::fmt::Write as _;
 
+use epwatch_model::numbers::{counted, latency};
+use epwatch_model::{CohortKey, Origin, Reason, VerdictClass};
 use epwatch_proto::{ReasonCode, visible};
 
-use crate::baseline::Origin;
-use crate::cohort::CohortKey;
 use crate::cpu_alone::CpuAlone;
-use crate::reason::{Reason, counted, latency};
 use crate::signals::PlacementChange;
-use crate::verdict::VerdictClass;
 
 /// Returns the next step if all chipsets show the same effect.
 pub(crate) fn on_all_chipsets(reasons: &[Reason]) -> String {
@@ -398,8 +396,8 @@ mod tests {
     use crate::baseline::Baseline;
     use crate::placement::tests::placed;
     use crate::testing::{Fleet, failed_starts, judged, judged_with_peers, peers, reference};
-    use crate::verdict::{CohortVerdict, VerdictClass};
     use crate::window::LowQuantiles;
+    use epwatch_model::{CohortVerdict, VerdictClass};
 
     #[track_caller]
     fn check(verdict: &CohortVerdict, class: VerdictClass, says: &str) {

@@ -7,13 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use epwatch_model::{
+    Cause, CohortKey, Incident, ModelKey, Origin, PlacementReference, Reason, VerdictClass,
+};
 use jiff::Timestamp;
 
-use crate::baseline::{Origin, PlacementReference};
-use crate::cohort::{CohortKey, ModelKey};
-use crate::incident::{Cause, Incident};
-use crate::reason::Reason;
-use crate::verdict::VerdictClass;
+use crate::incident::pins_references;
 
 /// The pinned references of cohorts with an open incident, by version and chipset.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +34,7 @@ impl PinnedReferences {
         let mut pinned = Self::default();
         let open = incidents.into_iter().filter(|incident| {
             let may_move = matches!(incident.key.cause, Cause::Slower | Cause::NpuStartFailure);
-            may_move && incident.pins_references()
+            may_move && pins_references(incident)
         });
         for cohort in open.flat_map(|incident| &incident.cohorts) {
             let verdict = &cohort.verdict;

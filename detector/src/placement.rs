@@ -1,58 +1,9 @@
-//! The placement of a model on a device, and how two placements compare.
+//! Placements from the store's counts of nodes, and how two placements compare.
 
-use epwatch_proto::{GraphKind, PlacementSource};
-use serde::{Deserialize, Serialize};
+use epwatch_model::{Placement, PlacementMethod, Unit};
 
 /// Least share of a model's MACs that must be attributed to nodes before MAC shares are used.
 const MIN_MACS_ATTRIBUTED: f64 = 0.95;
-
-/// How a placement was read. Only equal methods compare: another source or fingerprint algorithm counts
-/// differently, and a precompiled graph shows a partition as one node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PlacementMethod {
-    /// `jit`, `epcontext` or `unknown`.
-    pub graph_kind: String,
-    /// `assignment_api`, `log` or `unavailable`.
-    pub source: String,
-    /// Version of the fingerprint's rules; 0 where there is no fingerprint.
-    pub fingerprint_algorithm: u32,
-}
-
-impl PlacementMethod {
-    /// Whether the placement of nodes is known at all.
-    #[must_use]
-    pub fn is_readable(&self) -> bool {
-        let read = [PlacementSource::AssignmentApi, PlacementSource::Log];
-        read.iter().any(|source| self.source == source.as_str())
-    }
-
-    /// Whether nodes can be counted. A precompiled graph has partitions instead of nodes.
-    #[must_use]
-    pub fn counts_nodes(&self) -> bool {
-        self.graph_kind == GraphKind::Jit.as_str()
-    }
-}
-
-/// One placement: how it was read, its fingerprint, and where the work went.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Placement {
-    /// How it was read.
-    pub method: PlacementMethod,
-    /// Fingerprint of the computing nodes with names normalised; 0 where there is none.
-    pub fingerprint: u64,
-    /// ORT and EP version that placed the nodes.
-    pub runtime: String,
-    /// Nodes of all EPs.
-    pub n_nodes: u32,
-    /// Nodes on an NPU.
-    pub npu_nodes: u32,
-    /// Nodes on the CPU that should not be there.
-    pub cpu_nodes: u32,
-    /// Share of the model's MACs on an NPU, in [0, 1], if at least 95 % of them are attributed to nodes.
-    pub npu_macs_share: Option<f64>,
-    /// Reason codes of the nodes on the CPU.
-    pub reasons: Vec<String>,
-}
 
 /// Nodes and MACs of a session's placement, as the store keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -93,86 +44,55 @@ fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64>
     (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))
 }
 
-/// The unit of a share of the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// Multiply-accumulates.
-    Macs,
-    /// Graph nodes, if MACs are unknown.
-    Nodes,
-}
-
-impl Unit {
-    /// Returns the largest rise of a share that is noise of counting: 2 points of MACs or 3 of nodes.
-    pub(crate) fn noise(self) -> f64 {
-        match self {
-            Unit::Macs => 0.02,
-            Unit::Nodes => 0.03,
-        }
+/// Returns the largest rise of a share that is noise of counting: 2 points of MACs or 3 of nodes.
+pub(crate) fn noise(unit: Unit) -> f64 {
+    match unit {
+        Unit::Macs => 0.02,
+        Unit::Nodes => 0.03,
     }
 }
 
 /// How far work moved to the CPU between two placements.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rise {
+pub(crate) struct Rise {
     /// Share on the CPU now minus share before, in [-1, 1].
-    pub by: f64,
+    pub(crate) by: f64,
     /// The unit that both placements have.
-    pub unit: Unit,
+    pub(crate) unit: Unit,
 }
 
 impl Rise {
     /// Whether the rise is above the noise of counting.
     #[must_use]
-    pub fn is_worse(&self) -> bool {
-        self.by > self.unit.noise()
+    pub(crate) fn is_worse(&self) -> bool {
+        self.by > noise(self.unit)
     }
 }
 
-impl Placement {
-    /// Returns the NPU's share of the work: of the MACs if known, else of the nodes that are not benign;
-    /// `None` if neither is known.
-    #[must_use]
-    pub fn npu_share(&self) -> Option<(f64, Unit)> {
-        if !self.method.is_readable() {
-            return None;
-        }
-        if let Some(share) = self.npu_macs_share {
-            return Some((share, Unit::Macs));
-        }
-        let working = self.npu_nodes.saturating_add(self.cpu_nodes);
-        (self.method.counts_nodes() && working > 0).then(|| {
-            let share = f64::from(self.npu_nodes) / f64::from(working);
-            (share, Unit::Nodes)
-        })
+/// Returns the rise of the CPU's share of the work over `reference`; `None` if the two are not comparable.
+#[must_use]
+pub(crate) fn rise_over(now: &Placement, reference: &Placement) -> Option<Rise> {
+    if now.method != reference.method || !now.method.is_readable() {
+        return None;
     }
+    let same = now.fingerprint != 0 && now.fingerprint == reference.fingerprint;
+    let macs = now.npu_macs_share.zip(reference.npu_macs_share);
+    let by = match macs {
+        _ if same => 0.0,
+        Some((now, before)) => before - now,
+        None => cpu_node_share(now)? - cpu_node_share(reference)?,
+    };
+    let unit = if macs.is_some() {
+        Unit::Macs
+    } else {
+        Unit::Nodes
+    };
+    Some(Rise { by, unit })
+}
 
-    /// Returns the rise of the CPU's share of the work over `reference`; `None` if the two are not comparable.
-    #[must_use]
-    pub fn rise_over(&self, reference: &Placement) -> Option<Rise> {
-        if self.method != reference.method || !self.method.is_readable() {
-            return None;
-        }
-        let same = self.fingerprint != 0 && self.fingerprint == reference.fingerprint;
-        let macs = self.npu_macs_share.zip(reference.npu_macs_share);
-        let by = match macs {
-            _ if same => 0.0,
-            Some((now, before)) => before - now,
-            None => self.cpu_node_share()? - reference.cpu_node_share()?,
-        };
-        let unit = if macs.is_some() {
-            Unit::Macs
-        } else {
-            Unit::Nodes
-        };
-        Some(Rise { by, unit })
-    }
-
-    fn cpu_node_share(&self) -> Option<f64> {
-        (self.method.counts_nodes() && self.n_nodes > 0)
-            .then(|| f64::from(self.cpu_nodes) / f64::from(self.n_nodes))
-    }
+fn cpu_node_share(of: &Placement) -> Option<f64> {
+    (of.method.counts_nodes() && of.n_nodes > 0)
+        .then(|| f64::from(of.cpu_nodes) / f64::from(of.n_nodes))
 }
 
 #[cfg(test)]
@@ -199,7 +119,7 @@ pub(crate) mod tests {
 
     #[track_caller]
     fn check(now: &Placement, before: &Placement, worse: Option<bool>) {
-        assert_eq!(now.rise_over(before).map(|rise| rise.is_worse()), worse);
+        assert_eq!(rise_over(now, before).map(|rise| rise.is_worse()), worse);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clickhouse::Client;
+use epwatch_model::{CohortEvidence, CohortVerdict, Incident, IncidentKey, ModelKey};
 use epwatch_server::{Clock, TaskSet};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
@@ -16,11 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::cohort::ModelKey;
-use crate::cohort_evidence::CohortEvidence;
 use crate::config::DetectorConfig;
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::incident::{Incident, IncidentKey};
 use crate::incident_set::IncidentSet;
 use crate::judging::{Judging, WaitsFor};
 use crate::lease::{Lease, LeaseState, lost};
@@ -31,7 +29,6 @@ use crate::read::SourceError;
 use crate::settled_orders::SettledOrders;
 use crate::standing_alerts;
 use crate::unwritten::UnwrittenWindows;
-use crate::verdict::CohortVerdict;
 use crate::verdict_store::{JudgedWindow, StoreError, StoredState, VerdictStore};
 use crate::window_schedule::WindowSchedule;
 

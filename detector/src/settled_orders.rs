@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::incident::Order;
+use epwatch_model::Order;
+
 use crate::verdict_store::{StoreError, StoredOrder, VerdictStore};
 
 /// Orders of the last reading.
@@ -49,7 +50,7 @@ impl SettledOrders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::incident::OrderKind;
+    use epwatch_model::OrderKind;
     use jiff::Timestamp;
 
     fn order(id: &str, incident: &str, n: u64) -> StoredOrder {

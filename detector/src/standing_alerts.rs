@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use epwatch_model::Incident;
 use epwatch_server::Clock;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::incident::Incident;
 use crate::judging::Judging;
 use crate::notify::{HeldAlert, Notifier, StandingAlerts};
 use crate::verdict_store::VerdictStore;

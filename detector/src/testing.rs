@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_model::{
+    CohortKey, CohortVerdict, Installation, ModelKey, Origin, Placement, PlacementReference,
+};
 use epwatch_proto::histogram::bucket_of_us;
 use epwatch_stats::Moments;
 use jiff::Timestamp;
 
-use crate::baseline::{Baseline, Origin, PlacementReference};
-use crate::cohort::{CohortKey, ModelKey};
+use crate::baseline::Baseline;
 use crate::describe::describe;
 use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
-use crate::placement::Placement;
 use crate::placement::tests::placed;
 use crate::signals::{Controls, Evidence, Limits, PeerRatios};
-use crate::verdict::{CohortVerdict, CpuNode, CpuNodes, judge};
+use crate::verdict::{CpuNode, CpuNodes, judge};
 use crate::window::{
-    BaselineAbsence, CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind,
-    VoteLatency, Voteless, histogram_of,
+    BaselineAbsence, CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency,
+    Voteless, histogram_of,
 };
 
 /// splitmix64: small and seeded.

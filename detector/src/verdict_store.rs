@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clickhouse::{Client, Row, RowWrite};
+use epwatch_model::summary::{IncidentSummary, SignalSummary};
+use epwatch_model::{
+    CohortEvidence, CohortVerdict, Incident, IncidentKey, Order, OrderKind, State, VerdictClass,
+    WindowStatistics,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::cohort_evidence::CohortEvidence;
-use crate::describe::WindowStatistics;
-use crate::incident::{Incident, IncidentKey, Order, OrderKind, State};
 use crate::notify::{Notification, block, summary};
-use crate::summary::{IncidentSummary, SignalSummary};
-use crate::verdict::{CohortVerdict, VerdictClass};
 
 /// Version of the arithmetic behind a row; rows of different versions are never combined.
 const ALGO: &str = "v1";
@@ -554,15 +554,7 @@ fn described(statistics: &WindowStatistics) -> impl Iterator<Item = SignalSummar
         ("mixture_slow_share", groups.map(|groups| groups.slow_share)),
     ];
     let described = described.into_iter();
-    described.filter_map(|(id, value)| {
-        Some(SignalSummary {
-            id: id.to_owned(),
-            value: value?,
-            p: 1.0,
-            hits: 0,
-            devices: 0,
-        })
-    })
+    described.filter_map(|(id, value)| Some(SignalSummary::statistic(id, value?)))
 }
 
 fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {

@@ -1,9 +1,7 @@
 //! A notifier that writes pages to the demo's screen.
 
-use epwatch_detector::{
-    notify::{self, Notification, Notifier, NotifyError},
-    verdict::Severity,
-};
+use epwatch_detector::notify::{self, Notification, Notifier, NotifyError};
+use epwatch_model::Severity;
 use serde::Serialize;
 use tokio::sync::mpsc;
 

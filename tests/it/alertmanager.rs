@@ -12,7 +12,7 @@ use epwatch_detector::DetectorConfig;
 use epwatch_detector::notify::{
     self, AlertmanagerConfig, Notification, Notifier, Occasion, StandingAlerts,
 };
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::{Severity, VerdictClass};
 use epwatch_runtimes::Package;
 use epwatch_server::Period;
 use hyper::Request;

@@ -5,8 +5,8 @@
 use std::{collections::BTreeMap, fs};
 
 use clickhouse::Client;
-use epwatch_detector::verdict::VerdictClass;
 use epwatch_faults::READER_PASSWORD;
+use epwatch_model::VerdictClass;
 use epwatch_store::embedded::EngineState;
 use http_body_util::Full;
 use hyper::Request;

@@ -15,6 +15,7 @@ const MAY_USE: &str = "
     features:
     stats:
     gate: proto stats
+    model: proto
     grafana:
     engines: proto
     manifest: proto
@@ -24,15 +25,15 @@ const MAY_USE: &str = "
     server: proto
     store: proto
     collector: proto server store
-    detector: proto server stats store
+    detector: model proto server stats store
     io-faults:
     runtimes: engines proto
     strict-collector: proto
     fleet: proto sdk
     page: proto server
     faults: collector engines proto server store
-    detection: detector fleet proto server stats
-    epwatch: collector detector engines fleet gate manifest page proto sdk server stats store
+    detection: detector fleet model proto server stats
+    epwatch: collector detector engines fleet gate manifest model page proto sdk server stats store
 ";
 
 /// Crates that ship into apps, so that their features are few and their own.

@@ -7,8 +7,8 @@ use clickhouse::Client;
 use epwatch_collector::WalOffset;
 use epwatch_collector::sample_rows::{self, ReceivedReport};
 use epwatch_detector::read::Source;
-use epwatch_detector::verdict::{CohortVerdict, Severity};
 use epwatch_detector::{DetectorConfig, Evaluator, VerdictStore};
+use epwatch_model::{CohortVerdict, Severity};
 use epwatch_proto::placement::{CPU_EP, QNN_EP};
 use epwatch_proto::{
     App, BaselineAbsence, BaselineKind, Baselines, CpuNode, EpShare, Fingerprint, LatencySeries,

@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clickhouse::Client;
 use epwatch_detector::read::Source;
-use epwatch_detector::verdict::Severity;
 use epwatch_detector::{DetectorConfig, Evaluator};
+use epwatch_model::Severity;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -215,13 +215,13 @@ async fn judge(args: &[String]) -> Result<Value> {
     evaluator.look_ahead(end).await?;
     let ahead_seconds = began.elapsed().as_secs_f64();
     let (evaluation, next) = timed(&evaluator, end, engine).await?;
-    let whole = |v: &&epwatch_detector::verdict::CohortVerdict| v.key.firmware.is_none();
+    let whole = |v: &&epwatch_model::CohortVerdict| v.key.firmware.is_none();
     let cohorts = evaluation.verdicts.iter().filter(whole).count();
     let mut classes = std::collections::BTreeMap::<&str, u64>::new();
     for verdict in &evaluation.verdicts {
         *classes.entry(verdict.class.as_str()).or_default() += 1;
     }
-    let is_page = |v: &&epwatch_detector::verdict::CohortVerdict| v.severity == Severity::Page;
+    let is_page = |v: &&epwatch_model::CohortVerdict| v.severity == Severity::Page;
     Ok(json!({
         "cohorts": cohorts,
         "pages": evaluation.verdicts.iter().filter(is_page).count(),

@@ -11,10 +11,8 @@ use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{
     CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency, Voteless, histogram_of,
 };
-use epwatch_detector::{
-    Baseline, CohortEvidence, CohortKey, DeviceEvents, ModelKey, Origin, Placement,
-    PlacementMethod, PlacementReference, describe,
-};
+use epwatch_detector::{Baseline, DeviceEvents, describe, evidence_of};
+use epwatch_model::{CohortKey, ModelKey, Origin, Placement, PlacementMethod, PlacementReference};
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -58,7 +56,7 @@ fn judged(window: &CohortWindow, baseline: &Baseline) -> (f64, f64) {
     let nodes = CpuNodes::default();
     let verdict = black_box(judge(window, baseline, &evidence, statistics, &nodes));
     let is_judged = Instant::now();
-    black_box(CohortEvidence::of(window, Some(window), &verdict).expect("one scheme"));
+    black_box(evidence_of(window, Some(window), &verdict).expect("one scheme"));
     (
         began.elapsed().as_secs_f64() * 1e6,
         is_judged.elapsed().as_secs_f64() * 1e6,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use clickhouse::Row;
+use epwatch_model::{ModelKey, PlacementMethod};
 use epwatch_proto::device::runtime_name;
 use serde::{Deserialize, Deserializer};
 
 use crate::baseline::{BaselineLatency, Certificate};
-use crate::cohort::ModelKey;
-use crate::placement::{NodeCounts, PlacementMethod};
+use crate::placement::NodeCounts;
 
 /// Where a key proves no app or no environment.
 const ANY: &str = "*";

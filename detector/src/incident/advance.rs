@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
+use epwatch_model::{
+    CLEAN_WINDOWS, Cause, CohortKey, CohortVerdict, EvidenceStrength, Headline, Incident,
+    IncidentCohort, IncidentKey, Reason, Severity, State, VerdictClass, signed,
+};
 use jiff::Timestamp;
 
-use crate::cohort::CohortKey;
-use crate::reason::Reason;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
-
-use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
-use super::mitigation::DirectedDevices;
-use super::model::{Cause, EvidenceStrength, Headline, Incident, IncidentKey, State, evidence};
-use super::succession::lasting;
+use super::cohort::{count_clean, go_back, lasts, see};
+use super::mitigation::{DirectedDevices, hold_directed, settle_mitigation};
+use super::succession::{count_successor, hold_for_next_version, lasting};
 use super::unite::unite;
 
 /// The state of an incident's cohort in one window.
@@ -42,7 +41,7 @@ pub(crate) fn advance(
         let explained = cause.is_some()
             && incidents
                 .values()
-                .any(|open| open.key.cause.explains(verdict.class) && open.confirms(verdict));
+                .any(|open| open.key.cause.explains(verdict.class) && confirms(open, verdict));
         if let Some(cause) = cause.filter(|_| !explained) {
             let key = incident_key(&verdict.key, cause);
             let window = (verdict.window_end, verdict.window);
@@ -52,29 +51,29 @@ pub(crate) fn advance(
             if !incident.state.is_open() {
                 *incident = Incident::begin(key.clone(), window, now);
             }
-            let observation = match incident.outweighs(verdict) {
+            let observation = match outweighs(incident, verdict) {
                 true => Observation::Held,
                 false => Observation::Seen(verdict),
             };
-            if incident.observe(&verdict.key, verdict, &observation) {
+            if observe(incident, &verdict.key, verdict, &observation) {
                 touched.insert(key);
             }
         }
         touched.extend(see_load(incidents, verdict, now));
         for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
-            if incident.count_successor(verdict) {
+            if count_successor(incident, verdict) {
                 touched.insert(incident.key.clone());
             }
             let same_cause = cause == Some(incident.key.cause) && !explained;
             if same_cause {
                 continue;
             }
-            for cohort in incident.cohorts_judged_by(verdict, &judged_firmwares, &directed) {
-                let Some(observation) = incident.observed_without_cause(&cohort, verdict, cause)
+            for cohort in cohorts_judged_by(incident, verdict, &judged_firmwares, &directed) {
+                let Some(observation) = observed_without_cause(incident, &cohort, verdict, cause)
                 else {
                     continue;
                 };
-                if incident.observe(&cohort, verdict, &observation) {
+                if observe(incident, &cohort, verdict, &observation) {
                     touched.insert(incident.key.clone());
                 }
             }
@@ -85,15 +84,15 @@ pub(crate) fn advance(
     };
     let lasting = lasting(incidents);
     for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
-        let held = incident.hold_directed(window_end, &directed)
-            | incident.hold_for_next_version(window_end, &lasting);
-        if incident.forget_vanished(window_end, forget_after) || held {
+        let held = hold_directed(incident, window_end, &directed)
+            | hold_for_next_version(incident, window_end, &lasting);
+        if forget_vanished(incident, window_end, forget_after) || held {
             touched.insert(incident.key.clone());
         }
     }
     for key in &touched {
         if let Some(incident) = incidents.get_mut(key) {
-            incident.settle(now);
+            settle(incident, now);
         }
     }
     touched.extend(unite(incidents, now));
@@ -127,7 +126,7 @@ fn see_load(
     if !incident.state.is_open() {
         *incident = begin();
     }
-    let is_changed = incident.observe(&verdict.key, verdict, &Observation::Seen(verdict));
+    let is_changed = observe(incident, &verdict.key, verdict, &Observation::Seen(verdict));
     is_changed.then_some(key)
 }
 
@@ -147,206 +146,210 @@ fn incident_key(cohort: &CohortKey, cause: Cause) -> IncidentKey {
     }
 }
 
-impl Incident {
-    /// Whether people were notified that this verdict's chipset, or the same firmware of it, is at least as bad.
-    fn confirms(&self, verdict: &CohortVerdict) -> bool {
-        let (model, cohort) = (&self.key.model, &verdict.key);
-        let same_version = *model == cohort.model && self.key.model_version == cohort.model_version;
-        let covers = |watched: &IncidentCohort| {
-            let known = &watched.verdict.key;
-            let same_firmware = known.firmware.is_none()
-                || cohort.firmware.is_none()
-                || known.firmware == cohort.firmware;
-            known.chipset == cohort.chipset
-                && same_firmware
-                && watched.confirmed >= verdict.severity
-                && watched.confirmed > Severity::None
+/// Whether people were notified that this verdict's chipset, or the same firmware of it, is at least as bad.
+fn confirms(incident: &Incident, verdict: &CohortVerdict) -> bool {
+    let (model, cohort) = (&incident.key.model, &verdict.key);
+    let same_version = *model == cohort.model && incident.key.model_version == cohort.model_version;
+    let covers = |watched: &IncidentCohort| {
+        let known = &watched.verdict.key;
+        let same_firmware = known.firmware.is_none()
+            || cohort.firmware.is_none()
+            || known.firmware == cohort.firmware;
+        known.chipset == cohort.chipset
+            && same_firmware
+            && watched.confirmed >= verdict.severity
+            && watched.confirmed > Severity::None
+    };
+    same_version && incident.state.is_notified() && incident.cohorts.iter().any(covers)
+}
+
+/// Whether the confirmed verdict of the cohort is stronger evidence than this one, so that it stays. This
+/// one may rest on the devices left after a repair, or on devices without a placement, and lack the ops.
+fn outweighs(incident: &Incident, verdict: &CohortVerdict) -> bool {
+    let cohort = watched(incident, &verdict.key);
+    cohort.is_some_and(|cohort| {
+        cohort.confirmed > Severity::None
+            && cohort.confirmed >= verdict.severity
+            && EvidenceStrength::of(cohort.verdict.class).min(EvidenceStrength::Placement)
+                > EvidenceStrength::of(verdict.class)
+    })
+}
+
+fn watched<'a>(incident: &'a Incident, key: &CohortKey) -> Option<&'a IncidentCohort> {
+    let same_model =
+        incident.key.model == key.model && incident.key.model_version == key.model_version;
+    incident
+        .cohorts
+        .iter()
+        .find(|cohort| same_model && cohort.verdict.key == *key)
+}
+
+/// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices left
+/// to be judged apart. Those that a directive covers are left out, because their other devices look clean.
+fn cohorts_judged_by(
+    incident: &Incident,
+    verdict: &CohortVerdict,
+    judged_firmwares: &HashSet<&CohortKey>,
+    directed: &DirectedDevices<'_>,
+) -> Vec<CohortKey> {
+    let is_judged = |cohort: &&IncidentCohort| {
+        let key = &cohort.verdict.key;
+        let of_chipset = CohortKey {
+            firmware: None,
+            ..key.clone()
         };
-        same_version && self.state.is_notified() && self.cohorts.iter().any(covers)
-    }
+        *key == verdict.key || (of_chipset == verdict.key && !judged_firmwares.contains(key))
+    };
+    let judged = incident.cohorts.iter().filter(is_judged);
+    let judged = judged.filter(|cohort| !directed.covers(cohort));
+    judged.map(|cohort| cohort.verdict.key.clone()).collect()
+}
 
-    /// Whether the confirmed verdict of the cohort is stronger evidence than this one, so that it stays. This
-    /// one may rest on the devices left after a repair, or on devices without a placement, and lack the ops.
-    fn outweighs(&self, verdict: &CohortVerdict) -> bool {
-        let cohort = self.watched(&verdict.key);
-        cohort.is_some_and(|cohort| {
-            cohort.confirmed > Severity::None
-                && cohort.confirmed >= verdict.severity
-                && evidence(cohort.verdict.class).min(EvidenceStrength::Placement)
-                    > evidence(verdict.class)
-        })
+/// Returns the state of a cohort in a window whose verdict has not this cause; `None` if it is unknown.
+fn observed_without_cause(
+    incident: &Incident,
+    cohort: &CohortKey,
+    verdict: &CohortVerdict,
+    cause: Option<Cause>,
+) -> Option<Observation<'static>> {
+    if cause.is_some() {
+        return Some(match incident.key.cause.explains(verdict.class) {
+            true => Observation::Held,
+            false => Observation::Clean,
+        });
     }
-
-    fn watched(&self, key: &CohortKey) -> Option<&IncidentCohort> {
-        let same_model = self.key.model == key.model && self.key.model_version == key.model_version;
-        self.cohorts
-            .iter()
-            .find(|cohort| same_model && cohort.verdict.key == *key)
-    }
-
-    /// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices left
-    /// to be judged apart. Cohorts that a directive covers are left out, because their other devices look clean.
-    fn cohorts_judged_by(
-        &self,
-        verdict: &CohortVerdict,
-        judged_firmwares: &HashSet<&CohortKey>,
-        directed: &DirectedDevices<'_>,
-    ) -> Vec<CohortKey> {
-        let is_judged = |cohort: &&IncidentCohort| {
-            let key = &cohort.verdict.key;
-            let of_chipset = CohortKey {
-                firmware: None,
-                ..key.clone()
-            };
-            *key == verdict.key || (of_chipset == verdict.key && !judged_firmwares.contains(key))
-        };
-        let judged = self.cohorts.iter().filter(is_judged);
-        let judged = judged.filter(|cohort| !directed.covers(cohort));
-        judged.map(|cohort| cohort.verdict.key.clone()).collect()
-    }
-
-    /// Returns the state of a cohort in a window whose verdict has not this cause; `None` if it is unknown.
-    fn observed_without_cause(
-        &self,
-        cohort: &CohortKey,
-        verdict: &CohortVerdict,
-        cause: Option<Cause>,
-    ) -> Option<Observation<'static>> {
-        if cause.is_some() {
-            return Some(match self.key.cause.explains(verdict.class) {
-                true => Observation::Held,
-                false => Observation::Clean,
-            });
+    match verdict.class {
+        VerdictClass::Healthy => Some(Observation::Clean),
+        _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
+        // Nothing else was found; only the certificate is of another runtime.
+        VerdictClass::DataQuality if verdict.reasons.iter().any(is_uncertified) => {
+            Some(Observation::Clean)
         }
-        match verdict.class {
-            VerdictClass::Healthy => Some(Observation::Clean),
-            _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
-            // Nothing else was found; only the certificate is of another runtime.
-            VerdictClass::DataQuality if verdict.reasons.iter().any(is_uncertified) => {
-                Some(Observation::Clean)
-            }
-            VerdictClass::NotEnoughData => Some(match self.watched(cohort)?.lasts(verdict)? {
-                true => Observation::Held,
-                false => Observation::Clean,
-            }),
-            _ => None,
-        }
+        VerdictClass::NotEnoughData => Some(match lasts(watched(incident, cohort)?, verdict)? {
+            true => Observation::Held,
+            false => Observation::Clean,
+        }),
+        _ => None,
     }
+}
 
-    /// Applies one window to a cohort, by its own verdict or its chipset's. Returns whether anything changed.
-    fn observe(
-        &mut self,
-        key: &CohortKey,
-        verdict: &CohortVerdict,
-        observation: &Observation<'_>,
-    ) -> bool {
-        let at = self
-            .cohorts
-            .iter()
-            .position(|cohort| cohort.verdict.key == *key);
-        let at = match (at, observation) {
-            (Some(at), _) => at,
-            (None, Observation::Seen(verdict)) => {
-                self.cohorts.push(IncidentCohort::new(verdict));
-                self.cohorts.len() - 1
-            }
-            (None, _) => return false,
-        };
-        let cohort = &mut self.cohorts[at];
-        if verdict.window_end < cohort.counted_until {
-            cohort.go_back(verdict.window_end);
+/// Applies one window to a cohort, by its own verdict or its chipset's. Returns whether anything changed.
+fn observe(
+    incident: &mut Incident,
+    key: &CohortKey,
+    verdict: &CohortVerdict,
+    observation: &Observation<'_>,
+) -> bool {
+    let at = incident
+        .cohorts
+        .iter()
+        .position(|cohort| cohort.verdict.key == *key);
+    let at = match (at, observation) {
+        (Some(at), _) => at,
+        (None, Observation::Seen(verdict)) => {
+            incident.cohorts.push(IncidentCohort::new(verdict));
+            incident.cohorts.len() - 1
         }
-        match observation {
-            Observation::Seen(verdict) => cohort.see(verdict),
-            Observation::Held => {
-                cohort.clean_windows = 0;
-                cohort.counted_until = verdict.window_end;
-            }
-            Observation::Clean => {
-                if !cohort.count_clean(verdict.window_end, verdict.window) {
-                    return false;
-                }
+        (None, _) => return false,
+    };
+    let cohort = &mut incident.cohorts[at];
+    if verdict.window_end < cohort.counted_until {
+        go_back(cohort, verdict.window_end);
+    }
+    match observation {
+        Observation::Seen(verdict) => see(cohort, verdict),
+        Observation::Held => {
+            cohort.clean_windows = 0;
+            cohort.counted_until = verdict.window_end;
+        }
+        Observation::Clean => {
+            if !count_clean(cohort, verdict.window_end, verdict.window) {
+                return false;
             }
         }
-        true
     }
+    true
+}
 
-    fn forget_vanished(&mut self, window_end: Timestamp, forget_after: Duration) -> bool {
-        let before = self.cohorts.len();
-        let limit = signed(forget_after);
-        for cohort in &mut self.cohorts {
-            if window_end.duration_since(cohort.counted_until) >= limit {
-                cohort.clean_windows = CLEAN_WINDOWS;
-            }
+fn forget_vanished(incident: &mut Incident, window_end: Timestamp, forget_after: Duration) -> bool {
+    let before = incident.cohorts.len();
+    let limit = signed(forget_after);
+    for cohort in &mut incident.cohorts {
+        if window_end.duration_since(cohort.counted_until) >= limit {
+            cohort.clean_windows = CLEAN_WINDOWS;
         }
-        self.cohorts.iter().any(|cohort| cohort.is_cleared()) && before > 0
     }
+    incident.cohorts.iter().any(|cohort| cohort.is_cleared()) && before > 0
+}
 
-    /// Updates state and headline of the incident from its cohorts.
-    fn settle(&mut self, now: Timestamp) {
-        let still = self.cohorts.iter().any(|cohort| !cohort.is_cleared());
-        if !still {
-            if self.state.is_notified() {
-                self.state = State::Resolved;
-                self.resolved_at = Some(now);
-                self.news += 1;
-            } else {
-                self.state = State::Inactive;
-            }
-            return;
+/// Updates state and headline of the incident from its cohorts.
+fn settle(incident: &mut Incident, now: Timestamp) {
+    let still = incident.cohorts.iter().any(|cohort| !cohort.is_cleared());
+    if !still {
+        if incident.state.is_notified() {
+            incident.state = State::Resolved;
+            incident.resolved_at = Some(now);
+            incident.news += 1;
+        } else {
+            incident.state = State::Inactive;
         }
-        let began = self.cohorts.iter().map(|cohort| cohort.began).min();
-        self.started_at = began.map_or(self.started_at, |began| began.min(self.started_at));
-        self.cohorts.retain(|cohort| !cohort.is_cleared());
-        let Some(headline) = self.current_headline() else {
-            return;
-        };
-        let more = match &self.headline {
-            None => true,
-            Some(sent) => {
-                let more_chipsets = !headline.chipsets.is_subset(&sent.chipsets);
-                let found = evidence(headline.class);
-                let is_stronger =
-                    found >= EvidenceStrength::Placement && found > evidence(sent.class);
-                headline.severity > sent.severity
-                    || (headline.severity == sent.severity && (more_chipsets || is_stronger))
-            }
-        };
-        if more {
-            if self.state == State::Pending {
-                self.state = State::Firing;
-                self.fired_at = Some(now);
-            }
-            self.superseded = self.headline.replace(headline);
-            self.news += 1;
-        }
-        self.settle_mitigation(now);
+        return;
     }
+    let began = incident.cohorts.iter().map(|cohort| cohort.began).min();
+    incident.started_at = began.map_or(incident.started_at, |began| began.min(incident.started_at));
+    incident.cohorts.retain(|cohort| !cohort.is_cleared());
+    let Some(headline) = current_headline(incident) else {
+        return;
+    };
+    let more = match &incident.headline {
+        None => true,
+        Some(sent) => {
+            let more_chipsets = !headline.chipsets.is_subset(&sent.chipsets);
+            let found = EvidenceStrength::of(headline.class);
+            let is_stronger =
+                found >= EvidenceStrength::Placement && found > EvidenceStrength::of(sent.class);
+            headline.severity > sent.severity
+                || (headline.severity == sent.severity && (more_chipsets || is_stronger))
+        }
+    };
+    if more {
+        if incident.state == State::Pending {
+            incident.state = State::Firing;
+            incident.fired_at = Some(now);
+        }
+        incident.superseded = incident.headline.replace(headline);
+        incident.news += 1;
+    }
+    settle_mitigation(incident, now);
+}
 
-    fn current_headline(&self) -> Option<Headline> {
-        let severity = self.cohorts.iter().map(|cohort| cohort.confirmed).max()?;
-        if severity == Severity::None {
-            return None;
-        }
-        let confirmed = self
-            .cohorts
-            .iter()
-            .filter(|cohort| cohort.confirmed == severity);
-        let mut chipsets: BTreeSet<String> = confirmed
-            .map(|cohort| cohort.verdict.key.chipset.clone())
-            .collect();
-        // A chipset that cleared stays in the headline that people were sent.
-        if let Some(sent) = self
-            .headline
-            .as_ref()
-            .filter(|sent| sent.severity == severity)
-        {
-            chipsets.extend(sent.chipsets.iter().cloned());
-        }
-        Some(Headline {
-            severity,
-            class: self.lead()?.class,
-            chipsets,
-        })
+fn current_headline(incident: &Incident) -> Option<Headline> {
+    let severity = incident
+        .cohorts
+        .iter()
+        .map(|cohort| cohort.confirmed)
+        .max()?;
+    if severity == Severity::None {
+        return None;
     }
+    let confirmed = incident
+        .cohorts
+        .iter()
+        .filter(|cohort| cohort.confirmed == severity);
+    let mut chipsets: BTreeSet<String> = confirmed
+        .map(|cohort| cohort.verdict.key.chipset.clone())
+        .collect();
+    // A chipset that cleared stays in the headline that people were sent.
+    if let Some(sent) = incident
+        .headline
+        .as_ref()
+        .filter(|sent| sent.severity == severity)
+    {
+        chipsets.extend(sent.chipsets.iter().cloned());
+    }
+    Some(Headline {
+        severity,
+        class: incident.lead()?.class,
+        chipsets,
+    })
 }

@@ -9,12 +9,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::cohort::CohortKey;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
-
-use super::cohort::signed;
-use super::model::{Cause, Incident};
-use super::order::{HeldEffect, Hold, OrderKind};
+use epwatch_model::{
+    Cause, CohortKey, CohortVerdict, HeldEffect, Hold, Incident, OrderKind, Severity, VerdictClass,
+    signed,
+};
 
 /// Growth of devices hit, slow-down or share on the CPU from which a fault that was resolved notifies again.
 const GROWN: f64 = 1.5;
@@ -29,42 +27,41 @@ const SLOWER_THAN_ACCEPTED: f64 = 1.25;
 /// Share of the work on the CPU beyond the accepted one from which a version notifies again.
 const MOVED_SINCE_ACCEPTED: f64 = 0.1;
 
-impl HeldEffect {
-    fn of(verdict: &CohortVerdict) -> Self {
-        let numbers = &verdict.numbers;
-        Self {
-            latency_ratio: numbers.latency_ratio,
-            cpu_share: numbers.npu_share.map(|npu| 1.0 - npu),
-        }
+/// Returns the effect of a verdict.
+fn effect_of(verdict: &CohortVerdict) -> HeldEffect {
+    let numbers = &verdict.numbers;
+    HeldEffect {
+        latency_ratio: numbers.latency_ratio,
+        cpu_share: numbers.npu_share.map(|npu| 1.0 - npu),
     }
+}
 
-    fn worst(self, other: Self) -> Self {
-        let worst = |a: Option<f64>, b: Option<f64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        };
-        Self {
-            latency_ratio: worst(self.latency_ratio, other.latency_ratio),
-            cpu_share: worst(self.cpu_share, other.cpu_share),
-        }
+fn worst(effect: HeldEffect, other: HeldEffect) -> HeldEffect {
+    let worst = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
+    HeldEffect {
+        latency_ratio: worst(effect.latency_ratio, other.latency_ratio),
+        cpu_share: worst(effect.cpu_share, other.cpu_share),
     }
+}
 
-    /// Whether a later effect is larger by half. What was unknown then is not compared.
-    fn has_grown_to(self, now: Self) -> bool {
-        let grew = |then: Option<f64>, now: Option<f64>| {
-            then.zip(now)
-                .is_some_and(|(then, now)| then > 0.0 && now >= GROWN * then)
-        };
-        grew(self.latency_ratio, now.latency_ratio) || grew(self.cpu_share, now.cpu_share)
-    }
+/// Whether a later effect is larger by half. What was unknown then is not compared.
+fn has_grown_to(effect: HeldEffect, now: HeldEffect) -> bool {
+    let grew = |then: Option<f64>, now: Option<f64>| {
+        then.zip(now)
+            .is_some_and(|(then, now)| then > 0.0 && now >= GROWN * then)
+    };
+    grew(effect.latency_ratio, now.latency_ratio) || grew(effect.cpu_share, now.cpu_share)
+}
 
-    /// Whether a later effect is worse than this accepted one.
-    fn is_exceeded_by(self, now: Self) -> bool {
-        let slower = self.latency_ratio.zip(now.latency_ratio);
-        let moved = self.cpu_share.zip(now.cpu_share);
-        slower.is_some_and(|(then, now)| now >= SLOWER_THAN_ACCEPTED * then)
-            || moved.is_some_and(|(then, now)| now >= then + MOVED_SINCE_ACCEPTED)
-    }
+/// Whether a later effect is worse than this accepted one.
+fn is_exceeded_by(effect: HeldEffect, now: HeldEffect) -> bool {
+    let slower = effect.latency_ratio.zip(now.latency_ratio);
+    let moved = effect.cpu_share.zip(now.cpu_share);
+    slower.is_some_and(|(then, now)| now >= SLOWER_THAN_ACCEPTED * then)
+        || moved.is_some_and(|(then, now)| now >= then + MOVED_SINCE_ACCEPTED)
 }
 
 /// Returns the size of an incident as it is now.
@@ -73,7 +70,7 @@ pub(super) fn hold_of(incident: &Incident) -> Hold {
     for cohort in &incident.cohorts {
         let chipset = cohort.verdict.key.chipset.clone();
         let effect = chipsets.entry(chipset).or_default();
-        *effect = effect.worst(HeldEffect::of(&cohort.verdict));
+        *effect = worst(*effect, effect_of(&cohort.verdict));
     }
     let ends = incident.cohorts.iter().map(|cohort| cohort.counted_until);
     Hold {
@@ -101,7 +98,7 @@ pub(crate) fn quieted<'a, 'b>(
             verdicts.to_mut()[at].severity = Severity::Info;
         }
         let load = verdicts.iter().enumerate();
-        let load = load.filter(|(_, verdict)| incident.holds_load(verdict));
+        let load = load.filter(|(_, verdict)| holds_load(incident, verdict));
         let load: Vec<usize> = load.map(|(at, _)| at).collect();
         for at in load {
             verdicts.to_mut()[at].severity = Severity::None;
@@ -113,16 +110,26 @@ pub(crate) fn quieted<'a, 'b>(
     (verdicts, changed)
 }
 
-impl Incident {
-    /// Whether a verdict is of load on a chipset whose slow-down is held.
-    fn holds_load(&self, verdict: &CohortVerdict) -> bool {
-        let (own, key) = (&self.key, &verdict.key);
-        let hold = self.orders.hold.as_ref();
-        own.cause == Cause::Slower
-            && (&own.model, &own.model_version) == (&key.model, &key.model_version)
-            && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
-            && verdict.is_load()
-    }
+/// Whether a verdict is of load on a chipset whose slow-down is held.
+fn holds_load(incident: &Incident, verdict: &CohortVerdict) -> bool {
+    let (own, key) = (&incident.key, &verdict.key);
+    let hold = incident.orders.hold.as_ref();
+    own.cause == Cause::Slower
+        && (&own.model, &own.model_version) == (&key.model, &key.model_version)
+        && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
+        && verdict.is_load()
+}
+
+/// Whether a verdict is of its fault, or explained by it, on a chipset that it had.
+pub(super) fn quiets(incident: &Incident, verdict: &CohortVerdict) -> bool {
+    let key = &verdict.key;
+    let hold = incident.orders.hold.as_ref();
+    let cause = incident.key.cause;
+    key.model == incident.key.model
+        && key.model_version == incident.key.model_version
+        && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
+        && verdict.severity >= Severity::Ticket
+        && (Cause::of(verdict.class) == Some(cause) || cause.explains(verdict.class))
 }
 
 /// Returns the positions of the verdicts that stay quiet.
@@ -142,7 +149,7 @@ fn hold_back(
         let is_over = end.is_some_and(|end| end >= until || end < hold.seen_until);
         incident.orders.hold = Some(hold).filter(|_| !is_over);
         let quiet = verdicts.iter().enumerate();
-        let quiet = quiet.filter(|(_, verdict)| incident.quiets(verdict));
+        let quiet = quiet.filter(|(_, verdict)| quiets(incident, verdict));
         return quiet.map(|(at, _)| at).collect();
     }
     let (model, version) = (&incident.key.model, &incident.key.model_version);
@@ -172,13 +179,13 @@ fn hold_back(
     }
     let effect_of = |verdict: &CohortVerdict| {
         let then = hold.chipsets.get(&verdict.key.chipset).copied();
-        then.map(|then| (then, HeldEffect::of(verdict)))
+        then.map(|then| (then, effect_of(verdict)))
     };
     if is_accepted {
         let exceeded: BTreeSet<String> = faults
             .iter()
             .filter(|(_, verdict)| {
-                effect_of(verdict).is_some_and(|(then, now)| then.is_exceeded_by(now))
+                effect_of(verdict).is_some_and(|(then, now)| is_exceeded_by(then, now))
             })
             .map(|(_, verdict)| verdict.key.chipset.clone())
             .collect();
@@ -192,7 +199,7 @@ fn hold_back(
     }
     let has_grown = faults
         .iter()
-        .any(|(_, verdict)| effect_of(verdict).is_some_and(|(then, now)| then.has_grown_to(now)));
+        .any(|(_, verdict)| effect_of(verdict).is_some_and(|(then, now)| has_grown_to(then, now)));
     let hit = devices_hit(faults.iter().map(|(_, verdict)| *verdict));
     if has_grown || hit as f64 >= GROWN * hold.devices_hit.max(1) as f64 {
         return Vec::new();

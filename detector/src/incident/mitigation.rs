@@ -6,13 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{CohortVerdict, Incident, IncidentCohort, ModelKey, Severity, State};
 use jiff::Timestamp;
-
-use crate::cohort::ModelKey;
-use crate::verdict::{CohortVerdict, Severity};
-
-use super::cohort::IncidentCohort;
-use super::model::{Incident, State};
 
 /// Devices under a directive in one window, by model, version and chipset.
 pub(super) struct DirectedDevices<'a>(BTreeMap<(&'a ModelKey, &'a str, &'a str), u64>);
@@ -46,51 +41,53 @@ impl<'a> DirectedDevices<'a> {
     }
 }
 
-impl Incident {
-    /// Holds cohorts that were not seen in this window and whose devices are under a directive. Returns
-    /// whether there are any.
-    pub(super) fn hold_directed(&mut self, end: Timestamp, directed: &DirectedDevices<'_>) -> bool {
-        if !self.state.is_notified() {
-            return false;
-        }
-        let mut any = false;
-        for cohort in &mut self.cohorts {
-            let is_counted = cohort.verdict.window_end >= end || cohort.counted_until >= end;
-            if is_counted || cohort.is_cleared() || !directed.covers(cohort) {
-                continue;
-            }
-            cohort.mitigated_since.get_or_insert(end);
-            cohort.clean_windows = 0;
-            cohort.counted_until = end;
-            any = true;
-        }
-        any
+/// Holds cohorts that were not seen in this window and whose devices are under a directive. Returns
+/// whether there are any.
+pub(super) fn hold_directed(
+    incident: &mut Incident,
+    end: Timestamp,
+    directed: &DirectedDevices<'_>,
+) -> bool {
+    if !incident.state.is_notified() {
+        return false;
     }
-
-    /// Moves between firing and mitigated. Both changes are news: that the directive works, and that the
-    /// fault is back.
-    pub(super) fn settle_mitigation(&mut self, now: Timestamp) {
-        let confirmed = || {
-            let cohorts = self.cohorts.iter();
-            cohorts.filter(|cohort| cohort.confirmed > Severity::None)
-        };
-        let all_held = confirmed().all(|cohort| cohort.mitigated_since.is_some())
-            && confirmed().next().is_some();
-        match (self.state, all_held) {
-            (State::Firing, true) => {
-                self.state = State::Mitigated;
-                self.mitigated_at = Some(now);
-                self.news += 1;
-            }
-            (State::Mitigated, false) => {
-                self.state = State::Firing;
-                self.mitigated_at = None;
-                self.returned_at = Some(now);
-                // The earlier growth is old news; this news is the return.
-                self.superseded = None;
-                self.news += 1;
-            }
-            _ => {}
+    let mut any = false;
+    for cohort in &mut incident.cohorts {
+        let is_counted = cohort.verdict.window_end >= end || cohort.counted_until >= end;
+        if is_counted || cohort.is_cleared() || !directed.covers(cohort) {
+            continue;
         }
+        cohort.mitigated_since.get_or_insert(end);
+        cohort.clean_windows = 0;
+        cohort.counted_until = end;
+        any = true;
+    }
+    any
+}
+
+/// Moves between firing and mitigated. Both changes are news: that the directive works, and that the
+/// fault is back.
+pub(super) fn settle_mitigation(incident: &mut Incident, now: Timestamp) {
+    let confirmed = || {
+        let cohorts = incident.cohorts.iter();
+        cohorts.filter(|cohort| cohort.confirmed > Severity::None)
+    };
+    let all_held =
+        confirmed().all(|cohort| cohort.mitigated_since.is_some()) && confirmed().next().is_some();
+    match (incident.state, all_held) {
+        (State::Firing, true) => {
+            incident.state = State::Mitigated;
+            incident.mitigated_at = Some(now);
+            incident.news += 1;
+        }
+        (State::Mitigated, false) => {
+            incident.state = State::Firing;
+            incident.mitigated_at = None;
+            incident.returned_at = Some(now);
+            // The earlier growth is old news; this news is the return.
+            incident.superseded = None;
+            incident.news += 1;
+        }
+        _ => {}
     }
 }

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Incident, IncidentKey, advance};
+use epwatch_model::{CohortVerdict, Incident, IncidentKey, Severity};
+
+use super::advance;
 use crate::placement::tests::placed;
 use crate::signals::{Controls, PeerRatios};
 use crate::testing::{Fleet, at, judged_with_controls, reference};
-use crate::verdict::{CohortVerdict, Severity};
 use crate::window::CohortWindow;
 
 const RATIOS: [f64; 9] = [1.0, 1.2, 1.35, 1.5, 1.8, 2.2, 2.6, 3.4, 6.0];

@@ -8,16 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use epwatch_model::{
+    CLEAN_WINDOWS, Cause, CohortKey, CohortVerdict, Hold, Incident, IncidentCohort, IncidentKey,
+    ModelKey, SignalId, State, VerdictClass, signed,
+};
 use jiff::Timestamp;
 
-use crate::cohort::{CohortKey, ModelKey};
-use crate::signals::{MIN_ELIGIBLE, SignalId};
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+use crate::signals::MIN_ELIGIBLE;
 
-use super::cohort::{CLEAN_WINDOWS, IncidentCohort, signed};
-use super::hold::hold_of;
-use super::model::{Cause, Incident, IncidentKey, State};
-use super::order::Hold;
+use super::hold::{hold_of, quiets};
 
 /// Shortest time without a hit after which a fault can be over.
 const EARLIEST: Duration = Duration::from_secs(6 * 3_600);
@@ -70,7 +69,7 @@ fn shorter(window: Duration, bucket: Duration) -> Option<Duration> {
 /// Returns the models whose incidents a recovery would end, or whose recovery is watched.
 pub(crate) fn to_recover<'a>(incidents: impl Iterator<Item = &'a Incident>) -> BTreeSet<ModelKey> {
     let asked =
-        incidents.filter(|incident| incident.may_recover() || incident.quiet_until().is_some());
+        incidents.filter(|incident| may_recover(incident) || incident.quiet_until().is_some());
     asked.map(|incident| incident.key.model.clone()).collect()
 }
 
@@ -82,9 +81,7 @@ pub(crate) fn end_recovered(
     now: Timestamp,
 ) -> Vec<Incident> {
     let recovered = incidents.values_mut().filter_map(|incident| {
-        incident
-            .recover(verdicts, recovery.quiet_until, now)
-            .then_some(incident)
+        recover(incident, verdicts, recovery.quiet_until, now).then_some(incident)
     });
     recovered.map(|incident| incident.clone()).collect()
 }
@@ -95,7 +92,7 @@ pub(crate) fn end_quiet<'a>(
     verdicts: &[CohortVerdict],
 ) -> Vec<Incident> {
     let relapsed = held.filter_map(|incident| {
-        let is_back = |verdict: &CohortVerdict| incident.quiets(verdict);
+        let is_back = |verdict: &CohortVerdict| quiets(incident, verdict);
         let is_relapse = incident.quiet_until().is_some() && verdicts.iter().any(is_back);
         is_relapse.then(|| {
             incident.orders.hold = None;
@@ -105,68 +102,58 @@ pub(crate) fn end_quiet<'a>(
     relapsed.collect()
 }
 
-impl Incident {
-    /// Whether a cohort is certainly clean. A firmware needs less certainty if its chipset is clean.
-    fn has_recovered(&self, cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
-        let lasts = |cohort: &IncidentCohort| {
-            let now = verdict_now(&cohort.verdict.key, verdicts)?;
-            chance_it_lasts(cohort, now)
-        };
-        let is_at_most = |cohort, most| lasts(cohort).is_some_and(|chance| chance <= most);
-        let key = &cohort.verdict.key;
-        let is_whole = |other: &&IncidentCohort| {
-            let other = &other.verdict.key;
-            other.firmware.is_none() && other.chipset == key.chipset
-        };
-        let whole = self.cohorts.iter().find(is_whole);
-        let whole = whole.filter(|_| key.firmware.is_some());
-        let is_whole_over = whole.is_some_and(|whole| is_at_most(whole, SURE));
-        is_at_most(cohort, if is_whole_over { PART_SURE } else { SURE })
-    }
+/// Whether a cohort is certainly clean. A firmware needs less certainty if its chipset is clean.
+fn has_recovered(incident: &Incident, cohort: &IncidentCohort, verdicts: &[CohortVerdict]) -> bool {
+    let lasts = |cohort: &IncidentCohort| {
+        let now = verdict_now(&cohort.verdict.key, verdicts)?;
+        chance_it_lasts(cohort, now)
+    };
+    let is_at_most = |cohort, most| lasts(cohort).is_some_and(|chance| chance <= most);
+    let key = &cohort.verdict.key;
+    let is_whole = |other: &&IncidentCohort| {
+        let other = &other.verdict.key;
+        other.firmware.is_none() && other.chipset == key.chipset
+    };
+    let whole = incident.cohorts.iter().find(is_whole);
+    let whole = whole.filter(|_| key.firmware.is_some());
+    let is_whole_over = whole.is_some_and(|whole| is_at_most(whole, SURE));
+    is_at_most(cohort, if is_whole_over { PART_SURE } else { SURE })
+}
 
-    fn may_recover(&self) -> bool {
-        self.state == State::Firing && self.key.cause == Cause::Slower
-    }
+fn may_recover(incident: &Incident) -> bool {
+    incident.state == State::Firing && incident.key.cause == Cause::Slower
+}
 
-    /// Whether a verdict is of its fault, or explained by it, on a chipset that it had.
-    pub(super) fn quiets(&self, verdict: &CohortVerdict) -> bool {
-        let key = &verdict.key;
-        let hold = self.orders.hold.as_ref();
-        let cause = self.key.cause;
-        key.model == self.key.model
-            && key.model_version == self.key.model_version
-            && hold.is_some_and(|hold| hold.chipsets.contains_key(&key.chipset))
-            && verdict.severity >= Severity::Ticket
-            && (Cause::of(verdict.class) == Some(cause) || cause.explains(verdict.class))
-    }
+/// Returns the time without a hit after which it may end, by its windows.
+pub(crate) fn recovers_in(incident: &Incident) -> Option<Duration> {
+    let shorter = shorter(incident.lead()?.window, Duration::ZERO)?;
+    may_recover(incident).then_some(shorter)
+}
 
-    /// While it is quiet after its recovery: the first moment in which it notifies again.
-    pub(crate) fn quiet_until(&self) -> Option<Timestamp> {
-        self.orders.hold.as_ref()?.until
+/// Ends it if all of its cohorts have recovered by verdicts of a shorter window. Returns whether it ended.
+fn recover(
+    incident: &mut Incident,
+    verdicts: &[CohortVerdict],
+    until: Timestamp,
+    now: Timestamp,
+) -> bool {
+    let mut left = incident
+        .cohorts
+        .iter()
+        .filter(|cohort| !cohort.is_cleared());
+    let is_over =
+        may_recover(incident) && left.all(|cohort| has_recovered(incident, cohort, verdicts));
+    if !is_over {
+        return false;
     }
-
-    /// Returns the time without a hit after which it may end, by its windows.
-    pub(crate) fn recovers_in(&self) -> Option<Duration> {
-        let shorter = shorter(self.lead()?.window, Duration::ZERO)?;
-        self.may_recover().then_some(shorter)
-    }
-
-    /// Ends it if all of its cohorts have recovered by verdicts of a shorter window. Returns whether it ended.
-    fn recover(&mut self, verdicts: &[CohortVerdict], until: Timestamp, now: Timestamp) -> bool {
-        let mut left = self.cohorts.iter().filter(|cohort| !cohort.is_cleared());
-        let is_over = self.may_recover() && left.all(|cohort| self.has_recovered(cohort, verdicts));
-        if !is_over {
-            return false;
-        }
-        self.orders.hold = Some(Hold {
-            until: Some(until),
-            ..hold_of(self)
-        });
-        self.state = State::Resolved;
-        self.resolved_at = Some(now);
-        self.news += 1;
-        true
-    }
+    incident.orders.hold = Some(Hold {
+        until: Some(until),
+        ..hold_of(incident)
+    });
+    incident.state = State::Resolved;
+    incident.resolved_at = Some(now);
+    incident.news += 1;
+    true
 }
 
 /// Returns the verdict of a shorter window on a cohort, or on its chipset where its firmware has too few devices.

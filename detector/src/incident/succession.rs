@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use epwatch_model::{
+    CLEAN_WINDOWS, CohortVerdict, Incident, IncidentCohort, IncidentKey, MovedTo, Severity, State,
+    TakenOver, VerdictClass, signed,
+};
 use jiff::Timestamp;
 
-use crate::verdict::{CohortVerdict, Severity, TakenOver, VerdictClass};
-
-use super::cohort::{CLEAN_WINDOWS, IncidentCohort, MovedTo, signed};
-use super::model::{Incident, IncidentKey, State};
+use super::cohort::lasts;
 
 /// Share of a cohort's devices that must have reported a clean version last. Others did not report since, and some devices
 /// of a fleet never do again.
@@ -17,62 +18,63 @@ const MOST_MOVED: f64 = 0.9;
 /// Share of its devices below which those that still have the version are too few for a page.
 const FEW_LEFT: f64 = 0.04;
 
-impl Incident {
-    /// Counts clean windows of the versions that devices of the incident have by now. While a directive holds these devices,
-    /// clean windows of the next version count. Returns whether anything changed.
-    pub(super) fn count_successor(&mut self, verdict: &CohortVerdict) -> bool {
-        let key = &verdict.key;
-        let version = &self.key.model_version;
-        if key.model != self.key.model || key.firmware.is_some() || key.model_version == *version {
-            return false;
-        }
-        let is_next = verdict.follows.as_ref() == Some(version);
-        let mut taken = verdict.takes_over.iter();
-        let taken = taken.find(|taken| taken.version == *version);
-        let is_mitigated = self.state == State::Mitigated;
-        let mut any = false;
-        for cohort in &mut self.cohorts {
-            let counts = match is_mitigated {
-                true => is_next && cohort.mitigated_since.is_some(),
-                false => taken.is_some() && self.state == State::Firing,
-            };
-            if !counts || cohort.verdict.key.chipset != key.chipset {
-                continue;
-            }
-            if !is_clean(cohort, verdict) {
-                // Seen again, so the version that its devices moved to before does not end it.
-                any |= !cohort.moved_to.is_empty();
-                cohort
-                    .moved_to
-                    .retain(|moved| moved.version != key.model_version);
-                continue;
-            }
-            any |= cohort.count_successor(verdict, taken);
-        }
-        any
+/// Counts clean windows of the versions that devices of the incident have by now. While a directive holds these devices,
+/// clean windows of the next version count. Returns whether anything changed.
+pub(super) fn count_successor(incident: &mut Incident, verdict: &CohortVerdict) -> bool {
+    let key = &verdict.key;
+    let version = &incident.key.model_version;
+    if key.model != incident.key.model || key.firmware.is_some() || key.model_version == *version {
+        return false;
     }
-
-    /// Holds the cohorts of chipsets where a part of this incident is the same model's next version. The part is open,
-    /// so the fault lasts although no device has this version any more. Returns whether there are any.
-    pub(super) fn hold_for_next_version(
-        &mut self,
-        window_end: Timestamp,
-        lasting: &BTreeMap<String, BTreeSet<String>>,
-    ) -> bool {
-        let Some(chipsets) = lasting.get(&self.id).filter(|_| self.state.is_notified()) else {
-            return false;
+    let is_next = verdict.follows.as_ref() == Some(version);
+    let mut taken = verdict.takes_over.iter();
+    let taken = taken.find(|taken| taken.version == *version);
+    let is_mitigated = incident.state == State::Mitigated;
+    let mut any = false;
+    for cohort in &mut incident.cohorts {
+        let counts = match is_mitigated {
+            true => is_next && cohort.mitigated_since.is_some(),
+            false => taken.is_some() && incident.state == State::Firing,
         };
-        let mut any = false;
-        for cohort in &mut self.cohorts {
-            let lasts = chipsets.contains(&cohort.verdict.key.chipset);
-            if lasts && !cohort.is_cleared() && cohort.counted_until < window_end {
-                cohort.clean_windows = 0;
-                cohort.counted_until = window_end;
-                any = true;
-            }
+        if !counts || cohort.verdict.key.chipset != key.chipset {
+            continue;
         }
-        any
+        if !is_clean(cohort, verdict) {
+            // Seen again, so the version that its devices moved to before does not end it.
+            any |= !cohort.moved_to.is_empty();
+            cohort
+                .moved_to
+                .retain(|moved| moved.version != key.model_version);
+            continue;
+        }
+        any |= count_clean_version(cohort, verdict, taken);
     }
+    any
+}
+
+/// Holds the cohorts of chipsets where a part of this incident is the same model's next version. The part is open, so
+/// the fault lasts although no device has this version any more. Returns whether there are any.
+pub(super) fn hold_for_next_version(
+    incident: &mut Incident,
+    window_end: Timestamp,
+    lasting: &BTreeMap<String, BTreeSet<String>>,
+) -> bool {
+    let Some(chipsets) = lasting
+        .get(&incident.id)
+        .filter(|_| incident.state.is_notified())
+    else {
+        return false;
+    };
+    let mut any = false;
+    for cohort in &mut incident.cohorts {
+        let lasts = chipsets.contains(&cohort.verdict.key.chipset);
+        if lasts && !cohort.is_cleared() && cohort.counted_until < window_end {
+            cohort.clean_windows = 0;
+            cohort.counted_until = window_end;
+            any = true;
+        }
+    }
+    any
 }
 
 /// Returns the chipsets on which a later version of the same model is a part of an incident, by that one's id.
@@ -95,41 +97,42 @@ pub(super) fn lasting(
 fn is_clean(cohort: &IncidentCohort, verdict: &CohortVerdict) -> bool {
     match verdict.class {
         VerdictClass::Healthy => true,
-        VerdictClass::NotEnoughData => cohort.lasts(verdict) == Some(false),
+        VerdictClass::NotEnoughData => lasts(cohort, verdict) == Some(false),
         _ => false,
     }
 }
 
-impl IncidentCohort {
-    /// Counts a clean window of a version that its devices have by now. It is clear after as many as otherwise, with all
-    /// devices there unless a directive holds them.
-    fn count_successor(&mut self, verdict: &CohortVerdict, taken: Option<&TakenOver>) -> bool {
-        let end = verdict.window_end;
-        if let Some(taken) = taken {
-            let version = &verdict.key.model_version;
-            self.moved_to.retain(|moved| moved.version != *version);
-            self.moved_to.push(MovedTo {
-                version: version.clone(),
-                devices: taken.here,
-                of: taken.devices,
-            });
-        }
-        let until = self.successor_until;
-        let is_apart =
-            until.is_none_or(|until| end.duration_since(until) >= signed(verdict.window));
-        if is_apart {
-            self.successor_until = Some(end);
-            self.clean_successors += 1;
-        }
-        let is_held = self.mitigated_since.is_some();
-        let all_moved = taken.is_some_and(|taken| {
-            let moved: u64 = self.moved_to.iter().map(|moved| moved.devices).sum();
-            moved as f64 >= MOST_MOVED * taken.devices as f64
-                && taken.left as f64 <= FEW_LEFT * taken.devices as f64
+/// Counts a clean window of a version that its devices have by now. It is clear after as many as otherwise, with all
+/// devices there unless a directive holds them.
+fn count_clean_version(
+    cohort: &mut IncidentCohort,
+    verdict: &CohortVerdict,
+    taken: Option<&TakenOver>,
+) -> bool {
+    let end = verdict.window_end;
+    if let Some(taken) = taken {
+        let version = &verdict.key.model_version;
+        cohort.moved_to.retain(|moved| moved.version != *version);
+        cohort.moved_to.push(MovedTo {
+            version: version.clone(),
+            devices: taken.here,
+            of: taken.devices,
         });
-        if self.clean_successors >= CLEAN_WINDOWS && (is_held || all_moved) {
-            self.clean_windows = CLEAN_WINDOWS;
-        }
-        is_apart || self.clean_windows >= CLEAN_WINDOWS || self.confirmed > Severity::None
     }
+    let until = cohort.successor_until;
+    let is_apart = until.is_none_or(|until| end.duration_since(until) >= signed(verdict.window));
+    if is_apart {
+        cohort.successor_until = Some(end);
+        cohort.clean_successors += 1;
+    }
+    let is_held = cohort.mitigated_since.is_some();
+    let all_moved = taken.is_some_and(|taken| {
+        let moved: u64 = cohort.moved_to.iter().map(|moved| moved.devices).sum();
+        moved as f64 >= MOST_MOVED * taken.devices as f64
+            && taken.left as f64 <= FEW_LEFT * taken.devices as f64
+    });
+    if cohort.clean_successors >= CLEAN_WINDOWS && (is_held || all_moved) {
+        cohort.clean_windows = CLEAN_WINDOWS;
+    }
+    is_apart || cohort.clean_windows >= CLEAN_WINDOWS || cohort.confirmed > Severity::None
 }

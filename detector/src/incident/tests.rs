@@ -1,13 +1,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use epwatch_model::VerdictClass::*;
+use epwatch_model::{
+    Cause, CohortVerdict, Incident, IncidentKey, ModelKey, Reason, Severity, State, VerdictClass,
+};
+
 use super::*;
-use crate::cohort::ModelKey;
 use crate::notify::Audience;
-use crate::reason::Reason;
 use crate::testing::{Fleet, at, judged, reference};
-use crate::verdict::VerdictClass::*;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use crate::window::CohortWindow;
 
 const WINDOW: i64 = 3600;

@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use epwatch_model::{
+    Cause, CohortVerdict, FailedAttempts, Incident, IncidentKey, Order, Severity, State,
+};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::incident::{
-    Cause, FailedAttempts, Incident, IncidentKey, Order, Recovery, State, advance, end_quiet,
-    end_recovered, quieted,
-};
+use crate::incident::{Recovery, advance, end_quiet, end_recovered, expire_mute, obey, quieted};
 use crate::notify::{AttemptOutcome, Audience, Delivered};
-use crate::verdict::{CohortVerdict, Severity};
 
 /// Open incidents by key, and those that are over but not yet delivered or stored.
 #[derive(Debug, Default)]
@@ -140,7 +139,7 @@ impl IncidentSet {
     pub(crate) fn obey(&mut self, orders: &[(String, Order)], now: Timestamp) -> bool {
         let mut changed = false;
         for incident in self.open.values_mut() {
-            if incident.expire_mute(now) {
+            if expire_mute(incident, now) {
                 changed = true;
                 self.unsaved.insert(incident.id.clone(), incident.clone());
             }
@@ -152,7 +151,7 @@ impl IncidentSet {
             if incident.orders.last < order.n {
                 changed = true;
                 let is_succeeded = self.open.contains_key(&incident.key);
-                let done = incident.obey(order, is_succeeded, now);
+                let done = obey(&mut incident, order, is_succeeded, now);
                 let (order, n) = (order.kind.as_str(), order.n);
                 match done {
                     Ok(()) => tracing::info!(incident = id, order, n, "an order is obeyed"),

@@ -1,11 +1,13 @@
 use std::time::Duration;
 
+use epwatch_model::OrderKind::{self, *};
+use epwatch_model::Severity;
+
 use super::*;
-use crate::incident::OrderKind::{self, *};
+use crate::incident::pins_references;
 use crate::notify::{Notification, Occasion};
 use crate::placement::tests::placed;
 use crate::testing::{Fleet, at, judged, reference, tested};
-use crate::verdict::Severity;
 use crate::window::CohortWindow;
 
 const WINDOW: i64 = 3600;
@@ -261,12 +263,12 @@ fn of_two_chipsets_that_were_resolved_the_one_that_was_clean_speaks() {
 #[test]
 fn what_was_resolved_pins_references_and_what_was_accepted_does_not() {
     let mut course = Course::firing();
-    assert!(course.only().pins_references());
+    assert!(pins_references(&course.only()));
     course.order(Resolve, 10);
-    assert!(course.only().pins_references());
+    assert!(pins_references(&course.only()));
     let mut course = Course::firing();
     course.order(Accept, 10);
-    assert!(!course.only().pins_references());
+    assert!(!pins_references(&course.only()));
 }
 
 #[test]

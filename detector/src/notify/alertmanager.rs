@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use epwatch_model::{Headline, Incident, State};
 use epwatch_proto::visible;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,8 +18,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tokio::time::timeout;
 use url::form_urlencoded;
-
-use crate::incident::{Headline, Incident, State};
 
 use super::audience::Audience;
 use super::config::AlertmanagerConfig;

@@ -1,7 +1,6 @@
 //! The incidents that a channel delivers.
 
-use crate::incident::Incident;
-use crate::verdict::Severity;
+use epwatch_model::{Incident, Severity};
 
 /// Limits of a channel. Without a list of apps or environments it delivers the incidents of all.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use epwatch_model::Severity;
 use epwatch_server::{Period, Problems};
 use serde::{Deserialize, Serialize};
 use url::Url;
-
-use crate::verdict::Severity;
 
 use super::audience::Audience;
 

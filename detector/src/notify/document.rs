@@ -1,9 +1,8 @@
 //! An incident as a JSON document for programs: the webhook's body, and PagerDuty's details.
 
+use epwatch_model::Incident;
+use epwatch_model::summary::IncidentSummary;
 use serde_json::{Map, Value, json};
-
-use crate::incident::Incident;
-use crate::summary::IncidentSummary;
 
 use super::links::Links;
 use super::text::{description, in_one_line, summary};

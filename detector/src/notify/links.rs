@@ -1,10 +1,10 @@
 //! Links in notifications: the incident's page or the dashboard of its cohort, and the runbook of the verdict.
 
+use epwatch_model::{Incident, IncidentKey};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use crate::config::DetectorConfig;
-use crate::incident::{Incident, IncidentKey};
 
 use super::test_page;
 

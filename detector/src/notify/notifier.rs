@@ -3,12 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use epwatch_model::{Incident, OrderKind, State, named};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-
-use crate::incident::{Incident, OrderKind, State};
-use crate::names::named;
 
 use super::audience::Audience;
 use super::error::NotifyError;

@@ -1,14 +1,12 @@
 //! PagerDuty, Events API v2. One alert for each incident: `dedup_key` is the incident's id, so news update the
 //! alert, an ack acknowledges it, and its end resolves it.
 
+use epwatch_model::{Incident, Severity};
 use epwatch_proto::visible;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
-
-use crate::incident::Incident;
-use crate::verdict::Severity;
 
 use super::config::PagerDutyConfig;
 use super::document::document;

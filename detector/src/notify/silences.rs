@@ -3,13 +3,12 @@
 //! epwatch makes and ends only silences of its own. They are found by the incident and their author, so none is forgotten
 //! over a restart.
 
+use epwatch_model::Incident;
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 use url::form_urlencoded;
-
-use crate::incident::Incident;
 
 use super::error::NotifyError;
 use super::expected::Expected;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::Incident;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
-
-use crate::incident::Incident;
 
 use super::error::NotifyError;
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use epwatch_model::{
+    Cause, Headline, Incident, IncidentKey, ModelKey, Severity, State, VerdictClass,
+};
 use jiff::Timestamp;
-
-use crate::cohort::ModelKey;
-use crate::incident::{Cause, Headline, Incident, IncidentKey, State};
-use crate::verdict::{Severity, VerdictClass};
 
 use super::notifier::{Notification, Occasion};
 

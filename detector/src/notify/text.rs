@@ -3,14 +3,16 @@
 
 use std::fmt::Write;
 
+use epwatch_model::numbers::{chance, counted, latency, percent};
+use epwatch_model::{
+    CLEAN_WINDOWS, Cause, CohortVerdict, Incident, IncidentCohort, Mixture, Order, Reason,
+    Severity, State, VerdictClass,
+};
 use epwatch_proto::visible;
 use epwatch_server::Period;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::describe::Mixture;
-use crate::incident::{CLEAN_WINDOWS, Cause, Incident, IncidentCohort, Order, State};
-use crate::reason::{Reason, chance, counted, latency, percent};
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+use crate::incident::recovers_in;
 
 use super::links::Links;
 use super::notifier::{Notification, Occasion};
@@ -417,7 +419,7 @@ fn ends(incident: &Incident) -> Option<String> {
         - SignedDuration::try_from(window.0).ok()?;
     let earliest = earliest.saturating_add(late.max(SignedDuration::ZERO));
     let earliest = earliest.unwrap_or(Timestamp::MAX);
-    let sooner = incident.recovers_in().map_or_else(String::new, |shorter| {
+    let sooner = recovers_in(incident).map_or_else(String::new, |shorter| {
         let shorter = Period(shorter);
         format!(". Sooner if {shorter} show nothing, where devices run often enough to be sure")
     });

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cohort::{App, Installation, ModelKey};
+use epwatch_model::{App, Installation, ModelKey};
+
 use crate::hash::HashSet;
 
 use super::span::{Bucket, Span};

@@ -28,7 +28,7 @@ pub fn batches(models: &[FoundModel]) -> Vec<Vec<FoundModel>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cohort::ModelKey;
+    use epwatch_model::ModelKey;
 
     fn found(app: &str, model: &str, sessions: u64) -> FoundModel {
         FoundModel {

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{Installation, ModelKey, PlacementMethod};
+
 use crate::baseline::{PlacementCount, VersionSeen};
-use crate::cohort::{Installation, ModelKey};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{Interner, TextId, Texts, next_id};
-use crate::placement::{NodeCounts, PlacementMethod};
+use crate::placement::NodeCounts;
 use crate::standing::ESTABLISHED_IN_FIRST;
 use crate::varint;
 

@@ -1,8 +1,8 @@
 //! Why a window could not be read, and who must hear of it.
 
+use epwatch_model::ModelKey;
 use epwatch_stats::{HistogramError, SparseHistogram};
 
-use crate::cohort::ModelKey;
 use crate::window::histogram_of;
 
 /// Why a window could not be read.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use jiff::Timestamp;
 
 use crate::baseline::BaselineLatency;
 use crate::certified::Certified;
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::standing::Senders;
 use crate::verdict::CpuNodes;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cohort::{CohortKey, Installation, ModelKey, VersionOnChipset};
+use epwatch_model::{CohortKey, Installation, ModelKey, VersionOnChipset};
+
 use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
 use crate::hash::HashSet;
 use crate::window::CohortWindow;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cohort::ModelKey;
+use epwatch_model::{ModelKey, SignalId};
+
 use crate::hash::HashMap;
-use crate::signals::SignalId;
 use crate::tally::Tally;
 
 /// Devices that a chipset usually has in a window.

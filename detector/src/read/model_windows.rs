@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_model::{ModelKey, SignalId};
+
 use crate::base_rates::MIN_WINDOWS;
 use crate::baseline::{History, PlacementCount, VersionSeen};
 use crate::certified::CertifiedPlacement;
-use crate::cohort::ModelKey;
-use crate::signals::SignalId;
 use crate::tally::Tally;
 use crate::window::CohortWindow;
 

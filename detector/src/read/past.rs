@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use epwatch_model::{CohortVerdict, ModelKey, SignalId, VerdictClass};
 use parking_lot::Mutex;
 
 use crate::base_rates::{BaseRates, MIN_WINDOWS};
-use crate::cohort::ModelKey;
-use crate::signals::{MIN_ELIGIBLE, SignalId, UNSURPRISING_P, built_in_rate};
+use crate::signals::{MIN_ELIGIBLE, UNSURPRISING_P, built_in_rate};
 use crate::tally::Tally;
-use crate::verdict::{CohortVerdict, VerdictClass};
 
 use super::history::{Cohort, HistoryByModel, HistorySums, SignalSums, UsualCv};
 use super::span::Span;
@@ -168,8 +167,8 @@ mod tests {
     use crate::signals::{Limits, slow_devices};
     use crate::tally::{BaseRate, surprise};
     use crate::testing::{Fleet, at, judged, reference};
-    use crate::verdict::Severity;
     use crate::window::CohortWindow;
+    use epwatch_model::Severity;
 
     const WINDOW_S: i64 = 3600;
     const BEYOND: SignalId = SignalId::ShiftBeyond(20);

@@ -4,12 +4,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use crate::certified::Certified;
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::standing::Sender;
 use crate::verdict::CpuNodes;

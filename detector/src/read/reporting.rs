@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cohort::ModelKey;
+use epwatch_model::ModelKey;
+
 use crate::interner::{TextId, Texts};
 
 use super::census::{AppCensus, Census, DeviceCounter};

@@ -4,15 +4,14 @@
 
 use std::sync::Arc;
 
+use epwatch_model::Installation;
 use epwatch_stats::order_stat::median;
 use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
 use crate::hash::HashMap;
 use crate::interner::Texts;
-use crate::window::{
-    BaselineAbsence, CohortWindow, Installation, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind,
-};
+use crate::window::{BaselineAbsence, CohortWindow, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind};
 
 /// Devices of a make from which their median is the make's.
 const MIN_SAME_MODEL: usize = 5;

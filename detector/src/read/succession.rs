@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cohort::VersionOnChipset;
+use epwatch_model::VersionOnChipset;
+
 use crate::interner::TextId;
 
 use super::census::{AppCensus, Census};

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::summary::{IncidentSummary, VerdictSummary};
+use epwatch_model::{CohortVerdict, Incident, VerdictClass};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::incident::Incident;
 use crate::notify::text_of;
-use crate::summary::{IncidentSummary, VerdictSummary};
-use crate::verdict::{CohortVerdict, VerdictClass};
 
 /// One line of a replay, as JSON with `kind` for its variant.
 #[derive(Debug, Clone, Serialize)]
@@ -100,6 +99,8 @@ fn rounded(number: f64) -> Option<serde_json::Number> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::incident::advance;
+    use crate::testing::{Fleet, judged, reference};
 
     #[test]
     fn floats_have_six_digits_and_counts_all_of_theirs() {
@@ -111,5 +112,62 @@ mod tests {
             "p": 1.234_57e-12, "n": 123_456_789, "list": [0.333_333, 2.0]
         });
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn the_names_that_programs_rely_on_are_there() {
+        let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
+        let line = serde_json::to_value(VerdictSummary::from(&verdict)).unwrap();
+        for name in [
+            "window_end",
+            "app",
+            "model",
+            "version",
+            "chipset",
+            "firmware",
+            "verdict",
+            "severity",
+            "devices_hit",
+            "devices_compared",
+            "devices_seen",
+            "latency_ratio",
+            "cv_within",
+            "cv_between",
+            "cpu_ops",
+        ] {
+            assert!(!line[name].is_null(), "{name} in {line}");
+        }
+        assert_eq!(
+            (&line["verdict"], &line["severity"]),
+            (&"partial_fallback".into(), &"page".into())
+        );
+        for name in ["id", "value", "p"] {
+            assert!(!line["signals"][0][name].is_null(), "{name} in {line}");
+        }
+
+        let mut open = std::collections::BTreeMap::new();
+        let forget = std::time::Duration::from_secs(3600);
+        let now = verdict.window_end;
+        let changed = advance(&mut open, &[verdict], forget, now);
+        let line = serde_json::to_value(IncidentSummary::from(&changed[0])).unwrap();
+        for name in [
+            "state",
+            "severity",
+            "app",
+            "model",
+            "version",
+            "chipsets",
+            "verdict",
+            "devices_hit",
+            "devices_compared",
+            "devices_seen",
+            "latency_ratio",
+            "cv",
+            "cpu_ops",
+            "cpu_macs_share",
+        ] {
+            assert!(!line[name].is_null(), "{name} in {line}");
+        }
+        assert_eq!(line["state"], "firing");
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
+use epwatch_model::{Incident, Severity, State, VerdictClass};
 use epwatch_server::Period;
 use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -18,11 +19,9 @@ use crate::base_rates::BaseRates;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::evaluate::Evaluator;
-use crate::incident::{Incident, State};
 use crate::incident_set::IncidentSet;
 use crate::pinned_references::PinnedReferences;
 use crate::read::{PastWindows, Source, SourceError};
-use crate::verdict::{Severity, VerdictClass};
 
 pub use files::{FileError, FilesRead, TornTail, read_files};
 pub use lines::{IncidentLine, Line, ReplaySummary, to_json};

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::baseline::{Baseline, Certificate, Origin};
-use crate::placement::{Placement, Unit};
+use epwatch_model::{Origin, Placement, SignalId, Unit};
+
+use crate::baseline::{Baseline, Certificate};
+use crate::placement::rise_over;
 use crate::window::CohortWindow;
 
+use super::limits::{Limits, MIN_ELIGIBLE};
 use super::placement_change::{self, Compared, PlacementChange};
-use super::signal::{Limits, MIN_ELIGIBLE, SignalId};
 use super::slower_with_placement_change::{self, SlowerAndMoved, SpeedBefore};
 
 /// The result of `Certificate`.
@@ -119,7 +121,7 @@ fn of<'a>(placement: &Placement, certificates: &'a [Certificate]) -> Option<&'a 
 fn compare(placement: &Placement, certificates: &[Certificate]) -> Option<Compared> {
     let before = &of(placement, certificates)?.placement;
     let differs = placement.fingerprint != before.fingerprint;
-    let rise = placement.rise_over(before);
+    let rise = rise_over(placement, before);
     Some(Compared {
         origin: Origin::Certified,
         unit: rise.map_or(Unit::Nodes, |rise| rise.unit),
@@ -135,8 +137,8 @@ mod tests {
     use super::*;
     use crate::baseline::BaselineLatency;
     use crate::placement::tests::placed;
-    use crate::signals::SpeedReference;
     use crate::testing::{Fleet, reference};
+    use epwatch_model::SpeedReference;
 
     fn certificate() -> Certificate {
         Certificate {

@@ -8,16 +8,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_model::{BEYOND_TENTHS, CohortKey, Installation, ModelKey, SignalId};
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
-use crate::cohort::{CohortKey, ModelKey};
 use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote};
 
 use super::intermittent_runs::{self, DeviceRuns, Intermittent};
-use super::signal::{BEYOND_TENTHS, MIN_ELIGIBLE, MIN_HITS, SignalId};
+use super::limits::{MIN_ELIGIBLE, MIN_HITS};
 use super::slow_devices::{self, Shift};
 use super::unseen_heat::{UnseenHeat, unseen_heat};
 

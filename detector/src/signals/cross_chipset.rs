@@ -6,15 +6,16 @@
 
 use std::ops::AddAssign;
 
+use epwatch_model::Installation;
 use epwatch_stats::order_stat::median;
 
 use crate::tally::Tally;
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote};
 
 use super::control::{self, Controls};
 use super::intermittent_runs::{self, Intermittent};
+use super::limits::{MIN_ELIGIBLE, MIN_HITS};
 use super::median_ratio::{HEAVIER, SLOWER};
-use super::signal::{MIN_ELIGIBLE, MIN_HITS};
 use super::slow_devices::{self, Shift};
 
 /// One chipset in four may differ although the effect is on all of them. A small one may differ by chance, another

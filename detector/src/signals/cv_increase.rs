@@ -5,15 +5,16 @@
 //! steady device's CV by more than any fault. Both baselines are needed because different programs measure them.
 //! Counted over devices, compared with the cohort's history.
 
+use epwatch_model::{Installation, Signal, SignalId};
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
 use crate::hash::HashMap;
 use crate::tally::Tally;
-use crate::window::{CohortWindow, DeviceVote, Installation, MIN_RUNS_HIGH};
+use crate::window::{CohortWindow, DeviceVote, MIN_RUNS_HIGH};
 
 use super::control::Control;
-use super::signal::{Limits, Signal, SignalId, is_enough};
+use super::limits::{Limits, counted_signal, is_enough};
 
 /// Healthy devices that are hit in a window. In healthy fleets, one device's clean CV spans 0.035 to 0.59 from the 5 %
 /// to the 95 % point (the project's detection measurements).
@@ -126,7 +127,7 @@ pub(crate) fn varies(
         median(&values)
     };
     Some(CvIncrease {
-        signal: Signal::counted(SignalId::CvIncrease, tally, p, OWN, fires),
+        signal: counted_signal(SignalId::CvIncrease, tally, p, OWN, fires),
         cv: of(|pair| pair.now),
         earlier_cv: of(|pair| pair.before),
         control: previous.map_or(Control::Absent, |previous| {

@@ -9,12 +9,14 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{Installation, Signal, SignalId, TAIL_PERCENTS};
+
 use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
-use crate::window::{AgainstSelf, DeviceVote, Installation, MIN_RUNS_HIGH};
+use crate::window::{AgainstSelf, DeviceVote, MIN_RUNS_HIGH};
 
-use super::signal::{Limits, Signal, SignalId, TAIL_PERCENTS, is_enough};
+use super::limits::{Limits, counted_signal, is_enough};
 
 /// Share of healthy devices with a moved median.
 pub(crate) const MOVED_RATE: f64 = 0.01;
@@ -290,7 +292,7 @@ pub(crate) fn is_hit(found: &Signal, runs: &DeviceRuns) -> bool {
 }
 
 fn row(id: SignalId, tally: Tally) -> Signal {
-    Signal::counted(id, tally, 1.0, 0.0, false)
+    counted_signal(id, tally, 1.0, 0.0, false)
 }
 
 fn found(
@@ -319,7 +321,7 @@ fn found(
     let still = goes_on(id, hit.iter().map(|(_, runs)| *runs));
     let fires = is_enough(tally, MIN_SHARE) && p <= limits.p_latency && still;
     Some(Intermittent {
-        signal: Signal::counted(id, tally, p, threshold, fires),
+        signal: counted_signal(id, tally, p, threshold, fires),
         shape_is_known: 2 * known >= hit.len(),
         has_fast_runs_too: 2 * fast_too > hit.len(),
         hit_devices: hit.into_iter().map(|(device, _)| *device).collect(),

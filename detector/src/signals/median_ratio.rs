@@ -4,11 +4,12 @@
 //! order-statistic bound of the median (z = 3) is compared with 1.6 x. From 1.15 x to 1.6 x the whole cohort
 //! moved a little: a heavier model, or a mild fallback.
 
+use epwatch_model::{Signal, SignalId};
 use epwatch_stats::order_stat::{median, median_lower_bound};
 
 use crate::tally::Tally;
 
-use super::signal::{MIN_ELIGIBLE, Signal, SignalId};
+use super::limits::{MIN_ELIGIBLE, counted_signal};
 use super::slow_devices::WorstRatios;
 
 /// Bound from which the slow-down is certain and worth a page.
@@ -53,7 +54,7 @@ pub(super) fn moved(
     Some(Median {
         signal: Signal {
             value: bound,
-            ..Signal::counted(SignalId::Median, slower, p, SLOWER, fires)
+            ..counted_signal(SignalId::Median, slower, p, SLOWER, fires)
         },
         ratio,
         is_heavier: (HEAVIER..SLOWER).contains(&bound),

@@ -8,19 +8,20 @@ mod control;
 mod cross_chipset;
 mod cv_increase;
 pub(crate) mod intermittent_runs;
+mod limits;
 mod median_ratio;
 mod outputs;
 mod placement_change;
 mod same_shape;
-mod signal;
 pub(crate) mod slow_devices;
 mod slower_group;
 mod slower_with_placement_change;
 mod start_failures;
 mod unseen_heat;
 
+use epwatch_model::{Placement, Signal, SignalId, TAIL_PERCENTS};
+
 use crate::baseline::Baseline;
-use crate::placement::Placement;
 use crate::window::CohortWindow;
 
 use median_ratio::Median;
@@ -32,16 +33,14 @@ pub use control::{Controls, PeerRatios};
 pub(crate) use cross_chipset::CrossChipset;
 pub(crate) use cv_increase::CvIncrease;
 pub(crate) use intermittent_runs::Intermittent;
+pub use limits::Limits;
+pub(crate) use limits::{MIN_ELIGIBLE, MIN_HITS, UNSURPRISING_P};
 pub(crate) use median_ratio::MEDIAN_CHANCE;
 pub(crate) use outputs::{OutputMinority, Outputs, OutputsBeyond};
-pub(crate) use placement_change::{PlacementChange, TOTAL_FALLBACK_BELOW};
-#[cfg(test)]
-pub(crate) use signal::BEYOND_TENTHS;
-pub use signal::{Limits, SignalId};
-pub(crate) use signal::{MIN_ELIGIBLE, MIN_HITS, Signal, TAIL_PERCENTS, UNSURPRISING_P};
+pub(crate) use placement_change::PlacementChange;
 pub(crate) use slow_devices::Shift;
 pub(crate) use slower_group::SlowerGroup;
-pub(crate) use slower_with_placement_change::{SlowerAndMoved, SpeedReference};
+pub(crate) use slower_with_placement_change::SlowerAndMoved;
 pub(crate) use start_failures::StartFailures;
 pub use unseen_heat::UnseenHeat;
 

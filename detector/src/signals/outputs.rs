@@ -6,15 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{Installation, Signal, SignalId};
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
 use crate::device_events::GoldenTest;
 use crate::hash::{HashMap, HashSet};
 use crate::tally::{BaseRate, Tally, surprise};
-use crate::window::{CohortWindow, Installation};
+use crate::window::CohortWindow;
 
-use super::signal::{Limits, Signal, SignalId, is_enough};
+use super::limits::{Limits, counted_signal, is_enough};
 
 /// Share of healthy devices beyond the tolerance. The same bytes give the same output, so the rate is far below the
 /// rates of latency.
@@ -217,7 +218,7 @@ fn signal(
     let p = surprise(tally, rate, past);
     let enough = is_enough(tally, MIN_SHARE);
     let fires = enough && p <= limits.p_placement;
-    Some((Signal::counted(id, tally, p, MIN_SHARE, fires), enough))
+    Some((counted_signal(id, tally, p, MIN_SHARE, fires), enough))
 }
 
 #[cfg(test)]

@@ -7,15 +7,19 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use epwatch_model::{
+    Installation, Origin, Placement, PlacementReference, Signal, SignalId, TOTAL_FALLBACK_BELOW,
+    Unit,
+};
 use epwatch_proto::ReasonCode;
 
-use crate::baseline::{Baseline, Origin, PlacementReference};
+use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
-use crate::placement::{Placement, Unit};
+use crate::placement::{noise, rise_over};
 use crate::tally::Tally;
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote};
 
-use super::signal::{Limits, MIN_HITS, Signal, SignalId, is_enough};
+use super::limits::{Limits, MIN_HITS, counted_signal, is_enough};
 
 /// Codes that mean the NPU's back end could not be set up. A cause comes after its effect: of codes that equally many
 /// devices have, the last one counts.
@@ -32,9 +36,6 @@ pub(crate) const BACKEND_CODES: [ReasonCode; 7] = [
 /// Share of devices in healthy fleets that always fell back: the upper end of 0 to 3 % (the project's
 /// detection measurements, "Scenarios").
 pub(crate) const FLEET_RATE: f64 = 0.03;
-
-/// Share on the NPU below which a placement is a total fallback.
-pub(crate) const TOTAL_FALLBACK_BELOW: f64 = 0.05;
 
 /// Share that other chipsets must have on the NPU for that to be a loss.
 const OTHERS_AT_LEAST: f64 = 0.8;
@@ -214,11 +215,11 @@ pub(super) fn changed_by(
     });
     let p = baseline.chance(id, FLEET_RATE, tally);
     let fires = is_enough(tally, 0.0) && p <= limits.p_placement;
-    let threshold = sample.unit.noise();
+    let threshold = noise(sample.unit);
     Some(PlacementChange {
         signal: Signal {
             value: epwatch_stats::order_stat::median(&rises).unwrap_or(0.0),
-            ..Signal::counted(id, tally, p, threshold, fires)
+            ..counted_signal(id, tally, p, threshold, fires)
         },
         origin,
         unit: sample.unit,
@@ -289,7 +290,7 @@ fn compare_one(placement: &Placement, reference: &PlacementReference) -> Option<
             origin,
             placement: before,
         } => {
-            let rise = placement.rise_over(before)?;
+            let rise = rise_over(placement, before)?;
             Some(Compared {
                 origin: *origin,
                 unit: rise.unit,

@@ -4,15 +4,16 @@
 //! devices have no past of their own, the baseline is devices of the same make on the version before (`ShiftOfModel`),
 //! with stricter limits.
 
+use epwatch_model::{BEYOND_TENTHS, Installation, Signal, SignalId};
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
 use crate::tally::Tally;
-use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaselineKind, VoteLatency};
+use crate::window::{CohortWindow, DeviceVote, SelfBaselineKind, VoteLatency};
 
+use super::limits::{Limits, MIN_HITS, counted_signal, is_enough};
 use super::same_shape::{self, BeforeAndNow};
-use super::signal::{BEYOND_TENTHS, Limits, MIN_HITS, Signal, SignalId, is_enough};
 
 /// Up to 1 % of healthy devices carry a lasting slow-down of their own (the project's detection
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
@@ -88,7 +89,7 @@ impl Shift {
     pub fn history_rows(&self) -> Vec<Signal> {
         let row = |(tenths, tally): &(u16, Tally)| {
             let (id, ratio) = (SignalId::ShiftBeyond(*tenths), f64::from(*tenths) / 10.0);
-            Signal::counted(id, *tally, 1.0, ratio, false)
+            counted_signal(id, *tally, 1.0, ratio, false)
         };
         self.tallies.iter().map(row).collect()
     }
@@ -158,7 +159,7 @@ pub(super) fn beyond(
         .collect();
     let (p50_ratio, p50_us) = medians_of(&window.votes, &hit_devices, ratio);
     Some(Shift {
-        signal: Signal::counted(id, tally, p, ratio, fires),
+        signal: counted_signal(id, tally, p, ratio, fires),
         tallies,
         hit_devices,
         p50_ratio,

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use epwatch_model::Installation;
 use epwatch_stats::order_stat::median;
 
 use crate::hash::HashMap;
 use crate::tally::{BaseRate, Tally, surprise};
-use crate::window::{CohortWindow, DeviceVote, Installation};
+use crate::window::{CohortWindow, DeviceVote};
 
-use super::signal::MIN_ELIGIBLE;
+use super::limits::MIN_ELIGIBLE;
 
 /// Ratio of a group's median to the others' median, from which it is slower by more than makes differ.
 const SLOWER: f64 = 3.0;

@@ -13,19 +13,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_model::{Installation, Origin, Placement, Signal, SignalId, SpeedReference};
 use epwatch_proto::stratum::STATIC_SHAPE;
 use epwatch_stats::order_stat::median;
-use serde::{Deserialize, Serialize};
 
-use crate::baseline::{BaselineLatency, Origin};
+use crate::baseline::BaselineLatency;
 use crate::hash::{HashMap, HashSet};
-use crate::placement::Placement;
 use crate::tally::{BaseRate, Tally, surprise};
-use crate::window::{CohortWindow, DeviceVote, Installation, SelfBaseline, SelfBaselineKind};
+use crate::window::{CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind};
 
+use super::limits::{Limits, MIN_HITS, counted_signal};
 use super::placement_change::PlacementChange;
 use super::same_shape::{self, BeforeAndNow};
-use super::signal::{Limits, MIN_HITS, Signal, SignalId};
 
 /// Ratio of p10 to the reference's from which a device is slower.
 pub(crate) const SLOWER_P10: f64 = 1.25;
@@ -71,34 +70,7 @@ pub struct SlowerAndMoved {
     pub reference_p50_us: f64,
 }
 
-/// The reference of devices with a worse placement, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SpeedReference {
-    /// Devices of the same version with the old placement, same window.
-    SameVersion,
-    /// Devices still on the previous version, same window.
-    PreviousVersion,
-    /// The devices' own past.
-    OwnPast,
-    /// The previous version before the window; without one, this version.
-    BaselineWindow,
-    /// Launches that were measured for the certificate.
-    Certified,
-}
-
-impl SpeedReference {
-    /// Whether heat and load of the moment cancel out, because both sides ran in the same window.
-    #[must_use]
-    pub fn is_concurrent(self) -> bool {
-        matches!(
-            self,
-            SpeedReference::SameVersion | SpeedReference::PreviousVersion
-        )
-    }
-}
-
-/// References of the devices, apart from the devices that kept their placement.
+/// What the devices are compared with, apart from those that kept their placement.
 pub(crate) struct SpeedBefore<'a> {
     /// Whether a placement is worse than the reference.
     pub(crate) is_worse: &'a dyn Fn(&Placement) -> bool,
@@ -189,7 +161,7 @@ pub(crate) fn slower<'w>(
     let fires = change.signal.fires && enough && p_slower <= limits.p_placement;
     let p = change.signal.p.max(p_slower);
     Some(SlowerAndMoved {
-        signal: Signal::counted(id, found, p, MIN_SLOWER_SHARE, fires),
+        signal: counted_signal(id, found, p, MIN_SLOWER_SHARE, fires),
         reference: commonest(&all)?,
         p50_ratio: median(&ratios)?,
         hit_p50_us,

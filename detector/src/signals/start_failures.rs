@@ -4,15 +4,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use epwatch_model::{Installation, Origin, PlacementReference, Signal, SignalId};
 use epwatch_proto::ReasonCode;
 
-use crate::baseline::{Baseline, Origin, PlacementReference};
+use crate::baseline::Baseline;
 use crate::hash::{HashMap, HashSet};
 use crate::tally::{Tally, surprise};
-use crate::window::{CohortWindow, DeviceVote, Installation, count_devices, different};
+use crate::window::{CohortWindow, DeviceVote, count_devices, different};
 
+use super::limits::{Limits, MIN_HITS, counted_signal, is_enough};
 use super::placement_change::{self, BACKEND_CODES};
-use super::signal::{Limits, MIN_HITS, Signal, SignalId, is_enough};
 
 /// Share of healthy devices whose NPU never starts: they are among those that always fell back.
 pub(crate) const FLEET_RATE: f64 = placement_change::FLEET_RATE;
@@ -76,7 +77,7 @@ pub(crate) fn start_failures(
     // Stable, and sorted by code before.
     codes.sort_by_key(|(_, devices)| Reverse(*devices));
     Some(StartFailures {
-        signal: Signal::counted(SignalId::Start, tally, p, 0.0, fires),
+        signal: counted_signal(SignalId::Start, tally, p, 0.0, fires),
         is_page: enough && p <= limits.p_latency && !is_unheard_of,
         is_unheard_of,
         hit_devices: hit.into_keys().collect(),

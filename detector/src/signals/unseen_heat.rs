@@ -1,11 +1,13 @@
 //! Heat that devices cannot report. Runs of a hot device are left out as long as its thermal state is known. So on a
 //! hot day the devices that report none are the ones that look slower.
 
+use epwatch_model::Installation;
+
 use crate::hash::HashSet;
 use crate::tally::Tally;
-use crate::window::{CohortWindow, Installation};
+use crate::window::CohortWindow;
 
-use super::signal::MIN_HITS;
+use super::limits::MIN_HITS;
 
 /// Share of the devices hit that must report no thermal state; some healthy ones are always among those hit.
 const NEARLY_ALL: f64 = 0.8;

@@ -9,7 +9,8 @@
 
 use std::cmp::Reverse;
 
-use crate::cohort::Installation;
+use epwatch_model::Installation;
+
 use crate::hash::{HashMap, HashSet};
 
 /// Share of the look-back in whose beginning an established device was admitted: ten days of fourteen lie between.

@@ -1,6 +1,9 @@
-use super::*;
+use epwatch_model::Severity;
+
 use crate::testing::{Fleet, device, judged, reference};
-use crate::verdict::{Severity, doubt_networks};
+use crate::verdict::doubt_networks;
+
+use super::*;
 
 /// Devices of one kind: the first of them, how many, and on how many networks, each wide one with so many narrow ones.
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
 //! Findings from `Certificate`, which holds the field against what was certified.
 
-use crate::baseline::Origin;
-use crate::reason::Reason;
+use epwatch_model::{Origin, Reason, Severity, VerdictClass};
+
+use crate::reason;
 use crate::signals::Evidence;
 
-use super::class::{Severity, VerdictClass};
 use super::finding::{FASTER_THAN_CPU, Finding};
 
 /// Less on the NPU than certified, and slower for it.
@@ -16,12 +16,12 @@ pub(super) fn drifted_and_slower(evidence: &Evidence) -> Option<Finding> {
         return None;
     }
     let mut reasons = vec![
-        Reason::certificate(drift),
-        Reason::slower(&drift.change, joined),
+        reason::certificate(drift),
+        reason::slower(&drift.change, joined),
     ];
     reasons
-        .extend(Reason::control(evidence.control).filter(|_| evidence.control.vetoes_fallback()));
-    reasons.extend(Reason::backend(&drift.change));
+        .extend(reason::control(evidence.control).filter(|_| evidence.control.vetoes_fallback()));
+    reasons.extend(reason::backend(&drift.change));
     Some(Finding {
         p: joined.signal.p,
         ..Finding::by_placement(&drift.change, Severity::Page, reasons)
@@ -31,9 +31,9 @@ pub(super) fn drifted_and_slower(evidence: &Evidence) -> Option<Finding> {
 /// Less on the NPU than certified, and not slower.
 pub(super) fn drifted(evidence: &Evidence) -> Option<Finding> {
     let drift = evidence.firing_certificate()?;
-    let mut reasons = vec![Reason::certificate(drift)];
-    reasons.extend(drift.slower.as_ref().map(Reason::not_slower));
-    reasons.extend(Reason::backend(&drift.change));
+    let mut reasons = vec![reason::certificate(drift)];
+    reasons.extend(drift.slower.as_ref().map(reason::not_slower));
+    reasons.extend(reason::backend(&drift.change));
     Some(Finding::by_placement(
         &drift.change,
         Severity::Ticket,
@@ -47,8 +47,8 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     let is_about_placement = |reason: &Reason| matches!(reason, Reason::Placement { .. });
     if found.reasons.iter().any(is_about_placement) {
         let drift = evidence.firing_certificate();
-        found.reasons.extend(drift.map(Reason::certificate));
-        found.reasons.extend(uncertified.map(Reason::uncertified));
+        found.reasons.extend(drift.map(reason::certificate));
+        found.reasons.extend(uncertified.map(reason::uncertified));
         return;
     }
     // `Placement` has compared with the certificate of another runtime, and nothing moved.
@@ -60,7 +60,7 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     if let Some(uncertified) = uncertified {
         found.class = VerdictClass::DataQuality;
         found.severity = Severity::Info;
-        found.reasons.push(Reason::uncertified(uncertified));
+        found.reasons.push(reason::uncertified(uncertified));
     }
 }
 
@@ -69,13 +69,13 @@ mod tests {
     use crate::baseline::{Baseline, Certificate};
     use crate::placement::tests::placed;
     use crate::testing::{Fleet, judged, reference};
-    use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+    use epwatch_model::{CohortVerdict, Severity, VerdictClass};
 
     /// Version 1.0.0 had the same fault, so that `Placement` is silent.
     fn certified(runtime: &str) -> Baseline {
         let mut reference = reference();
-        reference.placements = vec![crate::baseline::PlacementReference::Placement {
-            origin: crate::baseline::Origin::PreviousVersion,
+        reference.placements = vec![epwatch_model::PlacementReference::Placement {
+            origin: epwatch_model::Origin::PreviousVersion,
             placement: placed(21, 20, 5, Some(0.74)),
         }];
         let mut placement = placed(20, 25, 0, Some(1.0));

@@ -1,10 +1,9 @@
 //! Data completeness: far fewer devices reported than usual, or far more. Missing devices may be the broken
 //! ones, so the cohort is not called healthy. Surplus devices may be forged, so alone they do not page.
 
-use crate::read::UsualDevices;
-use crate::reason::Reason;
+use epwatch_model::{CohortVerdict, Reason, Severity, VerdictClass};
 
-use super::{CohortVerdict, Severity, VerdictClass};
+use crate::read::UsualDevices;
 
 /// Share of the usual number below which reports are missing: an outage of the collector, a release that does
 /// not start, a withdrawn consent.

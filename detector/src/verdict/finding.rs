@@ -1,9 +1,8 @@
 //! The finding that a verdict is made from: class, severity, reasons and counts.
 
-use crate::reason::Reason;
-use crate::signals::{PlacementChange, Signal};
+use epwatch_model::{Reason, Severity, Signal, TOTAL_FALLBACK_BELOW, VerdictClass};
 
-use super::class::{Severity, VerdictClass};
+use crate::signals::PlacementChange;
 
 /// A class with its evidence, before the verdict's numbers and next step are added.
 #[derive(Clone)]
@@ -18,8 +17,11 @@ pub(super) struct Finding {
     pub(super) also: Vec<Reason>,
 }
 
-/// Share of the devices hit below which a finding is not a page. A fault that matters hits 5 % of them, and a window
-/// may show slightly less.
+/// Share of the eligible devices below which a fallback is [`VerdictClass::SomeDevicesFallback`].
+pub(crate) const MOST_DEVICES: f64 = 0.8;
+
+/// Share of the devices hit below which a finding does not page. A fault that matters hits 5 % of them, and a
+/// window may show slightly less.
 pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
 
 /// Heat and load slow a device by less than this. The clock changes latency by a factor of 2 at most. The CPU takes 3
@@ -34,7 +36,7 @@ impl Finding {
         severity: Severity,
         reasons: Vec<Reason>,
     ) -> Self {
-        let class = VerdictClass::of_placement(change);
+        let class = class_of(change);
         Finding {
             eligible: change.n_compared(),
             ..Finding::of(&change.signal, class, severity, reasons)
@@ -130,5 +132,23 @@ impl Finding {
             p: 1.0,
             also: Vec::new(),
         }
+    }
+}
+
+/// Returns the class of a placement that got worse.
+pub(super) fn class_of(change: &PlacementChange) -> VerdictClass {
+    if change.backend_code().is_some() {
+        VerdictClass::NpuStartFailure
+    } else if change.alternates() {
+        VerdictClass::IntermittentFallback
+    } else if change.share_hit() < MOST_DEVICES {
+        VerdictClass::SomeDevicesFallback
+    } else if change
+        .hit_npu_share
+        .is_some_and(|share| share < TOTAL_FALLBACK_BELOW)
+    {
+        VerdictClass::TotalFallback
+    } else {
+        VerdictClass::PartialFallback
     }
 }

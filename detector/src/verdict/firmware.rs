@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{Installation, Reason, VerdictClass};
+
 use crate::hash::HashSet;
-use crate::reason::Reason;
 use crate::signals::{Evidence, MIN_ELIGIBLE, MIN_HITS};
 use crate::tally::{BaseRate, Tally, surprise};
-use crate::window::{CohortWindow, Installation};
+use crate::window::CohortWindow;
 
-use super::VerdictClass;
 use super::finding::Finding;
 
 /// Chance below which the hits of one firmware are not a coincidence.
@@ -191,8 +191,9 @@ mod tests {
     use crate::describe::describe;
     use crate::signals::{Controls, Evidence, Limits, PeerRatios};
     use crate::testing::{Fleet, failed_starts, golden_tests, judged, reference};
-    use crate::verdict::{CpuNodes, Severity, VerdictClass, judge};
+    use crate::verdict::{CpuNodes, judge};
     use crate::window::CohortWindow;
+    use epwatch_model::{Severity, VerdictClass};
 
     fn on_f2(mut window: CohortWindow, is_updated: impl Fn(u32) -> bool) -> CohortWindow {
         let new: Arc<str> = "f2".into();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::{Installation, Reason};
 use epwatch_proto::stratum::STATIC_SHAPE;
 
 use crate::hash::HashSet;
-use crate::reason::Reason;
 use crate::signals::{Evidence, MIN_HITS, intermittent_runs};
-use crate::window::{CohortWindow, Installation};
+use crate::window::CohortWindow;
 
 use super::finding::Finding;
 
@@ -155,8 +155,8 @@ fn run_share(window: &CohortWindow, devices: &HashSet<Installation>, shape: &str
 #[cfg(test)]
 mod tests {
     use crate::testing::{Fleet, judged, reference};
-    use crate::verdict::Severity;
     use crate::window::CohortWindow;
+    use epwatch_model::Severity;
 
     /// A third of the runs of each device are of a large shape. Slower by `small` and `large`.
     fn with_two_shapes(small: f64, large: f64) -> CohortWindow {

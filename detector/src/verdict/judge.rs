@@ -3,23 +3,25 @@
 //! The strongest evidence decides the class: a worse placement on devices that are slower, then slower devices
 //! alone, then a worse placement alone. A cohort without any reference is "not enough data", never healthy.
 
-use crate::baseline::{Baseline, Origin};
+use epwatch_model::{
+    CohortVerdict, Origin, Reason, Severity, SignalId, SlowLimit, TOTAL_FALLBACK_BELOW,
+    VerdictClass, WindowStatistics, many_are_new,
+};
+
+use crate::baseline::Baseline;
 use crate::cpu_alone::CpuAlone;
-use crate::describe::WindowStatistics;
 use crate::next_step::{Situation, next_step, on_all_chipsets};
-use crate::reason::{Reason, SlowLimit, many_are_new};
+use crate::reason;
 use crate::signals::{
-    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, SignalId,
-    TOTAL_FALLBACK_BELOW, built_in_rate,
+    Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, built_in_rate,
 };
 use crate::standing::Weighed;
 use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 
-use super::class::{MOST_DEVICES, Severity, VerdictClass};
-use super::finding::{FASTER_THAN_CPU, Finding};
+use super::CpuNodes;
+use super::finding::{FASTER_THAN_CPU, Finding, MOST_DEVICES, class_of};
 use super::numbers::{numbers, on_the_cpu};
-use super::{CohortVerdict, CpuNodes};
 use super::{certificate, firmware, input_shape, secondary};
 
 /// The ratio of [`on_every_device`], in tenths.
@@ -74,7 +76,7 @@ pub fn judge(
     }
     let on_runtime = change
         .filter(|change| found.severity >= Severity::Ticket && !change.new_runtimes.is_empty());
-    found.reasons.extend(on_runtime.map(Reason::on_runtime));
+    found.reasons.extend(on_runtime.map(reason::on_runtime));
     if found.severity >= Severity::Ticket {
         input_shape::name(&mut found, window, evidence);
     }
@@ -297,10 +299,10 @@ fn fallback(evidence: &Evidence) -> Option<Finding> {
         Origin::OtherChipsets if !concurrent => Severity::Ticket,
         _ => Severity::Page,
     };
-    let mut reasons = vec![Reason::placement(change), Reason::slower(change, joined)];
-    reasons.extend(Reason::alternating(change));
-    reasons.extend(Reason::control(control).filter(|_| control.vetoes_fallback()));
-    reasons.extend(Reason::backend(change));
+    let mut reasons = vec![reason::placement(change), reason::slower(change, joined)];
+    reasons.extend(reason::alternating(change));
+    reasons.extend(reason::control(control).filter(|_| control.vetoes_fallback()));
+    reasons.extend(reason::backend(change));
     Some(Finding {
         p: joined.signal.p,
         ..Finding::by_placement(change, severity, reasons)
@@ -323,7 +325,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
         return None;
     }
     let mut reasons = vec![
-        Reason::placement(change),
+        reason::placement(change),
         Reason::Shift {
             hits: slower.hits,
             devices: slower.devices,
@@ -331,7 +333,7 @@ fn on_every_device(window: &CohortWindow, evidence: &Evidence) -> Option<Finding
             p: shift.signal.p,
         },
     ];
-    reasons.extend(Reason::backend(change));
+    reasons.extend(reason::backend(change));
     Some(Finding::by_placement(change, Severity::Page, reasons))
 }
 
@@ -341,13 +343,13 @@ fn slower(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Op
     let (shift, median) = (evidence.firing_shift(), evidence.firing_median());
     let by_median = median.map(|median| &median.signal);
     let strongest = shift.map(|shift| &shift.signal).or(by_median)?;
-    let mut reasons = Vec::from_iter(shift.map(Reason::shift));
+    let mut reasons = Vec::from_iter(shift.map(reason::shift));
     reasons.extend(median.map(|median| Reason::MedianSlower {
         ratio: median.ratio,
         at_least: median.signal.value,
         devices: median.signal.devices,
     }));
-    let by_control = Reason::control(evidence.control);
+    let by_control = reason::control(evidence.control);
     let ratio = shift.and_then(|shift| shift.p50_ratio);
     let ratio = ratio.or(median.map(|median| median.ratio)).unwrap_or(1.0);
     // Heat that devices cannot report is on the makes that report none, and so on their firmwares.
@@ -371,7 +373,7 @@ fn slower(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Op
             let everywhere = evidence.cross_chipset.filter(|others| others.explains);
             let everywhere = everywhere.filter(|_| is_of_cohort);
             match everywhere {
-                Some(others) => reasons.insert(0, Reason::everywhere(others, runtimes)),
+                Some(others) => reasons.insert(0, reason::everywhere(others, runtimes)),
                 None if runtimes.is_empty() => {}
                 None => reasons.push(Reason::OnRuntime { runtimes }),
             }
@@ -385,16 +387,13 @@ fn slower(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Op
             let change =
                 change.filter(|_| evidence.placement_explains_shift && everywhere.is_none());
             if let Some(change) = change {
-                reasons.insert(0, Reason::placement(change));
+                reasons.insert(0, reason::placement(change));
             }
             let is_alone = evidence.control == Control::Absent && evidence.cross_chipset.is_none();
             if is_alone && is_of_cohort && change.is_none() && ratio < MAY_BE_LOAD {
                 reasons.push(Reason::NoControl);
             }
-            let class = change.map_or(
-                VerdictClass::SlowWithoutPlacement,
-                VerdictClass::of_placement,
-            );
+            let class = change.map_or(VerdictClass::SlowWithoutPlacement, class_of);
             (class, severity)
         };
     Some(Finding::of(strongest, class, severity, reasons))
@@ -430,15 +429,15 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
         shape_is_known,
         p: found.signal.p,
     }];
-    reasons.extend(spared.map(Reason::spared));
-    let by_control = Reason::control(control);
+    reasons.extend(spared.map(reason::spared));
+    let by_control = reason::control(control);
     let (class, severity) = if control.vetoes() {
         reasons.splice(0..0, by_control);
         (VerdictClass::ThermalOrLoad, Severity::Info)
     } else {
         reasons.extend(by_control);
         let everywhere = others.filter(|others| others.explains);
-        let told = everywhere.map(|others| Reason::everywhere(others, Vec::new()));
+        let told = everywhere.map(|others| reason::everywhere(others, Vec::new()));
         reasons.splice(0..0, told);
         let severity = if is_page && everywhere.is_none() && !control.is_unsure() {
             Severity::Page
@@ -454,17 +453,17 @@ fn intermittent(evidence: &Evidence, baseline: &Baseline) -> Option<Finding> {
 fn placement_alone(evidence: &Evidence) -> Option<Finding> {
     let change = evidence.placement.as_ref();
     let change = change.filter(|change| change.signal.fires)?;
-    let mut reasons = vec![Reason::placement(change)];
-    reasons.extend(Reason::alternating(change));
+    let mut reasons = vec![reason::placement(change)];
+    reasons.extend(reason::alternating(change));
     let joined = evidence.slower_and_moved.as_ref();
     let not_slower = joined.filter(|joined| !joined.signal.fires);
-    reasons.extend(not_slower.map(Reason::not_slower));
-    reasons.extend(Reason::backend(change));
+    reasons.extend(not_slower.map(reason::not_slower));
+    reasons.extend(reason::backend(change));
     // If most of those compared are slower, it is more than a different count.
     let is_not_slower =
         not_slower.is_some_and(|joined| 2 * joined.signal.hits <= joined.signal.devices);
     let recounted = !change.new_runtimes.is_empty() && is_not_slower;
-    let class = VerdictClass::of_placement(change);
+    let class = class_of(change);
     let certified_total =
         change.origin == Origin::Certified && class == VerdictClass::TotalFallback;
     let (class, severity) = if recounted {
@@ -490,7 +489,7 @@ fn slower_make(evidence: &Evidence) -> Option<Finding> {
         hits: found.own.hits,
         eligible: found.own.devices + found.others,
         p: found.p,
-        ..Finding::nothing(class, Severity::Ticket, vec![Reason::slower_make(found)])
+        ..Finding::nothing(class, Severity::Ticket, vec![reason::slower_make(found)])
     })
 }
 

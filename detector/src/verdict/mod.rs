@@ -2,7 +2,6 @@
 //! from the evidence of the signals; `evaluate` lowers those that rest on new installations.
 
 mod certificate;
-mod class;
 pub(crate) mod completeness;
 mod finding;
 mod firmware;
@@ -13,125 +12,11 @@ mod quiet;
 mod secondary;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-
-use crate::baseline::PlacementReference;
-use crate::cohort::CohortKey;
-use crate::describe::WindowStatistics;
-use crate::reason::Reason;
-use crate::signals::Signal;
-
-pub(crate) use class::MOST_DEVICES;
-pub use class::{Severity, VerdictClass};
+pub(crate) use finding::MOST_DEVICES;
 pub use judge::{SEES_DOUBLE, SEES_DOUBLE_WITH_PLACEMENT, judge};
 pub(crate) use judge::{doubt, doubt_networks};
 pub(crate) use quiet::quiet;
-
-/// The verdict on one cohort window.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CohortVerdict {
-    /// The cohort that was judged.
-    pub key: CohortKey,
-    /// End of the window, exclusive.
-    pub window_end: Timestamp,
-    /// Length of the window.
-    pub window: Duration,
-    /// The kind of fault, if any.
-    pub class: VerdictClass,
-    /// How soon a person must look at it.
-    pub severity: Severity,
-    /// The reasons, strongest first.
-    pub reasons: Vec<Reason>,
-    /// Sizes and effects.
-    pub numbers: VerdictNumbers,
-    /// CV and modes.
-    pub statistics: WindowStatistics,
-    /// Op types on the CPU of the devices hit, the costliest first.
-    pub cpu_ops: Vec<String>,
-    /// Share of the model's MACs that those devices run on the CPU, in [0, 1].
-    pub cpu_macs_share: Option<f64>,
-    /// Next steps, one a line.
-    pub next_step: String,
-    /// All signals that could be computed.
-    pub signals: Vec<Signal>,
-    /// Further counts for the history of later versions.
-    pub tallies: Vec<Signal>,
-    /// Devices without a vote because a directive took them off the NPU.
-    pub devices_directed: u64,
-    /// The version before this one, if it is known.
-    pub follows: Option<String>,
-    /// Versions with an open incident on its chipset whose devices have this version by now.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub takes_over: Vec<TakenOver>,
-    /// References of its placements, if there is a finding. An open incident pins them.
-    pub references: Vec<PlacementReference>,
-    /// CV rules that fired, by name.
-    pub cv_rules: Vec<String>,
-    /// The chance of the deciding count in a healthy cohort; 1 without a finding.
-    pub p: f64,
-}
-
-impl CohortVerdict {
-    /// Whether devices are slower, and something other than the model slowed down as well. Load ends; if this lasts, it is
-    /// a finding.
-    pub(crate) fn is_load(&self) -> bool {
-        let is_slower = |reason: &Reason| {
-            matches!(
-                reason,
-                Reason::Shift { .. }
-                    | Reason::MedianSlower { .. }
-                    | Reason::Intermittent { .. }
-                    | Reason::CohortMoved { .. }
-            )
-        };
-        self.class == VerdictClass::ThermalOrLoad
-            && self.severity == Severity::Info
-            && self.reasons.iter().any(is_slower)
-    }
-}
-
-/// A version with an open incident, whose devices have another version by now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TakenOver {
-    /// The version with the incident.
-    pub version: String,
-    /// Its devices on the chipset, over the look-back.
-    pub devices: u64,
-    /// Devices that reported this version last.
-    pub here: u64,
-    /// Devices that reported it in the window, and no other version since.
-    pub left: u64,
-}
-
-/// Sizes and effects of a verdict.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct VerdictNumbers {
-    /// Devices that vote.
-    pub devices_seen: u64,
-    /// Devices of all versions of the model on the chipset, each once. They vote, or a directive holds them. A device
-    /// that was updated within the window votes for two versions.
-    pub devices_on_chipset: u64,
-    /// Devices that could be compared by the deciding signal.
-    pub devices_eligible: u64,
-    /// Devices that the deciding signal counts as hit.
-    pub devices_hit: u64,
-    /// Clean runs of all voting devices.
-    pub runs: u64,
-    /// Ratio of p50 on the devices hit to their reference; without a finding, of all devices to their
-    /// own earlier p50.
-    pub latency_ratio: Option<f64>,
-    /// Median p50 of the devices hit, in microseconds.
-    pub hit_p50_us: Option<f64>,
-    /// Median p50 of their references, in microseconds.
-    pub reference_p50_us: Option<f64>,
-    /// Share of the work on the NPU on the devices hit, in [0, 1]; without a finding, on all devices.
-    pub npu_share: Option<f64>,
-    /// The same in the reference.
-    pub reference_npu_share: Option<f64>,
-}
 
 /// A node that a placement left on the CPU.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::placement::Unit;
-use crate::reason::Reason;
+use epwatch_model::{Reason, Unit, VerdictNumbers};
+
 use crate::signals::{Evidence, PlacementChange, SlowerAndMoved};
 use crate::window::CohortWindow;
 
+use super::CpuNodes;
 use super::finding::Finding;
-use super::{CpuNodes, VerdictNumbers};
 
 pub(super) fn numbers(
     window: &CohortWindow,

@@ -4,14 +4,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use epwatch_model::{
+    CohortKey, CohortVerdict, ModelKey, Reason, Severity, VerdictClass, VerdictNumbers,
+    WindowStatistics,
+};
 use jiff::Timestamp;
 
-use crate::cohort::{CohortKey, ModelKey};
-use crate::describe::WindowStatistics;
 use crate::read::Reporting;
-use crate::reason::Reason;
-
-use super::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
 
 /// Share of the usual devices below which an app or a version is quiet.
 const QUIET: f64 = 0.25;

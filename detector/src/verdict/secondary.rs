@@ -1,10 +1,11 @@
 //! Findings from failed starts, outputs and the coefficient of variation.
 
-use crate::reason::Reason;
+use epwatch_model::{Reason, Severity, VerdictClass};
+
+use crate::reason;
 use crate::signals::{Control, Evidence};
 
 use super::finding::{Finding, MIN_PAGE_SHARE};
-use super::{Severity, VerdictClass};
 
 /// Returns a ticket if too few devices are hit for a page, so that it does not hide another page.
 fn severity(is_page: bool, share: f64) -> Severity {
@@ -19,7 +20,7 @@ fn severity(is_page: bool, share: f64) -> Severity {
 pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
     let starts = evidence.firing_starts()?;
     let severity = severity(starts.is_page, starts.signal.value);
-    let (class, reasons) = (VerdictClass::NpuStartFailure, vec![Reason::starts(starts)]);
+    let (class, reasons) = (VerdictClass::NpuStartFailure, vec![reason::starts(starts)]);
     Some(Finding {
         eligible: starts.n_counted,
         ..Finding::of(&starts.signal, class, severity, reasons)
@@ -32,7 +33,7 @@ pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
     let severity = severity(beyond.is_page, beyond.signal.value);
     let (class, reasons) = (
         VerdictClass::WrongOutputs,
-        vec![Reason::wrong_outputs(beyond)],
+        vec![reason::wrong_outputs(beyond)],
     );
     Some(Finding::of(&beyond.signal, class, severity, reasons))
 }
@@ -42,7 +43,7 @@ pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     let minority = evidence.outputs.as_ref()?.minority.as_ref()?;
     let (class, reasons) = (
         VerdictClass::WrongOutputs,
-        vec![Reason::different_outputs(minority)],
+        vec![reason::different_outputs(minority)],
     );
     let found = Finding::of(&minority.signal, class, Severity::Ticket, reasons);
     minority.signal.fires.then_some(found)
@@ -55,7 +56,7 @@ pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
         .cv_increase
         .as_ref()
         .filter(|spread| spread.signal.fires)?;
-    let mut reasons = vec![Reason::varies(spread)];
+    let mut reasons = vec![reason::varies(spread)];
     let (class, severity) = match spread.control {
         Control::PreviousSlowed(share) => {
             reasons.insert(0, Reason::PreviousVaries { share });
@@ -75,13 +76,13 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
         .firing_starts()
         .filter(|_| found.class != VerdictClass::NpuStartFailure)
     {
-        found.reasons.push(Reason::starts(starts));
+        found.reasons.push(reason::starts(starts));
     }
     if let Some(beyond) = evidence
         .firing_outputs()
         .filter(|_| found.class != VerdictClass::WrongOutputs)
     {
-        found.reasons.push(Reason::wrong_outputs(beyond));
+        found.reasons.push(reason::wrong_outputs(beyond));
     }
 }
 
@@ -94,8 +95,8 @@ mod tests {
     use crate::placement::tests::placed;
     use crate::signals::{Controls, Limits, PeerRatios};
     use crate::testing::{Fleet, failed_starts, judged, noisy, reference, tested};
-    use crate::verdict::CohortVerdict;
     use crate::window::CohortWindow;
+    use epwatch_model::CohortVerdict;
 
     #[track_caller]
     fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {

@@ -12,15 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_model::{CohortKey, Installation, Placement};
 use epwatch_proto::histogram::{bucket_high_us, bucket_low_us};
 use epwatch_stats::{Bucket, HistogramError, Moments, SLOW_RUN, SparseHistogram};
 use jiff::Timestamp;
 
-use crate::cohort::CohortKey;
-pub use crate::cohort::Installation;
 use crate::device_events::DeviceEvents;
 use crate::hash::HashSet;
-use crate::placement::Placement;
 
 /// Clean runs before p10 and p50 of a device mean something.
 pub const MIN_RUNS_LOW: u64 = 8;

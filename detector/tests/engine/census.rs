@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clickhouse::{Client, Row};
 use epwatch_detector::read::Span;
-use epwatch_detector::{Installation, ModelKey};
+use epwatch_model::{Installation, ModelKey};
 use serde::Deserialize;
 
 /// Answers of the store.

@@ -2,7 +2,7 @@
 
 use epwatch_detector::Evaluator;
 use epwatch_detector::read::{ModelWindows, Source, Span};
-use epwatch_detector::verdict::{CohortVerdict, Severity, VerdictClass};
+use epwatch_model::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::{Reports, TestStore, V2, base, config, firmware, span};
@@ -313,7 +313,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         next.store(&store, after(base, 60 * windows - 50)).await;
         let read = read_model(&source, &span).await;
         let history = read.history("2.0.0", "SM8635", &span);
-        let tally = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+        let tally = history.of(epwatch_model::SignalId::ShiftBeyond(20));
         beyond_2x.push((tally.hits, tally.devices));
     }
     // The window just before does not count yet: a fault that grows would be its own past.
@@ -326,10 +326,10 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     Reports::default().store(&store, after(base, 470)).await;
     let read = read_model(&source, &later).await;
     let history = read.history("1.0.0", "SM8635", &later);
-    let own = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+    let own = history.of(epwatch_model::SignalId::ShiftBeyond(20));
     // Seven windows agree on it.
     assert_eq!((own.hits, own.devices), (7 * 2, 7 * 32));
-    let moved = history.of(epwatch_detector::signals::SignalId::Moved);
+    let moved = history.of(epwatch_model::SignalId::Moved);
     assert_eq!(moved.devices, 0, "{history:?}");
     store.stop().await;
 }
@@ -366,7 +366,7 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
         let span = span(after(base, second));
         let read = read_model(source, &span).await;
         let history = read.history("2.0.0", "SM8635", &span);
-        let tally = history.of(epwatch_detector::signals::SignalId::ShiftBeyond(20));
+        let tally = history.of(epwatch_model::SignalId::ShiftBeyond(20));
         tally.devices
     };
     let ahead = Source::new(store.client(), 10_000);

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::labelled::{CohortLabel, Family, FamilySpec, FaultKind, Truth};
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::Intake;
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
-use epwatch_detector::summary::{IncidentSummary, VerdictSummary};
-use epwatch_detector::verdict::Severity;
+use epwatch_model::summary::{IncidentSummary, VerdictSummary};
+use epwatch_model::{Severity, State};
 use epwatch_server::Period;
 
 use crate::outcome::{FaultOutcome, Outcome};

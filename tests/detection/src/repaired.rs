@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
+use epwatch_model::State;
 use epwatch_server::Period;
 
 use crate::evaluation::{DAY_MS, START_MS, kind_name, milliseconds};

@@ -1,5 +1,5 @@
-//! The part of plain English that a program can check, in documents and in comments of Rust files: sentences of at most 25
-//! words, and none of the phrases that hide a noun.
+//! The part of plain English that a program can check, in documents and in comments of Rust files. Sentences have at most
+//! 25 words, and none of the phrases that hide a noun.
 //!
 //! Code in backquotes, a link's text and each number count as words. A sentence ends at a full stop, a cell of a table or a
 //! paragraph. `PROSE=docs/gate.md cargo test --test it documents::prose` checks one file or folder alone.

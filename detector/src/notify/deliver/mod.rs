@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_model::{Incident, State};
 use epwatch_server::{Backoff, Clock};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::incident::{Incident, State};
 use crate::metrics::{Delivery, Metrics};
 
 use super::error::{NotifyError, Retry};

@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
+use epwatch_model::{CohortVerdict, IncidentKey, Order, OrderKind};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::incident::{Order, OrderKind, advance};
+use crate::incident::{advance, expire_mute, obey};
 use crate::notify::Occasion;
 use crate::testing::{Fleet, at, judged, reference};
-use crate::verdict::CohortVerdict;
 
 type Answers = dyn Fn(&Incident, Timestamp) -> Result<(), NotifyError> + Send + Sync;
 
@@ -127,7 +127,7 @@ impl Run {
 }
 
 fn incidents(
-    open: &mut BTreeMap<crate::incident::IncidentKey, Incident>,
+    open: &mut BTreeMap<IncidentKey, Incident>,
     verdicts: &[CohortVerdict],
 ) -> Vec<Incident> {
     let forget = Duration::from_secs(86_400);
@@ -254,13 +254,13 @@ async fn a_muted_incident_is_silent_until_it_or_the_mute_ends() {
         until: Some(at(8_000)),
         why: "known".into(),
     };
-    incident.obey(&order, false, at(4_000)).unwrap();
+    obey(&mut incident, &order, false, at(4_000)).unwrap();
     let mut run = Run::new(|_, _| Ok(()));
     run.now = at(4_000);
     run.until(7_999, std::slice::from_ref(&incident)).await;
     assert_eq!(run.occasions(), []);
     let mut over = incident.clone();
-    assert!(over.expire_mute(at(8_000)));
+    assert!(expire_mute(&mut over, at(8_000)));
     run.now = at(8_000);
     run.until(8_001, &[over]).await;
     assert_eq!(run.occasions(), [Occasion::Reopened]);

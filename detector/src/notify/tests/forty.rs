@@ -1,8 +1,11 @@
 //! The headline and the steps of forty incidents: faults, states, orders and names of every kind.
 
-use super::*;
-use crate::incident::{Order, OrderKind};
+use epwatch_model::{Order, OrderKind};
+
+use crate::incident::obey;
 use crate::notify::steps::StepPart;
+
+use super::*;
 
 /// Names as apps have them, and as strangers write them.
 const NAMES: [(&str, &str); 5] = [
@@ -70,7 +73,7 @@ fn incidents() -> Vec<(String, Incident)> {
             until: (*kind == OrderKind::Mute).then(|| at(3_660)),
             why: "it is known".into(),
         };
-        if incident.obey(&order, false, at(60)).is_ok() {
+        if obey(&mut incident, &order, false, at(60)).is_ok() {
             all.push((kind.as_str().to_owned(), incident));
         }
     }

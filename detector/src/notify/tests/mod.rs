@@ -12,6 +12,7 @@ use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use epwatch_model::{Cause, CohortVerdict, Incident, IncidentKey, Severity, VerdictClass};
 use epwatch_server::{ManualClock, Period};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -24,11 +25,10 @@ use super::error::Retry;
 use super::http_notifier::HttpNotifier;
 use super::links::Links;
 use super::*;
-use crate::incident::{Cause, Incident, IncidentKey, advance};
+use crate::incident::advance;
 use crate::metrics::{Delivery, Metrics};
 use crate::placement::tests::placed;
 use crate::testing::{Fleet, at, failed_starts, judged, reference, tested};
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
 use crate::window::CohortWindow;
 
 fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {

@@ -1,8 +1,11 @@
 //! Notifications after people's orders.
 
+use epwatch_model::{Order, OrderKind};
+
+use crate::incident::obey;
+
 use super::channels::{pagerduty, secret};
 use super::*;
-use crate::incident::{Order, OrderKind};
 
 fn ordered(kinds: &[OrderKind]) -> Incident {
     let mut incident = firing();
@@ -15,7 +18,7 @@ fn ordered(kinds: &[OrderKind]) -> Incident {
             until: (*kind == OrderKind::Mute).then(|| at(3_660)),
             why: "it is <meant> so".into(),
         };
-        incident.obey(&order, false, at(60)).unwrap();
+        obey(&mut incident, &order, false, at(60)).unwrap();
     }
     incident
 }

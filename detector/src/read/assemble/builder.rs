@@ -4,10 +4,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_model::{Installation, ModelKey};
 use epwatch_proto::SparseHistogram as Counted;
 use jiff::Timestamp;
 
-use crate::cohort::{Installation, ModelKey};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::read::error::SourceError;

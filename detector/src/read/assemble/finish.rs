@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_model::{CohortKey, Installation, Placement, PlacementMethod};
 use epwatch_stats::SparseHistogram;
 
-use crate::cohort::{CohortKey, Installation};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
-use crate::placement::{Placement, PlacementMethod};
 use crate::read::error::{SourceError, histogram_for};
 use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless};
 

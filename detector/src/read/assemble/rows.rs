@@ -1,9 +1,10 @@
 //! Rows that windows are built of, as the store and a recording give them. Texts are numbers of
 //! [`Texts`](crate::interner::Texts): there are few of them, and many rows.
 
-use crate::cohort::Installation;
+use epwatch_model::{Installation, PlacementMethod};
+
 use crate::interner::{TextId, Texts};
-use crate::placement::{NodeCounts, PlacementMethod};
+use crate::placement::NodeCounts;
 
 use super::sum::SeriesSum;
 

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
+use epwatch_model::Installation;
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
 use super::*;
-use crate::cohort::Installation;
 use crate::interner::TextId;
 use crate::placement::NodeCounts;
 use crate::read::arrivals::Arrivals;

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use epwatch_proto::event_time;
 use epwatch_proto::placement::{is_npu_ep, stored_share};
 use epwatch_proto::{
@@ -17,7 +18,6 @@ use epwatch_proto::{
 };
 use epwatch_server::AppAdmission;
 
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::device_events::{FailedStart, GoldenTest};
 use crate::hash::HashMap;
 use crate::interner::{Interner, TextId, Texts, next_id};

@@ -15,7 +15,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cohort::{App, Installation, ModelKey, VersionOnChipset};
+use epwatch_model::{App, Installation, ModelKey, VersionOnChipset};
+
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::placement::NodeCounts;

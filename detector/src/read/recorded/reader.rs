@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
 use crate::certified::Certified;
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::TextId;
 use crate::read::assemble::{SeriesSum, WindowBuilders};

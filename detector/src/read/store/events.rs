@@ -1,10 +1,10 @@
 //! Self-tests and failed starts of some buckets.
 
 use clickhouse::Row;
+use epwatch_model::Installation;
 use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
-use crate::cohort::Installation;
 use crate::device_events::{FailedStart, GoldenTest};
 use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};

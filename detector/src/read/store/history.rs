@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use clickhouse::{Client, Row};
+use epwatch_model::{ModelKey, SignalId};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
-use crate::cohort::ModelKey;
 use crate::interner::Texts;
 use crate::read::error::{SourceError, failed};
 use crate::read::history::{HistoryByModel, HistorySums, SignalSums, UsualCv};
 use crate::read::span::PastSpan;
-use crate::signals::{SignalId, UNSURPRISING_P};
+use crate::signals::UNSURPRISING_P;
 
 use super::queries::CohortNames;
 

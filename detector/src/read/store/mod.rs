@@ -16,6 +16,7 @@ mod windows;
 use std::sync::Arc;
 
 use clickhouse::{Client, Row};
+use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use epwatch_proto::hex;
 use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
@@ -23,7 +24,6 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::certified::{Certified, CertifiedRow};
-use crate::cohort::{Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::standing::{NetworkHash, Sender};
 use crate::verdict::CpuNodes;

@@ -1,9 +1,9 @@
 //! Nodes on the CPU that evaluations read. What is behind a fingerprint never changes, and incidents last, so each
 //! fingerprint is queried once.
 
+use epwatch_model::ModelKey;
 use parking_lot::Mutex;
 
-use crate::cohort::ModelKey;
 use crate::hash::HashMap;
 use crate::read::cpu_nodes::{NodesRow, unexpected};
 use crate::verdict::CpuNodes;

@@ -2,9 +2,8 @@
 //! with devices is made for one slice of them after another.
 
 use clickhouse::query::Query;
+use epwatch_model::{ModelKey, VersionOnChipset};
 use epwatch_proto::HistScheme;
-
-use crate::cohort::{ModelKey, VersionOnChipset};
 
 /// App, environment, model, version and chipset: a tuple of rows that few other columns follow.
 pub(super) type CohortNames<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);

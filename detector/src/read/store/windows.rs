@@ -2,11 +2,11 @@
 //! each model.
 
 use clickhouse::Row;
+use epwatch_model::{Installation, VersionOnChipset};
 use epwatch_stats::Moments;
 use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
-use crate::cohort::{Installation, VersionOnChipset};
 use crate::hash::HashMap;
 use crate::interner::Texts;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};

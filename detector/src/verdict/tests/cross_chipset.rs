@@ -1,5 +1,7 @@
 //! Effects of the same version on other chipsets.
 
+use epwatch_model::CohortVerdict;
+
 use super::*;
 
 fn judged_among(window: &CohortWindow, chipsets: &[&CohortWindow]) -> CohortVerdict {

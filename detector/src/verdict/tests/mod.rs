@@ -2,14 +2,17 @@ mod cross_chipset;
 
 use std::collections::BTreeMap;
 
-use super::Severity::{Info, Page, Ticket};
-use super::VerdictClass::*;
-use super::*;
+use epwatch_model::Severity::{Info, Page, Ticket};
+use epwatch_model::VerdictClass::*;
+use epwatch_model::{
+    BEYOND_TENTHS, CohortVerdict, Origin, PlacementReference, Severity, SignalId, Unit,
+    VerdictClass,
+};
+
 use crate::base_rates::BaseRates;
-use crate::baseline::{Baseline, Origin, PlacementReference};
-use crate::placement::Unit;
+use crate::baseline::Baseline;
 use crate::placement::tests::placed;
-use crate::signals::{BEYOND_TENTHS, Controls, PeerRatios, SignalId};
+use crate::signals::{Controls, PeerRatios};
 use crate::tally::{BaseRate, Tally};
 use crate::testing::{
     Fleet, device, judged, judged_with_controls, judged_with_peers, noisy, peers, reference,
@@ -22,7 +25,7 @@ fn check(verdict: &CohortVerdict, class: VerdictClass, severity: Severity) {
     assert_eq!(found, (class, severity), "{:#?}", verdict.reasons);
 }
 
-fn certified(placement: crate::placement::Placement) -> Baseline {
+fn certified(placement: epwatch_model::Placement) -> Baseline {
     Baseline {
         placements: vec![PlacementReference::Placement {
             origin: Origin::Certified,

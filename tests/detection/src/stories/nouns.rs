@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use epwatch_detector::incident::State;
 use epwatch_detector::replay::{IncidentLine, Line};
+use epwatch_model::State;
 use epwatch_proto::InstallationId;
 use epwatch_proto::device::vendor_fingerprint_hash;
 

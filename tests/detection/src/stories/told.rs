@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use epwatch_detector::incident::State;
 use epwatch_detector::replay::Line;
-use epwatch_detector::summary::{IncidentSummary, VerdictSummary};
-use epwatch_detector::verdict::Severity;
+use epwatch_model::summary::{IncidentSummary, VerdictSummary};
+use epwatch_model::{Severity, State};
 use epwatch_proto::device::vendor_fingerprint_hash;
 
 use crate::evaluation::{DAY_MS, START_MS, milliseconds};

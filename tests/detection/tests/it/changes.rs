@@ -2,8 +2,7 @@
 //! is found.
 
 use epwatch_detection::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Truth};
-use epwatch_detector::incident::State;
-use epwatch_detector::verdict::VerdictClass;
+use epwatch_model::{State, VerdictClass};
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{CpuNode, Fingerprint, GraphKind, Placement, ReasonCode};

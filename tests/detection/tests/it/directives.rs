@@ -1,7 +1,7 @@
 //! Devices that a directive took off the NPU.
 
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
-use epwatch_detector::incident::State;
+use epwatch_model::State;
 
 use super::{DAY_MS, INCIDENT, START_MS, check_quiet, incidents, is_new, replayed, reports, spec};
 

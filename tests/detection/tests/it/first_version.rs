@@ -2,8 +2,7 @@
 
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::ExpectsNpu;
-use epwatch_detector::incident::State;
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::{Severity, State, VerdictClass};
 
 use super::newcomers::{all_on_the_cpu, without_past};
 use super::{

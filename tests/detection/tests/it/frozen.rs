@@ -1,9 +1,8 @@
 //! The reference of a cohort during an incident, and cohorts that are too small.
 
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView, Truth};
-use epwatch_detector::incident::State;
 use epwatch_detector::replay::Line;
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::{Severity, State, VerdictClass};
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::{BaselineAbsence, Baselines};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use epwatch_detection::labelled::{Benign, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use epwatch_detector::replay::Line;
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::{Severity, VerdictClass};
 use epwatch_proto::SessionUid;
 
 use super::{

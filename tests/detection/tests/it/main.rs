@@ -27,12 +27,11 @@ use epwatch_detection::labelled::{
     Benign, Family, FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
 };
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
-use epwatch_detector::summary::IncidentSummary;
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::summary::IncidentSummary;
+use epwatch_model::{Severity, State, VerdictClass};
 use epwatch_proto::{ReasonCode, Report, StartFailure, StartPhase};
 use epwatch_server::Period;
 

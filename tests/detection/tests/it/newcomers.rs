@@ -7,7 +7,7 @@ use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::Certified;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, Mark};
-use epwatch_detector::verdict::VerdictClass;
+use epwatch_model::VerdictClass;
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{BaselineAbsence, Baselines, InstallationId};

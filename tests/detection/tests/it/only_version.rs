@@ -4,9 +4,8 @@
 use epwatch_detection::labelled::{
     FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
 };
-use epwatch_detector::incident::State;
 use epwatch_detector::replay::Line;
-use epwatch_detector::verdict::VerdictClass;
+use epwatch_model::{State, VerdictClass};
 use epwatch_proto::{BaselineAbsence, Baselines};
 
 use super::{

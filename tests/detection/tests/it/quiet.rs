@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use epwatch_detection::labelled::{Circumstance, FamilyReport, FamilySpec, PlacementView};
-use epwatch_detector::incident::State;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::Line;
-use epwatch_detector::summary::IncidentSummary;
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::summary::IncidentSummary;
+use epwatch_model::{Severity, State, VerdictClass};
 
 use super::{DAY_MS, HOUR, PLAIN, START_MS, incidents, lines_of, reports, spec};
 

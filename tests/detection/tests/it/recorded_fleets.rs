@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use epwatch_detector::replay::read_files;
-use epwatch_detector::summary::VerdictSummary;
+use epwatch_model::summary::VerdictSummary;
 
 use super::*;
 

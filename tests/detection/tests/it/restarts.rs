@@ -3,7 +3,7 @@
 use epwatch_detection::labelled::{
     FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
 };
-use epwatch_detector::verdict::VerdictClass;
+use epwatch_model::VerdictClass;
 
 use super::{DAY_MS, INCIDENT, PLAIN, START_MS, check_paged, pages, replayed, reports, spec};
 

@@ -1,7 +1,7 @@
 //! A version that starts nowhere sends no session, and pages whatever else is open.
 
 use epwatch_detection::labelled::{Benign, FamilySpec, PlacementView, Truth};
-use epwatch_detector::verdict::{Severity, VerdictClass};
+use epwatch_model::{Severity, VerdictClass};
 
 use super::{DAY_MS, START_MS, fail_to_start, incidents, pages, replayed, reports, spec};
 

@@ -1,6 +1,7 @@
 //! Enums whose values have a name in the store, in JSON and in labels.
 
 /// Declares such an enum: each value with its name. The names are a contract.
+#[macro_export]
 macro_rules! named {
     (
         $(#[$attr:meta])*
@@ -36,4 +37,3 @@ macro_rules! named {
         }
     };
 }
-pub(crate) use named;

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 pub type Installation = [u8; 16];
 
 /// An app's id and environment.
-pub(crate) type App = (String, String);
+pub type App = (String, String);
 
 /// A version of a model on a chipset.
-pub(crate) type VersionOnChipset = (ModelKey, String, String);
+pub type VersionOnChipset = (ModelKey, String, String);
 
 /// A model of an app in one environment. Versions are compared within it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,7 +28,9 @@ pub struct ModelKey {
 }
 
 impl ModelKey {
-    pub(crate) fn of((app_id, environment): (&str, &str), model_id: &str) -> Self {
+    /// Returns the key of a model by its app, environment and name.
+    #[must_use]
+    pub fn of((app_id, environment): (&str, &str), model_id: &str) -> Self {
         ModelKey {
             app_id: app_id.to_owned(),
             environment: environment.to_owned(),
@@ -37,7 +39,8 @@ impl ModelKey {
     }
 
     /// Returns the app's id and environment.
-    pub(crate) fn app(&self) -> (&str, &str) {
+    #[must_use]
+    pub fn app(&self) -> (&str, &str) {
         (&self.app_id, &self.environment)
     }
 }

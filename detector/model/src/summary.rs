@@ -3,9 +3,10 @@
 
 use serde::Serialize;
 
+use crate::class::{Severity, VerdictClass};
 use crate::incident::{Incident, State};
-use crate::signals::Signal;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass};
+use crate::signal::Signal;
+use crate::verdict::CohortVerdict;
 
 /// The verdict on one cohort window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -133,6 +134,20 @@ pub struct IncidentSummary {
     pub part_of: Option<String>,
 }
 
+impl SignalSummary {
+    /// Returns a statistic as a signal that counts no devices.
+    #[must_use]
+    pub fn statistic(id: &str, value: f64) -> Self {
+        SignalSummary {
+            id: id.to_owned(),
+            value,
+            p: 1.0,
+            hits: 0,
+            devices: 0,
+        }
+    }
+}
+
 impl From<&Signal> for SignalSummary {
     fn from(signal: &Signal) -> Self {
         SignalSummary {
@@ -213,68 +228,5 @@ impl From<&Incident> for IncidentSummary {
             ended_by: orders.end.as_ref().map(|end| end.who.clone()),
             part_of: incident.part_of.clone(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{Fleet, judged, reference};
-
-    #[test]
-    fn the_names_that_programs_rely_on_are_there() {
-        let verdict = judged(&Fleet::with_fallback(1.0).window(), None, &reference());
-        let line = serde_json::to_value(VerdictSummary::from(&verdict)).unwrap();
-        for name in [
-            "window_end",
-            "app",
-            "model",
-            "version",
-            "chipset",
-            "firmware",
-            "verdict",
-            "severity",
-            "devices_hit",
-            "devices_compared",
-            "devices_seen",
-            "latency_ratio",
-            "cv_within",
-            "cv_between",
-            "cpu_ops",
-        ] {
-            assert!(!line[name].is_null(), "{name} in {line}");
-        }
-        assert_eq!(
-            (&line["verdict"], &line["severity"]),
-            (&"partial_fallback".into(), &"page".into())
-        );
-        for name in ["id", "value", "p"] {
-            assert!(!line["signals"][0][name].is_null(), "{name} in {line}");
-        }
-
-        let mut open = std::collections::BTreeMap::new();
-        let forget = std::time::Duration::from_secs(3600);
-        let now = verdict.window_end;
-        let changed = crate::incident::advance(&mut open, &[verdict], forget, now);
-        let line = serde_json::to_value(IncidentSummary::from(&changed[0])).unwrap();
-        for name in [
-            "state",
-            "severity",
-            "app",
-            "model",
-            "version",
-            "chipsets",
-            "verdict",
-            "devices_hit",
-            "devices_compared",
-            "devices_seen",
-            "latency_ratio",
-            "cv",
-            "cpu_ops",
-            "cpu_macs_share",
-        ] {
-            assert!(!line[name].is_null(), "{name} in {line}");
-        }
-        assert_eq!(line["state"], "firing");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::names::named;
+use crate::named;
 
 named! {
     /// Kind of a person's order.
@@ -25,7 +25,8 @@ named! {
 
 impl OrderKind {
     /// Returns what an order that ends an incident means from then on, as a part of a sentence.
-    pub(crate) fn effect(self) -> &'static str {
+    #[must_use]
+    pub fn effect(self) -> &'static str {
         match self {
             OrderKind::Accept => {
                 "accepted: this version is quiet until it gets worse, and the next one is compared with it"
@@ -42,11 +43,15 @@ impl OrderKind {
 pub struct Order {
     /// Its number among the orders of its incident.
     pub n: u64,
+    /// What is ordered.
     pub kind: OrderKind,
+    /// The person.
     pub who: String,
+    /// When it was ordered.
     pub at: Timestamp,
     /// End of a mute.
     pub until: Option<Timestamp>,
+    /// The person's reason.
     pub why: String,
 }
 
@@ -56,7 +61,9 @@ pub struct Order {
 pub struct Orders {
     /// Number of the last order that was handed in.
     pub last: u64,
+    /// The person who works on it.
     pub ack: Option<Order>,
+    /// While channels are silent.
     pub mute: Option<Order>,
     /// Whether it was ever muted, so that an Alertmanager may hold a silence of it.
     pub was_muted: bool,
@@ -105,11 +112,14 @@ pub struct HeldEffect {
 
 impl Orders {
     /// Whether channels are silent at this time.
-    pub(crate) fn is_muted(&self, now: Timestamp) -> bool {
+    #[must_use]
+    pub fn is_muted(&self, now: Timestamp) -> bool {
         self.muted_until().is_some_and(|until| until > now)
     }
 
-    pub(crate) fn muted_until(&self) -> Option<Timestamp> {
+    /// Returns the end of the mute, which may be past.
+    #[must_use]
+    pub fn muted_until(&self) -> Option<Timestamp> {
         self.mute.as_ref()?.until
     }
 }

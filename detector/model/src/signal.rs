@@ -1,28 +1,15 @@
-//! A signal's id, its result, and the limits for firing.
+//! A signal's name and its result.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::tally::Tally;
-
-/// Devices below which a cohort is not judged.
-pub(crate) const MIN_ELIGIBLE: u64 = 5;
-
-/// Devices that must be hit before a signal fires.
-pub(crate) const MIN_HITS: u64 = 3;
-
-/// Chance above which a count is not a sign of a fault. In a window with a finding, signals with such a chance are
-/// history, like the signals of a healthy window.
-pub(crate) const UNSURPRISING_P: f64 = 0.05;
-
 /// The ratios that `Shift` tests, in tenths; the first only if the devices fall into two groups.
-pub(crate) const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
+pub const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
 
-/// Shares of a device's runs that `Tail` and `NearTail` test, in percent. Each has the share of healthy devices beyond
-/// it, which is the built-in prior until a fleet has its own.
-pub(crate) const TAIL_PERCENTS: [(u16, f64); 5] =
-    [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
+/// Shares of a device's runs that `Tail` and `NearTail` test, in percent, each with the share of healthy devices beyond
+/// it. The shares are the built-in prior until a fleet has its own.
+pub const TAIL_PERCENTS: [(u16, f64); 5] = [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
 
 /// Names a signal; a short text in the store and in documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -141,11 +128,13 @@ impl SignalId {
 /// The result of one signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
+    /// Its name.
     pub id: SignalId,
     /// The effect that is compared with `threshold`; the unit depends on the signal.
     pub value: f64,
     /// The chance of at least so many hits in a healthy cohort.
     pub p: f64,
+    /// Devices hit.
     pub hits: u64,
     /// Devices that could have been hit.
     pub devices: u64,
@@ -153,69 +142,6 @@ pub struct Signal {
     pub threshold: f64,
     /// Whether there are enough devices, enough effect, and a small enough chance.
     pub fires: bool,
-}
-
-impl Signal {
-    /// Returns a signal whose value is the share of the devices hit.
-    pub(super) fn counted(id: SignalId, tally: Tally, p: f64, threshold: f64, fires: bool) -> Self {
-        Signal {
-            id,
-            value: tally.share(),
-            p,
-            hits: tally.hits,
-            devices: tally.devices,
-            threshold,
-            fires,
-        }
-    }
-}
-
-/// Whether there are enough devices and hits to fire, and at least this share of the devices is hit.
-pub(super) fn is_enough(tally: Tally, min_share: f64) -> bool {
-    tally.devices >= MIN_ELIGIBLE && tally.hits >= MIN_HITS && tally.share() >= min_share
-}
-
-/// The chance below which each kind of signal fires.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
-    /// For signals that decide on latency alone.
-    pub p_latency: f64,
-    /// For `Shift`, which compares devices with their own past.
-    pub p_shift: f64,
-    /// For placements, which do not vary with heat or load.
-    pub p_placement: f64,
-}
-
-impl Limits {
-    /// False alarms a day over all cohorts, shared by three signals.
-    const FALSE_ALARMS_A_DAY: f64 = 0.03;
-
-    /// Upper bound with few cohorts: at most one false page in 10,000 cohort windows. Two signals at this
-    /// chance and `Shift` at [`Self::MOST_SHIFT`] use half of that, before a second window confirms.
-    const MOST: f64 = 1e-5;
-
-    /// The same for `Shift`, which gets the larger part: if placements are missing or wrong, no other signal finds
-    /// a fault on some devices.
-    const MOST_SHIFT: f64 = 3e-5;
-
-    /// Returns the limits for a fleet with so many disjoint cohort windows a day.
-    #[must_use]
-    pub fn for_windows_a_day(cohort_windows: f64) -> Self {
-        let p = Self::FALSE_ALARMS_A_DAY / (3.0 * cohort_windows.max(1.0));
-        Self {
-            p_latency: p.min(Self::MOST),
-            p_shift: p.min(Self::MOST_SHIFT),
-            p_placement: 1e-3,
-        }
-    }
-
-    /// Returns the limits where latency alone makes no page: a ticket waits for a second window too, and wakes no one.
-    pub(super) fn of_tickets(self) -> Self {
-        Self {
-            p_latency: self.p_latency * 10.0,
-            ..self
-        }
-    }
 }
 
 #[cfg(test)]
@@ -242,11 +168,5 @@ mod tests {
             assert_eq!(SignalId::parse(&id.to_string()), Some(id));
         }
         assert_eq!(SignalId::parse("slower_than_9.9x"), None);
-    }
-
-    #[test]
-    fn more_cohort_windows_a_day_ask_for_more_surprise() {
-        assert!((Limits::for_windows_a_day(10_000.0).p_latency - 1e-6).abs() < 1e-12);
-        assert_eq!(Limits::for_windows_a_day(1.0).p_latency, 1e-5);
     }
 }

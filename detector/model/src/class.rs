@@ -1,10 +1,9 @@
 //! The class and the severity of a verdict.
 
-use crate::names::named;
-use crate::signals::{PlacementChange, TOTAL_FALLBACK_BELOW};
+use crate::named;
 
-/// Share of the eligible devices below which a fallback is [`VerdictClass::SomeDevicesFallback`].
-pub(crate) const MOST_DEVICES: f64 = 0.8;
+/// Share of the work on the NPU below which a placement is on the CPU as a whole.
+pub const TOTAL_FALLBACK_BELOW: f64 = 0.05;
 
 named! {
     /// The kind of fault in a cohort, or why none can be named.
@@ -37,26 +36,9 @@ named! {
 }
 
 impl VerdictClass {
-    /// Returns the class of a placement that got worse.
-    pub(super) fn of_placement(change: &PlacementChange) -> Self {
-        if change.backend_code().is_some() {
-            Self::NpuStartFailure
-        } else if change.alternates() {
-            Self::IntermittentFallback
-        } else if change.share_hit() < MOST_DEVICES {
-            Self::SomeDevicesFallback
-        } else if change
-            .hit_npu_share
-            .is_some_and(|share| share < TOTAL_FALLBACK_BELOW)
-        {
-            Self::TotalFallback
-        } else {
-            Self::PartialFallback
-        }
-    }
-
     /// Whether slower devices, all of their runs, are a part of the verdict.
-    pub(crate) fn is_slower(self) -> bool {
+    #[must_use]
+    pub fn is_slower(self) -> bool {
         matches!(
             self,
             Self::TotalFallback

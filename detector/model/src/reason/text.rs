@@ -1,51 +1,18 @@
 //! Parts of the reasons' sentences that depend on more than one number. Each begins with its own separator, or
 //! is empty.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
-use crate::baseline::Origin;
+use crate::numbers::{counted, percent};
 use crate::placement::Unit;
-use crate::signals::SpeedReference;
 
-use super::{SlowLimit, counted, many_are_new, percent};
+use super::{SlowLimit, many_are_new};
 
 /// Codes that a sentence names; the rest is counted.
 const MAX_CODES: usize = 3;
 
 pub(super) const UNHEARD_OF: &str =
     "; nothing shows that it ever starts on this chipset, which may have none";
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unit::Macs => "MACs",
-            Unit::Nodes => "nodes",
-        })
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Origin::PreviousVersion => "the previous version on this chipset",
-            Origin::Certified => "the certified placement",
-            Origin::OtherChipsets => "the median of other chipsets",
-            Origin::SameVersion => "this version before on this chipset",
-        })
-    }
-}
-
-impl fmt::Display for SpeedReference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SpeedReference::SameVersion => "devices of the same version that kept their placement",
-            SpeedReference::PreviousVersion => "devices still on the previous version",
-            SpeedReference::OwnPast => "the same devices before",
-            SpeedReference::BaselineWindow => "this chipset before this window",
-            SpeedReference::Certified => "the launches of its certificate",
-        })
-    }
-}
 
 pub(super) fn shares(now: &Option<f64>, before: &Option<f64>, unit: Unit) -> String {
     now.zip(*before).map_or(String::new(), |(now, before)| {

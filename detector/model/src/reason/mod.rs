@@ -1,20 +1,19 @@
 //! The reasons of a verdict, with the numbers that their sentences name. Stored with an incident, so the names
 //! of variants and fields are a contract.
 
-mod from_signals;
-mod numbers;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::Origin;
+use crate::class::TOTAL_FALLBACK_BELOW;
+use crate::numbers::{counted, latency, percent};
 use crate::placement::Unit;
-use crate::signals::{SignalId, SpeedReference, TOTAL_FALLBACK_BELOW};
-
-pub(crate) use numbers::{chance, counted, latency, percent};
+use crate::reference::{Origin, SpeedReference};
+use crate::signal::SignalId;
 
 /// Whether more than a tenth of the installations are new, which is rare in one window of a real fleet.
-pub(crate) fn many_are_new(proven: u64, devices: u64) -> bool {
+#[must_use]
+pub fn many_are_new(proven: u64, devices: u64) -> bool {
     10 * proven < 9 * devices
 }
 
@@ -32,7 +31,9 @@ pub enum SlowLimit {
 }
 
 impl SlowLimit {
-    pub(crate) fn of(signal: SignalId) -> Self {
+    /// Returns the limit of an intermittent signal.
+    #[must_use]
+    pub fn of(signal: SignalId) -> Self {
         match signal {
             SignalId::NearTail => Self::Apart,
             SignalId::Moved => Self::Median,
@@ -45,6 +46,10 @@ impl SlowLimit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
+#[expect(
+    missing_docs,
+    reason = "the sentence above each variant says what such a field is"
+)]
 pub enum Reason {
     /// Work moved to the CPU.
     #[error(

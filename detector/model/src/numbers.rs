@@ -1,7 +1,8 @@
 //! Latencies, shares and chances as text for people.
 
 /// Formats a latency: microseconds below a millisecond, else milliseconds.
-pub(crate) fn latency(us: f64) -> String {
+#[must_use]
+pub fn latency(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.0} us"),
         us if us < 100_000.0 => format!("{:.1} ms", us / 1_000.0),
@@ -10,13 +11,15 @@ pub(crate) fn latency(us: f64) -> String {
 }
 
 /// Formats a number of things.
-pub(crate) fn counted(n: u64, thing: &str) -> String {
+#[must_use]
+pub fn counted(n: u64, thing: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n} {thing}{plural}")
 }
 
 /// Formats a share as a percentage.
-pub(crate) fn percent(share: f64) -> String {
+#[must_use]
+pub fn percent(share: f64) -> String {
     // A difference of shares may be slightly negative, and `-0` must not be printed.
     let percent = share.max(0.0) * 100.0 + 0.0;
     match percent {
@@ -27,7 +30,8 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Formats a chance: `1 in 2,000`, or a bound for the very small and the large.
-pub(crate) fn chance(p: f64) -> String {
+#[must_use]
+pub fn chance(p: f64) -> String {
     if p < 1e-9 {
         return "under 1 in a billion".to_owned();
     }

@@ -1,5 +1,8 @@
 //! An incident as it is stored and shown: its key, its state, its headline and its cohorts.
 
+mod cohort;
+mod order;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -7,12 +10,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::class::{Severity, VerdictClass};
 use crate::cohort::ModelKey;
-use crate::names::named;
-use crate::verdict::{CohortVerdict, Severity, VerdictClass, VerdictNumbers};
+use crate::named;
+use crate::verdict::{CohortVerdict, VerdictNumbers};
 
-use super::cohort::{IncidentCohort, start_of};
-use super::order::Orders;
+pub use cohort::{CLEAN_WINDOWS, IncidentCohort, MovedTo, signed, start_of};
+pub use order::{HeldEffect, Hold, Order, OrderKind, OrderNews, Orders};
 
 /// The cause of an incident. Classes that may turn into each other have the same cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -91,8 +95,11 @@ impl Cause {
 /// Identifies an open incident: there is one for each model version and cause.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IncidentKey {
+    /// The model in its app and environment.
     pub model: ModelKey,
+    /// The model version as the app names it.
     pub model_version: String,
+    /// The cause, which its verdicts share.
     pub cause: Cause,
 }
 
@@ -152,7 +159,9 @@ pub struct Incident {
     /// The fingerprint and the end of its first window, so that every detector that judges this window makes
     /// the same id.
     pub id: String,
+    /// Identifies it while it is open.
     pub key: IncidentKey,
+    /// Its state.
     pub state: State,
     /// Start of the first window that shows it. The fault may have begun at any time in that window.
     pub started_at: Timestamp,
@@ -167,6 +176,7 @@ pub struct Incident {
     pub returned_at: Option<Timestamp>,
     /// When it was over.
     pub resolved_at: Option<Timestamp>,
+    /// The cohorts that show it.
     pub cohorts: Vec<IncidentCohort>,
     /// SHA-256 of the model's file in hex, as most sessions loaded it; `None` if no device sent it.
     pub model_sha256: Option<String>,
@@ -201,6 +211,7 @@ pub struct Incident {
 pub struct FailedAttempts {
     /// Time of the first one that was recorded.
     pub since: Timestamp,
+    /// Their number.
     pub times: u64,
     /// The receiver's last answer, in a few words.
     pub answer: String,
@@ -209,6 +220,7 @@ pub struct FailedAttempts {
 /// The labels of an incident in notifications.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headline {
+    /// The severity that was confirmed.
     pub severity: Severity,
     /// The verdict of its worst cohort.
     pub class: VerdictClass,
@@ -218,7 +230,7 @@ pub struct Headline {
 
 /// How strong the evidence of a class is, among those with cause [`Cause::Slower`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum EvidenceStrength {
+pub enum EvidenceStrength {
     /// Some runs are slower.
     Runs,
     /// Devices are slower.
@@ -229,22 +241,26 @@ pub(super) enum EvidenceStrength {
     Total,
 }
 
-pub(super) fn evidence(class: VerdictClass) -> EvidenceStrength {
-    match class {
-        VerdictClass::TotalFallback => EvidenceStrength::Total,
-        VerdictClass::PartialFallback | VerdictClass::SomeDevicesFallback => {
-            EvidenceStrength::Placement
+impl EvidenceStrength {
+    /// Returns the strength of a class.
+    #[must_use]
+    pub fn of(class: VerdictClass) -> Self {
+        match class {
+            VerdictClass::TotalFallback => Self::Total,
+            VerdictClass::PartialFallback | VerdictClass::SomeDevicesFallback => Self::Placement,
+            VerdictClass::SlowWithoutPlacement => Self::Devices,
+            _ => Self::Runs,
         }
-        VerdictClass::SlowWithoutPlacement => EvidenceStrength::Devices,
-        _ => EvidenceStrength::Runs,
     }
 }
 
 impl Incident {
     /// App id of a test page; real ones have no blank.
-    pub(crate) const TEST_APP: &'static str = "epwatch test";
+    pub const TEST_APP: &'static str = "epwatch test";
 
-    pub(crate) fn begin(
+    /// Returns the incident of a first window, which nothing has confirmed.
+    #[must_use]
+    pub fn begin(
         key: IncidentKey,
         (window_end, window): (Timestamp, Duration),
         now: Timestamp,
@@ -280,7 +296,7 @@ impl Incident {
             let whole_chipset = cohort.verdict.key.firmware.is_none();
             (
                 cohort.confirmed,
-                evidence(cohort.verdict.class),
+                EvidenceStrength::of(cohort.verdict.class),
                 whole_chipset,
                 cohort.verdict.numbers.devices_hit,
             )
@@ -289,19 +305,22 @@ impl Incident {
     }
 
     /// Whether all that was confirmed is load that lasts.
-    pub(crate) fn is_of_load(&self) -> bool {
+    #[must_use]
+    pub fn is_of_load(&self) -> bool {
         let confirmed = self.cohorts.iter();
         let mut confirmed = confirmed.filter(|cohort| cohort.confirmed > Severity::None);
         confirmed.all(|cohort| cohort.verdict.is_load())
     }
 
     /// Whether it is a test page instead of a fault.
-    pub(crate) fn is_test(&self) -> bool {
+    #[must_use]
+    pub fn is_test(&self) -> bool {
         self.key.model.app_id == Self::TEST_APP
     }
 
     /// Returns the verdict of the headline, else of the worst cohort.
-    pub(crate) fn class(&self) -> Option<VerdictClass> {
+    #[must_use]
+    pub fn class(&self) -> Option<VerdictClass> {
         let sent = self.headline.as_ref().map(|headline| headline.class);
         sent.or(self.lead().map(|lead| lead.class))
     }
@@ -378,5 +397,16 @@ impl Incident {
     #[must_use]
     pub fn has_news_for(&self, notifier: &str) -> bool {
         self.delivered.get(notifier).copied().unwrap_or(0) < self.news
+    }
+    /// Whether a person or a repair ended it and its fault stays quiet.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.orders.hold.is_some()
+    }
+
+    /// While it is quiet after its recovery: the first moment in which it speaks again.
+    #[must_use]
+    pub fn quiet_until(&self) -> Option<Timestamp> {
+        self.orders.hold.as_ref()?.until
     }
 }

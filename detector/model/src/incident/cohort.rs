@@ -1,0 +1,104 @@
+//! One cohort inside an incident, as its document holds it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::class::Severity;
+use crate::signal::Signal;
+use crate::verdict::CohortVerdict;
+
+/// Number of clean windows that clear a cohort.
+pub const CLEAN_WINDOWS: u32 = 3;
+
+/// A cohort inside an incident.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IncidentCohort {
+    /// Its latest verdict of this cause.
+    pub verdict: CohortVerdict,
+    /// Each signal that fired, when it had the most hits: once a fault is repaired, they become fewer.
+    pub peaks: Vec<Signal>,
+    /// Start of the window it was seen in first.
+    pub began: Timestamp,
+    /// Ends and severities of the windows it was seen in that still count.
+    pub sightings: Vec<(Timestamp, Severity)>,
+    /// The confirmed severity; `None` while it is pending.
+    pub confirmed: Severity,
+    /// Clean windows since it was last seen.
+    pub clean_windows: u32,
+    /// End of the last window that was counted, seen or clean.
+    pub counted_until: Timestamp,
+    /// End of the first window without it in which a directive held its devices; `None` if it was seen since,
+    /// or no directive did.
+    pub mitigated_since: Option<Timestamp>,
+    /// Clean windows of the next version since then, or since it was seen last.
+    pub clean_successors: u32,
+    /// End of the last of those.
+    pub successor_until: Option<Timestamp>,
+    /// Clean versions that its devices have by now, as of that window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved_to: Vec<MovedTo>,
+}
+
+/// A clean version that devices of a cohort have by now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedTo {
+    /// Its name.
+    pub version: String,
+    /// Devices of the cohort that reported it last.
+    pub devices: u64,
+    /// All devices of the cohort.
+    pub of: u64,
+}
+
+/// Returns the start of the window that ends then.
+#[must_use]
+pub fn start_of(window_end: Timestamp, window: Duration) -> Timestamp {
+    window_end
+        .saturating_sub(signed(window))
+        .unwrap_or(Timestamp::MIN)
+}
+
+impl IncidentCohort {
+    /// Returns the cohort of a first verdict, which nothing has confirmed.
+    #[must_use]
+    pub fn new(verdict: &CohortVerdict) -> Self {
+        IncidentCohort {
+            verdict: verdict.clone(),
+            peaks: Vec::new(),
+            began: start_of(verdict.window_end, verdict.window),
+            sightings: Vec::new(),
+            confirmed: Severity::None,
+            clean_windows: 0,
+            counted_until: verdict.window_end,
+            mitigated_since: None,
+            clean_successors: 0,
+            successor_until: None,
+            moved_to: Vec::new(),
+        }
+    }
+
+    /// Whether it is over: clean for long enough, or never confirmed and out of sight.
+    #[must_use]
+    pub fn is_cleared(&self) -> bool {
+        let pending_over = self.confirmed == Severity::None && self.sightings.is_empty();
+        self.clean_windows >= CLEAN_WINDOWS || pending_over
+    }
+
+    /// Returns the end of the window that clears it if all windows from now on are clean.
+    #[must_use]
+    pub fn earliest_end(&self) -> Timestamp {
+        let left = CLEAN_WINDOWS.saturating_sub(self.clean_windows);
+        let wait = signed(self.verdict.window).saturating_mul(left.cast_signed());
+        self.counted_until
+            .saturating_add(wait)
+            .unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// Returns a duration that can be added to a time; the longest one if it is longer.
+#[must_use]
+pub fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}

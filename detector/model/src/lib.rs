@@ -1,0 +1,34 @@
+//! What the detector concludes, as types: the cohort and its window's signals, verdict and evidence, the incident with
+//! people's orders, and the reasons as sentences.
+//!
+//! The detector makes these values, stores them and sends them. Pages and commands read the same types, so a field that
+//! changes its name is an error of the compiler. The crate decides nothing: it has no I/O and no clock.
+
+mod class;
+mod cohort;
+mod evidence;
+mod incident;
+mod names;
+pub mod numbers;
+mod placement;
+mod reason;
+mod reference;
+mod signal;
+mod statistics;
+pub mod summary;
+mod verdict;
+
+pub use class::{Severity, TOTAL_FALLBACK_BELOW, VerdictClass};
+pub use cohort::{App, CohortKey, Installation, ModelKey, VersionOnChipset};
+pub use evidence::{CohortEvidence, LATENCY_BINS, LatencyBins, RATIO_BINS, RatioBins};
+pub use incident::{
+    CLEAN_WINDOWS, Cause, EvidenceStrength, FailedAttempts, Headline, HeldEffect, Hold, Incident,
+    IncidentCohort, IncidentKey, MovedTo, Order, OrderKind, OrderNews, Orders, State, signed,
+    start_of,
+};
+pub use placement::{Placement, PlacementMethod, Unit};
+pub use reason::{Reason, SlowLimit, many_are_new};
+pub use reference::{Origin, PlacementReference, SpeedReference};
+pub use signal::{BEYOND_TENTHS, Signal, SignalId, TAIL_PERCENTS};
+pub use statistics::{Mixture, Modes, WindowStatistics};
+pub use verdict::{CohortVerdict, TakenOver, VerdictNumbers};
