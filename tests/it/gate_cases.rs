@@ -125,7 +125,7 @@ fn fused_ops_have_a_proven_alternative_or_are_said_to_have_none() {
         ),
         (
             "FastGelu",
-            "Taken by SM8650 instead of FastGelu (fused) (float): Gelu with approximate tanh (opset 20).",
+            "Taken by SM8650 instead of FastGelu with a bias (fused) (float): Add, Gelu with approximate tanh (opset 20).",
         ),
         (
             "SkipLayerNormalization",

@@ -6,7 +6,7 @@
 
 `answers.json` keeps the answer to each model, so that a run that was broken off goes on.
 
-The oldest and the newest QNN that `epwatch inspect --qnn-version` has are asked. A full run makes 3,696 sessions.
+The oldest and the newest QNN that `epwatch inspect --qnn-version` has are asked. A full run makes 3,948 sessions.
 
 Each case is a model of one op in three forms: float; 8-bit, as ONNX Runtime's quantiser makes it with
 `get_qnn_qdq_config`; and 8-bit as plain `quantize_static` makes it. Both quantisers keep a bias in int32.
@@ -179,8 +179,15 @@ def skip_layer_norm(model):
     model.add("LayerNormalization", model.weight(32), model.weight(32), axis=-1, epsilon=1e-5)
 
 
-def rms_norm(model):
-    scale, x = model.weight(32), model.last
+def bias_skip_layer_norm(model):
+    skip, scale, shift, bias = model.weight(*ROWS), model.weight(32), model.weight(32), model.weight(32)
+    model.add("Add", skip)
+    model.add("Add", bias)
+    model.add("LayerNormalization", scale, shift, axis=-1, epsilon=1e-5)
+
+
+def rms_norm(model, scale=None):
+    scale, x = scale or model.weight(32), model.last
     model.add("Mul", x)
     model.add("ReduceMean", axes=[-1], keepdims=1)
     model.add("Add", model.constant(np.float32(1e-5)))
@@ -195,9 +202,20 @@ def skip_rms_norm(model):
     rms_norm(model)
 
 
-def bias_gelu(model):
+def bias_skip_rms_norm(model):
+    skip, scale, bias = model.weight(*ROWS), model.weight(32), model.weight(32)
+    model.add("Add", skip)
+    model.add("Add", bias)
+    rms_norm(model, scale)
+
+
+def bias_gelu(model, **attributes):
     model.add("Add", model.weight(32))
-    model.add("Gelu")
+    model.add("Gelu", **attributes)
+
+
+def bias_fast_gelu(model):
+    bias_gelu(model, approximate="tanh")
 
 
 def quick_gelu(model):
@@ -353,14 +371,21 @@ CASES = [
      [("Transpose, LayerNormalization over the last axis, Transpose", chain(channel_norm_by_transpose))]),
     ("SkipLayerNormalization (fused)", fused("SkipLayerNormalization", ROWS, (32,), (32,), epsilon=1e-5),
      [("Add, LayerNormalization", chain(skip_layer_norm, ROWS))]),
+    ("SkipLayerNormalization with a bias (fused)", fused("SkipLayerNormalization", ROWS, (32,), (32,), (32,), epsilon=1e-5),
+     [("Add, Add, LayerNormalization", chain(bias_skip_layer_norm, ROWS))]),
     ("SimplifiedLayerNormalization (fused)", fused("SimplifiedLayerNormalization", (32,), axis=-1, epsilon=1e-5),
      [("Mul, ReduceMean, Add, Sqrt, Div, Mul", chain(rms_norm, ROWS))]),
     ("SkipSimplifiedLayerNormalization (fused)", fused("SkipSimplifiedLayerNormalization", ROWS, (32,), epsilon=1e-5),
      [("Add, Mul, ReduceMean, Add, Sqrt, Div, Mul", chain(skip_rms_norm, ROWS))]),
+    ("SkipSimplifiedLayerNormalization with a bias (fused)",
+     fused("SkipSimplifiedLayerNormalization", ROWS, (32,), (32,), epsilon=1e-5),
+     [("Add, Add, Mul, ReduceMean, Add, Sqrt, Div, Mul", chain(bias_skip_rms_norm, ROWS))]),
     ("BiasGelu (fused)", fused("BiasGelu", (32,)), [("Add, Gelu (opset 20)", chain(bias_gelu, ROWS, 20))]),
     ("FastGelu (fused)", fused("FastGelu"),
      [("Gelu with approximate tanh (opset 20)", one("Gelu", shape=ROWS, opset=20, approximate="tanh"))]),
-    ("QuickGelu (fused)", fused("QuickGelu", alpha=1.702), [("Mul 1.702, Sigmoid, Mul", chain(quick_gelu, ROWS))]),
+    ("FastGelu with a bias (fused)", fused("FastGelu", (32,)),
+     [("Add, Gelu with approximate tanh (opset 20)", chain(bias_fast_gelu, ROWS, 20))]),
+    ("QuickGelu (fused)", fused("QuickGelu", alpha=1.702), [("Mul by its alpha, Sigmoid, Mul", chain(quick_gelu, ROWS))]),
     ("InstanceNormalization", one("InstanceNormalization", w(8), w(8)),
      [("Reshape to one last axis, LayerNormalization over it, Reshape back, Mul, Add", chain(instance_norm))]),
     ("GroupNormalization", one("GroupNormalization", w(8), w(8), num_groups=2, opset=21),
@@ -384,7 +409,7 @@ CASES = [
     ("Mish", one("Mish", opset=18), [("Softplus, Tanh, Mul", chain(mish))]),
     ("Softplus", one("Softplus"), [("Exp, Add 1, Log", chain(softplus))]),
     ("Elu", one("Elu"), []),
-    ("Selu", one("Selu"), [("Elu with alpha 1.6733, Mul 1.0507", chain(selu))]),
+    ("Selu", one("Selu"), [("Elu with its alpha, Mul by its gamma", chain(selu))]),
     ("LeakyRelu", one("LeakyRelu"), []),
     ("PRelu", one("PRelu", w(8, 1, 1)), []),
     ("Clip", one("Clip", c(0, np.float32), c(6, np.float32)), []),

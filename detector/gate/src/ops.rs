@@ -363,21 +363,27 @@ mod tests {
     /// What a transformer optimiser fused is refused in one node. The ops that it stands for are named where they are taken.
     #[test]
     fn a_fused_op_has_its_parts_or_a_plain_no() {
-        for (op_type, precision, chipset, expected) in [
+        for (of_model, precision, chipset, expected) in [
             (
-                "SkipLayerNormalization",
+                "SkipLayerNormalization (fused)",
                 Precision::Float,
                 "SM8650",
                 Some("(float): Add, LayerNormalization."),
             ),
             (
-                "SkipLayerNormalization",
+                "SkipLayerNormalization with a bias (fused)",
+                Precision::Float,
+                "SM8650",
+                Some("(float): Add, Add, LayerNormalization."),
+            ),
+            (
+                "SkipLayerNormalization (fused)",
                 Precision::EightBit,
                 "SM8635",
                 Some("(8-bit): Add, LayerNormalization."),
             ),
             (
-                "SkipLayerNormalization",
+                "SkipLayerNormalization (fused)",
                 Precision::Float,
                 "SM8635",
                 Some("Add, LayerNormalization in 8 bits, as get_qnn_qdq_config"),
@@ -389,10 +395,16 @@ mod tests {
                 Some(": Mul, ReduceMean, Add, Sqrt, Div, Mul; or its 8-bit form"),
             ),
             (
-                "SkipSimplifiedLayerNormalization",
+                "SkipSimplifiedLayerNormalization (fused)",
                 Precision::Float,
                 "SM8550",
                 Some("(float): Add, Mul, ReduceMean, Add, Sqrt, Div, Mul."),
+            ),
+            (
+                "SkipSimplifiedLayerNormalization with a bias (fused)",
+                Precision::EightBit,
+                "SM8635",
+                Some("(8-bit): Add, Add, Mul, ReduceMean, Add, Sqrt, Div, Mul."),
             ),
             (
                 "BiasGelu",
@@ -401,16 +413,29 @@ mod tests {
                 Some("(float): Add, Gelu (opset 20)."),
             ),
             (
-                "FastGelu",
+                "FastGelu (fused)",
                 Precision::EightBit,
                 "SM8635",
-                Some("Gelu with approximate tanh (opset 20)"),
+                Some("(8-bit): Gelu with approximate tanh (opset 20)."),
+            ),
+            (
+                "FastGelu with a bias (fused)",
+                Precision::EightBit,
+                "SM8635",
+                Some("(8-bit): Add, Gelu with approximate tanh (opset 20)."),
+            ),
+            // Without the model it is not known which of both it is.
+            (
+                "FastGelu",
+                Precision::Float,
+                "SM8650",
+                Some("No alternative to FastGelu is proven for SM8650."),
             ),
             (
                 "QuickGelu",
                 Precision::EightBit,
                 "SM8635",
-                Some("Mul 1.702, Sigmoid, Mul"),
+                Some("Mul by its alpha, Sigmoid, Mul"),
             ),
             (
                 "EmbedLayerNormalization",
@@ -428,10 +453,20 @@ mod tests {
             ("QuickGelu", Precision::Float, "SM8650", None),
             ("EmbedLayerNormalization", Precision::Float, "unknown", None),
             ("Conv", Precision::Float, "SM8650", None),
+            ("Einsum not measured", Precision::Float, "SM8650", None),
         ] {
+            let op_type = of_model.split(' ').next().unwrap();
+            let title = match of_model {
+                "Einsum not measured" => "not measured",
+                title => title,
+            };
+            let titles = match title == op_type {
+                true => &[][..],
+                false => &[title][..],
+            };
             let form = OpForm {
                 op_type,
-                ..of(&[], precision)
+                ..of(titles, precision)
             };
             let found = form.alternative(chipset).or_else(|| form.unproven(chipset));
             match expected {
@@ -439,7 +474,7 @@ mod tests {
                     let text = found.unwrap();
                     assert!(text.contains(words), "{words:?} is not in {text}");
                 }
-                None => assert_eq!(found, None, "{op_type} {chipset}"),
+                None => assert_eq!(found, None, "{of_model} {chipset}"),
             }
         }
     }

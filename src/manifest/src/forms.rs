@@ -16,6 +16,9 @@ pub(crate) const LAYER_NORM: &str =
 pub(crate) const CHANNEL_NORM: &str =
     "LayerNormalization over the channels as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
 
+/// The title of a node whose op docs/ops.md has with other attributes alone. No case has it, so that no advice is given.
+const NOT_MEASURED: &str = "not measured";
+
 /// The form of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeForm {
@@ -101,16 +104,29 @@ fn single(node: &Node, tensors: &[Tensor]) -> Option<&'static str> {
         "LayerNormalization" => "LayerNormalization, axis 1",
         "InstanceNormalization" => "InstanceNormalization",
         "GroupNormalization" => "GroupNormalization",
-        "CumSum" if node.int("exclusive", 0) != 0 => return None,
+        "CumSum" if node.int("exclusive", 0) != 0 => NOT_MEASURED,
         "CumSum" if node.int("reverse", 0) != 0 => "CumSum, reverse",
         "CumSum" => "CumSum",
         "Einsum" if einsum_as_matmul(node.text("equation")).is_some() => "Einsum",
+        "Einsum" => NOT_MEASURED,
         "Hardmax" if is_last(node.int("axis", -1)) => "Hardmax",
+        "Hardmax" => NOT_MEASURED,
         "Mish" => "Mish",
         "Selu" => "Selu",
         "ReduceL2" => "ReduceL2",
         "LpNormalization" if node.int("p", 2) == 2 => "LpNormalization",
+        "LpNormalization" => NOT_MEASURED,
         "Gelu" => "Gelu, one node (opset 20)",
+        "FastGelu" if node.input(1) > 0 => "FastGelu with a bias (fused)",
+        "FastGelu" => "FastGelu (fused)",
+        "SkipLayerNormalization" if node.input(4) > 0 => {
+            "SkipLayerNormalization with a bias (fused)"
+        }
+        "SkipLayerNormalization" => "SkipLayerNormalization (fused)",
+        "SkipSimplifiedLayerNormalization" if node.input(3) > 0 => {
+            "SkipSimplifiedLayerNormalization with a bias (fused)"
+        }
+        "SkipSimplifiedLayerNormalization" => "SkipSimplifiedLayerNormalization (fused)",
         "GridSample" => "GridSample",
         _ => return None,
     })
@@ -278,6 +294,70 @@ fn axes_of(view: &GraphView<'_>, mean: usize) -> Option<Vec<i64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Attribute;
+
+    fn node(op_type: &str, n_inputs: usize, attribute: (&str, i64, &str)) -> Node {
+        let (name, int, text) = attribute;
+        Node {
+            op_type: op_type.to_owned(),
+            inputs: (1..=n_inputs).collect(),
+            attributes: vec![Attribute {
+                name: name.to_owned(),
+                int,
+                text: text.to_owned(),
+                ..Attribute::default()
+            }],
+            ..Node::default()
+        }
+    }
+
+    /// A bias is an Add more, and the measured form of another equation or norm computes something else.
+    #[test]
+    fn a_title_is_of_the_inputs_and_attributes_that_were_measured() {
+        let none = ("", 0, "");
+        for (op_type, n_inputs, attribute, title) in [
+            ("FastGelu", 1, none, "FastGelu (fused)"),
+            ("FastGelu", 2, none, "FastGelu with a bias (fused)"),
+            (
+                "SkipLayerNormalization",
+                4,
+                none,
+                "SkipLayerNormalization (fused)",
+            ),
+            (
+                "SkipLayerNormalization",
+                5,
+                none,
+                "SkipLayerNormalization with a bias (fused)",
+            ),
+            (
+                "SkipSimplifiedLayerNormalization",
+                3,
+                none,
+                "SkipSimplifiedLayerNormalization (fused)",
+            ),
+            (
+                "SkipSimplifiedLayerNormalization",
+                4,
+                none,
+                "SkipSimplifiedLayerNormalization with a bias (fused)",
+            ),
+            ("Einsum", 2, ("equation", 0, "bij,jk->bik"), "Einsum"),
+            ("Einsum", 2, ("equation", 0, "bij,ik->bjk"), NOT_MEASURED),
+            ("LpNormalization", 1, ("p", 2, ""), "LpNormalization"),
+            ("LpNormalization", 1, ("p", 1, ""), NOT_MEASURED),
+            ("Hardmax", 1, ("axis", -1, ""), "Hardmax"),
+            ("Hardmax", 1, ("axis", 1, ""), NOT_MEASURED),
+            ("CumSum", 2, ("exclusive", 1, ""), NOT_MEASURED),
+        ] {
+            let node = node(op_type, n_inputs, attribute);
+            assert_eq!(single(&node, &[]), Some(title), "{op_type} {attribute:?}");
+        }
+        // A bias that is left out.
+        let mut node = node("FastGelu", 2, none);
+        node.inputs[1] = 0;
+        assert_eq!(single(&node, &[]), Some("FastGelu (fused)"));
+    }
 
     #[test]
     fn products_of_matrices_are_found_in_equations() {
