@@ -177,13 +177,15 @@ impl OnChipset {
 
     /// Names the way out of an op that the plugin keeps off the NPU by its default.
     pub(super) fn name_default_affinity(&mut self) {
+        let chipset = &self.chipset;
         for InspectedNode { node, .. } in &mut self.placed.cpu_nodes {
             let text = node.reason_text.as_deref().unwrap_or_default();
             if text.contains(BY_AFFINITY) {
                 let op_type = &node.op_type;
                 node.reason_text = Some(format!(
                     "The plugin's default keeps {op_type} on the CPU; --ep-option op_affinity=FILE with \
-                     {{\"op_type\":{{\"{op_type}\":\"htp\"}}}} opts in, in the app too."
+                     {{\"op_type\":{{\"{op_type}\":\"htp\"}}}} opts in, in the app too. The same command with it \
+                     shows whether {chipset} takes the op."
                 ));
             }
         }

@@ -34,13 +34,23 @@ pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
                 node.alternative = known.form.alternative(chipset);
                 fit_fix(node, known.form.precision);
                 let unproven = known.form.unproven(chipset);
-                if let Some(no) = unproven.filter(|_| node.alternative.is_none()) {
+                let has_way_out = node.alternative.is_some() || names_opt_in(node);
+                if let Some(no) = unproven.filter(|_| !has_way_out) {
                     let fix = node.fix.take().unwrap_or_default();
                     node.fix = Some(format!("{no} {fix}").trim_end().to_owned());
                 }
             }
         }
     }
+}
+
+/// Whether the node's text has the option that lets the plugin take its op.
+fn names_opt_in(node: &FailingNode) -> bool {
+    let texts = [&node.reason_text, &node.fix];
+    texts
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains("op_affinity=FILE"))
 }
 
 /// "Quantise" does not help a node that is quantised, so it gets other advice.
@@ -193,6 +203,34 @@ mod tests {
         );
         let alternative = grid.alternative.as_ref().unwrap();
         assert!(alternative.contains("its 8-bit form"), "{alternative}");
+    }
+
+    /// An op that the plugin's default keeps off the NPU has a way out, so that "no alternative" would contradict it.
+    #[test]
+    fn an_op_with_an_opt_in_is_not_said_to_have_no_way_out() {
+        let opt_in = "--ep-option op_affinity=FILE with {} opts in, in the app too.";
+        let node = ModelNode {
+            name: "gqa",
+            form: OpForm {
+                op_type: "GroupQueryAttention",
+                titles: &[],
+                precision: Precision::Float,
+                qnn: QnnAge::Newest,
+            },
+        };
+        for (text, expected) in [
+            (Some(opt_in), None),
+            (
+                None,
+                Some("No alternative to GroupQueryAttention is proven for SM8650."),
+            ),
+        ] {
+            let mut found = checks("cpu_ops", Some(("gqa", "unknown")));
+            let gqa = &mut found[0].nodes[0];
+            (gqa.fix, gqa.reason_text) = (None, text.map(str::to_owned));
+            advise(&mut found, "SM8650", &[node]);
+            assert_eq!(found[0].nodes[0].fix.as_deref(), expected);
+        }
     }
 
     #[test]
