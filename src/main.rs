@@ -8,6 +8,7 @@ mod backup;
 mod calibrate;
 mod client_tls;
 mod collector;
+mod collector_key;
 mod completions;
 mod config;
 mod config_command;

@@ -17,7 +17,9 @@ use epwatch_proto::{
 use tonic::{Code, Request, Status, metadata::AsciiMetadataValue, transport::Channel};
 
 use crate::{
-    client_tls, engines,
+    client_tls,
+    collector_key::KeySource,
+    engines,
     output::{self, No, WrongUse},
 };
 
@@ -26,6 +28,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Hexadecimal digits of the evidence's SHA-256 in a certificate.
 const EVIDENCE_DIGITS: usize = 16;
+
+const KEY: KeySource = KeySource {
+    option: "--certify-key",
+    variable: "EPWATCH_CERTIFY_KEY",
+    made_by: "epwatch collector key --kind pipeline",
+};
 
 /// Where a passed gate is sent.
 #[derive(Debug, clap::Args)]
@@ -40,15 +48,15 @@ pub(super) struct CertifyArgs {
     /// The model's version, as the app gives it to the SDK.
     #[arg(long, value_name = "VERSION", requires = "certify")]
     model_version: Option<String>,
-    /// Key of a release pipeline, as `epwatch collector key --kind pipeline` makes it.
+    /// Key of a release pipeline, as `epwatch collector key --kind pipeline` makes it. Without one, only a collector on
+    /// this machine is asked, and only one without keys stores anything.
     #[arg(
         long,
         value_name = "KEY",
         env = "EPWATCH_CERTIFY_KEY",
-        default_value = "demo-key",
         hide_env_values = true
     )]
-    certify_key: String,
+    certify_key: Option<String>,
     /// The certifier, for example a CI run. The beginning of the SHA-256 of gate.dsse.json is added with --attest.
     #[arg(long, value_name = "TEXT", requires = "certify", default_value = concat!("epwatch gate ", env!("CARGO_PKG_VERSION")))]
     certified_by: String,
@@ -76,6 +84,17 @@ pub(super) struct Judged {
 }
 
 impl CertifyArgs {
+    /// Refuses a certificate without a key before anything is judged, and says what is sent if the collector may do
+    /// without one.
+    pub(super) fn check_key(&self) -> Result<(), WrongUse> {
+        if let Some(url) = &self.certify {
+            let given = self.certify_key.as_deref();
+            KEY.key(url, given)?;
+            KEY.warn(url, given);
+        }
+        Ok(())
+    }
+
     /// Sends placements that passed. Returns a line for each.
     pub(super) async fn send(
         &self,
@@ -99,7 +118,8 @@ impl CertifyArgs {
         };
         let (ca, certificate) = (self.ca.as_deref(), self.client_cert.as_deref());
         let tls = client_tls::read(url, ca, certificate, self.client_key.as_deref())?;
-        let mut collector = Collector::new(url, &self.certify_key, &tls)?;
+        let key = KEY.key(url, self.certify_key.as_deref())?;
+        let mut collector = Collector::new(url, &key, &tls)?;
         let mut lines = Vec::new();
         let mut sent: Vec<PathBuf> = Vec::new();
         for one in passed {

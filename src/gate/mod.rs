@@ -319,7 +319,7 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     if args.report.attest.is_some() && !places && chosen.models.is_empty() {
         return wrong("--attest is about a model: give MODEL");
     }
-    Ok(())
+    args.certify.check_key()
 }
 
 /// Refuses ops of the policy that no model on a chipset of --soc can have.

@@ -19,11 +19,19 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::ReportLedger;
 use crate::store_args::AddressArgs;
 use crate::{
-    client_tls, output,
+    client_tls,
+    collector_key::KeySource,
+    output,
     shutdown::{Hangup, Shutdown},
 };
 use own_server::{OwnServer, cpu_seconds};
 use stored::{LedgerBefore, StoreLedger, Stored};
+
+const KEY: KeySource = KeySource {
+    option: "--key",
+    variable: "EPWATCH_LOAD_KEY",
+    made_by: "epwatch collector key --kind own",
+};
 
 /// Sends reports of simulated devices to a collector, and checks that each counts once.
 ///
@@ -36,15 +44,14 @@ pub(crate) struct Args {
     /// The collector to load, for example `https://collector.example:4717`; needs --key there.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// App key that the collector accepts.
+    /// App key that the collector accepts. A collector on this machine may have none.
     #[arg(
         long,
         value_name = "KEY",
         env = "EPWATCH_LOAD_KEY",
-        default_value = "load-key",
         hide_env_values = true
     )]
-    key: String,
+    key: Option<String>,
     /// App that the key proves.
     #[arg(long, value_name = "ID", default_value = "epwatch.load")]
     app: String,
@@ -214,8 +221,8 @@ fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> 
     let tls = client_tls::read(&endpoint, ca, certificate, args.client_key.as_deref())?;
     let seed = epwatch_sdk::random_u64();
     Ok(LoadOptions {
+        app_key: KEY.key(&endpoint, args.key.as_deref())?,
         endpoint,
-        app_key: args.key.clone(),
         tls,
         app_id: args.app.clone(),
         environment: args.environment.clone(),

@@ -83,6 +83,20 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
         "npu_macs",
     );
     check_ends(&mut gate("e_mixed.qu8", &pipeline, ""), 2);
+    let mut elsewhere = epwatch(&format!(
+        "gate {MODELS}/e_mixed.qu8.onnx --soc SM8650 --certify http://collector.example:4717 --model-id scene --model-version 3"
+    ));
+    check_fails(
+        elsewhere.env("EPWATCH_CERTIFY_KEY", ""),
+        2,
+        "http://collector.example:4717 needs a key: expected --certify-key or EPWATCH_CERTIFY_KEY",
+    );
+    // On this machine a server under trial has none. This one has, and refuses what is sent instead.
+    check_fails(
+        &mut gate("e_mixed.qu8", "", "--model-version 3"),
+        3,
+        "warning: neither --certify-key nor EPWATCH_CERTIFY_KEY is given, so that `demo-key` is sent",
+    );
     check_fails(
         &mut gate("e_mixed.qu8", &pipeline, "--model-version 3 --ca /gone.pem"),
         2,
