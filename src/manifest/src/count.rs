@@ -188,8 +188,8 @@ impl NodePlace {
     }
 }
 
-/// MACs of a node's bodies: of an If the larger one, of a Loop or a Scan as many as it has turns. If that number is not
-/// known it may be 0, and no MACs count.
+/// MACs of a node's bodies. An If has the MACs of the branch that it takes, or of the larger one if that is not known. A Loop or
+/// a Scan has as many as it has turns. If that number is not known it may be 0, and no MACs count.
 fn count_bodies(
     model: &mut OnnxModel,
     node: &Node,
@@ -197,12 +197,8 @@ fn count_bodies(
     place: &NodePlace,
 ) -> Result<u64, ManifestError> {
     let (mut macs, first) = (0_u64, found.uncounted.len());
-    let turns = turns::of(node, &found.tensors);
-    for body in node
-        .attributes
-        .iter()
-        .flat_map(|attribute| &attribute.graphs)
-    {
+    let bodies: Vec<&Graph> = turns::bodies_of(node, &found.tensors).collect();
+    for body in bodies {
         for (id, tensor) in turns::inputs_of(node, body, &found.tensors) {
             put(model, &mut found.tensors, id, tensor)?;
         }
@@ -211,8 +207,12 @@ fn count_bodies(
         macs = macs.max(sum);
     }
     let has_work = macs > 0 || found.uncounted.len() > first;
-    match turns {
+    match turns::of(node, &found.tensors) {
         Turns::One => {}
+        Turns::Fixed(0) => {
+            macs = 0;
+            found.uncounted.truncate(first);
+        }
         Turns::Fixed(turns) => {
             macs = macs.saturating_mul(turns);
             for work in &mut found.uncounted[first..] {

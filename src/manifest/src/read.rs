@@ -187,7 +187,7 @@ impl<R: Read + Seek> ModelReader<R> {
                 let all = raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b));
                 ints.extend(all.map(i64::from));
             }
-            element::U8 => ints.extend(raw.iter().map(|b| i64::from(*b))),
+            element::U8 | element::BOOL => ints.extend(raw.iter().map(|b| i64::from(*b))),
             element::I8 => ints.extend(raw.iter().map(|b| i64::from(b.cast_signed()))),
             element::F32 => floats.extend(raw.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
             _ => {}
@@ -197,7 +197,7 @@ impl<R: Read + Seek> ModelReader<R> {
         let mut tensor = Tensor::of(Some(shape), kind);
         let is_whole = matches!(
             kind,
-            element::U8 | element::I8 | element::I32 | element::I64
+            element::U8 | element::I8 | element::I32 | element::I64 | element::BOOL
         );
         tensor.ints = (whole(ints.len()) && is_whole).then_some(ints);
         tensor.floats = (whole(floats.len()) && kind == element::F32).then_some(floats);

@@ -14,6 +14,7 @@ pub(crate) enum Turns {
     Unknown(&'static str),
 }
 
+/// The turns of a node. `tensors` also has the tensors of its bodies, which were followed before.
 pub(crate) fn of(node: &Node, tensors: &[Tensor]) -> Turns {
     match node.op_type.as_str() {
         "Loop" => of_loop(node, tensors),
@@ -22,42 +23,73 @@ pub(crate) fn of(node: &Node, tensors: &[Tensor]) -> Turns {
     }
 }
 
-fn of_loop(node: &Node, tensors: &[Tensor]) -> Turns {
-    let most = tensors.get(node.input(0)).filter(|_| node.input(0) > 0);
-    let most = most.and_then(|most| most.ints.as_deref());
-    let Some(&[most]) = most else {
-        return Turns::Unknown("the number of its turns is no constant of the model");
+/// The bodies of a node that a run may use: of an If with a constant condition the branch that it takes.
+pub(crate) fn bodies_of<'a>(node: &'a Node, tensors: &[Tensor]) -> impl Iterator<Item = &'a Graph> {
+    let condition = match node.op_type.as_str() {
+        "If" => truth(node.input(0), tensors),
+        _ => None,
     };
-    let bodies = node
-        .attributes
-        .iter()
-        .flat_map(|attribute| &attribute.graphs);
-    match bodies.into_iter().all(never_ends_early) {
-        true => Turns::Fixed(u64::try_from(most).unwrap_or(0)),
-        false => Turns::Unknown("a condition may end it before its last turn"),
+    let never = condition.map(|is_met| match is_met {
+        true => "else_branch",
+        false => "then_branch",
+    });
+    let attributes = node.attributes.iter();
+    attributes
+        .filter(move |attribute| never != Some(attribute.name.as_str()))
+        .flat_map(|attribute| &attribute.graphs)
+}
+
+/// A condition that is a constant of the model.
+fn truth(id: TensorId, tensors: &[Tensor]) -> Option<bool> {
+    let tensor = tensors.get(id).filter(|_| id > 0)?;
+    match tensor.ints.as_deref() {
+        Some(&[value]) => Some(value != 0),
+        _ => None,
     }
 }
 
-/// Whether a body hands on the condition that it was given, or a constant.
-fn never_ends_early(body: &Graph) -> bool {
-    let Some(condition) = body.outputs.first() else {
-        return false;
-    };
+/// A Loop ends after its number of turns, or when its condition is false: before the first turn, or after each.
+fn of_loop(node: &Node, tensors: &[Tensor]) -> Turns {
+    let given = |at: usize| Some(node.input(at)).filter(|id| *id > 0);
+    let most = given(0).map(|id| match tensors.get(id)?.ints.as_deref() {
+        Some(&[most]) => Some(u64::try_from(most).unwrap_or(0)),
+        _ => None,
+    });
+    let first = given(1).map_or(Some(true), |id| truth(id, tensors));
+    if most == Some(Some(0)) || first == Some(false) {
+        return Turns::Fixed(0);
+    }
+    if first.is_none() {
+        return Turns::Unknown("the condition of its first turn is no constant of the model");
+    }
+    let bodies = bodies_of(node, tensors);
+    let next: Option<Vec<bool>> = bodies.map(|body| goes_on(body, tensors)).collect();
+    let is_once = next.as_ref().is_some_and(|next| next.contains(&false));
+    match (most, next) {
+        // Of a number that is left out, or of 1 or more.
+        (None | Some(Some(_)), _) if is_once => Turns::Fixed(1),
+        (Some(Some(1)), _) => Turns::Fixed(1),
+        (Some(Some(_)), None) => Turns::Unknown("a condition may end it before its last turn"),
+        (Some(Some(most)), Some(_)) => Turns::Fixed(most),
+        (None | Some(None), _) => {
+            Turns::Unknown("the number of its turns is no constant of the model")
+        }
+    }
+}
+
+/// The condition after a turn: true if the body hands on the one that it was given, or the body's constant.
+fn goes_on(body: &Graph, tensors: &[Tensor]) -> Option<bool> {
+    let mut condition = *body.outputs.first()?;
     let given = body.inputs.get(1).map(|input| input.id);
-    let is_constant = |id: &TensorId| {
-        Some(*id) == given || body.initializers.iter().any(|(weight, _)| weight == id)
-    };
-    let maker = body
-        .nodes
-        .iter()
-        .find(|node| node.outputs.contains(condition));
-    match maker {
-        None => is_constant(condition),
-        Some(node) => match node.op_type.as_str() {
-            "Constant" => true,
-            "Identity" | "Cast" => node.inputs.first().is_some_and(is_constant),
-            _ => false,
-        },
+    let makers = body.nodes.iter().rev();
+    for node in makers.filter(|node| matches!(node.op_type.as_str(), "Identity" | "Cast")) {
+        if node.outputs.contains(&condition) {
+            condition = node.input(0);
+        }
+    }
+    match Some(condition) == given {
+        true => Some(true),
+        false => truth(condition, tensors),
     }
 }
 
@@ -229,6 +261,89 @@ mod tests {
         ] {
             let parts = [outer(None), parts.concat()];
             check(&model(ir_version, &parts), macs, why);
+        }
+    }
+
+    /// A constant of truth.
+    fn flag(name: &str, value: u8) -> Vec<u8> {
+        let parts = [vec![16, 9], field(8, name.as_bytes()), field(9, &[value])];
+        field(5, &parts.concat())
+    }
+
+    /// A condition ends a Loop before its first turn or after one, and a false one counted all its turns.
+    #[test]
+    fn a_condition_decides_the_turns_of_a_loop() {
+        let given = node("Identity", "", &["c"], &["cond"], &[]);
+        let looped = |next: &[u8], trips: &str| {
+            let body = [
+                node("MatMul", "m", &["s", "w"], &["out"], &[]),
+                next.to_vec(),
+                declared(11, "i", 7, &[]),
+                declared(11, "c", 9, &[]),
+                declared(11, "s", 1, &[1, 8]),
+                field(12, &field(1, b"cond")),
+                declared(12, "out", 1, &[1, 8]),
+            ];
+            node(
+                "Loop",
+                "outer",
+                &[trips, "first", "x"],
+                &["y"],
+                &[body.concat()],
+            )
+        };
+        let computed = node("Less", "", &["i", "n"], &["cond"], &[]);
+        let cast = node("Cast", "", &["flag"], &["first"], &[]);
+        let cast = [cast, flag("flag", 0)].concat();
+        let input = declared(11, "first", 9, &[]);
+        let (first, early, open) = (
+            Some("the condition of its first turn is no constant"),
+            Some("a condition may end it before its last turn"),
+            Some("the number of its turns is no constant"),
+        );
+        for (begins, next, n, macs, why) in [
+            (flag("first", 1), &given, "n", 3 * 64, None),
+            (flag("first", 0), &given, "n", 0, None),
+            (flag("first", 0), &computed, "", 0, None),
+            (cast, &given, "n", 0, None),
+            (input, &given, "n", 0, first),
+            (flag("first", 1), &flag("cond", 1), "n", 3 * 64, None),
+            (flag("first", 1), &flag("cond", 0), "n", 64, None),
+            (flag("first", 1), &flag("cond", 0), "", 64, None),
+            (flag("first", 1), &flag("cond", 1), "", 0, open),
+            (flag("first", 1), &computed, "n", 0, early),
+        ] {
+            let parts = [begins, looped(next, n), trips("n", 3)];
+            check(&model(8, &parts), macs, why);
+        }
+    }
+
+    /// The branch that an If never takes costs nothing; it counted if it was the larger one.
+    #[test]
+    fn an_if_counts_the_branch_that_it_takes() {
+        let product = |from: &str, to: &str| node("MatMul", to, &[from, "w"], &[to], &[]);
+        let branch = |name: &str, nodes: &[u8], out: &str| {
+            let body = [nodes, &declared(12, out, 1, &[1, 8])].concat();
+            field(5, &[field(1, name.as_bytes()), field(6, &body)].concat())
+        };
+        let decided = |condition: Vec<u8>| {
+            let twice = [product("x", "a"), product("a", "b")].concat();
+            let parts = [
+                field(1, b"is"),
+                field(2, b"y"),
+                field(3, b"if"),
+                field(4, b"If"),
+                branch("then_branch", &product("x", "t"), "t"),
+                branch("else_branch", &twice, "b"),
+            ];
+            model(8, &[field(1, &parts.concat()), condition])
+        };
+        for (condition, macs) in [
+            (flag("is", 1), 64),
+            (flag("is", 0), 2 * 64),
+            (declared(11, "is", 9, &[]), 2 * 64),
+        ] {
+            check(&decided(condition), macs, None);
         }
     }
 
