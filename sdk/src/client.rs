@@ -18,7 +18,7 @@ use crate::host::qnn::HtpBuilder;
 use crate::{
     config::{ModelInfo, SdkConfig},
     core::SessionInfo,
-    directives::{EffectiveRequest, SessionPlan},
+    directives::SessionPlan,
     driver::{UploadTrigger, worker::Command},
     explain::{ExplainedSession, Explanation},
     host::{
@@ -100,8 +100,8 @@ impl Watch {
     /// power listeners. The thermal status is ignored if [the SDK reads
     /// it](crate::SdkConfigBuilder::with_thermal_zones).
     pub fn set_conditions(&self, conditions: &Conditions) {
-        let is_thermal_read = self.shared.is_thermal_read;
-        self.shared.conditions.set(conditions, is_thermal_read);
+        let shared = self.here();
+        shared.conditions.set(conditions, shared.is_thermal_read);
     }
 
     /// Returns what the operator's directives ask for the next session of a model: NPU or not, and which variant.
@@ -133,8 +133,9 @@ impl Watch {
     /// # Ok(()) }
     /// ```
     pub fn plan(&self, model: &ModelInfo) -> SessionPlan {
-        let now = self.shared.clock.now();
-        let core = self.shared.core();
+        let shared = self.here();
+        let now = shared.clock.now();
+        let core = shared.core();
         core.directives.plan(&model.model, now)
     }
 
@@ -142,7 +143,7 @@ impl Watch {
     /// milliseconds at the start of a process, and no time later.
     pub fn plan_within(&self, model: &ModelInfo, timeout: Duration) -> SessionPlan {
         let plan = self.plan(model);
-        if plan.is_known() || !self.shared.wait_until_opened(timeout) {
+        if plan.is_known() || !self.here().wait_until_opened(timeout) {
             return plan;
         }
         self.plan(model)
@@ -168,20 +169,21 @@ impl Watch {
     /// Other processes of the app that share the folder notice a withdrawal at their next seal or upload. They keep
     /// nothing until their host calls `set_consent(true)`.
     pub fn set_consent(&self, is_given: bool) {
-        self.shared.set_consent(is_given);
+        self.here().set_consent(is_given);
     }
 
     /// Begins a new installation, as if the app had been reinstalled: wipes the folder, asks the collector to delete
     /// what was sent, and goes on. If another process of the app has withdrawn consent, the withdrawal stays in force.
     pub fn reset_installation(&self) {
-        self.shared.reset_installation();
+        self.here().reset_installation();
     }
 
     /// Sets the network that uploads would take. Call it from the platform's connectivity listener. Without it, every
     /// network counts as unmetered.
     pub fn set_network(&self, network: NetworkKind) {
-        self.shared.consent.set_network(network);
-        self.shared.send_command(Command::Wake);
+        let shared = self.here();
+        shared.consent.set_network(network);
+        shared.send_command(Command::Wake);
     }
 
     /// Prepares a session on the HTP, or one for the CPU that is reported with the reason.
@@ -195,7 +197,7 @@ impl Watch {
 
     /// Prepares a session made from the host's own builder, with the builder's options, EPs and environment.
     pub fn session(&self, model: ModelInfo, builder: SessionBuilder) -> SessionRequest {
-        SessionRequest::new(Arc::clone(&self.shared), model, builder)
+        SessionRequest::new(self.here(), model, builder)
     }
 
     /// Prepares to observe a session that the host makes without `ort`, with its own ONNX Runtime.
@@ -228,7 +230,7 @@ impl Watch {
     /// # }
     /// ```
     pub fn attach(&self, model: ModelInfo, runtime: Option<HostRuntime>) -> AttachRequest {
-        AttachRequest::new(Arc::clone(&self.shared), model, runtime)
+        AttachRequest::new(self.here(), model, runtime)
     }
 
     /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and
@@ -241,8 +243,7 @@ impl Watch {
     ) -> SimulatedSession {
         let mut info = SessionInfo::new(model, placement);
         info.options = options;
-        let recorder = self.shared.open(info, &EffectiveRequest::default());
-        SimulatedSession::new(recorder, self.shared.clock)
+        SimulatedSession::open(&self.here(), info)
     }
 
     /// Counts a session that failed before ORT was asked to create it, for example because a plugin could not be
@@ -265,19 +266,19 @@ impl Watch {
             text: placement::scrubbed(error),
             count: 1,
         };
-        self.shared
-            .core()
-            .start_failed(failure, self.shared.clock.now());
+        let shared = self.here();
+        shared.core().start_failed(failure, shared.clock.now());
     }
 
     /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. For hosts that send by themselves, for
     /// example when the app goes to the background. Touches the disk.
     pub fn seal(&self) {
+        let shared = self.here();
         // The stream is the parent's.
-        if self.is_forked() {
+        if shared.is_forked() {
             return;
         }
-        self.shared.driver().seal();
+        shared.driver().seal();
     }
 
     /// Seals recorded runs and sends every waiting report, whatever the schedule says. For tests, demos, and apps
@@ -287,11 +288,12 @@ impl Watch {
     /// The reason why a report did not reach the collector; it stays in the spool and is sent by schedule. Or
     /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
-        if self.is_forked() {
+        let shared = self.here();
+        if shared.is_forked() {
             return Err(FlushError::Forked);
         }
         let (answer, answered) = queue(1);
-        self.shared
+        shared
             .try_send_command(Command::Flush(answer))
             .map_err(|error| match error {
                 SendRefusal::Full => FlushError::Timeout,
@@ -308,15 +310,19 @@ impl Watch {
     /// broken off, and repeated by the next process. The runs are sealed on the caller's thread first, so that a thread
     /// that hangs loses none. Blocks at most `timeout`, and for the disk. Returns whether the thread ended.
     pub fn stop(&self, timeout: Duration) -> bool {
-        if self.is_forked() {
+        // A child that has started nothing has nothing to end.
+        let Some(shared) = self.shared.here_if_started() else {
+            return true;
+        };
+        if shared.is_forked() {
             return true;
         }
         let until = Instant::now() + timeout;
-        self.shared.break_off();
+        shared.break_off();
         // A panic must not reach the host.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.shared.driver().seal()));
+        let _ = catch_unwind(AssertUnwindSafe(|| shared.driver().seal()));
         let (answer, answered) = queue(1);
-        match self.shared.try_send_command(Command::Stop(answer)) {
+        match shared.try_send_command(Command::Stop(answer)) {
             Ok(()) => {
                 let left = until.saturating_duration_since(Instant::now());
                 let outcome = answered.recv_timeout(left);
@@ -327,21 +333,19 @@ impl Watch {
         }
     }
 
-    /// Returns whether this process was forked from the one that started this SDK. A child has none of its threads, and
-    /// what it records with this handle goes nowhere: start another one there. It shares the folder, and has a stream of
-    /// its own. The parent goes on.
-    pub fn is_forked(&self) -> bool {
-        std::process::id() != self.shared.pid
+    /// Returns the SDK of this process. The child of a fork starts its own here, at its first call or run.
+    pub(crate) fn here(&self) -> Arc<Shared> {
+        self.shared.here()
     }
 
     /// Returns the stream that this process reports in.
     pub fn stream(&self) -> StreamId {
-        self.shared.core().stream()
+        self.here().core().stream()
     }
 
     /// Returns the SDK's own counters as of the last seal.
     pub fn health(&self) -> SdkHealth {
-        self.shared.core().health().clone()
+        self.here().core().health().clone()
     }
 
     /// Returns the next request, for hosts that send by themselves (feature `grpc` off, or
@@ -374,10 +378,11 @@ impl Watch {
     /// # }
     /// ```
     pub fn next_upload(&self) -> Option<UploadBatch> {
-        if self.is_forked() {
+        let shared = self.here();
+        if shared.is_forked() {
             return None;
         }
-        let mut driver = self.shared.driver();
+        let mut driver = shared.driver();
         driver.apply_consent();
         if driver.is_seal_due() {
             driver.seal();
@@ -398,7 +403,7 @@ impl Watch {
         response: Result<&[u8], UploadError>,
     ) -> Result<(), UploadError> {
         let answer = response.and_then(|bytes| batch.read_answer(bytes));
-        self.shared.driver().upload_result(batch, answer, None)
+        self.here().driver().upload_result(batch, answer, None)
     }
 
     /// Finds what keeps the NPU from starting on this device, and keeps the result for [`Self::explain`]. Touches
@@ -409,13 +414,14 @@ impl Watch {
     pub fn preflight(&self, facts: &PreflightFacts) -> Vec<Check> {
         let facts = self.completed(facts);
         let found = preflight::run(&facts);
-        self.shared.checks().clone_from(&found);
+        self.here().checks().clone_from(&found);
         found
     }
 
     fn completed(&self, facts: &PreflightFacts) -> PreflightFacts {
         let mut facts = facts.clone();
-        let core = self.shared.core();
+        let shared = self.here();
+        let core = shared.core();
         let device = &core.device;
         let of_chipset = || Some(device.chipset.soc()?.hexagon_arch);
         let of_device = device.hexagon_arch.or_else(of_chipset);
@@ -445,19 +451,20 @@ impl Watch {
     /// # }
     /// ```
     pub fn explain(&self) -> Explanation {
-        if self.is_forked() {
-            // The parent's thread may hold either lock for ever here.
+        let shared = self.here();
+        if shared.is_forked() {
+            // A thread of the parent may hold either lock for ever here.
             return Explanation {
                 last_problem: Some(FlushError::Forked.to_string()),
                 ..Explanation::default()
             };
         }
-        let mut explanation = self.shared.core().explanation(self.shared.clock.now());
-        self.shared.driver().explain(&mut explanation);
-        explanation.failed_checks = self.shared.checks().iter().map(Into::into).collect();
-        explanation.internal_errors = self.shared.n_panics();
+        let mut explanation = shared.core().explanation(shared.clock.now());
+        shared.driver().explain(&mut explanation);
+        explanation.failed_checks = shared.checks().iter().map(Into::into).collect();
+        explanation.internal_errors = shared.n_panics();
         explanation.runtime_telemetry = RuntimeTelemetry::of(&explanation.ort_version);
-        if let Some(rest) = self.shared.rest() {
+        if let Some(rest) = shared.rest() {
             let hours = rest.as_secs().div_ceil(3600);
             explanation.last_problem = Some(format!(
                 "the SDK's thread rests for {hours} h after internal errors: runs are recorded, and sealed and sent by a \
@@ -469,6 +476,6 @@ impl Watch {
 
     /// As [`Self::explain`] for one session, by its id. Never waits for the disk. `None` after the session is closed.
     pub fn explain_session(&self, uid: SessionUid) -> Option<ExplainedSession> {
-        self.shared.core().explained_session(uid)
+        self.here().core().explained_session(uid)
     }
 }

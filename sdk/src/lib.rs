@@ -31,6 +31,8 @@ mod directives;
 mod driver;
 mod explain;
 mod folder;
+#[expect(unsafe_code, reason = "the C library counts forks by a handler")]
+mod fork;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -64,6 +66,8 @@ pub use crate::explain::{
     ExplainedEp, ExplainedLoss, ExplainedNode, ExplainedReason, ExplainedSession,
     ExplainedStartFailure, ExplainedUpload, Explanation, FailedCheck,
 };
+#[doc(hidden)]
+pub use crate::fork::n_forks;
 pub use crate::host::device::simulated_device;
 pub use crate::placement::{HostRuntime, HostSession, PrepareError};
 pub use crate::random::{random_session_uid, random_stream, random_u64};

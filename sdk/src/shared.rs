@@ -6,7 +6,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
@@ -23,9 +23,10 @@ use crate::{
         directive_file::OpenedSignal,
         worker::{Command, Faults, REST, Worker},
     },
+    fork::{InChildren, watch_forks},
     host::{preflight::Check, thermal_zones::ThermalReader},
     lock::lock,
-    queue::{QueueSender, SendRefusal, queue},
+    queue::{QueueReceiver, QueueSender, SendRefusal, queue},
     random_stream,
     recorder::{SessionRecorder, conditions::CurrentConditions},
     time::Clock,
@@ -43,20 +44,51 @@ pub(crate) struct Shared {
     /// Whether the SDK reads the thermal status, so that the host's is ignored.
     pub(crate) is_thermal_read: bool,
     pub(crate) consent: Arc<ConsentSwitch>,
-    commands: QueueSender<Command>,
+    /// `None` while it is dropped.
+    commands: Option<QueueSender<Command>>,
     faults: Arc<Faults>,
     is_stopping: Arc<AtomicBool>,
     opened: Arc<OpenedSignal>,
     /// The SDK's folder.
     pub(crate) dir: PathBuf,
-    /// The process that has the SDK's thread.
-    pub(crate) pid: u32,
+    /// The process that has the SDK's thread; 0 if there is none.
+    pid: u32,
     checks: Mutex<Vec<Check>>,
+    /// Settings that a child of a fork starts with.
+    config: SdkConfig,
+    /// ORT's version once it is known, for a child that must not lock this core.
+    ort_version: OnceLock<String>,
+    in_children: InChildren<Arc<Shared>>,
 }
 
 impl Shared {
     /// Starts the SDK's thread.
     pub(crate) fn start(config: SdkConfig) -> io::Result<Self> {
+        watch_forks();
+        let (shared, worker, inbox) = Self::prepared(config.clone());
+        thread::Builder::new()
+            .name("epwatch".to_owned())
+            .spawn(move || {
+                #[cfg(feature = "grpc")]
+                let worker = Worker {
+                    transport: config
+                        .sends_itself
+                        .then(|| crate::upload::grpc::transport(config)),
+                    ..worker
+                };
+                worker.run(&inbox);
+            })?;
+        Ok(shared)
+    }
+
+    /// As [`Self::start`], without a thread: nothing that is recorded goes anywhere.
+    fn without_thread(config: SdkConfig) -> Self {
+        let (mut shared, _, _) = Self::prepared(config);
+        shared.pid = 0;
+        shared
+    }
+
+    fn prepared(config: SdkConfig) -> (Self, Worker, QueueReceiver<Command>) {
         let clock = Clock::start();
         let core = Core::new(config.core.clone(), random_stream(), clock.now());
         let conditions = Arc::clone(&core.conditions);
@@ -88,33 +120,64 @@ impl Shared {
             unread: Vec::new(),
             thermal,
         };
-        thread::Builder::new()
-            .name("epwatch".to_owned())
-            .spawn(move || {
-                #[cfg(feature = "grpc")]
-                let worker = Worker {
-                    transport: config
-                        .sends_itself
-                        .then(|| crate::upload::grpc::transport(config)),
-                    ..worker
-                };
-                worker.run(&inbox);
-            })?;
-        Ok(Self {
+        let shared = Self {
             clock,
             core,
             driver,
             conditions,
             is_thermal_read,
             consent,
-            commands,
+            commands: Some(commands),
             faults,
             is_stopping,
             opened,
             dir,
             pid: std::process::id(),
             checks: Mutex::default(),
-        })
+            config,
+            ort_version: OnceLock::new(),
+            in_children: InChildren::new(),
+        };
+        (shared, worker, inbox)
+    }
+
+    /// Returns the SDK of this process. A child of a fork starts its own at the first call, with the parent's settings
+    /// and folder, in a stream of its own.
+    pub(crate) fn here(self: &Arc<Self>) -> Arc<Self> {
+        if self.in_children.is_here() {
+            return Arc::clone(self);
+        }
+        let own = self.in_children.get(|| Arc::new(self.begun_again()));
+        own.cloned()
+            .unwrap_or_else(|| Arc::new(Self::without_thread(self.config.clone())))
+    }
+
+    /// As [`Self::here`]; `None` in a child that has started nothing.
+    pub(crate) fn here_if_started(self: &Arc<Self>) -> Option<Arc<Self>> {
+        match self.in_children.is_here() {
+            true => Some(Arc::clone(self)),
+            false => self.in_children.made().cloned(),
+        }
+    }
+
+    /// Starts again in a child. Takes no lock of the parent's SDK, which a thread that is not here may hold.
+    fn begun_again(&self) -> Self {
+        let mut config = self.config.clone();
+        let (has_consent, network) = self.consent.at_fork();
+        config.has_consent = has_consent;
+        let started = Self::start(config.clone());
+        let shared = started.unwrap_or_else(|_| Self::without_thread(config));
+        shared.consent.set_network(network);
+        let conditions = self.conditions.conditions();
+        shared.conditions.set(&conditions, shared.is_thermal_read);
+        shared.note_ort_version(|| self.ort_version.get().cloned());
+        shared
+    }
+
+    /// Whether this process has no thread of this SDK: it could not be started again after a fork, or the fork was one
+    /// that is not counted, by a bare system call.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.pid
     }
 
     /// Locks the core. The lock is held for computing only, never across I/O.
@@ -189,6 +252,7 @@ impl Shared {
             return;
         }
         if let Some(version) = version() {
+            let _ = self.ort_version.set(version.clone());
             let mut core = self.core();
             let mut runtime = core.runtime.clone();
             runtime.ort_version = version;
@@ -206,6 +270,18 @@ impl Shared {
     /// # Errors
     /// If the queue is full or the thread has ended.
     pub(crate) fn try_send_command(&self, command: Command) -> Result<(), SendRefusal> {
-        self.commands.try_send(command)
+        match &self.commands {
+            Some(commands) => commands.try_send(command),
+            None => Err(SendRefusal::Closed),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // In a child the parent's thread may hold the queue's lock for ever.
+        if !self.in_children.is_here() || self.pid != 0 && self.is_forked() {
+            std::mem::forget(self.commands.take());
+        }
     }
 }

@@ -57,7 +57,7 @@ enum EpwStatus
   EPW_STATUS_UPLOAD = 40,
   // The time was over before the work.
   EPW_STATUS_TIMEOUT = 41,
-  // The process was forked after the handle was made; start the SDK again here.
+  // The SDK could not start again in this forked process: it has no thread, or too many forks lie between.
   EPW_STATUS_FORKED = 42,
   // A bug of epwatch. The host goes on.
   EPW_STATUS_PANIC = 100,
@@ -312,8 +312,8 @@ EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
 // later call has no effect. Works before epw_start.
 EpwStatus epw_disable_runtime_telemetry(void);
 
-// Starts the SDK. A thread of its own does all work with files and the network. A child of a fork has no such thread:
-// every call with its parent's handles is EPW_STATUS_FORKED there, and the child calls epw_start itself.
+// Starts the SDK. A thread of its own does all work with files and the network. The child of a fork starts a thread and a
+// stream of its own at its first call or run, with the same handles, settings and folder.
 EpwStatus epw_start(const struct EpwConfig *config,
                     struct EpwWatch *watch);
 
@@ -335,12 +335,11 @@ EpwStatus epw_set_conditions(struct EpwWatch watch,
 // Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
 EpwStatus epw_set_network(struct EpwWatch watch, int32_t network);
 
-// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FORKED
-// after a fork, as of epw_flush.
+// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
 EpwStatus epw_seal(struct EpwWatch watch);
 
 // Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once
-// in a process that was forked after epw_start: it calls epw_start itself, with the same folder.
+// in a forked process in which the SDK could not start again.
 EpwStatus epw_flush(struct EpwWatch watch,
                     uint64_t timeout_ms);
 
@@ -394,7 +393,7 @@ uint64_t epw_now(void);
 
 // Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
 // that a report can hold counts as that one.
-// EPW_STATUS_FORKED in a process that was forked after the session was observed: the run is not recorded.
+// The first run in the child of a fork begins a session in the child's own stream, and takes as long as epw_observe.
 EpwStatus epw_record(struct EpwSession session,
                      uint64_t began_ns,
                      uint64_t latency_ns);

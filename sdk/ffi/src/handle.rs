@@ -1,18 +1,29 @@
-//! Handles: index and generation of a slot, and the process that made it.
+//! Handles: index and generation of a slot, and the forks before it was made.
 //!
-//! Slots are never freed, so a handle of a closed value finds its slot and another generation there. A call holds the
+//! Slots are never freed, so a handle of a closed value finds its slot and another handle there. A call holds the
 //! slot's read lock while it uses the value; `close` waits for it. Calls on the inference path only try that lock, and
-//! fail while `close` holds it. A child of a fork refuses its parent's handles before it touches a slot, because a
-//! lock there may be held for ever.
+//! fail while `close` holds it.
+//!
+//! The child of a fork may inherit a lock that a thread of its parent holds for ever. So free slots are found without a
+//! lock, and a lock of a slot that the parent filled is only tried there. Its values are the child's too, and are left
+//! in their place when the child closes them.
 
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
-
-use epwatch_sdk::FlushError;
-
-use crate::{
-    fork::{n_forks, watch_forks},
-    status::{EpwStatus, Failure},
+use std::{
+    array,
+    marker::PhantomData,
+    ptr,
+    sync::{
+        PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+        atomic::{
+            AtomicBool, AtomicPtr,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
 };
+
+use epwatch_sdk::n_forks;
+
+use crate::status::{EpwStatus, Failure};
 
 const CHUNK: usize = 64;
 const CHUNKS: usize = 64;
@@ -22,121 +33,165 @@ const FORKS_MASK: u64 = (1 << (KIND_SHIFT - FORKS_SHIFT)) - 1;
 const KIND_SHIFT: u32 = 24;
 const GENERATION_SHIFT: u32 = 32;
 /// Handles are positive as Java's `long`. A slot of this generation is not used again.
-const LAST_GENERATION: u32 = i32::MAX.cast_unsigned();
+const LAST_GENERATION: u64 = i32::MAX.cast_unsigned() as u64;
 
 /// Values of one kind, at most 4,096 at a time.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     kind: u8,
-    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
-    free: Mutex<Free>,
+    /// Null until one of their slots is needed; then they stay.
+    chunks: [AtomicPtr<Chunk<T>>; CHUNKS],
+    owns: PhantomData<Chunk<T>>,
 }
 
-type Slot<T> = RwLock<Held<T>>;
+type Chunk<T> = [Slot<T>; CHUNK];
+
+#[derive(Debug)]
+struct Slot<T> {
+    is_taken: AtomicBool,
+    /// A child of a fork has closed the value that its parent put here.
+    is_closed_here: AtomicBool,
+    held: RwLock<Held<T>>,
+}
 
 #[derive(Debug)]
 struct Held<T> {
-    generation: u32,
+    /// The latest.
+    handle: u64,
     value: Option<T>,
-}
-
-#[derive(Debug)]
-struct Free {
-    closed: Vec<usize>,
-    /// The first slot that was never used.
-    next: usize,
 }
 
 impl<T> Table<T> {
     pub(crate) const fn new(kind: u8) -> Self {
         Self {
             kind,
-            chunks: [const { OnceLock::new() }; CHUNKS],
-            free: Mutex::new(Free {
-                closed: Vec::new(),
-                next: 0,
-            }),
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            owns: PhantomData,
         }
     }
 
     /// Keeps a value, and returns its handle.
     pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
-        watch_forks();
-        let index = take(&self.free)?;
-        let chunk = self.chunks[index / CHUNK].get_or_init(|| {
-            let slots = std::iter::repeat_with(|| {
-                RwLock::new(Held {
-                    generation: 1,
-                    value: None,
-                })
-            });
-            slots.take(CHUNK).collect()
-        });
-        let slot = &chunk[index % CHUNK];
-        let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
-        held.value = Some(value);
-        let generation = u64::from(held.generation) << GENERATION_SHIFT;
-        let kind = u64::from(self.kind) << KIND_SHIFT;
-        Ok(generation | kind | forks() << FORKS_SHIFT | index as u64)
+        for (index, slot) in self.slots().enumerate() {
+            let taken = slot
+                .is_taken
+                .compare_exchange(false, true, Acquire, Relaxed);
+            if taken.is_err() {
+                continue;
+            }
+            // A call with an old handle may read the slot, in a thread that is not in this process.
+            let Some(mut held) = try_write(&slot.held) else {
+                slot.is_taken.store(false, Release);
+                continue;
+            };
+            let generation = (held.handle >> GENERATION_SHIFT) + 1;
+            let kind = u64::from(self.kind) << KIND_SHIFT;
+            held.handle =
+                generation << GENERATION_SHIFT | kind | forks() << FORKS_SHIFT | index as u64;
+            held.value = Some(value);
+            return Ok(held.handle);
+        }
+        let text = format!("{} handles are open; close some", CHUNK * CHUNKS);
+        Err(Failure::new(EpwStatus::TooMany, text))
     }
 
-    /// Ends a handle, and returns its value. Waits for calls that use it.
-    pub(crate) fn remove(&self, handle: u64) -> Result<T, Failure> {
-        let (index, slot) = self.slot(handle).ok_or_else(|| self.refusal(handle))?;
-        let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
-        if held.generation != generation_of(handle) {
-            return Err(closed());
+    /// Ends a handle after a last call with its value. Waits for calls that use it.
+    pub(crate) fn close<R>(&self, handle: u64, last: impl FnOnce(&T) -> R) -> Result<R, Failure> {
+        let slot = self.slot(handle).ok_or_else(closed)?;
+        if is_inherited(handle) {
+            let held = try_read(&slot.held).ok_or_else(closed)?;
+            let value = held_by(&held, handle).ok_or_else(closed)?;
+            return match slot.is_closed_here.swap(true, Relaxed) {
+                true => Err(closed()),
+                false => Ok(last(value)),
+            };
         }
-        let value = held.value.take().ok_or_else(closed)?;
-        held.generation += 1;
-        if held.generation < LAST_GENERATION {
-            give_back(&self.free, index);
+        let value = {
+            let mut held = slot.held.write().unwrap_or_else(PoisonError::into_inner);
+            if held.handle != handle {
+                return Err(closed());
+            }
+            held.value.take().ok_or_else(closed)?
+        };
+        if handle >> GENERATION_SHIFT < LAST_GENERATION {
+            slot.is_taken.store(false, Release);
         }
-        Ok(value)
+        Ok(last(&value))
     }
 
     /// Uses a value.
     pub(crate) fn with<R>(&self, handle: u64, call: impl FnOnce(&T) -> R) -> Result<R, Failure> {
-        let (_, slot) = self.slot(handle).ok_or_else(|| self.refusal(handle))?;
-        let held = slot.read().unwrap_or_else(PoisonError::into_inner);
+        if is_inherited(handle) {
+            return self.try_with(handle, call).ok_or_else(closed);
+        }
+        let slot = self.slot(handle).ok_or_else(closed)?;
+        let held = slot.held.read().unwrap_or_else(PoisonError::into_inner);
         held_by(&held, handle).map(call).ok_or_else(closed)
     }
 
     /// As [`Self::with`], without waiting; `None` if the handle is closed or being closed.
     #[inline]
     pub(crate) fn try_with<R>(&self, handle: u64, call: impl FnOnce(&T) -> R) -> Option<R> {
-        let (_, slot) = self.slot(handle)?;
-        let held: RwLockReadGuard<'_, Held<T>> = match slot.try_read() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(held)) => held.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        held_by(&held, handle).map(call)
+        let slot = self.slot(handle)?;
+        let held = try_read(&slot.held)?;
+        let is_closed_here = is_inherited(handle) && slot.is_closed_here.load(Relaxed);
+        let value = held_by(&held, handle).filter(|_| !is_closed_here)?;
+        Some(call(value))
     }
 
     #[inline]
-    fn slot(&self, handle: u64) -> Option<(usize, &Slot<T>)> {
-        let is_here = self.is_its_kind(handle) && forks_of(handle) == forks();
+    fn slot(&self, handle: u64) -> Option<&Slot<T>> {
+        let is_its_kind = (handle >> KIND_SHIFT) & 0xff == u64::from(self.kind);
         let index = usize::try_from(handle & INDEX_MASK)
             .ok()
-            .filter(|_| is_here)?;
-        let chunk = self.chunks.get(index / CHUNK)?.get()?;
-        Some((index, &chunk[index % CHUNK]))
+            .filter(|_| is_its_kind)?;
+        let chunk = self.chunks.get(index / CHUNK)?.load(Acquire);
+        // SAFETY: null, or a chunk that lives as long as the table.
+        let chunk = unsafe { chunk.as_ref() }?;
+        Some(&chunk[index % CHUNK])
     }
 
-    #[inline]
-    fn is_its_kind(&self, handle: u64) -> bool {
-        (handle >> KIND_SHIFT) & 0xff == u64::from(self.kind)
+    /// Every slot; makes chunks as they are reached.
+    fn slots(&self) -> impl Iterator<Item = &Slot<T>> {
+        self.chunks.iter().flat_map(chunk_of)
     }
+}
 
-    /// Why a handle cannot be used.
-    #[cold]
-    pub(crate) fn refusal(&self, handle: u64) -> Failure {
-        // Only a child of a fork has handles of another process.
-        if self.is_its_kind(handle) && forks_of(handle) < forks() {
-            return Failure::new(EpwStatus::Forked, FlushError::Forked.to_string());
+/// Not a `OnceLock`, which would wait in the child of a fork for a thread of the parent.
+fn chunk_of<T>(place: &AtomicPtr<Chunk<T>>) -> &Chunk<T> {
+    let mut chunk = place.load(Acquire);
+    if chunk.is_null() {
+        let made: Box<Chunk<T>> = Box::new(array::from_fn(|_| Slot {
+            is_taken: AtomicBool::new(false),
+            is_closed_here: AtomicBool::new(false),
+            held: RwLock::new(Held {
+                handle: 0,
+                value: None,
+            }),
+        }));
+        let made = Box::into_raw(made);
+        chunk = match place.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
+            Ok(_) => made,
+            Err(theirs) => {
+                // SAFETY: it was made above, and nothing else has it.
+                drop(unsafe { Box::from_raw(made) });
+                theirs
+            }
+        };
+    }
+    // SAFETY: a chunk that was put in its place lives as long as the table.
+    unsafe { &*chunk }
+}
+
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        for place in &mut self.chunks {
+            let chunk = *place.get_mut();
+            if !chunk.is_null() {
+                // SAFETY: it was made of a box, and no call is left.
+                drop(unsafe { Box::from_raw(chunk) });
+            }
         }
-        closed()
     }
 }
 
@@ -145,43 +200,36 @@ fn forks() -> u64 {
     u64::from(n_forks()) & FORKS_MASK
 }
 
+/// Whether the parent of this forked process has made the handle.
 #[inline]
-fn forks_of(handle: u64) -> u64 {
-    (handle >> FORKS_SHIFT) & FORKS_MASK
+fn is_inherited(handle: u64) -> bool {
+    (handle >> FORKS_SHIFT) & FORKS_MASK != forks()
 }
 
-/// Returns a slot that holds nothing.
-fn take(free: &Mutex<Free>) -> Result<usize, Failure> {
-    let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(index) = free.closed.pop() {
-        return Ok(index);
+#[inline]
+fn try_read<T>(held: &RwLock<Held<T>>) -> Option<RwLockReadGuard<'_, Held<T>>> {
+    match held.try_read() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
-    if free.next == CHUNK * CHUNKS {
-        let text = format!("{} handles are open; close some", CHUNK * CHUNKS);
-        return Err(Failure::new(EpwStatus::TooMany, text));
-    }
-    free.next += 1;
-    Ok(free.next - 1)
 }
 
-fn give_back(free: &Mutex<Free>, index: usize) {
-    let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
-    free.closed.push(index);
+fn try_write<T>(held: &RwLock<Held<T>>) -> Option<RwLockWriteGuard<'_, Held<T>>> {
+    match held.try_write() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 #[inline]
 fn held_by<T>(held: &Held<T>, handle: u64) -> Option<&T> {
-    let is_its = held.generation == generation_of(handle);
-    held.value.as_ref().filter(|_| is_its)
-}
-
-#[inline]
-fn generation_of(handle: u64) -> u32 {
-    u32::try_from(handle >> GENERATION_SHIFT).unwrap_or(0)
+    held.value.as_ref().filter(|_| held.handle == handle)
 }
 
 #[cold]
-fn closed() -> Failure {
+pub(crate) fn closed() -> Failure {
     let text = "the handle is closed, or of another kind";
     Failure::new(EpwStatus::Closed, text)
 }
@@ -197,7 +245,7 @@ mod tests {
         assert_eq!(numbers.with(first, |n| *n).unwrap(), 10);
         assert!(others.insert(20).is_ok());
         assert!(others.try_with(first, |n: &i32| *n).is_none());
-        assert_eq!(numbers.remove(first).unwrap(), 10);
+        assert_eq!(numbers.close(first, |n| *n).unwrap(), 10);
         // The slot is used again, under another handle.
         let second = numbers.insert(11).unwrap();
         assert_ne!(first, second);
@@ -206,7 +254,7 @@ mod tests {
             assert!(numbers.try_with(handle, |_| ()).is_none());
             let refused = numbers.with(handle, |_| ()).unwrap_err();
             assert_eq!(refused.status, EpwStatus::Closed);
-            assert!(numbers.remove(handle).is_err());
+            assert!(numbers.close(handle, |_| ()).is_err());
         }
         assert_eq!(numbers.try_with(second, |n| *n), Some(11));
     }
@@ -218,7 +266,7 @@ mod tests {
             .map(|n| table.insert(n).unwrap())
             .collect();
         assert_eq!(table.insert(0).unwrap_err().status, EpwStatus::TooMany);
-        assert_eq!(table.remove(open[4_000]).unwrap(), 4_000);
+        assert_eq!(table.close(open[4_000], |n| *n).unwrap(), 4_000);
         assert!(table.insert(0).is_ok());
     }
 }

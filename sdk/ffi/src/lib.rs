@@ -13,7 +13,6 @@
 )]
 
 pub mod assignment;
-mod fork;
 mod handle;
 #[cfg(feature = "jni")]
 pub mod jni;

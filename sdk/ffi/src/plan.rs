@@ -67,5 +67,5 @@ pub(crate) fn plan_variant(plan: u64) -> Result<String, Failure> {
 /// Closes a plan.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_plan_close(plan: EpwPlan) -> EpwStatus {
-    guarded(|| PLANS.remove(plan.id).map(|_| EpwStatus::Ok))
+    guarded(|| PLANS.close(plan.id, |_| EpwStatus::Ok))
 }

@@ -11,7 +11,7 @@ use epwatch_sdk::{
 };
 
 use crate::{
-    handle::Table,
+    handle::{Table, closed},
     model::{EpwModel, PLANS, model_info, names},
     status::{EpwStatus, Failure, guarded},
     text::{self, EpwText, Foreign, Texts, array, copy_out, write},
@@ -209,7 +209,7 @@ pub extern "C" fn epw_now() -> u64 {
 
 /// Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
 /// that a report can hold counts as that one.
-/// EPW_STATUS_FORKED in a process that was forked after the session was observed: the run is not recorded.
+/// The first run in the child of a fork begins a session in the child's own stream, and takes as long as epw_observe.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64) -> EpwStatus {
     on_path(session.id, |observed| {
@@ -226,8 +226,7 @@ pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64
 pub(crate) fn on_path(session: u64, call: impl FnOnce(&AttachedSession)) -> EpwStatus {
     guarded(|| {
         let done = SESSIONS.try_with(session, |observed| call(&observed.session));
-        done.map(|()| EpwStatus::Ok)
-            .ok_or_else(|| SESSIONS.refusal(session))
+        done.map(|()| EpwStatus::Ok).ok_or_else(closed)
     })
 }
 
@@ -249,8 +248,7 @@ pub unsafe extern "C" fn epw_record_shape(
         );
         let record = |o: &Observed| o.session.record_shape(began, latency, shape);
         let done = SESSIONS.try_with(session.id, record);
-        done.map(|()| EpwStatus::Ok)
-            .ok_or_else(|| SESSIONS.refusal(session.id))
+        done.map(|()| EpwStatus::Ok).ok_or_else(closed)
     })
 }
 
@@ -310,5 +308,11 @@ pub(crate) fn explain_session(session: u64) -> Result<String, Failure> {
 /// Ends a session's record. Its runs are sealed with the next report.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_session_close(session: EpwSession) -> EpwStatus {
-    guarded(|| SESSIONS.remove(session.id).map(|_| EpwStatus::Ok))
+    guarded(|| close_session(session.id))
+}
+
+pub(crate) fn close_session(session: u64) -> Result<EpwStatus, Failure> {
+    // In the child of a fork the value stays in its place.
+    SESSIONS.close(session, |observed| observed.session.close())?;
+    Ok(EpwStatus::Ok)
 }

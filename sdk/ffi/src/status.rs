@@ -40,7 +40,7 @@ pub enum EpwStatus {
     Upload = 40,
     /// The time was over before the work.
     Timeout = 41,
-    /// The process was forked after the handle was made; start the SDK again here.
+    /// The SDK could not start again in this forked process: it has no thread, or too many forks lie between.
     Forked = 42,
     /// A bug of epwatch. The host goes on.
     Panic = 100,

@@ -150,8 +150,8 @@ pub(crate) fn settle(
     upload: u64,
     answer: Result<&[u8], UploadError>,
 ) -> Result<EpwStatus, Failure> {
-    let Upload { watch, batch } = UPLOADS.remove(upload)?;
-    let settled = watch.upload_result(&batch, answer);
+    let result = |upload: &Upload| upload.watch.upload_result(&upload.batch, answer);
+    let settled = UPLOADS.close(upload, result)?;
     let failed = |error: UploadError| Failure::new(EpwStatus::Upload, error.to_string());
     settled.map(|()| EpwStatus::Ok).map_err(failed)
 }

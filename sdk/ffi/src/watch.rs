@@ -315,8 +315,8 @@ pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
     })
 }
 
-/// Starts the SDK. A thread of its own does all work with files and the network. A child of a fork has no such thread:
-/// every call with its parent's handles is EPW_STATUS_FORKED there, and the child calls epw_start itself.
+/// Starts the SDK. A thread of its own does all work with files and the network. The child of a fork starts a thread and a
+/// stream of its own at its first call or run, with the same handles, settings and folder.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
     // SAFETY: the head of the header.
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatc
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_stop(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
     guarded(|| {
-        let stopped = WATCHES.remove(watch.id)?.stop(ms(timeout_ms));
+        let stopped = WATCHES.close(watch.id, |watch| watch.stop(ms(timeout_ms)))?;
         let late = || Failure::new(EpwStatus::Timeout, "the SDK's thread is still busy");
         stopped.then_some(EpwStatus::Ok).ok_or_else(late)
     })
@@ -399,25 +399,17 @@ pub extern "C" fn epw_set_network(watch: EpwWatch, network: i32) -> EpwStatus {
     })
 }
 
-/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FORKED
-/// after a fork, as of epw_flush.
+/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
     guarded(|| {
-        let watch = crate::watch::watch(watch.id)?;
-        if watch.is_forked() {
-            return Err(Failure::new(
-                EpwStatus::Forked,
-                format!("{}", FlushError::Forked),
-            ));
-        }
-        watch.seal();
+        crate::watch::watch(watch.id)?.seal();
         Ok(EpwStatus::Ok)
     })
 }
 
 /// Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once
-/// in a process that was forked after epw_start: it calls epw_start itself, with the same folder.
+/// in a forked process in which the SDK could not start again.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_flush(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
     guarded(|| {

@@ -8,7 +8,10 @@
 //! SDK's thread locks the core before it acts. So it never forgets and reopens before the caller has forgotten;
 //! the caller would remove the new installation again.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError, TryLockError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use crate::{core::Core, lock::lock, random_stream, time::Now, upload::budget::NetworkKind};
 
@@ -28,17 +31,36 @@ pub(crate) struct ConsentState {
 
 /// The values that callers set and the SDK's thread reads.
 #[derive(Debug)]
-pub(crate) struct ConsentSwitch(Mutex<ConsentState>);
+pub(crate) struct ConsentSwitch {
+    state: Mutex<ConsentState>,
+    /// As in the state, for a child of a fork.
+    is_given: AtomicBool,
+}
 
 impl ConsentSwitch {
     pub(crate) fn new(is_given: bool) -> Self {
-        Self(Mutex::new(ConsentState {
+        let state = ConsentState {
             is_given,
             n_forget_calls: 0,
             n_changes: 0,
             n_given_calls: 0,
             network: NetworkKind::default(),
-        }))
+        };
+        Self {
+            state: Mutex::new(state),
+            is_given: AtomicBool::new(is_given),
+        }
+    }
+
+    /// Returns consent and network for a child of a fork. A thread that is not there may hold the lock; the network is
+    /// then not known.
+    pub(crate) fn at_fork(&self) -> (bool, NetworkKind) {
+        let network = match self.state.try_lock() {
+            Ok(state) => state.network,
+            Err(TryLockError::Poisoned(state)) => PoisonError::into_inner(state).network,
+            Err(TryLockError::WouldBlock) => NetworkKind::default(),
+        };
+        (self.is_given.load(Relaxed), network)
     }
 
     pub(crate) fn state(&self) -> ConsentState {
@@ -58,6 +80,7 @@ impl ConsentSwitch {
             return false;
         }
         state.is_given = is_given;
+        self.is_given.store(is_given, Relaxed);
         state.n_changes += 1;
         true
     }
@@ -88,7 +111,7 @@ impl ConsentSwitch {
     }
 
     fn lock(&self) -> MutexGuard<'_, ConsentState> {
-        lock(&self.0)
+        lock(&self.state)
     }
 }
 

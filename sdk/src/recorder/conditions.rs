@@ -134,6 +134,16 @@ impl CurrentConditions {
         }
     }
 
+    /// Returns the current conditions, for a child of a fork.
+    pub(crate) fn conditions(&self) -> Conditions {
+        let packed = self.get();
+        Conditions {
+            thermal: packed.thermal(),
+            power_save: packed.power_save(),
+            performance_mode: self.modes.text(packed.mode()).to_owned(),
+        }
+    }
+
     fn store(&self, conditions: PackedConditions) {
         self.word.store(conditions.0, Ordering::Release);
     }

@@ -107,7 +107,8 @@ impl Watch {
             run::compared(uid, session.session_mut(), golden, cpu_session)
         }));
         let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
-        let mut core = self.shared.core();
+        let shared = self.here();
+        let mut core = shared.core();
         // If the interval has too many results, the test is repeated later.
         if core.self_tested(test.clone()) {
             core.self_tests.finish(key);
@@ -121,17 +122,18 @@ impl Watch {
         session: &mut ObservedSession,
         golden: &GoldenInput,
     ) -> Result<TestKey, SelfTestSkip> {
-        self.shared.wait_until_opened(policy::SELF_TEST_WAIT);
+        let shared = self.here();
+        shared.wait_until_opened(policy::SELF_TEST_WAIT);
         let is_repeat = session.repeats_self_test();
         // Computed without the lock, because an input may be large.
         let checksum = golden.checksum();
         let key = {
-            let mut core = self.shared.core();
+            let mut core = shared.core();
             let key = key_of(&core, session.uid(), &checksum)?;
             core.self_tests.ask(key, is_repeat)?;
             key
         };
-        let begun = change_done(&self.shared.dir, |tests| tests.begin(key, is_repeat));
+        let begun = change_done(&shared.dir, |tests| tests.begin(key, is_repeat));
         begun.ok().flatten().ok_or(SelfTestSkip::NotReady)??;
         session.self_test_repeated();
         Ok(key)

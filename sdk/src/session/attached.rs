@@ -3,18 +3,13 @@
 //! The host runs its session itself and records each run here. Nothing of the session is kept after its placement was
 //! read, so the host may close it at any time.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use epwatch_proto::{Placement, ReasonCode, SessionUid, chipset::Soc, clipped};
 
 use super::{observation::Observation, request::SessionRequest};
 use crate::{
     directives::EffectiveRequest,
-    driver::worker::Command,
     host::runtime,
     placement::{
         self, Assignment, HostRuntime, HostSession, MAX_EP_COMPATIBILITY_BYTES, PlacementInput,
@@ -66,6 +61,7 @@ impl AttachRequest {
         creation: Option<Duration>,
     ) -> AttachedSession {
         let version = (!read.ort_version.is_empty()).then(|| read.ort_version.clone());
+        self.shared = self.shared.here();
         self.shared.note_ort_version(|| version);
         let in_effect = self.in_effect();
         let missing = read.missing();
@@ -83,6 +79,7 @@ impl AttachRequest {
         session: Option<HostSession<'_>>,
         creation: Option<Duration>,
     ) -> AttachedSession {
+        self.shared = self.shared.here();
         self.note_version();
         let in_effect = self.in_effect();
         let runtime = self.source;
@@ -105,20 +102,13 @@ impl AttachRequest {
         placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
         compatibility: impl FnOnce() -> String,
     ) -> AttachedSession {
-        let (shared, hash_from) = (
-            Arc::clone(&self.shared),
-            self.hash_from().map(Path::to_owned),
-        );
-        let observation = self.begin(in_effect, creation, placement, compatibility);
-        if let Some(path) = hash_from {
-            shared.send_command(Command::HashModel(observation.recorder.uid(), path));
-        }
-        AttachedSession(observation)
+        AttachedSession(self.begin(in_effect, creation, placement, compatibility))
     }
 
     /// Counts a session that the host could not make, with ORT's status code (0 if not known) and message. Paths and
     /// numbers in the message do not leave the device.
     pub fn failed(mut self, ort_status_code: i32, message: &str) {
+        self.shared = self.shared.here();
         self.note_version();
         let in_effect = self.in_effect();
         self.count_failure(in_effect, ort_status_code, message, None);
@@ -146,30 +136,36 @@ impl AttachedSession {
     /// blocks, and reads no clock.
     #[inline]
     pub fn record(&self, began: Duration, latency: Duration) {
-        let began = self.0.clock.mono_of_system(began);
-        self.0.recorder.record_static(began, latency);
+        let (recorder, clock) = self.0.here();
+        recorder.record_static(clock.mono_of_system(began), latency);
     }
 
     /// As [`Self::record`], for a model with free dimensions. See
     /// [`SessionRecorder::record`](crate::SessionRecorder::record) for `shape_key`.
     #[inline]
     pub fn record_shape(&self, began: Duration, latency: Duration, shape_key: &str) {
-        let began = self.0.clock.mono_of_system(began);
-        self.0.recorder.record(began, latency, shape_key);
+        let (recorder, clock) = self.0.here();
+        recorder.record(clock.mono_of_system(began), latency, shape_key);
     }
 
     /// Counts a run that failed with this status code of ORT. 15 (`ORT_DEVICE_RESET`) is a restart of the DSP.
     pub fn record_error(&self, ort_status_code: i32) {
-        self.0.recorder.record_error(ort_status_code);
+        self.0.here().0.record_error(ort_status_code);
     }
 
     /// Returns where the session runs. It does not change after creation.
     pub fn placement(&self) -> &Placement {
-        &self.0.placement
+        self.0.placement()
     }
 
     /// Returns the session's id in reports.
     pub fn uid(&self) -> SessionUid {
-        self.0.recorder.uid()
+        self.0.uid()
+    }
+
+    /// Ends the record in this process, as dropping the session does. For bindings that cannot drop it in the child of a
+    /// fork.
+    pub fn close(&self) {
+        self.0.close();
     }
 }

@@ -1,19 +1,99 @@
 //! The measured side of a session, whoever made it.
 
-use std::sync::Arc;
+use std::{
+    path::PathBuf,
+    sync::{Arc, Weak},
+};
 
-use epwatch_proto::Placement;
+use epwatch_proto::{Placement, SessionUid};
 
-use crate::{recorder::SessionRecorder, time::Clock};
+use crate::{
+    core::SessionInfo, directives::EffectiveRequest, driver::worker::Command, fork::InChildren,
+    random_session_uid, recorder::SessionRecorder, shared::Shared, time::Clock,
+};
 
-/// Placement and recorder of a session. The recorder is closed with it.
+/// What a session is, so that the child of a fork can report it in its own stream.
+#[derive(Debug, Clone)]
+pub(super) struct Described {
+    pub(super) info: SessionInfo,
+    pub(super) in_effect: EffectiveRequest,
+    /// The file whose hash the report lacks.
+    pub(super) hash_from: Option<PathBuf>,
+}
+
+/// Description and recorder of a session. The recorder is closed with it.
 #[derive(Debug)]
 pub(super) struct Observation {
-    pub(super) placement: Placement,
-    pub(super) recorder: Arc<SessionRecorder>,
-    pub(super) clock: Clock,
+    described: Described,
+    recorder: Arc<SessionRecorder>,
+    clock: Clock,
     /// Whether the session's self-test runs although it ran before.
     pub(super) repeats_self_test: bool,
+    shared: Weak<Shared>,
+    in_children: InChildren<Observation>,
+}
+
+impl Observation {
+    /// Begins a session's record, in the SDK of this process.
+    pub(super) fn open(shared: &Arc<Shared>, described: Described) -> Self {
+        let recorder = shared.open(described.info.clone(), &described.in_effect);
+        if let Some(path) = described.hash_from.clone() {
+            shared.send_command(Command::HashModel(recorder.uid(), path));
+        }
+        Self {
+            described,
+            recorder,
+            clock: shared.clock,
+            repeats_self_test: false,
+            shared: Arc::downgrade(shared),
+            in_children: InChildren::new(),
+        }
+    }
+
+    /// Returns where this process records runs of the session, and by which clock. The first call in the child of a fork
+    /// begins a session there.
+    #[inline]
+    pub(super) fn here(&self) -> (&SessionRecorder, &Clock) {
+        let observation = match self.in_children.is_here() {
+            true => self,
+            false => self.in_child(),
+        };
+        (&observation.recorder, &observation.clock)
+    }
+
+    #[cold]
+    fn in_child(&self) -> &Self {
+        // Without an SDK, as after the last `Watch` was dropped, runs go nowhere in a child either.
+        let Some(shared) = self.shared.upgrade() else {
+            return self;
+        };
+        let own = self.in_children.get(|| {
+            let mut described = self.described.clone();
+            described.info.uid = random_session_uid();
+            Self::open(&shared.here(), described)
+        });
+        own.unwrap_or(self)
+    }
+
+    /// Ends the record in this process.
+    pub(super) fn close(&self) {
+        match self.in_children.is_here() {
+            true => self.recorder.close(),
+            false => {
+                if let Some(own) = self.in_children.made() {
+                    own.recorder.close();
+                }
+            }
+        }
+    }
+
+    pub(super) fn placement(&self) -> &Placement {
+        &self.described.info.placement
+    }
+
+    pub(super) fn uid(&self) -> SessionUid {
+        self.here().0.uid()
+    }
 }
 
 impl Drop for Observation {

@@ -39,14 +39,9 @@ impl ObservedSession {
     ) -> ort::Result<SessionOutputs<'s>> {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
+        let (recorder, clock) = self.observation.here();
         let run = || self.session.run(inputs);
-        observed(
-            &self.observation.recorder,
-            &self.observation.clock,
-            &shape,
-            run,
-            code_of,
-        )
+        observed(recorder, clock, &shape, run, code_of)
     }
 
     /// As [`Session::run_with_options`], measured. Options that select outputs are not supported, because `ort` does
@@ -61,24 +56,19 @@ impl ObservedSession {
     ) -> ort::Result<SessionOutputs<'r>> {
         let inputs = input_values.into();
         let shape = ShapeKey::of(self.has_one_shape, &self.session, &inputs);
+        let (recorder, clock) = self.observation.here();
         let run = || self.session.run_with_options(inputs, options);
-        observed(
-            &self.observation.recorder,
-            &self.observation.clock,
-            &shape,
-            run,
-            code_of,
-        )
+        observed(recorder, clock, &shape, run, code_of)
     }
 
     /// Returns where the session runs. It does not change after creation.
     pub fn placement(&self) -> &Placement {
-        &self.observation.placement
+        self.observation.placement()
     }
 
     /// Returns the session's id in reports.
     pub fn uid(&self) -> SessionUid {
-        self.observation.recorder.uid()
+        self.observation.uid()
     }
 
     /// Whether its self-test runs although it ran before.

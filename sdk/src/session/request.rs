@@ -17,12 +17,14 @@ use epwatch_proto::{
 };
 use ort::session::{Session, builder::SessionBuilder};
 
-use super::{observation::Observation, observed::ObservedSession};
+use super::{
+    observation::{Described, Observation},
+    observed::ObservedSession,
+};
 use crate::{
     config::ModelInfo,
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
-    driver::worker::Command,
     placement::{self, PlacementInput, log::SessionLog},
     shared::Shared,
 };
@@ -126,12 +128,6 @@ impl<S> SessionRequest<S> {
         self
     }
 
-    /// The file whose hash the report lacks.
-    pub(super) fn hash_from(&self) -> Option<&Path> {
-        let is_needed = self.model.model.sha256.is_none();
-        self.model_file.as_deref().filter(|_| is_needed)
-    }
-
     /// Returns the request in effect, after directives.
     pub(super) fn in_effect(&mut self) -> EffectiveRequest {
         let variant = self.variant.as_deref();
@@ -187,22 +183,25 @@ impl<S> SessionRequest<S> {
         let mut placement = read.unwrap_or_else(|_panic| {
             Placement::unavailable(in_effect.requested_eps.clone(), ReasonCode::Unknown)
         });
+        let is_hash_needed = self.model.model.sha256.is_none();
         let mut model = self.model;
         if placement.graph_kind == GraphKind::EpContext {
             model.model.ep_compatibility = ep_compatibility();
         }
         let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
-        let mut info = SessionInfo::new(model, placement.clone());
+        let mut info = SessionInfo::new(model, placement);
         info.requested_eps = self.requested_eps;
         info.options = self.options;
         info.creation = creation;
         info.directive_id = in_effect.directive_id();
-        Observation {
-            placement,
-            recorder: self.shared.open(info, &in_effect),
-            clock: self.shared.clock,
-            repeats_self_test: self.phase == StartPhase::RecreationAfterRunError,
-        }
+        let described = Described {
+            info,
+            in_effect,
+            hash_from: self.model_file.filter(|_| is_hash_needed),
+        };
+        let mut observation = Observation::open(&self.shared, described);
+        observation.repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
+        observation
     }
 }
 
@@ -222,13 +221,7 @@ impl SessionRequest {
     pub fn commit_from_file(mut self, path: impl AsRef<Path>) -> ort::Result<ObservedSession> {
         let path = path.as_ref();
         self.model_file = Some(path.to_owned());
-        let hash_from = self.hash_from().map(Path::to_owned);
-        let shared = Arc::clone(&self.shared);
-        let session = self.commit(|builder| builder.commit_from_file(path))?;
-        if let Some(path) = hash_from {
-            shared.send_command(Command::HashModel(session.uid(), path));
-        }
-        Ok(session)
+        self.commit(|builder| builder.commit_from_file(path))
     }
 
     /// Makes the session from a model in memory.
@@ -243,6 +236,7 @@ impl SessionRequest {
         mut self,
         make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
     ) -> ort::Result<ObservedSession> {
+        self.shared = self.shared.here();
         let mut builder = placement::record_assignment(self.source.clone());
         self.shared.note_ort_version(placement::ort_version);
         let captured = self

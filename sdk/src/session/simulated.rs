@@ -6,30 +6,38 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{run::observed, shape_key::ShapeKey};
+use super::{
+    observation::{Described, Observation},
+    run::observed,
+    shape_key::ShapeKey,
+};
 use crate::{
+    core::SessionInfo,
+    directives::EffectiveRequest,
     recorder::{SessionRecorder, conditions::Conditions},
-    time::Clock,
+    shared::Shared,
 };
 
 /// Records latencies as a real session does: same recorder, reports and spool. For hundreds of devices, or for
 /// virtual time, use one [`Core`](crate::Core) per device.
 #[derive(Debug)]
-pub struct SimulatedSession {
-    recorder: Arc<SessionRecorder>,
-    clock: Clock,
-}
+pub struct SimulatedSession(Observation);
 
 impl SimulatedSession {
-    pub(crate) fn new(recorder: Arc<SessionRecorder>, clock: Clock) -> Self {
-        Self { recorder, clock }
+    pub(crate) fn open(shared: &Arc<Shared>, info: SessionInfo) -> Self {
+        let described = Described {
+            info,
+            in_effect: EffectiveRequest::default(),
+            hash_from: None,
+        };
+        Self(Observation::open(shared, described))
     }
 
     /// Records a run that began now and took `latency`. See [`SessionRecorder::record`] for `shape_key`.
     pub fn record(&self, latency: Duration, shape_key: &str, conditions: &Conditions) {
-        let began = self.clock.mono(Instant::now());
-        self.recorder
-            .record_under(began, latency, shape_key, conditions);
+        let (recorder, clock) = self.0.here();
+        let began = clock.mono(Instant::now());
+        recorder.record_under(began, latency, shape_key, conditions);
     }
 
     /// Measures a run of the host's own, under the conditions of the process. Exactly as
@@ -38,24 +46,13 @@ impl SimulatedSession {
     pub fn run<T>(&self, run: impl FnOnce() -> T) -> T {
         let run = || Ok::<T, Infallible>(run());
         let shape = ShapeKey::Static;
-        let Ok(given) = observed(
-            &self.recorder,
-            &self.clock,
-            &shape,
-            run,
-            |never| match *never {},
-        );
+        let (recorder, clock) = self.0.here();
+        let Ok(given) = observed(recorder, clock, &shape, run, |never| match *never {});
         given
     }
 
     /// Returns its recorder.
     pub fn recorder(&self) -> &SessionRecorder {
-        &self.recorder
-    }
-}
-
-impl Drop for SimulatedSession {
-    fn drop(&mut self) {
-        self.recorder.close();
+        self.0.here().0
     }
 }

@@ -89,8 +89,10 @@ pub enum FlushError {
     /// The SDK was stopped.
     #[error("failed to flush: the SDK is stopped")]
     Stopped,
-    /// This process was forked from the one that started the SDK, and has no thread of it.
-    #[error("failed to flush: the SDK was started before a fork; start it again in this process")]
+    /// The SDK could not be started again in this process, which was forked.
+    #[error(
+        "failed to flush: the SDK could not start again in this forked process; start one here"
+    )]
     Forked,
     /// The folder cannot be used.
     #[error("failed to flush: {0}")]

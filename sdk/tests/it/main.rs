@@ -19,6 +19,9 @@ mod churn;
 mod collectors;
 mod consent;
 mod directives;
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "it forks")]
+mod fork;
 mod harm;
 mod kill;
 mod placement;

@@ -13,7 +13,7 @@ use epwatch_sdk::HostRuntime;
 use crate::{
     model::{EpwModel, EpwPlan, PLANS, model_info},
     plan,
-    session::{self, EpwRun, EpwSession, SESSIONS},
+    session::{self, EpwRun, EpwSession},
     status::{EpwStatus, Failure, guarded, last_error},
     text::EpwText,
     upload,
@@ -477,10 +477,7 @@ extern "system" fn Java_dev_epwatch_Native_explainSession(
 
 #[unsafe(no_mangle)]
 extern "system" fn Java_dev_epwatch_Native_closeSession(_: Env, _: Class, session: i64) -> i32 {
-    status(|| {
-        SESSIONS.remove(session.cast_unsigned())?;
-        Ok(EpwStatus::Ok)
-    })
+    status(|| session::close_session(session.cast_unsigned()))
 }
 
 /// 0 if nothing is to be sent.

@@ -1,0 +1,95 @@
+//! Children of a process that has started the SDK have a stream and a thread of their own, with nothing to call.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use epwatch_proto::Thermal;
+use epwatch_sdk::{Conditions, NetworkKind, SimulatedSession, Watch};
+
+use crate::support::{PATIENCE, app, is_alone, run, session, session_of};
+
+/// Runs this in a child, and waits for its end. A child that hangs is ended by its alarm.
+#[track_caller]
+fn in_child(child: impl FnOnce()) {
+    // SAFETY: the child allocates, which glibc allows, takes no lock of this test, and leaves without destructors.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: as before.
+        unsafe { libc::alarm(u32::try_from(PATIENCE.as_secs()).unwrap()) };
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: as before.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    let mut status = -1;
+    // SAFETY: the status is a place of this function.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "as waitpid returns it");
+}
+
+fn measured(session: &SimulatedSession, n: u64) {
+    for _ in 0..n {
+        session.run(|| thread::sleep(Duration::from_micros(1)));
+    }
+}
+
+/// Its runs are those of a session of its own, under the parent's conditions.
+fn child(watch: &Watch, observed: &SimulatedSession) {
+    measured(observed, 20);
+    run(&session_of(watch, "of the child", "1"), 3);
+    assert!(watch.explain().last_problem.is_none());
+    watch.flush(PATIENCE).unwrap();
+    in_child(|| {
+        measured(observed, 5);
+        watch.flush(PATIENCE).unwrap();
+        assert!(watch.stop(PATIENCE));
+    });
+    assert!(watch.stop(PATIENCE));
+}
+
+#[test]
+fn a_child_starts_again_whatever_other_threads_of_its_parent_do() {
+    const CHILDREN: u64 = 6;
+    if !is_alone(a_child_starts_again_whatever_other_threads_of_its_parent_do) {
+        return;
+    }
+    let (_dir, collector, watch) = app();
+    watch.set_conditions(&Conditions::unknown().with_thermal(Thermal::Severe));
+    let observed = session(&watch);
+    measured(&observed, 10);
+    watch.flush(PATIENCE).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // One of the SDK's locks is held at nearly every moment.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    let _ = watch.explain();
+                    watch.set_network(NetworkKind::Unmetered);
+                }
+            });
+        }
+        for _ in 0..CHILDREN {
+            in_child(|| child(&watch, &observed));
+        }
+        // A child that uses nothing starts nothing, and its end changes nothing.
+        in_child(|| assert!(watch.stop(PATIENCE)));
+        stop.store(true, Relaxed);
+    });
+    measured(&observed, 7);
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let series = || reports.iter().flat_map(|report| &report.series);
+    let n_runs: u64 = series().map(|series| series.n).sum();
+    assert_eq!(n_runs, 17 + CHILDREN * (20 + 3 + 5));
+    assert!(series().all(|series| series.stratum.thermal == Thermal::Severe || series.n == 3));
+    let streams: BTreeSet<_> = reports.iter().map(|report| report.key.stream).collect();
+    assert_eq!(streams.len() as u64, 1 + 2 * CHILDREN);
+    let sessions: BTreeSet<_> = series().map(|series| series.session_uid).collect();
+    assert_eq!(sessions.len() as u64, 1 + 3 * CHILDREN);
+    let folders: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
+    assert_eq!(folders.len(), 1);
+}
