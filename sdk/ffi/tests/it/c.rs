@@ -316,13 +316,18 @@ fn a_forked_process_goes_on_with_its_parents_handles() {
 #[test]
 fn the_guide_compiles() {
     let guide = std::fs::read_to_string(crate_file("../../docs/c.md")).unwrap();
-    let programs: Vec<_> = guide.split("\n```c\n").skip(1).collect();
-    assert_eq!(programs.len(), 2);
     let folder = tempfile::tempdir().unwrap();
-    for program in programs {
-        let source = folder.path().join("guide.c");
-        std::fs::write(&source, program.split("\n```").next().unwrap()).unwrap();
-        let (flags, source) = (["-c"], source.to_str().unwrap());
-        compiled("cc", "-std=c11", source, &flags, folder.path());
-    }
+    let check = |language: &str, compiler: &str, standard: &str, n: usize| {
+        let begin = format!("\n```{language}\n");
+        let programs: Vec<_> = guide.split(&begin).skip(1).collect();
+        assert_eq!(programs.len(), n, "{language}");
+        for program in programs {
+            let source = folder.path().join("guide").with_extension(language);
+            std::fs::write(&source, program.split("\n```").next().unwrap()).unwrap();
+            let (flags, source) = (["-c"], source.to_str().unwrap());
+            compiled(compiler, standard, source, &flags, folder.path());
+        }
+    };
+    check("c", "cc", "-std=c11", 2);
+    check("cpp", "c++", "-std=c++17", 1);
 }

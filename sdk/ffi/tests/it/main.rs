@@ -9,3 +9,4 @@ mod header;
 mod jvm;
 mod jvm_start;
 mod operator;
+mod package;

@@ -1,0 +1,60 @@
+// A project outside the tree, with the installed package.
+// camera ENDPOINT FOLDER
+#include <epwatch.hpp>
+
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+// As Ort::Exception.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+  int GetOrtErrorCode() const { return 6; }
+};
+
+template <typename Run> void fails(Run run) {
+  try {
+    run();
+  } catch (const std::runtime_error &) {
+    return;
+  }
+  throw std::logic_error("it did not fail");
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  if (argc != 3) return 2;
+  try {
+    epwatch::Watch refused(epwatch::config("", argv[1], "demo-key", argv[2]));
+    return 3;
+  } catch (const epwatch::Error &error) {
+    if (error.status() != EPW_STATUS_CONFIG) return 4;
+    std::cout << error.what() << "\n";
+  }
+  EpwConfig config = epwatch::config("com.example.camera", argv[1], "demo-key", argv[2]);
+  config.has_consent = 1;
+  config.report_interval_ms = 3600 * 1000;
+  epwatch::Watch watch(config);
+  watch.set_conditions(3);
+  {
+    const auto plan = watch.plan(epwatch::model("segmenter", "3"), std::chrono::seconds(5));
+    EpwModel model = epwatch::model("segmenter", "3");
+    model.plan = plan.handle();
+    epwatch::Session observed = watch.observe(model);
+    epwatch::Session moved = std::move(observed);
+    int n = 0;
+    for (int i = 0; i < 10; i++) n = moved.measure([&] { return n + 1; });
+    int &same = moved.measure([&]() -> int & { return n; });
+    if (n != 10 || &same != &n) return 5;
+    moved.record(epw_now(), std::chrono::microseconds(80), "x:1x3x32x32");
+    fails([&] { moved.measure([] { throw std::runtime_error("failed"); }); });
+    fails([&] { moved.measure<Refused>([]() -> int { throw Refused("failed"); }); });
+    if (moved.explain().find("segmenter") == std::string::npos || !plan.use_npu()) return 6;
+    watch.flush(std::chrono::minutes(5));
+  }
+  std::cout << watch.explain() << "\n";
+  return 0;
+}

@@ -1,0 +1,3 @@
+#include <epwatch.h>
+
+int main(void) { return epw_version() != EPW_VERSION; }
