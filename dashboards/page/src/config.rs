@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use epwatch_server::AddressBlock;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 /// Least length of a token. It is what protects: a right token is let in however many wrong ones came before it. 16
 /// random hex digits last millions of years against 10,000 tries a second.
@@ -25,6 +26,8 @@ pub struct PageConfig {
     pub hosts: Vec<String>,
     /// Proxies whose `X-Forwarded-For` names the browser, for the limit of wrong tokens.
     pub trusted_proxies: Vec<AddressBlock>,
+    /// Address of the Grafana that has epwatch's dashboards. Pages of incidents and cohorts link it.
+    pub grafana: Option<String>,
     /// Multiple of the longest times of a page and of its queries. For tests on a busy machine; the file has no key.
     #[serde(skip)]
     pub patience: u32,
@@ -38,6 +41,7 @@ impl Default for PageConfig {
             orders_token_file: None,
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
+            grafana: None,
             patience: 1,
         }
     }
@@ -73,6 +77,20 @@ impl PageConfig {
                 format!("must be names or addresses without a scheme, got {host:?}"),
             ));
         }
+        let is_address = |address: &String| {
+            let url = Url::parse(address);
+            url.is_ok_and(|url| {
+                ["http", "https"].contains(&url.scheme())
+                    && url.query().is_none()
+                    && url.fragment().is_none()
+            })
+        };
+        for address in self.grafana.iter().filter(|address| !is_address(address)) {
+            let text = format!(
+                "must be an http or https address without a query, as https://grafana.example, got {address:?}"
+            );
+            problems.push(("grafana", text));
+        }
         problems
     }
 }
@@ -103,5 +121,19 @@ mod tests {
             ..closed
         };
         assert_eq!(keys(wrong), ["hosts"]);
+        let grafana = |address: &str| {
+            keys(PageConfig {
+                grafana: Some(address.to_owned()),
+                ..PageConfig::default()
+            })
+        };
+        assert_eq!(grafana("https://monitor.example/grafana/"), [""; 0]);
+        for wrong in [
+            "grafana.example",
+            "javascript:alert(1)",
+            "https://grafana.example/d/x?orgId=1",
+        ] {
+            assert_eq!(grafana(wrong), ["grafana"], "{wrong}");
+        }
     }
 }

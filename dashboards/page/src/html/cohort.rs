@@ -1,12 +1,14 @@
 //! The cohort page.
 
 use std::borrow::Cow;
+use std::slice;
 
 use askama::Template;
 use jiff::SignedDuration;
 
 use super::distribution::{distribution, short};
 use super::frame::Frame;
+use super::grafana;
 use crate::histogram::Latencies;
 use crate::plot::bars::{self, Placed};
 use crate::plot::ratios::{self, RatioRow};
@@ -59,6 +61,19 @@ impl<'a> CohortHtml<'a> {
     /// Returns the verdict in the incident, whose numbers were sent to people.
     fn sent(&self) -> Option<&'a DocumentVerdict> {
         self.page.document.of_chipset(&self.page.query.chipset)
+    }
+
+    /// Returns Grafana's dashboard of the same model.
+    fn grafana(&self) -> Option<Link> {
+        let query = &self.page.query;
+        let shown = grafana::Shown {
+            app: &query.app,
+            environment: &query.environment,
+            model: &query.model,
+            version: &query.version,
+            chipsets: slice::from_ref(&query.chipset),
+        };
+        Some(grafana::dashboard(self.frame.grafana.as_deref()?, &shown))
     }
 
     fn tone(&self) -> Tone {

@@ -55,6 +55,8 @@ pub(crate) struct Frame {
     pub(crate) progress: Option<Progress>,
     pub(crate) stale: Option<Stale>,
     pub(crate) orders: OrderRight,
+    /// Address of the Grafana that has the dashboards.
+    pub(crate) grafana: Option<String>,
 }
 
 /// An entry of the navigation.
@@ -79,6 +81,7 @@ impl Frame {
             progress: None,
             stale: None,
             orders: OrderRight::Nobody,
+            grafana: None,
         }
     }
 

@@ -6,6 +6,7 @@ use askama::Template;
 
 use super::distribution::{distribution, short};
 use super::frame::{Frame, OrderRight};
+use super::grafana;
 use super::history::{self, Event};
 use super::orders::{OrderForm, form, states};
 use crate::plot::ratios::{self, RatioRow};
@@ -221,6 +222,24 @@ impl<'a> IncidentHtml<'a> {
 
     fn charts(&self) -> Option<Link> {
         Some(self.cohort(&self.lead?.key.chipset))
+    }
+
+    /// Returns Grafana's dashboard of the same model, around the incident.
+    fn grafana(&self) -> Option<Link> {
+        let row = &self.page.row;
+        let shown = grafana::Shown {
+            app: &row.app,
+            environment: &row.environment,
+            model: &row.model,
+            version: &row.version,
+            chipsets: &row.chipsets,
+        };
+        let link = grafana::dashboard(self.frame.grafana.as_deref()?, &shown);
+        let ended = self.page.document.resolved_at;
+        Some(match row.started_at {
+            Some(started) => grafana::around(link, started, ended),
+            None => link,
+        })
     }
 
     fn growth(&self) -> Option<[Drawing; 2]> {
@@ -488,6 +507,18 @@ mod tests {
             <span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre></li></ol>";
         assert!(text.contains(list), "{text}");
         assert!(!rendered(&fallback("")).contains("<ol"));
+    }
+
+    #[test]
+    fn grafana_is_linked_where_its_address_is_known() {
+        let page = fallback("");
+        assert!(!rendered(&page).contains("in Grafana"));
+        let now = jiff::Timestamp::from_second(1_800_000_060).unwrap();
+        let mut frame = Frame::new(now, None);
+        frame.grafana = Some("https://grafana.example".to_owned());
+        let text = incident(&frame, &page).unwrap();
+        let link = "<a href=\"https://grafana.example/d/epwatch-model-per-chipset?var-app=";
+        assert!(text.contains(link), "{text}");
     }
 
     #[test]

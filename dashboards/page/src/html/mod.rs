@@ -9,6 +9,7 @@ mod distribution;
 mod empty;
 mod fleet;
 mod frame;
+mod grafana;
 mod health;
 mod history;
 mod incident;

@@ -168,6 +168,8 @@ pub(crate) struct Pages {
     cache: Cache<Read>,
     /// When the store last answered, by this process.
     answered: parking_lot::Mutex<Option<Timestamp>>,
+    /// Address of the Grafana that pages link.
+    grafana: Option<String>,
 }
 
 /// A request's parameters. The first of a name counts.
@@ -277,7 +279,13 @@ impl Pages {
             progress: AsyncMutex::default(),
             cache: Cache::default(),
             answered: parking_lot::Mutex::default(),
+            grafana: None,
         }
+    }
+
+    /// Makes pages link the dashboards of the Grafana at this address.
+    pub(crate) fn with_grafana(self, grafana: Option<String>) -> Self {
+        Self { grafana, ..self }
     }
 
     /// Answers a request that may be answered.
@@ -304,6 +312,7 @@ impl Pages {
         let now = Timestamp::now();
         let mut frame = Frame::new(now, refresh);
         frame.orders = admitted.right;
+        frame.grafana.clone_from(&self.grafana);
         let Some(target) = Target::of(path, &parameters) else {
             return troubled(&frame, is_json, Trouble::Unknown("page"));
         };

@@ -87,7 +87,8 @@ impl PageServer {
         let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
             access,
-            pages: Pages::new(store.clone(), facts, config.patience),
+            pages: Pages::new(store.clone(), facts, config.patience)
+                .with_grafana(config.grafana.clone()),
             store,
         });
         let router = Router::new().fallback(answer).with_state(shared);

@@ -112,6 +112,17 @@ impl Link {
         Self(path.to_owned())
     }
 
+    /// The address of a page of another program, below an address of the config.
+    pub(crate) fn below(address: &str, path: &str) -> Self {
+        Self(format!("{}{path}", address.trim_end_matches('/')))
+    }
+
+    /// Adds a variable of a dashboard. Variables hold names percent-encoded, so a link has them encoded once more.
+    #[must_use]
+    pub(crate) fn with_variable(self, key: &'static str, name: &str) -> Self {
+        self.with(key, &utf8_percent_encode(name, KEPT).to_string())
+    }
+
     /// Adds a parameter, also if it is empty.
     #[must_use]
     pub(crate) fn with(mut self, key: &'static str, value: &str) -> Self {
