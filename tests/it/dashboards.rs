@@ -145,8 +145,8 @@ fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String
     out + rest
 }
 
-/// Returns name and SQL of every panel, annotation and variable of the dashboards that read the store.
-pub(crate) fn queries() -> Vec<(String, String)> {
+/// Returns the dashboards that read the store.
+fn dashboards() -> Vec<Value> {
     let mut found = Vec::new();
     for entry in fs::read_dir(FOLDER).unwrap() {
         let path = entry.unwrap().path();
@@ -154,25 +154,57 @@ pub(crate) fn queries() -> Vec<(String, String)> {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let dashboard: Value = serde_json::from_str(&text).unwrap();
-        let of = |title: &Value| format!("{title} of {}", dashboard["title"]);
-        let list = |value: &Value| value.as_array().unwrap().clone();
-        let mut put = |title: &Value, sql: &Value| {
-            found.push((of(title), sql.as_str().unwrap().to_owned()));
-        };
-        let panels = list(&dashboard["panels"]);
-        let inner = panels.iter().flat_map(|panel| panel["panels"].as_array());
-        for panel in panels.iter().chain(inner.flatten()) {
-            for target in panel["targets"].as_array().into_iter().flatten() {
-                put(&panel["title"], &target["rawSql"]);
-            }
+        found.push(serde_json::from_str(&text).unwrap());
+    }
+    found
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().unwrap().clone()
+}
+
+/// Returns the panels of a dashboard, those in collapsed rows too.
+fn panels_of(dashboard: &Value) -> Vec<Value> {
+    let top = list(&dashboard["panels"]).into_iter();
+    let all = top.flat_map(|panel| match panel["type"] == "row" {
+        true => list(&panel["panels"]),
+        false => vec![panel],
+    });
+    all.collect()
+}
+
+/// Returns the panels of all dashboards with their names.
+fn panels() -> Vec<(String, Value)> {
+    let dashboards = dashboards().into_iter();
+    let named = dashboards.flat_map(|dashboard| {
+        let name = |panel: &Value| format!("{} of {}", panel["title"], dashboard["title"]);
+        let panels = panels_of(&dashboard).into_iter();
+        panels
+            .map(|panel| (name(&panel), panel))
+            .collect::<Vec<_>>()
+    });
+    named.collect()
+}
+
+/// Returns name and SQL of every panel, annotation and variable of the dashboards that read the store.
+pub(crate) fn queries() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut put = |name: String, sql: &Value| {
+        found.push((name, sql.as_str().unwrap().to_owned()));
+    };
+    for (name, panel) in panels() {
+        for target in list(&panel["targets"]) {
+            put(name.clone(), &target["rawSql"]);
         }
+    }
+    for dashboard in dashboards() {
+        let of = |title: &Value| format!("{title} of {}", dashboard["title"]);
         for annotation in list(&dashboard["annotations"]["list"]) {
-            put(&annotation["name"], &annotation["target"]["rawSql"]);
+            put(of(&annotation["name"]), &annotation["target"]["rawSql"]);
         }
         for variable in list(&dashboard["templating"]["list"]) {
             if variable["type"] == "query" {
-                put(&variable["name"], &variable["query"]);
+                put(of(&variable["name"]), &variable["query"]);
             }
         }
     }
@@ -315,8 +347,8 @@ async fn check_missing_window(
     for part in [
         "Verdicts over time",
         "Devices hit",
-        "CV within",
-        "Two modes",
+        "Spread of latency, within",
+        "A slow and a fast group",
     ] {
         assert!(of(part).count() > 0, "{part}");
         for (name, sql) in of(part) {
@@ -333,6 +365,31 @@ async fn check_missing_window(
         let text = format!("{windows} missing: not judged, or not stored");
         assert!(of_gap.is_some_and(|row| row.contains(&text)), "{rows:?}");
     }
+}
+
+/// Each column of a table has a heading or is hidden, as Grafana matches them.
+async fn check_headings(reader: &Reader, names: &Names<'_>) {
+    let mut tables = 0;
+    for (name, panel) in panels() {
+        if panel["type"] != "table" {
+            continue;
+        }
+        let sql = panel["targets"][0]["rawSql"].as_str().unwrap();
+        let sql = Range::now().expanded(sql, names) + "\nFORMAT JSONCompactEachRowWithNames";
+        let rows = reader.rows(&name, &sql).await;
+        let columns: Vec<String> = serde_json::from_str(&rows[0]).unwrap();
+        let overrides = panel["fieldConfig"]["overrides"].as_array().unwrap();
+        for column in columns {
+            let is_of = format!("/^{column}\\b/");
+            let of_column = overrides.iter().find(|o| o["matcher"]["options"] == is_of);
+            let properties = of_column.map(|o| o["properties"].as_array().unwrap());
+            let mut ids = properties.into_iter().flatten().map(|p| &p["id"]);
+            let is_there = ids.any(|id| id == "displayName" || id == "custom.hidden");
+            assert!(is_there, "{name}: {column} has no heading");
+        }
+        tables += 1;
+    }
+    assert!(tables > 15, "{tables} tables");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -364,6 +421,7 @@ async fn every_panel_answers_over_the_readers_port() {
         // Its results are there, and the rest has the machine.
         fleet.stop_detector().await;
     }
+    check_headings(&reader, &several).await;
     check_missing_window(&fleet, &reader, &queries, &several).await;
     // Before the first value of a variable is known, Grafana sends none.
     for (name, sql) in &queries {
@@ -411,4 +469,33 @@ fn every_verdict_has_its_colour() {
             "{class:?}"
         );
     }
+}
+
+/// A verdict and a signal read the same in Grafana and on epwatch's page.
+#[test]
+fn verdicts_and_signals_have_the_words_of_the_page() {
+    let page = include_str!("../../dashboards/page/src/text/words.rs");
+    let page: String = page.split_whitespace().collect();
+    let mut known = 0;
+    for (name, panel) in panels() {
+        for of_column in list(&panel["fieldConfig"]["overrides"]) {
+            let column = of_column["matcher"]["options"].as_str().unwrap();
+            if !["/^verdict\\b/", "/^signal\\b/"].contains(&column) {
+                continue;
+            }
+            let properties = list(&of_column["properties"]);
+            let mappings = properties.iter().find(|p| p["id"] == "mappings").unwrap();
+            let by_value = mappings["value"][0]["options"].as_object().unwrap();
+            for (value, shown) in by_value {
+                let text = shown["text"].as_str().unwrap();
+                let text: String = text.split_whitespace().collect();
+                let [of_verdict, of_signal] =
+                    ["", "("].map(|open| format!("\"{value}\"=>{open}\"{text}\""));
+                let is_same = page.contains(&of_verdict) || page.contains(&of_signal);
+                assert!(is_same, "{name}: {value} is not {text:?} on the page");
+                known += 1;
+            }
+        }
+    }
+    assert!(known > 30, "{known}");
 }

@@ -1,5 +1,6 @@
 -- uid: epwatch-fleet
 -- title: Fleet
+-- page: /fleet?app=${app:raw}&environment=${environment:raw}
 -- about: Every model on every chipset: what fell back, on how many devices, since when. Begin here.
 -- variables: app environment
 -- range: now-7d
@@ -36,8 +37,9 @@ LIMIT 50
 
 -- panel: Models and chipsets, latest window
 -- as: table 24x12
--- about: The detector's latest word on each cohort, the worst first. Follow the model's link for its latency and
---     devices. CV and shares explain; the number of devices hit decides.
+-- about: The detector's latest verdict on each version and chipset, the worst first. The verdict's link opens epwatch's
+--     page, the model's link its latency. The number of devices hit decides. The spread is standard deviation over mean:
+--     within a device it rises with heat and load, between devices with a fallback on some of them.
 -- none: No window was judged in this range: see Collector and detector
 SELECT
     model_id AS model, chipset, model_version AS version,
@@ -48,16 +50,18 @@ SELECT
     argMax(latency_ratio, window_end) AS times_slower,
     argMax(cohort_windows_v1.cv_within, window_end) AS cv_within, argMax(cohort_windows_v1.cv_between, window_end) AS cv_between,
     max(window_end) AS judged,
+    {cohort: app=app_id environment=environment model=model_id version=model_version chipset=chipset} AS page_code,
     {link: var-model=model_id var-version=model_version var-chipset=chipset} AS link_code
 FROM cohort_windows_v1
 WHERE {scope} AND firmware = '' AND $__timeFilter(window_end)
-GROUP BY model_id, chipset, model_version
+GROUP BY app_id, environment, model_id, chipset, model_version
 ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), hit DESC, devices DESC
 LIMIT 500
 
 -- panel: Verdicts over time
 -- as: state-timeline 24x10
--- about: Each cohort's verdict, window by window. Red is a fallback of most devices, the NPU's start or wrong outputs;
+-- about: Verdict on each version and chipset, window by window. Red is a fallback of most devices, an NPU that does not
+--     start, or wrong outputs;
 --     a gap is a window that is missing: it was not judged, or could not be stored. Compare the first red with a roll-out.
 -- gaps: shown
 -- none: No window was judged in this range

@@ -1,5 +1,6 @@
 -- uid: epwatch-incidents
 -- title: Incidents
+-- page: /incidents?app=${app:raw}
 -- about: Every incident, the open ones first and whatever the time range.
 -- variables: app environment
 -- range: now-7d
@@ -14,7 +15,7 @@ SELECT countIf(severity = 'page') AS pages, countIf(severity = 'ticket') AS tick
 FROM incidents_v1
 WHERE {scope} AND state IN ('firing', 'mitigated')
 
--- panel: From start to page
+-- panel: From the start of a fault to its page
 -- as: stat 10x4
 -- unit: s
 -- about: Time from the first window with the fault to its page, of the pages in the range: the median and the longest. Where
@@ -33,13 +34,14 @@ HAVING count() > 0
 
 -- panel: Incidents
 -- as: table 24x12
--- about: Open incidents, whatever the time range, and those that changed in it. The model's link opens its latency
---     around the incident; `epwatch incident ID` prints all of it; docs/oncall.md has the runbook of each verdict.
+-- about: Open incidents, whatever the time range, and those that changed in it. The verdict's link opens the incident
+--     on epwatch's page, with steps and orders; the model's link its latency around the incident. docs/oncall.md has the
+--     runbook of each verdict.
 -- none: No incident in this range
 SELECT started_at, state, severity, verdict, model_id AS model, model_version AS version,
     arrayStringConcat(chipsets, ', ') AS on_chipsets, devices_hit AS hit, devices_seen AS devices,
     latency_ratio AS times_slower, arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share,
-    changed_at, incident_id, summary,
+    changed_at, incident_id, summary, {incident} AS page_code,
     concat({link: var-model=model_id var-version=model_version},
         arrayStringConcat(arrayMap(chipset -> {link: var-chipset=chipset}, chipsets)),
         '&from=', toString(toUnixTimestamp64Milli(started_at) - 86400000),
@@ -62,24 +64,25 @@ WHERE {scope} AND firmware = '' AND last_severity IN ('page', 'ticket') AND $__t
 ORDER BY time, cohort
 LIMIT 20000
 
--- panel: Changes
+-- panel: Changes of incidents
 -- as: table 24x8
 -- about: Each change of state, severity, verdict or devices hit, the newest first. One that swings between states is near
 --     its limit: look at its windows before you act.
 -- none: No incident changed in this range
 SELECT changed_at, model_id AS model, model_version AS version, arrayStringConcat(chipsets, ', ') AS on_chipsets, state, severity,
-    verdict, devices_hit AS hit, devices_seen AS devices, incident_id
+    verdict, devices_hit AS hit, devices_seen AS devices, incident_id, {incident} AS page_code
 FROM incident_changes_v1
 WHERE {scope} AND $__timeFilter(changed_at)
 ORDER BY changed_at DESC
 LIMIT 500
 
--- panel: Signals behind the latest finding
+-- panel: Measurements behind the latest verdict
 -- as: table 24x10
--- about: The signals of each cohort's latest window that was worth a page or a ticket. A small p with many hits is what
---     the verdict rests on.
+-- about: What was measured in the latest window of each version and chipset that was worth a page or a ticket. The verdict
+--     rests on measurements that a healthy fleet hardly ever has: a small chance with many devices hit.
 -- none: No window was worth a page or a ticket in this range
 SELECT model_id AS model, chipset, model_version AS version, id AS signal, value, p, hits AS hit, of_devices AS devices,
+    {cohort: app=app_id environment=environment model=model_id version=model_version chipset=chipset} AS page_code,
     {link: var-model=model_id var-version=model_version var-chipset=chipset} AS link_code
 FROM (
     SELECT * FROM cohort_windows_v1

@@ -1,10 +1,11 @@
 -- uid: epwatch-loss-ledger
 -- title: Loss ledger
+-- page: /ledger?app=${app:raw}&environment=${environment:raw}
 -- about: What became of every report and run: recorded = stored + dropped + refused + missing.
 -- variables: app environment
 -- range: now-14d
 
--- panel: Reports of two weeks: does it close?
+-- panel: Reports of the last 14 days: is each accounted for?
 -- as: stat 24x4
 -- unit: short
 -- about: Reports of the last 14 days, whatever the time range, as a collector read them a minute ago at most. Missing ones are on their way, or lost:
@@ -35,7 +36,7 @@ ORDER BY date
 -- about: Reports by the collectors' answer, beside a plain ack. A refused one that comes again is answered again.
 --     docs/monitor.md, What to watch, has the action for each outcome.
 -- none: Every report was acknowledged
-SELECT $__timeInterval(bucket) AS time, toString(outcome) AS answer, toFloat64(sum(report_outcomes_v1.reports)) AS reports
+SELECT $__timeInterval(bucket) AS time, {words outcome} AS answer, toFloat64(sum(report_outcomes_v1.reports)) AS reports
 FROM report_outcomes_v1
 WHERE {scope} AND $__timeFilter(bucket)
 GROUP BY time, answer
@@ -43,10 +44,10 @@ ORDER BY time, answer
 
 -- panel: Dropped on the device
 -- as: table 12x9
--- about: Reports and runs that devices gave up, by reason. `spool_full` and `expired` are devices without a way to the
---     collector; the rest is in docs/views.md.
+-- about: Reports and runs that devices gave up, by reason. A full spool and reports that expired are devices without
+--     a way to the collector; the rest is in docs/views.md.
 -- none: No device gave up a report in this range
-SELECT day, toString(reason) AS why, sum(loss_ledger_read_v1.reports) AS reports, sum(loss_ledger_read_v1.runs) AS runs
+SELECT day, {words reason} AS why, sum(loss_ledger_read_v1.reports) AS reports, sum(loss_ledger_read_v1.runs) AS runs
 FROM loss_ledger_read_v1
 WHERE {scope} AND kind IN ('dropped', 'refused') AND $__dateFilter(day)
 GROUP BY day, reason
@@ -63,9 +64,9 @@ FROM loss_ledger_runs_read_daily_v1
 WHERE {scope} AND $__dateFilter(day)
 ORDER BY day DESC
 
--- panel: Who votes
+-- panel: Devices that count in verdicts
 -- as: table 12x8
--- about: Installations without a vote exceed the usual number of new ones of an app or a network: a launch, or made-up
+-- about: Installations without a vote do not count in verdicts. They exceed the usual number of new ones of an app or a network: a launch, or made-up
 --     devices. `[collector.new_installations]` has the numbers.
 -- none: No report in this range
 SELECT day, sumIf(total, name = 'installations') AS installations, sumIf(total, name = 'unproven') AS unproven,
@@ -75,7 +76,7 @@ WHERE {scope} AND $__dateFilter(day)
 GROUP BY day
 ORDER BY day DESC
 
--- panel: Names beyond the limit
+-- panel: Names beyond an app's limit
 -- as: table 12x8
 -- about: Reports with a name stored as `__other__`, by dimension. An app that puts ids into names fills the limit: tell
 --     its team.
@@ -100,7 +101,7 @@ HAVING asked > 0
 -- as: table 16x6
 -- about: Directives on offer to this app's devices. `epwatch directive revoke` ends one before its time.
 -- none: No directive is in force
-SELECT id, toString(action) AS action, app_id AS app, model_id AS model, model_version AS version, chipset, firmware, not_before, expires
+SELECT id, {words action} AS act, app_id AS app, model_id AS model, model_version AS version, chipset, firmware, not_before, expires
 FROM directives_v1
 WHERE (app_id = {name app} OR app_id = '') AND NOT is_revoked AND expires > now()
 ORDER BY expires

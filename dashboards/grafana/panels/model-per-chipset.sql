@@ -1,5 +1,6 @@
 -- uid: epwatch-model-per-chipset
 -- title: Model on chipset
+-- page: /fleet?app=${app:raw}&environment=${environment:raw}&q=${model:raw}
 -- about: One model's latency on each chipset, against an earlier version. Latency is of clean runs: warm, not hot, no
 --     power save. Links of alerts open this.
 -- variables: app environment model version* chipset* baseline
@@ -7,13 +8,13 @@
 
 -- panel: Incidents of the model
 -- as: table 24x6
--- about: Open incidents, whatever the time range, and those that changed in it. The runbook of each verdict is in
---     docs/oncall.md.
+-- about: Open incidents, whatever the time range, and those that changed in it. The verdict's link opens the incident
+--     on epwatch's page. docs/oncall.md has the runbook of each verdict.
 -- none: No incident of this model in this range
 SELECT
     started_at, state, severity, verdict, model_version AS version, arrayStringConcat(chipsets, ', ') AS on_chipsets,
     devices_hit AS hit, devices_seen AS devices, latency_ratio AS times_slower,
-    arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share, summary
+    arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share, summary, {incident} AS page_code
 FROM incidents_v1
 WHERE {scope} AND {model} AND (state IN ('pending', 'firing', 'mitigated') OR $__timeFilter(changed_at))
 ORDER BY state IN ('firing', 'mitigated', 'pending') DESC, started_at DESC
@@ -21,7 +22,9 @@ LIMIT 100
 
 -- panel: Latest verdict on each chipset
 -- as: table 24x6
--- about: The detector's latest word and the numbers behind it. Devices hit decide; CV, dip and the NPU's share explain.
+-- about: The detector's latest verdict and the numbers behind it; its link opens epwatch's page. The devices hit decide. The
+--     spread is standard deviation over mean. The sign of two groups is Hartigan's dip statistic of the latencies: near 0
+--     for one group, larger for a slow and a fast one.
 -- none: No window of this model was judged in this range
 SELECT
     chipset, model_version AS version,
@@ -32,19 +35,20 @@ SELECT
     argMax(latency_ratio, window_end) AS times_slower,
     argMax(cohort_windows_v1.cv_within, window_end) AS cv_within, argMax(cohort_windows_v1.cv_between, window_end) AS cv_between,
     argMax(cohort_windows_v1.dip, window_end) AS dip, argMax(arrayStringConcat(reasons, '; '), window_end) AS why,
-    max(window_end) AS judged
+    max(window_end) AS judged,
+    {cohort: app=app_id environment=environment model=model_id version=model_version chipset=chipset} AS page_code
 FROM cohort_windows_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
-GROUP BY chipset, model_version
+GROUP BY app_id, environment, model_id, chipset, model_version
 ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), chipset, version
 
 -- row: Latency
 
--- panel: Runs by latency
+-- panel: Distribution of latency over time
 -- as: heatmap 12x9
 -- unit: ms
--- about: Clean runs by latency, an eighth of an octave a cell. Two bands are two modes: some runs or devices on the NPU,
---     others on the CPU. One band that moves up is a slower path for all.
+-- about: Number of clean runs at each latency; a cell is 9 % wide. Two bands are two groups: some runs or devices on the
+--     NPU, others on the CPU. One band that moves up is a slower path for all.
 -- none: No clean run in this range
 SELECT $__timeInterval(bucket) AS time,
     printf('%010.3f', exp2((step + 1) / 8) / 1000) AS le,
@@ -57,10 +61,10 @@ FROM (
 GROUP BY time, step
 ORDER BY time, step
 
--- panel: p10, p50 and p95
+-- panel: Latency over time: p10, median and p95
 -- as: timeseries 12x9
 -- unit: ms
--- about: Quantiles of clean runs. If p10 rises too, even the fastest runs left the NPU; if only p95 does, look at heat
+-- about: A tenth of the clean runs is faster than p10, and 95 % are faster than p95. If p10 rises too, even the fastest runs left the NPU; if only p95 does, look at heat
 --     and at single devices.
 -- none: No clean run in this range
 SELECT $__timeInterval(bucket) AS time, concat(chipset, ' v', model_version) AS cohort,
@@ -70,11 +74,11 @@ WHERE {scope} AND {model} AND {version} AND {chipset} AND context = 'clean' AND 
 GROUP BY time, cohort
 ORDER BY time, cohort
 
--- panel: Now against the baseline version
+-- panel: Latency against the baseline version
 -- as: barchart 12x9
 -- unit: percentunit
--- about: Share of clean runs by latency, of the version `baseline` and of all others. Bars of `now` right of those of
---     the baseline are the fallback's mode; choose another baseline above.
+-- about: Share of clean runs by latency, of the version chosen as baseline and of all others. Bars of the others right of
+--     those of the baseline are runs that left the NPU. Choose another baseline above.
 -- none: No clean run in this range
 SELECT toString(round(exp2(step / 8 + 1 / 16) / 1000, 2)) AS latency_ms,
     sumIf(runs, model_version != {baseline}) / greatest(sum(sumIf(runs, model_version != {baseline})) OVER (), 1) AS now_share,
@@ -87,26 +91,27 @@ FROM (
 GROUP BY step
 ORDER BY step
 
--- panel: Two modes
+-- panel: A slow and a fast group of runs
 -- as: timeseries 12x9
 -- unit: short
--- about: Share of devices in the slower of two modes and the distance of the modes, as the detector judged them. A share
---     between 0 and 1 with a distance above 1.5 times is a fallback on some devices. A line ends where windows are missing.
+-- about: Share of the runs in the slower group, where two groups of latencies fit better than one, and how far apart the
+--     groups are (Ashman's D). Above 2 they are separate: some devices or runs left the NPU. A line ends where windows are
+--     missing, or where one group fits.
 -- gaps: shown
--- none: No window with two modes to compare in this range
+-- none: No window has a slow and a fast group in this range
 SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort,
-    signal_value[indexOf(signal_id, 'mixture_slow_share')] AS slow_share,
-    signal_value[indexOf(signal_id, 'mixture_separation')] AS times_apart, dip
+    if(has(signal_id, 'mixture_slow_share'), signal_value[indexOf(signal_id, 'mixture_slow_share')], NULL) AS slow_share,
+    if(has(signal_id, 'mixture_separation'), signal_value[indexOf(signal_id, 'mixture_separation')], NULL) AS apart
 FROM cohort_timeline_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 
--- panel: Devices by ratio to their own past
+-- panel: Devices against their own past
 -- as: barchart 24x9
 -- unit: short
 -- stack: normal
--- about: Devices of the last judged window by their p10 over their own earlier one. Columns right of 1.4 on the CPU are
---     a fallback there; all of them on the NPU is a slower model, heat or load.
+-- about: Devices of the last judged window, by how many times slower their fastest runs (p10) are than before. Columns
+--     right of 1.4 with work on the CPU are a fallback; wholly on the NPU they are a slower model, heat or load.
 -- none: No device of the last judged window has a past
 SELECT toString(round(exp2((bin + 0.5) / 8), 2)) AS times, sum(npu) AS on_npu, sum(cpu) AS on_cpu
 FROM (
@@ -120,11 +125,11 @@ ARRAY JOIN ratio_npu_devices AS npu, ratio_cpu_devices AS cpu, arrayEnumerate(ra
 GROUP BY ratio_first + number - 1 AS bin
 ORDER BY bin
 
--- panel: CV within and between devices
+-- panel: Spread of latency, within and between devices
 -- as: timeseries 12x8
 -- unit: none
--- about: The ratios that the verdict used. Within devices rise heat, contention and intermittent fallback; between
---     devices rises a fallback on some of them. A line ends where windows are missing.
+-- about: Standard deviation over mean (CV), as the verdict used it. Heat, contention and an intermittent fallback raise it
+--     within devices; a fallback on some devices raises it between them. A line ends where windows are missing.
 -- gaps: shown
 -- none: No window of this model was judged in this range
 SELECT window_end AS time, concat(chipset, ' v', model_version) AS cohort, cv_within, cv_between
@@ -132,11 +137,12 @@ FROM cohort_timeline_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 
--- panel: Runs by context
+-- panel: Runs that count, and runs that do not
 -- as: timeseries 12x8
 -- unit: short
 -- stack: normal
--- about: Clean, cold and strained runs. Only clean ones vote: if they vanish, the verdict rests on few devices.
+-- about: Runs by kind. Clean: warm, not hot, no power save. Cold: the first ones of a session. Strained: the rest. Only clean
+--     ones count in verdicts: if they vanish, a verdict rests on few devices.
 -- none: No run in this range
 SELECT $__timeInterval(bucket) AS time, context, sum(n) AS runs
 FROM cohort_buckets_closed_v1
@@ -144,9 +150,9 @@ WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
 GROUP BY time, context
 ORDER BY time, context
 
--- panel: By context and input shape
+-- panel: Latency by kind of run and input shape
 -- as: table 24x8
--- about: Latency of each stratum. A difference between shapes is a difference of work, not a fallback.
+-- about: Latency of each chipset. A difference between shapes is a difference of work, not a fallback.
 -- none: No run in this range
 SELECT chipset, context, shape_key AS shape, sum(n) AS runs, {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
 FROM cohort_buckets_closed_v1
@@ -155,14 +161,15 @@ GROUP BY context, shape_key, chipset
 ORDER BY chipset, context, shape
 LIMIT 500
 
--- row: Single reports, the last day of the range (collapsed)
+-- row: Single reports of the last day in the range
+-- folded: yes
 
--- panel: Thermal state and session age
+-- panel: Latency by heat and session age
 -- as: table 24x9
 -- about: Latency of warm runs by heat and by the session's age. If only hot devices are slow, throttling is the cause,
 --     not a fallback. Of closed buckets; of a large app 5,000 to 10,000 reports a day, drawn evenly.
 -- none: No warm run on the last day of the range
-SELECT thermal, age, sum(runs_of) AS runs,
+SELECT {words thermal} AS heat, {words age} AS session_age, sum(runs_of) AS runs,
     {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
 FROM (
     WITH session_model_id[s] AS model_id, session_model_version[s] AS model_version

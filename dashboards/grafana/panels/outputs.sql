@@ -1,11 +1,12 @@
 -- uid: epwatch-outputs
 -- title: Outputs
+-- page: /fleet?app=${app:raw}&environment=${environment:raw}&q=${model:raw}
 -- about: Whether the NPU computes what the CPU does: self-tests, their hashes, and errors of runs, by day, as collectors
 --     summed them up a minute ago at most.
 -- variables: app environment model
 -- range: now-7d
 
--- panel: Golden self-tests
+-- panel: Self-tests: the NPU against the CPU
 -- as: table 24x9
 -- about: Devices, on the day with most, whose NPU gave the CPU's answer, the worst first. A share below 1 on a chipset is
 --     wrong output, however fast: see docs/oncall.md#wrong_outputs.
@@ -38,13 +39,13 @@ HAVING devices > 0
 ORDER BY chipset, version, devices DESC
 LIMIT 200
 
--- panel: Errors of runs
+-- panel: Runs that failed
 -- as: timeseries 12x9
 -- unit: short
 -- about: Runs a day that ONNX Runtime ended with an error, by status. A new one after a roll-out ends inferences in the
 --     app: see its crash reports too.
 -- none: No run failed in this range
-SELECT toDateTime(day, 'UTC') AS time, concat(chipset, ' status ', toString(ort_status)) AS kind, toFloat64(sum(t.errors)) AS errors
+SELECT toDateTime(day, 'UTC') AS time, concat(chipset, ', status ', toString(ort_status)) AS kind, toFloat64(sum(t.errors)) AS errors
 FROM run_errors_daily_v1 AS t
 WHERE {scope} AND {model} AND $__dateFilter(day)
 GROUP BY time, kind

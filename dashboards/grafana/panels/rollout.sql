@@ -1,14 +1,15 @@
 -- uid: epwatch-rollout
 -- title: Rollout
+-- page: /fleet?app=${app:raw}&environment=${environment:raw}&q=${model:raw}
 -- about: A new version against the baseline on the same chipset: whether to go on with the roll-out or to stop it.
 -- variables: app environment model chipset* baseline
 -- range: now-7d
 
--- panel: Adoption
+-- panel: Sessions by version
 -- as: timeseries 12x9
 -- unit: short
 -- stack: percent
--- about: Sessions by version. Numbers of a version that few sessions run are not worth a decision yet.
+-- about: How far the roll-out is. Numbers of a version that few sessions run are not worth a decision yet.
 -- none: No session in this range
 SELECT $__timeInterval(bucket) AS time, concat('v', model_version) AS version, toFloat64(sum(cohort_sessions_closed_v1.sessions)) AS sessions
 FROM cohort_sessions_closed_v1
@@ -45,10 +46,10 @@ FROM (
 ORDER BY times_p50 DESC, chipset, version
 LIMIT 500
 
--- panel: p50 against the baseline in the same interval
+-- panel: Median against the baseline's of the same hours
 -- as: timeseries 24x9
 -- unit: suffix: ×
--- about: Median over the baseline's median of the same hours, so heat and load of the day cancel out. A step away from
+-- about: How many times slower than the baseline, so that heat and load of the day cancel out. A step away from
 --     1 that stays is the version's.
 -- none: No interval has the baseline and another version
 SELECT time, concat(chipset, ' v', version) AS cohort, p50 / base AS times
@@ -62,12 +63,12 @@ FROM (
 WHERE version != {baseline} AND base > 0
 ORDER BY time, cohort
 
--- panel: Start failures
+-- panel: Sessions that could not start
 -- as: table 24x9
--- about: Sessions that could not be created, by reason, and their devices on the day with most. A new version with many is
+-- about: Failed starts by reason, and their devices on the day with most. A new version with many is
 --     not on these devices at all: stop the roll-out, see docs/oncall.md#npu_start_failure.
 -- none: No session failed to start in this range
-SELECT chipset, model_version AS version, start_phase AS phase, start_reason AS reason,
+SELECT chipset, model_version AS version, {words start_phase} AS phase, {words start_reason} AS reason,
     sum(t.failures) AS failures, max(t.devices) AS devices
 FROM start_failures_daily_v1 AS t
 WHERE {scope} AND {model} AND {chipset} AND $__dateFilter(day)
@@ -76,13 +77,14 @@ HAVING failures > 0
 ORDER BY failures DESC
 LIMIT 100
 
--- row: Single reports, the last day of the range (collapsed)
+-- row: Single reports of the last day in the range
+-- folded: yes
 
--- panel: Texts of start failures
+-- panel: What ONNX Runtime said of them
 -- as: table 24x9
--- about: One of ONNX Runtime's texts for each reason, from single reports of closed buckets.
+-- about: One text of a failed start for each reason, from single reports of closed buckets.
 -- none: No session failed to start on the last day of the range
-SELECT chipset, version, phase, reason, sum(failures_of) AS failures, uniqExact(installation) AS devices, any(text) AS example
+SELECT chipset, version, {words phase} AS step, {words reason} AS why, sum(failures_of) AS failures, uniqExact(installation) AS devices, any(text) AS example
 FROM closed_reports_v1
 ARRAY JOIN
     start_failure_model_id AS model_id, start_failure_model_version AS version, start_failure_phase AS phase,

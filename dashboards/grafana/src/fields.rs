@@ -1,100 +1,234 @@
-//! The look of columns by their names, the same on every dashboard: units, colours, links. Red is only for bad.
+//! The look of columns by their names, the same on every dashboard: headings, units, colours, links. Red is only for bad.
 
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// Verdicts and their colours, the mildest first. A test compares the names with the detector's.
-pub(crate) const VERDICTS: [(&str, &str); 12] = [
-    ("healthy", "green"),
-    ("not_enough_data", "text"),
-    ("thermal_or_load", "blue"),
-    ("data_quality", "blue"),
-    ("cv_spike", "yellow"),
-    ("slow_without_placement", "yellow"),
-    ("intermittent_fallback", "orange"),
-    ("some_devices_fallback", "orange"),
-    ("partial_fallback", "orange"),
-    ("total_fallback", "red"),
-    ("npu_start_failure", "red"),
-    ("wrong_outputs", "red"),
+use crate::headings::HEADINGS;
+
+/// Verdicts, their titles on epwatch's page and their colours, the mildest first. A test compares the names with the
+/// detector's and the titles with the page's.
+pub(crate) const VERDICTS: [(&str, &str, &str); 12] = [
+    ("healthy", "Healthy", "green"),
+    ("not_enough_data", "Not enough data", "text"),
+    ("thermal_or_load", "Devices hot or busy", "blue"),
+    ("data_quality", "Counted differently", "blue"),
+    ("cv_spike", "Latency varies more", "yellow"),
+    ("slow_without_placement", "Slower, cause unknown", "yellow"),
+    (
+        "intermittent_fallback",
+        "Intermittent CPU fallback",
+        "orange",
+    ),
+    (
+        "some_devices_fallback",
+        "CPU fallback on some devices",
+        "orange",
+    ),
+    ("partial_fallback", "Partial CPU fallback", "orange"),
+    ("total_fallback", "Total CPU fallback", "red"),
+    ("npu_start_failure", "The NPU does not start", "red"),
+    ("wrong_outputs", "Wrong outputs", "red"),
 ];
-const SEVERITIES: [(&str, &str); 4] = [
-    ("page", "red"),
-    ("ticket", "orange"),
-    ("info", "blue"),
-    ("none", "text"),
+const SEVERITIES: [(&str, &str, &str); 4] = [
+    ("page", "Page", "red"),
+    ("ticket", "Ticket", "orange"),
+    ("info", "For information", "blue"),
+    ("none", "Nothing to do", "text"),
 ];
-const STATES: [(&str, &str); 4] = [
-    ("firing", "red"),
-    ("pending", "orange"),
-    ("mitigated", "yellow"),
-    ("resolved", "green"),
+const STATES: [(&str, &str, &str); 4] = [
+    ("firing", "Firing", "red"),
+    ("pending", "Pending", "orange"),
+    ("mitigated", "Held by a directive", "yellow"),
+    ("resolved", "Resolved", "green"),
+];
+
+/// Signals and the questions that epwatch's page asks of them. A test compares both with the page's.
+const SIGNALS: [(&str, &str, &str); 13] = [
+    (
+        "slower_with_placement_change",
+        "Placement got worse and the device is slower",
+        "text",
+    ),
+    (
+        "placement_change",
+        "More of the model on the CPU than before",
+        "text",
+    ),
+    (
+        "certificate_drift",
+        "More of the model on the CPU than certified",
+        "text",
+    ),
+    ("median_ratio", "Median device against its own past", "text"),
+    (
+        "slow_device_share",
+        "Devices slower than their own past",
+        "text",
+    ),
+    (
+        "slow_device_share_of_model",
+        "Devices slower than others of their make were",
+        "text",
+    ),
+    (
+        "intermittent_runs",
+        "Devices with many runs far beyond their own p95",
+        "text",
+    ),
+    (
+        "near_intermittent_runs",
+        "Devices with slow runs that are a group of their own",
+        "text",
+    ),
+    (
+        "moved_median",
+        "Median moved while the fastest runs did not",
+        "text",
+    ),
+    ("start_failure", "The NPU does not start", "text"),
+    ("output_mismatch", "Outputs differ from the CPU's", "text"),
+    (
+        "output_difference",
+        "Outputs differ between devices",
+        "text",
+    ),
+    ("cv_increase", "Spread within a device grew", "text"),
+];
+
+/// Counts of devices that the detector keeps for each limit, with the limit in the signal's name.
+const COUNTS: [(&str, &str); 3] = [
+    (
+        "/^slower_than_(.*)x$/",
+        "Devices more than $1 times slower than their own past",
+    ),
+    (
+        "/^intermittent_runs_from_(.*)_percent$/",
+        "Devices with $1 % or more runs far beyond their own p95",
+    ),
+    (
+        "/^near_intermittent_runs_from_(.*)_percent$/",
+        "Devices with $1 % or more slow runs that are a group of their own",
+    ),
 ];
 
 /// Opens the model of a row; its `link_code` has the rest of the variables, encoded by the query.
 const MODEL_LINK: &str = "/d/epwatch-model-per-chipset?var-datasource=${datasource:percentencode}\
     &var-app=${app:percentencode}&var-environment=${environment:percentencode}${__data.fields.link_code:raw}";
 
-/// Makes the properties of an override.
-type Look = fn() -> Value;
+/// Opens the row's incident or cohort on epwatch's page; its `page_code` is what comes behind the page's address.
+const PAGE_LINK: &str = "${page:raw}${__data.fields.page_code:raw}";
 
-/// Columns by name, `*` for the rest of it.
-const COLUMNS: [(&str, Look); 15] = [
-    ("*_ms", || json!({"unit": "ms", "decimals": 2})),
-    ("*share", || json!({"unit": "percentunit", "decimals": 1})),
-    ("times_*", || json!({"unit": "suffix: ×", "decimals": 2})),
-    ("cv_*", || json!({"decimals": 3})),
-    ("dip", || json!({"decimals": 4})),
-    ("verdict", || coloured(&VERDICTS)),
-    ("severity", || coloured(&SEVERITIES)),
-    ("state", || coloured(&STATES)),
-    ("hit", || from_one_on("red")),
-    ("pages", || from_one_on("red")),
-    ("not_accounted", || from_one_on("red")),
-    ("tickets", || from_one_on("orange")),
-    ("missing", || from_one_on("orange")),
-    ("link_code", || json!({"custom.hidden": true})),
-    (
-        "model",
-        || json!({"links": [{"title": "Model on chipset", "url": MODEL_LINK}]}),
-    ),
-];
+/// Columns with a link of their own to epwatch's page.
+const LINKED: [&str; 3] = ["verdict", "incident_id", "signal"];
 
-/// Returns the overrides of a query's columns.
-pub(crate) fn overrides(sql: &str) -> Vec<Value> {
+/// Returns the properties of a column by its name.
+fn look(column: &str) -> Value {
+    if let Some(columns) = match column {
+        "verdict" => Some(coloured(&VERDICTS)),
+        "severity" => Some(coloured(&SEVERITIES)),
+        "state" => Some(coloured(&STATES)),
+        "signal" => Some(signals()),
+        "hit" | "pages" | "not_accounted" => Some(from_one_on("red")),
+        "tickets" | "missing" => Some(from_one_on("orange")),
+        "link_code" | "page_code" => Some(json!({"custom.hidden": true})),
+        _ => None,
+    } {
+        return columns;
+    }
+    match column {
+        _ if column.ends_with("_ms") => json!({"unit": "ms", "decimals": 2}),
+        _ if column.ends_with("share") => json!({"unit": "percentunit", "decimals": 1}),
+        _ if column.starts_with("times_") => json!({"unit": "suffix: ×", "decimals": 2}),
+        "cv_within" | "cv_between" => json!({"decimals": 3}),
+        "dip" | "p" => json!({"decimals": 4}),
+        _ => json!({}),
+    }
+}
+
+/// Returns the overrides of the columns that a query answers with. `kind` is the panel's.
+pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
+    let columns = result_columns(sql)?;
+    let is_series = matches!(kind, "timeseries" | "heatmap" | "state-timeline");
+    let mut found = Vec::new();
+    for column in &columns {
+        let mut properties = look(column);
+        let is_hidden = properties.get("custom.hidden").is_some();
+        if !is_series && !is_hidden {
+            properties["displayName"] = json!(heading(column)?);
+        }
+        // A series of several values has the value's name and the cohort's. A single value has the cohort's alone.
+        if kind == "timeseries" && columns.len() > 3 && !["time", "cohort"].contains(column) {
+            let words = heading(column)?;
+            properties["displayName"] = json!(format!("{words}, ${{__field.labels.cohort}}"));
+        }
+        let mut links = Vec::new();
+        if LINKED.contains(column) && columns.contains(&"page_code") {
+            links.push(json!({"title": "Open on epwatch's page", "url": PAGE_LINK}));
+        }
+        if *column == "model" && columns.contains(&"link_code") {
+            links.push(json!({"title": "Model on chipset", "url": MODEL_LINK}));
+        }
+        if !links.is_empty() {
+            properties["links"] = json!(links);
+        }
+        let properties = properties.as_object().into_iter().flatten();
+        let properties: Vec<Value> = properties
+            .map(|(id, value)| json!({"id": id, "value": value}))
+            .collect();
+        if !properties.is_empty() {
+            // Behind the name of a series stand its labels.
+            let matcher = json!({"id": "byRegexp", "options": format!("/^{column}\\b/")});
+            found.push(json!({"matcher": matcher, "properties": properties}));
+        }
+    }
+    Ok(found)
+}
+
+fn heading(column: &str) -> anyhow::Result<&'static str> {
+    let found = HEADINGS.iter().find(|(name, _)| *name == column);
+    let (_, heading) = found.with_context(|| format!("{column:?} has no heading"))?;
+    Ok(heading)
+}
+
+/// Returns the names of the columns that a query answers with: the last words of the outermost select list.
+pub(crate) fn result_columns(sql: &str) -> anyhow::Result<Vec<&str>> {
+    let mut depth = 0i32;
+    let (mut begin, mut items) = (None, Vec::new());
+    for (at, c) in sql.char_indices() {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        if depth > 0 {
+            continue;
+        }
+        let rest = &sql[at..];
+        match begin {
+            None if rest.starts_with("SELECT ") || rest.starts_with("SELECT\n") => {
+                begin = Some(at);
+            }
+            Some(start) if c == ',' || rest.starts_with("\nFROM ") => {
+                items.push(&sql[start..at]);
+                begin = Some(at);
+                if c != ',' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    ensure!(!items.is_empty(), "no select list in {sql:?}");
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words: Vec<&str> = sql.split(|c| !is_word(c)).collect();
-    let found = COLUMNS.iter().filter(|(name, _)| {
-        let has = words.iter().any(
-            |word| match (name.strip_prefix('*'), name.strip_suffix('*')) {
-                (Some(end), _) => word.ends_with(end),
-                (_, Some(start)) => word.starts_with(start),
-                _ => word == name,
-            },
-        );
-        has && (*name != "model" || words.contains(&"link_code"))
+    let names = items.into_iter().map(|item| {
+        let name = item.rsplit(|c| !is_word(c)).next();
+        name.filter(|name| !name.is_empty())
+            .with_context(|| format!("{item:?} has no name"))
     });
-    found
-        .map(|(name, look)| {
-            let regex = match name.strip_prefix('*') {
-                Some(end) => format!("/{end}\\b/"),
-                None if name.ends_with('*') => format!("/^{}/", name.trim_end_matches('*')),
-                None => format!("/^{name}\\b/"),
-            };
-            let look = look();
-            let properties = look.as_object().into_iter().flatten();
-            let properties: Vec<Value> = properties
-                .map(|(id, value)| json!({"id": id, "value": value}))
-                .collect();
-            json!({"matcher": {"id": "byRegexp", "options": regex}, "properties": properties})
-        })
-        .collect()
+    names.collect()
 }
 
 /// Returns the mapping of the numbers that a state timeline has for verdicts, from 1 on.
 pub(crate) fn verdicts_by_number() -> Value {
     let options: serde_json::Map<String, Value> = (1..)
         .zip(VERDICTS)
-        .map(|(number, (name, colour))| (f64::from(number).to_string(), mapped(name, colour)))
+        .map(|(number, (_, title, colour))| (f64::from(number).to_string(), mapped(title, colour)))
         .collect();
     json!([{"type": "value", "options": options}])
 }
@@ -128,17 +262,26 @@ fn from_one_on(colour: &str) -> Value {
     })
 }
 
-fn coloured(names: &[(&str, &str)]) -> Value {
-    let options: serde_json::Map<String, Value> = names
-        .iter()
-        .map(|(name, colour)| ((*name).to_owned(), mapped(name, colour)))
-        .collect();
-    json!({
-        "custom.cellOptions": {"type": "color-text"},
-        "mappings": [{"type": "value", "options": options}],
-    })
+fn coloured(names: &[(&str, &str, &str)]) -> Value {
+    json!({"custom.cellOptions": {"type": "color-text"}, "mappings": [by_value(names)]})
 }
 
-fn mapped(name: &str, colour: &str) -> Value {
-    json!({"text": name, "color": colour})
+fn signals() -> Value {
+    let mut mappings = vec![by_value(&SIGNALS)];
+    mappings.extend(COUNTS.map(|(pattern, text)| {
+        json!({"type": "regex", "options": {"pattern": pattern, "result": {"text": text}}})
+    }));
+    json!({"mappings": mappings})
+}
+
+fn by_value(names: &[(&str, &str, &str)]) -> Value {
+    let options: serde_json::Map<String, Value> = names
+        .iter()
+        .map(|(name, text, colour)| ((*name).to_owned(), mapped(text, colour)))
+        .collect();
+    json!({"type": "value", "options": options})
+}
+
+fn mapped(text: &str, colour: &str) -> Value {
+    json!({"text": text, "color": colour})
 }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use crate::fields;
 use crate::panels::{self, Block, Dashboard};
 
+/// Address of epwatch's page where it listens by default. People put theirs in its place.
+const PAGE: &str = "http://127.0.0.1:4720";
+
 /// Beyond this, a line is interrupted: three buckets without data are an outage.
 const LONGEST_SPAN_MS: u64 = 3 * 3_600_000;
 
@@ -24,6 +27,11 @@ pub(crate) fn dashboard(dashboard: &Dashboard) -> anyhow::Result<Value> {
         "asDropdown": true, "includeVars": true, "keepTime": true, "targetBlank": false,
         "tooltip": "", "url": "",
     });
+    let page = json!({
+        "type": "link", "title": "epwatch's page", "tags": [], "icon": "external link",
+        "asDropdown": false, "includeVars": false, "keepTime": false, "targetBlank": false,
+        "tooltip": "", "url": format!("${{page:raw}}{}", head.word("page")?),
+    });
     Ok(json!({
         "uid": head.word("uid")?,
         "title": head.word("title")?,
@@ -38,7 +46,7 @@ pub(crate) fn dashboard(dashboard: &Dashboard) -> anyhow::Result<Value> {
         "time": {"from": head.word("range")?, "to": "now"},
         "templating": {"list": variables(dashboard, &source)?},
         "annotations": {"list": annotations},
-        "links": [others],
+        "links": [page, others],
         "panels": laid_out(dashboard, &source)?,
     }))
 }
@@ -135,6 +143,11 @@ fn variables(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value
         }
         list.push(variable);
     }
+    // A constant cannot be changed by an address, which could send people anywhere.
+    list.push(json!({
+        "name": "page", "label": "Address of epwatch's page", "type": "constant", "query": PAGE,
+        "current": {"text": PAGE, "value": PAGE}, "options": [], "hide": 2, "skipUrlSync": true,
+    }));
     Ok(list)
 }
 
@@ -171,14 +184,16 @@ fn missing_windows(source: &Source) -> Value {
 fn laid_out(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value>> {
     let mut panels: Vec<Value> = Vec::new();
     let (mut x, mut y, mut height) = (0, 0, 0);
-    let mut is_collapsed = false;
+    let (mut is_collapsed, mut row_y) = (false, 0);
     for (id, block) in (1u64..).zip(&dashboard.blocks) {
         if let Some(title) = block.get("row") {
-            (x, y, height) = (0, y + height + 1, 0);
-            is_collapsed = title.contains("(collapsed");
+            // Panels of a collapsed row take no place until it is opened.
+            row_y = if is_collapsed { row_y + 1 } else { y + height };
+            (x, y, height) = (0, row_y + 1, 0);
+            is_collapsed = block.get("folded") == Some("yes");
             panels.push(json!({
                 "id": id, "type": "row", "title": title, "collapsed": is_collapsed, "panels": [],
-                "gridPos": {"x": 0, "y": y - 1, "w": WIDTH, "h": 1},
+                "gridPos": {"x": 0, "y": row_y, "w": WIDTH, "h": 1},
             }));
             continue;
         }
@@ -217,7 +232,10 @@ fn panel(kind: &str, block: &Block, source: Source) -> anyhow::Result<Value> {
     let (targets, overrides) = match source {
         Source::ClickHouse => {
             let sql = block.sql()?;
-            (vec![source.sql(&sql, is_series)], fields::overrides(&sql))
+            (
+                vec![source.sql(&sql, is_series)],
+                fields::overrides(kind, &sql)?,
+            )
         }
         Source::Prometheus => (expressions(kind, block)?, Vec::new()),
     };

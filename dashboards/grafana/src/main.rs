@@ -2,6 +2,7 @@
 //! words of its panel. `cargo run -p epwatch-grafana` writes them all; a test compares. `tests/it` runs the queries.
 
 mod fields;
+mod headings;
 mod json;
 mod panels;
 

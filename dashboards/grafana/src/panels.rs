@@ -135,6 +135,16 @@ pub(crate) fn expand(sql: &str) -> anyhow::Result<String> {
     Ok(out)
 }
 
+/// Returns SQL for the parameters of a link, from pairs `parameter=column`.
+fn parameters(pairs: &str, coded: impl Fn(&str) -> String) -> anyhow::Result<String> {
+    let pairs = pairs.split(' ').map(|pair| {
+        let (parameter, column) = pair.split_once('=').context("a column")?;
+        Ok(format!("'&{parameter}=', {}", coded(column)))
+    });
+    let pairs: Vec<String> = pairs.collect::<anyhow::Result<_>>()?;
+    Ok(format!("concat({})", pairs.join(", ")))
+}
+
 fn expanded(placeholder: &str) -> anyhow::Result<String> {
     let name = |variable: &str| format!("epwatch_name('${{{variable}:percentencode}}')");
     let several = |variable: &str, column: &str| {
@@ -155,7 +165,9 @@ fn expanded(placeholder: &str) -> anyhow::Result<String> {
         "chipset" => several("chipset", "chipset"),
         "last_day" => "$__timeFilter(bucket) AND bucket >= $__toTime - INTERVAL 1 DAY".to_owned(),
         "verdicts" => {
-            let names = fields::VERDICTS.iter().map(|(name, _)| format!("'{name}'"));
+            let names = fields::VERDICTS
+                .iter()
+                .map(|(name, ..)| format!("'{name}'"));
             format!("[{}]", names.collect::<Vec<_>>().join(", "))
         }
         "quantile" => format!(
@@ -163,14 +175,16 @@ fn expanded(placeholder: &str) -> anyhow::Result<String> {
         ),
         // Encoded once for the variable's value, and once for the URL.
         "link:" => {
-            let pairs = argument.split(' ').map(|pair| {
-                let (variable, column) = pair.split_once('=').context("a column")?;
-                Ok(format!(
-                    "'&{variable}=', encodeURLComponent(encodeURLComponent({column}))"
-                ))
-            });
-            let pairs: Vec<String> = pairs.collect::<anyhow::Result<_>>()?;
-            format!("concat({})", pairs.join(", "))
+            let coded = |column: &str| format!("encodeURLComponent(encodeURLComponent({column}))");
+            parameters(argument, coded)?
+        }
+        // What comes behind the page's address, with the names of a row.
+        // A code as words: `spool_full` is "spool full".
+        "words" => format!("replaceAll(toString({argument}), '_', ' ')"),
+        "incident" => "concat('/incident?id=', encodeURLComponent(incident_id))".to_owned(),
+        "cohort:" => {
+            let coded = |column: &str| format!("encodeURLComponent({column})");
+            parameters(argument, coded)?.replacen("'&", "'/cohort?", 1)
         }
         _ => bail!("no such placeholder: {placeholder}"),
     })

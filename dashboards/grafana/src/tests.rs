@@ -168,3 +168,173 @@ fn the_system_dashboard_has_every_metric_and_every_alert() {
     let linked: BTreeSet<&str> = lines.flat_map(|line| line.split(' ')).collect();
     assert_eq!(linked, alerts.collect());
 }
+
+/// Words of this repository, of statistics or of code that a newcomer cannot read.
+const PRIVATE: [&str; 15] = [
+    "bimodal",
+    "bury",
+    "cohort",
+    "dip",
+    "fingerprint",
+    "mixture",
+    "modes",
+    "octave",
+    "patience",
+    "quantile",
+    "room",
+    "standing",
+    "strata",
+    "stratum",
+    "wal",
+];
+
+/// Returns what is wrong with a text that stands on a dashboard without an explanation beside it.
+fn unreadable(text: &str) -> Option<String> {
+    // Label names of Prometheus and fields stand in braces, and are replaced by their values.
+    let shown: Vec<&str> = text
+        .split("{{")
+        .map(|part| part.split_once("}}").map_or(part, |(_, rest)| rest))
+        .collect();
+    let shown = shown.concat();
+    let shown = shown.split("${").next().unwrap_or_default();
+    let words = shown.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '.');
+    for word in words.map(str::to_lowercase) {
+        let is_setting = word.starts_with("detector.");
+        if PRIVATE.contains(&word.as_str()) || word.contains('_') && !is_setting {
+            return Some(format!("{word:?} of {text:?} says nothing to a newcomer"));
+        }
+        // A short code, as `B2.0`.
+        let is_code = word.starts_with(|c: char| c.is_ascii_alphabetic())
+            && word.contains('.')
+            && word.ends_with(|c: char| c.is_ascii_digit());
+        if is_code {
+            return Some(format!("{word:?} of {text:?} is a code"));
+        }
+    }
+    None
+}
+
+/// Titles, headings, texts for values, and legends are read before any description.
+#[test]
+fn titles_headings_and_values_are_plain_words() {
+    for (text, expected) in [
+        ("Two modes", true),
+        ("cv_within", true),
+        ("B2.0", true),
+        ("WAL of {{instance}}", true),
+        ("Work on the NPU, ${__field.labels.cohort}", false),
+        ("open, {{instance_name}}", false),
+        ("Kept where detector.cohort_metrics is above 0", false),
+    ] {
+        assert_eq!(unreadable(text).is_some(), expected, "{text}");
+    }
+    let mut problems = Vec::new();
+    let mut check = |name: &str, text: &str, is_title: bool| {
+        // A quantile is written small: `p95`.
+        let rest = text.strip_prefix('p').unwrap_or(text);
+        let is_capital = rest.starts_with(|c: char| !c.is_lowercase());
+        let lower = (is_title && !is_capital).then(|| format!("{text:?} begins in lower case"));
+        let problem = unreadable(text).or(lower);
+        problems.extend(problem.map(|problem| format!("{name}: {problem}")));
+    };
+    for (name, dashboard) in dashboards().unwrap() {
+        let mut title = |text: &Value| check(&name, text.as_str().unwrap(), true);
+        title(&dashboard["title"]);
+        for panel in dashboard["panels"].as_array().unwrap() {
+            title(&panel["title"]);
+        }
+        for variable in dashboard["templating"]["list"].as_array().unwrap() {
+            title(&variable["label"]);
+        }
+        for annotation in dashboard["annotations"]["list"].as_array().unwrap() {
+            title(&annotation["name"]);
+        }
+        for panel in panels(&dashboard) {
+            title(&panel["title"]);
+            let config = &panel["fieldConfig"];
+            let overrides = config["overrides"].as_array().unwrap().iter();
+            let properties = overrides.flat_map(|o| o["properties"].as_array().unwrap());
+            for property in properties {
+                match property["id"].as_str().unwrap() {
+                    "displayName" => title(&property["value"]),
+                    "mappings" => {
+                        let mut found = Vec::new();
+                        mapped_texts(&property["value"], &mut found);
+                        found.into_iter().for_each(&mut title);
+                    }
+                    _ => {}
+                }
+            }
+            for text in mapped_texts_of(&config["defaults"]["mappings"]) {
+                title(text);
+            }
+        }
+        for panel in panels(&dashboard) {
+            for target in panel["targets"].as_array().unwrap() {
+                if let Some(legend) = target["legendFormat"].as_str() {
+                    check(&name, legend, false);
+                }
+            }
+            let none = &panel["fieldConfig"]["defaults"]["noValue"];
+            assert!(none.as_str().unwrap().starts_with(char::is_uppercase));
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+fn mapped_texts<'a>(mappings: &'a Value, found: &mut Vec<&'a Value>) {
+    match mappings {
+        Value::Array(values) => values.iter().for_each(|value| mapped_texts(value, found)),
+        Value::Object(members) => {
+            found.extend(members.get("text"));
+            members
+                .values()
+                .for_each(|value| mapped_texts(value, found));
+        }
+        _ => {}
+    }
+}
+
+fn mapped_texts_of(mappings: &Value) -> Vec<&Value> {
+    let mut found = Vec::new();
+    mapped_texts(mappings, &mut found);
+    found
+}
+
+/// What opens is read in five seconds; the rest is a click away, and is queried only then.
+#[test]
+fn the_system_dashboard_opens_with_five_numbers_and_folded_rows() {
+    let all = dashboards().unwrap();
+    let (_, system) = all.iter().find(|(name, _)| name == "system.json").unwrap();
+    let top = system["panels"].as_array().unwrap();
+    let (rows, open): (Vec<_>, Vec<_>) = top.iter().partition(|panel| panel["type"] == "row");
+    assert_eq!(open.len(), 5);
+    assert!(open.iter().all(|panel| panel["type"] == "stat"), "{open:?}");
+    let folded: Vec<_> = rows.iter().filter(|row| row["collapsed"] == true).collect();
+    assert_eq!(folded.len(), rows.len() - 1);
+    // Each below the other, without the height of what they hold.
+    let height = |row: &Value| row["gridPos"]["y"].as_u64().unwrap();
+    let heights: Vec<u64> = rows.iter().map(|row| height(row)).collect();
+    assert_eq!(heights, [0, 6, 7, 8, 9, 10, 11]);
+}
+
+/// The page of the same model, incident or fleet is one click away.
+#[test]
+fn dashboards_and_rows_link_the_page() {
+    for (name, dashboard) in dashboards().unwrap() {
+        let link = dashboard["links"][0]["url"].as_str().unwrap();
+        assert!(link.starts_with("${page:raw}/"), "{name}: {link}");
+        for panel in panels(&dashboard) {
+            let overrides = panel["fieldConfig"]["overrides"].as_array().unwrap();
+            let sql = panel["targets"][0]["rawSql"].as_str().unwrap_or_default();
+            let is_of_rows = panel["type"] == "table";
+            let names_one = ["AS verdict", " verdict,", "incident_id", "AS signal"];
+            if is_of_rows && names_one.iter().any(|word| sql.contains(word)) {
+                let links = overrides
+                    .iter()
+                    .any(|o| o.to_string().contains("page_code:raw"));
+                assert!(links, "{name}: {} has no link to the page", panel["title"]);
+            }
+        }
+    }
+}
