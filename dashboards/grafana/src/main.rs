@@ -1,6 +1,7 @@
 //! Writes the dashboards `dashboards/grafana/*.json` from `panels/`: a file a dashboard, with each query once and the
-//! words of its panel. `cargo run -p epwatch-grafana` writes them all; a test compares. `tests/it` runs the queries.
+//! words of its panel. Writes Grafana's alert rules from Prometheus' rules. `cargo run -p epwatch-grafana` writes them all; a test compares. `tests/it` runs the queries.
 
+mod alerts;
 mod fields;
 mod headings;
 mod json;
@@ -31,11 +32,25 @@ fn dashboards() -> anyhow::Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
+/// The file of Grafana's alert rules.
+const ALERTS: &str = "alerting/epwatch.yaml";
+
+/// Returns Grafana's alert rules.
+fn alert_rules() -> anyhow::Result<String> {
+    let read = |path: &str| {
+        fs::read_to_string(Path::new(ROOT).join(path))
+            .with_context(|| format!("failed to read {path}"))
+    };
+    let system = Dashboard::parse(&read("panels/system.promql")?)?;
+    alerts::provisioning(&read("../prometheus/alerts.yml")?, &system)
+}
+
 fn main() -> anyhow::Result<()> {
     for (name, dashboard) in dashboards()? {
         let text = serde_json::to_string_pretty(&dashboard)? + "\n";
         fs::write(Path::new(ROOT).join(name), text)?;
     }
+    fs::write(Path::new(ROOT).join(ALERTS), alert_rules()?)?;
     Ok(())
 }
 

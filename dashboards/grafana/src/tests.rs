@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
+
 use super::*;
 
 fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
@@ -337,4 +339,97 @@ fn dashboards_and_rows_link_the_page() {
             }
         }
     }
+}
+
+/// Grafana's alerting and Prometheus have the same rules, in a file that Grafana's provisioning reads.
+#[test]
+fn grafana_alerts_on_the_same_conditions_as_prometheus() {
+    // Keys that Grafana documents for file provisioning. It ignores others without a word.
+    const OF_RULE: [&str; 14] = [
+        "annotations",
+        "condition",
+        "dashboardUid",
+        "data",
+        "execErrState",
+        "for",
+        "isPaused",
+        "keepFiringFor",
+        "labels",
+        "missing_series_evals_to_resolve",
+        "noDataState",
+        "panelId",
+        "title",
+        "uid",
+    ];
+    const OF_QUERY: [&str; 5] = [
+        "datasourceUid",
+        "model",
+        "queryType",
+        "refId",
+        "relativeTimeRange",
+    ];
+    let root = Path::new(ROOT);
+    let committed = fs::read_to_string(root.join(ALERTS)).unwrap_or_default();
+    let expected = alert_rules().unwrap();
+    assert!(
+        committed == expected,
+        "{ALERTS} is not what alerts.yml says: cargo run -p epwatch-grafana"
+    );
+
+    // A rule begins with its `uid`; each key has a line, and its value is JSON.
+    let (_, rules) = committed.split_once("    rules:\n").unwrap();
+    let mut found: Vec<serde_json::Map<String, Value>> = Vec::new();
+    for line in rules.lines() {
+        if let Some(query) = line.strip_prefix("          - ") {
+            let query: Value = serde_json::from_str(query).unwrap();
+            let keys = query.as_object().unwrap().keys();
+            assert!(keys.into_iter().all(|key| OF_QUERY.contains(&key.as_str())));
+            let data = found.last_mut().unwrap().get_mut("data").unwrap();
+            data.as_array_mut().unwrap().push(query);
+            continue;
+        }
+        let begun = line.strip_prefix("      - ");
+        if begun.is_some() {
+            found.push(serde_json::Map::new());
+        }
+        let entry = begun.or(line.strip_prefix("        ")).unwrap();
+        let (key, value) = entry.split_once(':').unwrap();
+        assert!(OF_RULE.contains(&key), "{line}");
+        let value = match value.trim() {
+            "" => json!([]),
+            value => serde_json::from_str(value).unwrap(),
+        };
+        found.last_mut().unwrap().insert(key.to_owned(), value);
+    }
+    let of_prometheus = fs::read_to_string(root.join("../prometheus/alerts.yml")).unwrap();
+    let of = |key: &str| -> Vec<&str> {
+        let lines = of_prometheus.lines().map(str::trim);
+        lines.filter_map(|line| line.strip_prefix(key)).collect()
+    };
+    let [names, exprs] = [of("- alert: "), of("expr: ")];
+    let severities = of("labels: { severity: ");
+    assert!(names.len() > 20, "{names:?}");
+    assert_eq!(found.len(), names.len());
+    for (at, rule) in found.iter().enumerate() {
+        assert_eq!(rule["title"], names[at]);
+        assert_eq!(rule["data"][0]["model"]["expr"], exprs[at]);
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert_eq!(format!("{severity} }}"), severities[at]);
+        assert_eq!(rule["data"].as_array().unwrap().len(), 3);
+        assert_eq!(rule["data"][2]["refId"], rule["condition"]);
+        // Grafana takes `$` for a variable of the environment, and lacks some functions of Prometheus.
+        let texts = rule["annotations"].to_string();
+        let foreign = ["| query", "| first", "{{ with"];
+        assert!(!foreign.iter().any(|word| texts.contains(word)), "{texts}");
+        assert!(!texts.contains('$'), "{texts}");
+        // At most 40 characters, as Grafana has it.
+        assert!(rule["uid"].as_str().unwrap().len() <= 40);
+    }
+    let waits: Vec<&str> = of("for: ");
+    let is_waiting = |rule: &&serde_json::Map<String, Value>| rule["for"] != "0s";
+    let of_grafana = found.iter().filter(is_waiting).map(|rule| &rule["for"]);
+    assert_eq!(of_grafana.collect::<Vec<_>>(), waits);
+    let source = fs::read_to_string(root.join("provisioning/datasources/epwatch.yaml")).unwrap();
+    let uid = found[0]["data"][0]["datasourceUid"].as_str().unwrap();
+    assert!(source.contains(&format!("uid: {uid}\n")), "{uid}");
 }
