@@ -297,10 +297,8 @@ fn custom(kind: &str, block: &Block) -> Value {
             "stacking": stacking,
             "thresholdsStyle": {"mode": if block.get("limit").is_some() { "line" } else { "off" }},
         }),
-        "barchart" => json!({"fillOpacity": 80, "lineWidth": 0, "stacking": stacking}),
-        "state-timeline" => {
-            json!({"fillOpacity": 80, "lineWidth": 0, "spanNulls": span_nulls})
-        }
+        // Bars are stacked by an option of the panel, and a timeline of states shows gaps by itself.
+        "barchart" | "state-timeline" => json!({"fillOpacity": 80, "lineWidth": 0}),
         "table" => json!({"align": "auto", "filterable": true}),
         _ => json!({}),
     }

