@@ -174,8 +174,8 @@ impl Shared {
         shared
     }
 
-    /// Whether this process has no thread of this SDK: it could not be started again after a fork, or the fork was one
-    /// that is not counted, by a bare system call.
+    /// Whether this process has no thread of this SDK. Either the thread could not be started again after a fork, or a
+    /// bare system call made the fork, which is not counted.
     pub(crate) fn is_forked(&self) -> bool {
         std::process::id() != self.pid
     }

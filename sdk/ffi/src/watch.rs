@@ -315,8 +315,8 @@ pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
     })
 }
 
-/// Starts the SDK. A thread of its own does all work with files and the network. The child of a fork starts a thread and a
-/// stream of its own at its first call or run, with the same handles, settings and folder.
+/// Starts the SDK. A thread of its own does all work with files and the network. The child of a fork starts its own
+/// thread and stream at its first call or run. Handles, settings and folder stay the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
     // SAFETY: the head of the header.

@@ -36,7 +36,7 @@ fn measured(session: &SimulatedSession, n: u64) {
     }
 }
 
-/// Its runs are those of a session of its own, under the parent's conditions.
+/// Records runs under the parent's conditions; they belong to a session of the child.
 fn child(watch: &Watch, observed: &SimulatedSession) {
     measured(observed, 20);
     run(&session_of(watch, "of the child", "1"), 3);
