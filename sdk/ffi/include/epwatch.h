@@ -312,8 +312,8 @@ EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
 // later call has no effect. Works before epw_start.
 EpwStatus epw_disable_runtime_telemetry(void);
 
-// Starts the SDK. A thread of its own does all work with files and the network. The child of a fork starts a thread and a
-// stream of its own at its first call or run, with the same handles, settings and folder.
+// Starts the SDK. A thread of its own does all work with files and the network. The child of a fork starts its own
+// thread and stream at its first call or run. Handles, settings and folder stay the same.
 EpwStatus epw_start(const struct EpwConfig *config,
                     struct EpwWatch *watch);
 
