@@ -110,7 +110,6 @@ fn single(node: &Node, tensors: &[Tensor]) -> Option<&'static str> {
         "Einsum" if einsum_as_matmul(node.text("equation")).is_some() => "Einsum",
         "Einsum" => NOT_MEASURED,
         "Hardmax" if is_last(node.int("axis", -1)) => "Hardmax",
-        "Hardmax" => NOT_MEASURED,
         "Mish" => "Mish",
         "Selu" => "Selu",
         "ReduceL2" => "ReduceL2",
@@ -347,7 +346,6 @@ mod tests {
             ("LpNormalization", 1, ("p", 2, ""), "LpNormalization"),
             ("LpNormalization", 1, ("p", 1, ""), NOT_MEASURED),
             ("Hardmax", 1, ("axis", -1, ""), "Hardmax"),
-            ("Hardmax", 1, ("axis", 1, ""), NOT_MEASURED),
             ("CumSum", 2, ("exclusive", 1, ""), NOT_MEASURED),
         ] {
             let node = node(op_type, n_inputs, attribute);
