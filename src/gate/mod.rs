@@ -122,7 +122,7 @@ pub(crate) struct Args {
     /// Time after which a run is late: at most 1 % may be.
     #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
     deadline_ms: Option<f64>,
-    /// Largest coefficient of variation, for example 8%. docs/gate.md has what it costs.
+    /// Largest coefficient of variation, for example 8%. docs/gate-proof.md has what it costs.
     #[arg(
         long,
         value_name = "PERCENT",

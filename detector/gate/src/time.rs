@@ -1,6 +1,6 @@
 //! Estimates of time, as ranges: of a node on the CPU, and of what crosses between NPU and CPU.
 //!
-//! Called by `inspect`, whose document the gate judges. No limit depends on an estimate. `docs/gate.md` has the sources.
+//! Called by `inspect`, whose document the gate judges. No limit depends on an estimate. `docs/gate-proof.md` has the sources.
 
 use std::ops::Add;
 

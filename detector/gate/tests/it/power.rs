@@ -1,4 +1,4 @@
-//! How often each rule calls a simulated model red: a part of `docs/gate.md`, which this test writes with
+//! How often each rule calls a simulated model red: a part of `docs/gate-proof.md`, which this test writes with
 //! `EPWATCH_BLESS=1`.
 
 use epwatch_gate::{
@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use crate::device::{ASSUMED, Change, Noise, launch, pairs};
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gate.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gate-proof.md");
 const BEGIN: &str = "<!-- power -->\n";
 const END: &str = "<!-- end of power -->\n";
 const TRIALS: u32 = 1_000;

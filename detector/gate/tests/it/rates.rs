@@ -1,5 +1,5 @@
 //! How often six pairs, twelve, and six that twelve follow are red and green, on two assumed noises: a table of
-//! `docs/gate.md`. `EPWATCH_BLESS=1` writes it from 20,000 models a cell, `EPWATCH_SEED=N` with other ones. Without these the
+//! `docs/gate-proof.md`. `EPWATCH_BLESS=1` writes it from 20,000 models a cell, `EPWATCH_SEED=N` with other ones. Without these the
 //! test holds fewer models against the table, and the table against its goals.
 
 use epwatch_gate::{
@@ -11,7 +11,7 @@ use statrs::distribution::{Beta, Binomial, ContinuousCDF, DiscreteCDF};
 
 use crate::device::{AnyPhone, Change, pairs};
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gate.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gate-proof.md");
 const BEGIN: &str = "<!-- rates -->\n";
 const END: &str = "<!-- end of rates -->\n";
 /// Models a cell of the table, and of a test.
