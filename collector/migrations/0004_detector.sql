@@ -30,6 +30,10 @@ CREATE TABLE IF NOT EXISTS cohort_windows ${on_cluster} (
     dip_p Nullable(Float64),
     npu_share Nullable(Float64),
     latency_ratio Nullable(Float64),
+    -- NULL without a deadline in the detector's config.
+    deadline_us Nullable(Float64),
+    -- Share of the clean runs that take longer, in [0, 1].
+    late_share Nullable(Float64),
     signal_id Array(LowCardinality(String)),
     signal_value Array(Float64),
     signal_p Array(Float64),

@@ -10,6 +10,7 @@ use epwatch_server::{Period, Problems};
 use serde::{Deserialize, Serialize};
 
 use crate::cv_rules::{self, CvRule};
+use crate::deadline::{self, Deadline};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, check_url};
 
 /// Windows, channels and rules of the detector. Skipped fields have no key, because operators need not tune them.
@@ -50,6 +51,8 @@ pub struct DetectorConfig {
     pub cv_rules: Vec<CvRule>,
     /// Models that belong on the NPU, as `[[detector.expects_npu]]`; none by default.
     pub expects_npu: Vec<ExpectsNpu>,
+    /// Deadlines of models, as `[[detector.deadlines]]`; none by default.
+    pub deadlines: Vec<Deadline>,
     /// Whether notifications are written to standard output as text.
     pub stdout: bool,
     /// Length of a bucket: the collector's `rollup.bucket`, which the command sets here too.
@@ -113,6 +116,7 @@ impl Default for DetectorConfig {
             webhook: Vec::new(),
             cv_rules: Vec::new(),
             expects_npu: Vec::new(),
+            deadlines: Vec::new(),
             stdout: true,
         }
     }
@@ -208,7 +212,15 @@ impl DetectorConfig {
                 problems.check(&key, !name.is_empty(), || "must not be empty".to_owned());
             }
         }
+        deadline::check(&self.deadlines, &mut problems);
         problems.into_result()
+    }
+
+    /// Returns the deadline of a model, in milliseconds.
+    pub(crate) fn deadline_ms(&self, model: &ModelKey) -> Option<f64> {
+        let mut deadlines = self.deadlines.iter();
+        let its_own = deadlines.find(|one| one.app == model.app_id && one.model == model.model_id);
+        its_own.map(|one| one.deadline_ms)
     }
 
     /// Whether a model belongs on the NPU.

@@ -19,6 +19,7 @@ use crate::baseline::{Baseline, BaselineLatency, Certificate, placement_referenc
 use crate::cohort_evidence::evidence_of;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
+use crate::deadline;
 use crate::describe::describe;
 use crate::hash::HashSet;
 use crate::incident::{Recovery, to_recover};
@@ -349,6 +350,11 @@ impl EvaluationRun {
             completeness::doubt_crowd(&mut whole.verdict, whole.not_own, now, usual);
             let mut whole = whole.verdict;
             whole.numbers.devices_on_chipset = now;
+            let deadline_ms = self.config.deadline_ms(&key.model);
+            let late_on = |firmware: Option<&str>| {
+                deadline::late_runs(deadline_ms?, window, firmware, previous, &others)
+            };
+            deadline::add_to_verdict(late_on(None), &mut whole);
             let previous_name = past.version.as_deref();
             let earlier = &read.earlier;
             let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
@@ -380,6 +386,8 @@ impl EvaluationRun {
                 completeness::doubt_crowd(&mut part.verdict, part.not_own, now, usual);
                 let mut part = part.verdict;
                 part.numbers.devices_on_chipset = now;
+                let firmware = part.key.firmware.clone();
+                deadline::add_to_verdict(late_on(firmware.as_deref()), &mut part);
                 verdicts.push(part);
             }
         }

@@ -67,6 +67,8 @@ struct WindowRow<'a> {
     dip_p: Option<f64>,
     npu_share: Option<f64>,
     latency_ratio: Option<f64>,
+    deadline_us: Option<f64>,
+    late_share: Option<f64>,
     signal_id: Vec<String>,
     signal_value: Vec<f64>,
     signal_p: Vec<f64>,
@@ -459,6 +461,7 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
     let mut fires: Vec<bool> = counted.map(|signal| signal.fires).collect();
     // Statistics are not findings.
     fires.resize(signals.len(), false);
+    let late = numbers.late_runs.as_ref();
     WindowRow {
         window_end: verdict.window_end.as_millisecond(),
         window_seconds: verdict.window.as_secs_f64(),
@@ -483,6 +486,8 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         dip_p: statistics.dip_p,
         npu_share: numbers.npu_share,
         latency_ratio: numbers.latency_ratio,
+        deadline_us: late.map(|late| 1_000.0 * late.deadline_ms),
+        late_share: late.map(|late| late.share),
         signal_id: signals.iter().map(|signal| signal.id.clone()).collect(),
         signal_value: signals.iter().map(|signal| signal.value).collect(),
         signal_p: signals.iter().map(|signal| signal.p).collect(),

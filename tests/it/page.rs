@@ -653,9 +653,9 @@ fn check_devices(at_shell: &dyn Fn(&[&str]) -> std::process::Command, environmen
 /// Writes a judged window and an incident of hostile names.
 async fn put_hostile(store: &Client, name: &str, at: usize) {
     let window = "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, model_version, \
-        chipset, devices, devices_hit, p50_us, npu_share, verdict, severity, reasons, signal_id, signal_value, \
+        chipset, devices, devices_hit, p50_us, npu_share, deadline_us, late_share, verdict, severity, reasons, signal_id, signal_value, \
         signal_p, signal_hits, signal_devices, judged_at) SELECT now64(3) - 10, 3600, ?, 'production', ?, ?, ?, 10, 10, \
-        60000, 0.5, 'partial_fallback', 'page', [?], ['placement_change', ?], [1, nan], [0, 1], [10, 0], [10, 0], now64(3)";
+        60000, 0.5, 33300, 0.4, 'partial_fallback', 'page', [?], ['placement_change', ?], [1, nan], [0, 1], [10, 0], [10, 0], now64(3)";
     let insert = store.query(window).bind(APP);
     let insert = insert
         .bind(name)
@@ -700,6 +700,8 @@ async fn hostile_names_go_round_through_link_page_and_json() {
         let name = document["query"]["model"].as_str();
         let name = name.unwrap_or_else(|| panic!("{document}")).to_owned();
         assert_eq!(document["cohort"]["chipset"], *name, "{link}");
+        assert_eq!(document["cohort"]["late_share"], 0.4, "{link}");
+        assert!(cohort.text.contains("Runs later than 33.3"), "{link}");
         seen.push(name);
     }
     seen.sort();

@@ -8,6 +8,7 @@ mod class;
 mod cohort;
 mod evidence;
 mod incident;
+mod late_runs;
 mod names;
 pub mod numbers;
 mod placement;
@@ -26,6 +27,7 @@ pub use incident::{
     IncidentCohort, IncidentKey, MovedTo, Order, OrderKind, OrderNews, Orders, State, signed,
     start_of,
 };
+pub use late_runs::LateRuns;
 pub use placement::{Placement, PlacementMethod, Unit};
 pub use reason::{Reason, SlowLimit, many_are_new};
 pub use reference::{Origin, PlacementReference, SpeedReference};

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::class::{Severity, VerdictClass};
 use crate::incident::{Incident, State};
+use crate::late_runs::LateRuns;
 use crate::signal::Signal;
 use crate::verdict::CohortVerdict;
 
@@ -33,6 +34,9 @@ pub struct VerdictSummary {
     pub devices_seen: u64,
     /// Ratio of median latency to its reference.
     pub latency_ratio: Option<f64>,
+    /// Runs beyond the model's deadline; absent without one.
+    #[serde(flatten)]
+    pub late_runs: LateSummary,
     /// Coefficient of variation of one device's runs, averaged over devices.
     pub cv_within: Option<f64>,
     /// Coefficient of variation of the devices' means.
@@ -74,6 +78,38 @@ pub struct SignalSummary {
     pub devices: u64,
 }
 
+/// Runs beyond a model's deadline.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[non_exhaustive]
+pub struct LateSummary {
+    /// The deadline, in milliseconds as in the config.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<f64>,
+    /// Share of the clean runs that take longer, in [0, 1].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_share: Option<f64>,
+    /// The same of the version before on the chipset in the same window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_share_of_previous: Option<f64>,
+    /// The same of this version on the other chipsets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_share_on_others: Option<f64>,
+}
+
+impl From<Option<&LateRuns>> for LateSummary {
+    fn from(late: Option<&LateRuns>) -> Self {
+        let Some(late) = late else {
+            return Self::default();
+        };
+        Self {
+            deadline_ms: Some(late.deadline_ms),
+            late_share: Some(late.share),
+            late_share_of_previous: late.previous_share,
+            late_share_on_others: late.other_chipsets,
+        }
+    }
+}
+
 /// An incident as it is now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -101,6 +137,9 @@ pub struct IncidentSummary {
     pub devices_seen: u64,
     /// Ratio of median latency to its reference, of the worst cohort like all fields below.
     pub latency_ratio: Option<f64>,
+    /// Runs beyond the model's deadline; absent without one.
+    #[serde(flatten)]
+    pub late_runs: LateSummary,
     /// Coefficient of variation of all clean runs, with equal weight for each device.
     pub cv: Option<f64>,
     /// Coefficient of variation of one device's runs, averaged over devices.
@@ -177,6 +216,7 @@ impl From<&CohortVerdict> for VerdictSummary {
             devices_compared: numbers.devices_eligible,
             devices_seen: numbers.devices_seen,
             latency_ratio: numbers.latency_ratio,
+            late_runs: numbers.late_runs.as_ref().into(),
             cv_within: verdict.statistics.cv_within,
             cv_between: verdict.statistics.cv_between,
             cv: verdict.statistics.cv,
@@ -213,6 +253,7 @@ impl From<&Incident> for IncidentSummary {
             devices_compared: incident.devices_compared(),
             devices_seen,
             latency_ratio: lead.and_then(|lead| lead.numbers.latency_ratio),
+            late_runs: lead.and_then(|lead| lead.numbers.late_runs.as_ref()).into(),
             cv: statistics.and_then(|told| told.cv),
             cv_within: statistics.and_then(|told| told.cv_within),
             cv_between: statistics.and_then(|told| told.cv_between),

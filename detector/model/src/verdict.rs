@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::class::{Severity, VerdictClass};
 use crate::cohort::CohortKey;
+use crate::late_runs::LateRuns;
 use crate::reason::Reason;
 use crate::reference::PlacementReference;
 use crate::signal::Signal;
@@ -114,4 +115,7 @@ pub struct VerdictNumbers {
     pub npu_share: Option<f64>,
     /// The same in the reference.
     pub reference_npu_share: Option<f64>,
+    /// Runs beyond the model's deadline; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_runs: Option<LateRuns>,
 }

@@ -471,6 +471,9 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
             "not measured yet: the devices hit have too few runs".to_owned(),
         ));
     }
+    let is_late = |reason: &&Reason| matches!(reason, Reason::Late { .. });
+    let late = verdict.reasons.iter().find(is_late);
+    facts.extend(late.map(|late| ("late", late.to_string())));
     if !verdict.cpu_ops.is_empty() {
         let ops = verdict.cpu_ops.join(", ");
         let share = verdict.cpu_macs_share.map_or(String::new(), |share| {
@@ -478,7 +481,8 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
         });
         facts.push(("on the CPU", format!("{ops}{share}")));
     }
-    for (at, reason) in verdict.reasons.iter().enumerate() {
+    let others = verdict.reasons.iter().filter(|reason| !is_late(reason));
+    for (at, reason) in others.enumerate() {
         facts.push((if at == 0 { "why" } else { "and" }, reason.to_string()));
     }
     facts

@@ -1,7 +1,7 @@
 //! From rows to verdicts.
 
-use epwatch_detector::Evaluator;
 use epwatch_detector::read::{ModelWindows, Source, Span};
+use epwatch_detector::{Deadline, DetectorConfig, Evaluator};
 use epwatch_model::{CohortVerdict, Severity, VerdictClass};
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +12,15 @@ pub(crate) fn after(base: Timestamp, seconds: i64) -> Timestamp {
 }
 
 async fn evaluate(store: &TestStore, end: Timestamp) -> Vec<CohortVerdict> {
-    let evaluator = Evaluator::new(Source::new(store.client(), 10_000), config());
+    evaluate_with(config(), store, end).await
+}
+
+async fn evaluate_with(
+    config: DetectorConfig,
+    store: &TestStore,
+    end: Timestamp,
+) -> Vec<CohortVerdict> {
+    let evaluator = Evaluator::new(Source::new(store.client(), 10_000), config);
     let evaluation = evaluator.evaluate(end).await.unwrap();
     assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
     evaluation.verdicts
@@ -380,6 +388,40 @@ async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     assert_eq!(devices_before(&source, 308).await, 0, "the next one");
     assert_eq!(devices_before(&ahead, 308).await, 30, "asked ahead");
     assert_eq!(devices_before(&ahead, 315).await, 0, "the one after");
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn the_share_of_late_runs_is_stored_with_a_verdict() {
+    let store = TestStore::start().await;
+    let base = base();
+    roll_out(&store, base).await;
+    let config = DetectorConfig {
+        deadlines: vec![Deadline {
+            app: "camera".into(),
+            model: "segmenter".into(),
+            deadline_ms: 16.0,
+        }],
+        ..config()
+    };
+    let verdicts = evaluate_with(config, &store, after(base, 120)).await;
+    let late = |chipset| {
+        let verdict = of(&verdicts, "2.0.0", chipset);
+        verdict.numbers.late_runs.clone().unwrap()
+    };
+    let (sick, well) = (late("SM8635"), late("SM8650"));
+    assert!(sick.share > 0.9 && well.share < 0.1, "{sick:?}, {well:?}");
+    assert_eq!(sick.other_chipsets, Some(well.share));
+    let written = epwatch_detector::VerdictStore::new(store.client());
+    let judged_at = after(base, 121);
+    written.add_windows(&verdicts, judged_at).await.unwrap();
+    let query = store.client().query(
+        "SELECT assumeNotNull(deadline_us), assumeNotNull(late_share), \
+             arrayExists(reason -> reason LIKE '% later than 16 ms on SM8635%', reasons) \
+         FROM cohort_windows_v1 WHERE chipset = 'SM8635' AND firmware = ''",
+    );
+    let rows = query.fetch_all::<(f64, f64, bool)>().await.unwrap();
+    assert_eq!(rows, [(16_000.0, sick.share, true)]);
     store.stop().await;
 }
 

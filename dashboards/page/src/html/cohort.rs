@@ -165,6 +165,13 @@ impl<'a> CohortHtml<'a> {
         number::share(self.cohort().npu_share)
     }
 
+    /// Returns the model's deadline, and the share of the runs that take longer.
+    fn late(&self) -> Option<(String, String)> {
+        let deadline_us = number::finite(self.cohort().deadline_us)?;
+        let share = number::finite(self.cohort().late_share)?;
+        Some((number::ms(Some(deadline_us)), number::share(Some(share))))
+    }
+
     fn on_cpu(&self) -> Option<String> {
         let share = number::finite(self.sent()?.cpu_macs_share).filter(|share| *share > 0.0)?;
         Some(number::share(Some(share)))

@@ -38,6 +38,10 @@ pub(crate) struct CohortRow {
     pub(crate) p95_us: Option<f64>,
     pub(crate) npu_share: Option<f64>,
     pub(crate) latency_ratio: Option<f64>,
+    /// The model's deadline in the detector's config.
+    pub(crate) deadline_us: Option<f64>,
+    /// Share of the runs that take longer.
+    pub(crate) late_share: Option<f64>,
     pub(crate) cv_within: Option<f64>,
     pub(crate) cv_between: Option<f64>,
     pub(crate) reasons: Vec<String>,
@@ -110,6 +114,7 @@ SELECT
     argMax(tuple(w.p50_us), w.window_end).1 AS p50_us, argMax(tuple(w.p95_us), w.window_end).1 AS p95_us,
     argMax(tuple(w.npu_share), w.window_end).1 AS npu_share,
     argMax(tuple(w.latency_ratio), w.window_end).1 AS latency_ratio,
+    argMax(tuple(w.deadline_us), w.window_end).1 AS deadline_us, argMax(tuple(w.late_share), w.window_end).1 AS late_share,
     argMax(tuple(w.cv_within), w.window_end).1 AS cv_within, argMax(tuple(w.cv_between), w.window_end).1 AS cv_between,
     argMax(w.reasons, w.window_end) AS reasons,
     arrayZip(CAST(argMax(w.signal_id, w.window_end), 'Array(String)'), argMax(w.signal_value, w.window_end),

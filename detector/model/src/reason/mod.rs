@@ -6,6 +6,7 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use crate::class::TOTAL_FALLBACK_BELOW;
+use crate::late_runs::LateRuns;
 use crate::numbers::{counted, latency, percent};
 use crate::placement::Unit;
 use crate::reference::{Origin, SpeedReference};
@@ -675,6 +676,13 @@ pub enum Reason {
     SameVersion {
         /// Devices that are compared with those windows.
         devices: u64,
+    },
+    /// Runs beyond the model's deadline.
+    #[error("{}", text::late(.place, .late))]
+    Late {
+        /// The chipset, or a firmware of it.
+        place: String,
+        late: LateRuns,
     },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
     #[error(

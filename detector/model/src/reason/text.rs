@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use crate::late_runs::LateRuns;
 use crate::numbers::{counted, percent};
 use crate::placement::Unit;
 
@@ -257,9 +258,91 @@ pub(super) fn nothing_to_compare(previous_version: Option<&str>) -> String {
     }
 }
 
+pub(super) fn late(place: &str, late: &LateRuns) -> String {
+    let (are, deadline_ms) = (runs_are(late.share), late.deadline_ms);
+    let before = late.previous_version.as_ref().zip(late.previous_share);
+    let before =
+        before.map(|(version, share)| format!("{} with version {version}", of_runs(share)));
+    let elsewhere = late.other_chipsets;
+    let elsewhere = elsewhere.map(|share| format!("{} on the other chipsets", of_runs(share)));
+    let compared: Vec<String> = before.into_iter().chain(elsewhere).collect();
+    let compared = match compared.is_empty() {
+        true => String::new(),
+        false => format!("; in the same window {}", compared.join(" and ")),
+    };
+    format!("{are} later than {deadline_ms} ms on {place}{compared}")
+}
+
+/// Returns a share of runs with its verb: `4 of 10 runs are`.
+fn runs_are(share: f64) -> String {
+    let share = of_runs(share);
+    match &*share {
+        "none" => "no run is".to_owned(),
+        "all" => "all runs are".to_owned(),
+        one if one.starts_with("1 of ") => format!("{one} runs is"),
+        many => format!("{many} runs are"),
+    }
+}
+
+/// Returns a share as a count of 10 runs if that is about it, else of 100, or of 1,000 near the ends.
+fn of_runs(share: f64) -> String {
+    let rounded = |of: f64| (share * of).round();
+    if share <= 0.0 {
+        return "none".to_owned();
+    }
+    if share >= 1.0 {
+        return "all".to_owned();
+    }
+    if rounded(1_000.0) < 1.0 {
+        return "under 1 of 1,000".to_owned();
+    }
+    if rounded(1_000.0) >= 1_000.0 {
+        return "over 999 of 1,000".to_owned();
+    }
+    if !(0.01..=0.99).contains(&share) {
+        return format!("{} of 1,000", rounded(1_000.0));
+    }
+    let is_about_tenths = (share * 10.0 - rounded(10.0)).abs() <= 0.25;
+    match is_about_tenths && (0.095..=0.905).contains(&share) {
+        true => format!("{} of 10", rounded(10.0)),
+        false => format!("{} of 100", rounded(100.0)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::reason::Reason;
+
+    #[test]
+    fn shares_of_runs_are_counts_that_a_person_can_picture() {
+        let said = [
+            0.0, 0.000_2, 0.004, 0.012, 0.1, 0.15, 0.42, 0.5, 0.97, 0.996, 0.999_9, 1.0,
+        ]
+        .map(super::of_runs);
+        let expected = [
+            "none",
+            "under 1 of 1,000",
+            "4 of 1,000",
+            "1 of 100",
+            "1 of 10",
+            "15 of 100",
+            "4 of 10",
+            "5 of 10",
+            "97 of 100",
+            "996 of 1,000",
+            "over 999 of 1,000",
+            "all",
+        ];
+        assert_eq!(said, expected);
+        let verbs = [0.0, 0.1, 0.4, 1.0].map(super::runs_are);
+        let expected = [
+            "no run is",
+            "1 of 10 runs is",
+            "4 of 10 runs are",
+            "all runs are",
+        ];
+        assert_eq!(verbs, expected);
+    }
 
     /// Both make the verdict data quality; only a flood is called forged.
     #[test]

@@ -25,6 +25,7 @@ use super::error::Retry;
 use super::http_notifier::HttpNotifier;
 use super::links::Links;
 use super::*;
+use crate::deadline;
 use crate::incident::advance;
 use crate::metrics::{Delivery, Metrics};
 use crate::placement::tests::placed;
@@ -122,6 +123,22 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     };
     let slow = incident_after(&[&[verdict(&slow, "SM8635", 0)]]);
     check("slow.txt", &block(&Notification::news(slow)));
+}
+
+/// After the medians, and once.
+#[test]
+fn runs_beyond_the_deadline_stand_next_to_the_latency() {
+    let window = Fleet::with_fallback(0.4).window();
+    let mut verdict = verdict(&Fleet::with_fallback(0.4), "SM8635", 0);
+    let late = deadline::late_runs(16.0, &window, None, None, &[]);
+    deadline::add_to_verdict(late, &mut verdict);
+    let text = block(&Notification::news(incident_after(&[&[verdict]])));
+    let lines: Vec<&str> = text.lines().collect();
+    let late = "  late        4 of 10 runs are later than 16 ms on SM8635";
+    let at = lines.iter().position(|line| *line == late);
+    let at = at.unwrap_or_else(|| panic!("{text}"));
+    assert!(lines[at - 1].starts_with("  latency "), "{text}");
+    assert_eq!(text.matches(" later than ").count(), 1, "{text}");
 }
 
 /// The owner of a model opens the file that the devices have, so every channel names it next to the step.

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, Mark};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
+use epwatch_detector::{Deadline, DetectorConfig};
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::QNN_EP;
 use epwatch_proto::{InstallationId, Placement, ReasonCode};
@@ -30,6 +30,9 @@ use edits::{
 
 /// The chipset on which something happens.
 pub(crate) const CHIPSET: &str = "SM8650";
+
+/// The model of the stories.
+const MODEL: &str = "segmenter";
 
 /// The firmware that it comes with.
 const FIRMWARE: &str = "f9";
@@ -80,11 +83,13 @@ pub enum Story {
     SlowDevicesAndRuns,
     /// All devices get new installation ids with 2.0.0.
     Reinstall,
+    /// A model has a deadline, and some runs of 2.0.0 take longer.
+    LateFrames,
 }
 
 impl Story {
     /// All of them.
-    pub const ALL: [Story; 15] = [
+    pub const ALL: [Story; 16] = [
         Story::FixAsBad,
         Story::FixThatMends,
         Story::FirmwareSlowsAllModels,
@@ -100,6 +105,7 @@ impl Story {
         Story::LargeInputs,
         Story::SlowDevicesAndRuns,
         Story::Reinstall,
+        Story::LateFrames,
     ];
 
     /// The events, and the notifications that must follow.
@@ -152,6 +158,9 @@ impl Story {
             Story::Reinstall => {
                 "all devices have new installation ids with 2.0.0: a ticket that says so, and no page"
             }
+            Story::LateFrames => {
+                "15 % to 45 % of the runs of 2.0.0 take longer than the model's deadline: a page that says how many"
+            }
         }
     }
 
@@ -173,9 +182,17 @@ impl Story {
             Story::LargeInputs => (2.4, 4.0),
             Story::SlowDevicesAndRuns => (3.0, 4.0),
             Story::Reinstall => (1.0, 1.0),
+            Story::LateFrames => (3.0, 4.0),
         };
-        let of = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-        low + (high - low) * (of as f64 / f64::from(1_u32 << 24))
+        low + (high - low) * fraction(seed)
+    }
+
+    /// The deadline of the model in the detector's config, in milliseconds, by the seed.
+    #[must_use]
+    pub fn deadline_ms(self, seed: u64) -> Option<f64> {
+        let healthy = self.spec(seed, Truth::Benign(Benign::Plain));
+        let deadline_ms = (2.0 * healthy.base_us / 100.0).round() / 10.0;
+        (self == Story::LateFrames).then_some(deadline_ms)
     }
 
     fn spec(self, seed: u64, truth: Truth) -> FamilySpec {
@@ -198,6 +215,7 @@ impl Story {
             Story::NewRuntime | Story::LargeInputs => (PlacementView::Missing, (7, 4), 0.0),
             Story::SlowDevicesAndRuns => (PlacementView::Lying, (2, 12), 0.0),
             Story::Reinstall => (PlacementView::Full, (10, 3), 0.0),
+            Story::LateFrames => (PlacementView::Missing, (7, 3), 0.0),
         };
         let is_alone = matches!(
             self,
@@ -224,6 +242,7 @@ impl Story {
                 Story::FirstVersionIntermittent
                 | Story::FiveDevices
                 | Story::LargeInputs
+                | Story::LateFrames
                 | Story::SlowDevicesAndRuns => 50.0,
                 _ => [15.0, 50.0][(seed / 4 % 2) as usize],
             },
@@ -408,8 +427,24 @@ impl Story {
                 }
                 reports
             }
+            Story::LateFrames => {
+                let share = 0.15 + 0.3 * fraction(seed + 1);
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| day(report) >= NEW_FROM) {
+                    if is_there(report) {
+                        slow_down(&mut report.report, factor, share);
+                    }
+                }
+                reports
+            }
         }
     }
+}
+
+/// A number in [0, 1) by the seed.
+fn fraction(seed: u64) -> f64 {
+    let of = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    of as f64 / f64::from(1_u32 << 24)
 }
 
 fn drawn(spec: FamilySpec) -> Vec<FamilyReport> {
@@ -462,11 +497,19 @@ fn placement_of(reports: &[FamilyReport]) -> Placement {
     session.expect("devices report").placement.clone()
 }
 
-/// Replays the reports of a story, a window a day.
+/// Replays the reports of a story, a window a day, with a deadline of its model.
 ///
 /// # Errors
 /// They could not be replayed.
-pub async fn lines_of(reports: &[FamilyReport]) -> anyhow::Result<Vec<Line>> {
+pub async fn lines_of(
+    reports: &[FamilyReport],
+    deadline_ms: Option<f64>,
+) -> anyhow::Result<Vec<Line>> {
+    let deadline = deadline_ms.map(|deadline_ms| Deadline {
+        app: "camera".into(),
+        model: MODEL.into(),
+        deadline_ms,
+    });
     let hour = Duration::from_secs(3_600);
     let mut intake = Intake::new(hour);
     for report in reports {
@@ -477,6 +520,7 @@ pub async fn lines_of(reports: &[FamilyReport]) -> anyhow::Result<Vec<Line>> {
     let options = ReplayOptions {
         config: DetectorConfig {
             step: Period(24 * hour),
+            deadlines: deadline.into_iter().collect(),
             ..DetectorConfig::default()
         },
         from: Some(jiff::Timestamp::from_millisecond(START_MS)?),
@@ -507,7 +551,7 @@ pub(crate) fn evaluate(
     };
     for seed in seeds {
         let reports = story.reports(seed);
-        let lines = runtime.block_on(lines_of(&reports))?;
+        let lines = runtime.block_on(lines_of(&reports, story.deadline_ms(seed)))?;
         outcome.stories.push(StoryOutcome {
             seed,
             wrong: story.wrong_in(&lines).err(),

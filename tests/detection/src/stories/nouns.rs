@@ -7,6 +7,7 @@ use epwatch_detector::replay::{IncidentLine, Line};
 use epwatch_model::State;
 use epwatch_proto::InstallationId;
 use epwatch_proto::device::vendor_fingerprint_hash;
+use epwatch_proto::histogram::bucket_low_us;
 
 use crate::labelled::FamilyReport;
 
@@ -18,6 +19,12 @@ use super::{
 
 /// Least part of the labelled share of devices hit that the first text has: in one window some have too few runs to show it.
 const LEAST_TOLD: f64 = 0.35;
+
+/// The line that counts runs beyond the deadline.
+const LATE: &str = "late:";
+
+/// Largest difference between the share in the text and the label. The text rounds to tenths, and some devices have no vote.
+const LATE_TOLERANCE: f64 = 0.05;
 
 /// The words that a text may have, and the words that it must have.
 struct Labels {
@@ -86,9 +93,11 @@ impl Story {
     fn hits(self, report: &FamilyReport) -> bool {
         let (day, there, luck) = (day(report), is_there(report), luck(&report.report));
         match self {
-            Story::FixAsBad | Story::FixThatMends | Story::FiveDevices | Story::LargeInputs => {
-                there && day >= NEW_FROM
-            }
+            Story::FixAsBad
+            | Story::FixThatMends
+            | Story::FiveDevices
+            | Story::LargeInputs
+            | Story::LateFrames => there && day >= NEW_FROM,
             // Of one chipset by any name.
             Story::ManyNames | Story::NewRuntime => day >= NEW_FROM,
             Story::FirmwareSlowsAllModels => has_firmware(report, 0.06),
@@ -106,7 +115,12 @@ impl Story {
     ///
     /// # Errors
     /// What is wrong, with the text.
-    pub fn wrong_noun_in(self, reports: &[FamilyReport], lines: &[Line]) -> Result<(), String> {
+    pub fn wrong_noun_in(
+        self,
+        reports: &[FamilyReport],
+        deadline_ms: Option<f64>,
+        lines: &[Line],
+    ) -> Result<(), String> {
         let Some(first) = first_told(lines) else {
             return Ok(());
         };
@@ -157,10 +171,27 @@ impl Story {
         if self == Story::Reinstall {
             return Ok(());
         }
-        for (part, of) in told.iter().flat_map(|line| counts(line)) {
+        // These are counts of runs.
+        let of_devices = told.iter().filter(|line| !line.starts_with(LATE));
+        for (part, of) in of_devices.flat_map(|line| counts(line)) {
             if part > of || of > seen {
                 return wrong(format!(
                     "it counts {part} of {of}, and {seen} devices reported"
+                ));
+            }
+        }
+        if let Some(deadline_ms) = deadline_ms {
+            let is_late = |line: &&&str| line.starts_with(LATE);
+            let line = told.iter().find(is_late);
+            let said = line.and_then(|line| counts(line).into_iter().next());
+            let label = share_beyond(deadline_ms, reports.iter().filter(named));
+            let is_right = said.is_some_and(|(part, of)| {
+                (part as f64 / of as f64 - label).abs() <= LATE_TOLERANCE
+            });
+            if !is_right {
+                return wrong(format!(
+                    "{:.1} % of the runs take longer than {deadline_ms} ms",
+                    100.0 * label
                 ));
             }
         }
@@ -188,6 +219,21 @@ impl Story {
     fn is_on_all(self) -> bool {
         matches!(self, Story::ManyNames | Story::NewRuntime)
     }
+}
+
+/// Returns the share of the clean runs that take longer than the deadline.
+fn share_beyond<'a>(deadline_ms: f64, reports: impl Iterator<Item = &'a FamilyReport>) -> f64 {
+    let (mut late, mut all) = (0, 0);
+    let series = reports.flat_map(|report| &report.report.series);
+    for series in series.filter(|series| series.stratum.is_clean()) {
+        for (index, count) in series.histogram.buckets() {
+            all += count;
+            if bucket_low_us(index) as f64 >= 1_000.0 * deadline_ms {
+                late += count;
+            }
+        }
+    }
+    late as f64 / all.max(1) as f64
 }
 
 /// Returns the first incident that is sent, with its text.

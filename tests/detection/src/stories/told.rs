@@ -89,7 +89,8 @@ impl Story {
             | Story::FixThatMends
             | Story::FiveDevices
             | Story::ManyNames
-            | Story::LargeInputs => NEW_FROM,
+            | Story::LargeInputs
+            | Story::LateFrames => NEW_FROM,
             _ => THEN,
         };
         let is_there = |page: &IncidentSummary| match self {
@@ -182,6 +183,14 @@ impl Story {
                 ensure(
                     reasons.any(|reason| reason.contains("in some of their runs")),
                     || "no page is about the slow runs".to_owned(),
+                )
+            }
+            Story::LateFrames => {
+                paged()?;
+                let mut reasons = told.reasons(Severity::Page);
+                ensure(
+                    reasons.any(|reason| reason.contains(" later than ")),
+                    || "no page has the share of the late runs".to_owned(),
                 )
             }
             Story::Reinstall => {

@@ -7,9 +7,10 @@ async fn check(story: Story, seeds: std::ops::Range<u64>) {
     let (mut wrong, mut wrong_nouns) = (Vec::new(), Vec::new());
     for seed in seeds {
         let reports = story.reports(seed);
-        let lines = lines_of(&reports).await.unwrap();
+        let deadline_ms = story.deadline_ms(seed);
+        let lines = lines_of(&reports, deadline_ms).await.unwrap();
         wrong.extend(story.wrong_in(&lines).err().map(|why| (seed, why)));
-        let noun = story.wrong_noun_in(&reports, &lines).err();
+        let noun = story.wrong_noun_in(&reports, deadline_ms, &lines).err();
         wrong_nouns.extend(noun.map(|why| format!("{seed}: {why}")));
     }
     // A sentence never contradicts the labels.
@@ -100,4 +101,14 @@ async fn slow_devices_do_not_hide_slow_runs_of_others() {
 #[tokio::test]
 async fn new_installation_ids_on_all_devices_are_told_as_a_reinstall() {
     check(Story::Reinstall, 580..584).await;
+}
+
+/// Nothing said how many runs were late, because the detector knew no deadline.
+#[tokio::test]
+async fn runs_beyond_the_deadline_are_told_with_their_share() {
+    check(Story::LateFrames, 600..606).await;
+    let lines = lines_of(&Story::LateFrames.reports(600), None).await;
+    let without_deadline = Story::LateFrames.wrong_in(&lines.unwrap());
+    let why = without_deadline.unwrap_err();
+    assert_eq!(why, "no page has the share of the late runs");
 }
