@@ -37,8 +37,9 @@ const KEY: KeySource = KeySource {
 ///
 /// Without --endpoint it starts a server in a temporary folder and ends it afterwards.
 /// Latency counts from the moment that a request was due, so a server that stalls cannot hide it.
-/// Exit code 0: all acknowledged reports are in the store once, and its loss ledger closes. Exit code 1: that does not
-/// hold, or nothing was acknowledged. Exit codes 2 and 3: wrong use, could not find out.
+/// Exit code 0: each report got an answer, all acknowledged reports are in the store once, and its loss ledger closes.
+/// Exit code 1: that does not hold, nothing was acknowledged, or reports were given up without an answer. Exit codes 2
+/// and 3: wrong use, could not find out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The collector to load, for example `https://collector.example:4717`; needs --key there.
@@ -280,9 +281,10 @@ impl LoadDocument {
         }
     }
 
-    /// Whether anything was acknowledged, and the store, if one was read, holds every acknowledged report once.
+    /// Whether each report got an answer, and the store, if one was read, holds every acknowledged report once.
     fn is_kept(&self) -> bool {
-        self.is_acknowledged() && self.is_stored_once() && self.ledger_closes()
+        let is_answered = self.is_acknowledged() && self.given_up == 0;
+        is_answered && self.is_stored_once() && self.ledger_closes()
     }
 
     /// Whether the collector took any of the reports.
@@ -333,6 +335,12 @@ impl std::fmt::Display for LoadDocument {
         }
         if self.retried > 0 || self.given_up > 0 {
             writeln!(f, "{} sent again, {} given up", self.retried, self.given_up)?;
+        }
+        if self.given_up > 0 && self.is_acknowledged() {
+            writeln!(
+                f,
+                "NOT ALL got an answer: the collector was away or slow; its log and its /readyz say why"
+            )?;
         }
         if let Some(seconds) = self.server_cpu_seconds {
             writeln!(f, "the collector used {seconds:.2} s of processor time")?;

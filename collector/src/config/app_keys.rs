@@ -129,10 +129,11 @@ impl AppKeyConfig {
     }
 }
 
+/// Entries are read one by one, so that a mistake in one hides none in another.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct KeysFile {
-    keys: Vec<AppKeyConfig>,
+    keys: Vec<toml::Spanned<toml::Table>>,
 }
 
 /// Checks entries one by one; `section` is the prefix of the problems' keys.
@@ -186,25 +187,38 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
         }
         std::fs::read_to_string(path)
     });
-    let file: KeysFile = match text {
-        Ok(text) => match toml::from_str(&text) {
-            Ok(file) => file,
-            Err(error) => {
-                // The parser's own display quotes the line, which may hold a secret by mistake.
-                let line = error.span().map_or(0, |span| {
-                    text.get(..span.start)
-                        .map_or(0, |before| before.matches('\n').count() + 1)
-                });
-                let text = format!("{} (line {line})", error.message());
-                return Err(Problems::one(format!("keys_file {}", path.display()), text));
-            }
-        },
-        Err(error) => {
-            let text = format!("{}: {error}", path.display());
-            return Err(Problems::one("keys_file", text));
-        }
+    let text =
+        text.map_err(|error| Problems::one("keys_file", format!("{}: {error}", path.display())))?;
+    let line_of = |at: usize| {
+        let before = text.get(..at).unwrap_or_default();
+        before.matches('\n').count() + 1
     };
-    let entries = check_entries(&section, &file.keys, &mut problems);
+    // The parser's own display quotes the line, which may hold a secret by mistake.
+    let file: KeysFile = toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(0, |span| line_of(span.start));
+        let text = format!("{} (line {line})", error.message());
+        Problems::one(format!("keys_file {}", path.display()), text)
+    })?;
+    let mut keys = Vec::with_capacity(file.keys.len());
+    for (index, entry) in file.keys.into_iter().enumerate() {
+        let line = line_of(entry.span().start);
+        match entry.into_inner().try_into::<AppKeyConfig>() {
+            Ok(key) => keys.push(key),
+            Err(error) => {
+                let text = format!("{} (entry at line {line})", error.message());
+                problems.push(format!("{section}[{index}]"), text);
+                // It keeps its place, so that the others have their number, and is not checked any further.
+                keys.push(AppKeyConfig::default());
+            }
+        }
+    }
+    let mut found = Problems::default();
+    let entries = check_entries(&section, &keys, &mut found);
+    let unread: Vec<String> = problems.0.iter().map(|of| format!("{}.", of.key)).collect();
+    found
+        .0
+        .retain(|of| !unread.iter().any(|entry| of.key.starts_with(entry)));
+    problems.0.extend(found.0);
     problems.into_result().map(|()| entries)
 }
 
@@ -242,6 +256,49 @@ mod tests {
             app: app.to_owned(),
             ..AppKeyConfig::default()
         }
+    }
+
+    #[test]
+    fn every_mistake_of_a_keys_file_is_named() {
+        let digits = "0123456789abcdef".repeat(4);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        let entry = |rest: &str| format!("[[keys]]\n{rest}\n");
+        for (text, expected) in [
+            (
+                entry("shaa256 = \"S3CR3T\"")
+                    + &entry("sha256 = \"no\"\napp = \"a\"")
+                    + &entry("kind = \"robot\""),
+                vec![
+                    "[0]: unknown field `shaa256`",
+                    "(entry at line 1)",
+                    "[2]: unknown variant `robot`",
+                    "(entry at line 6)",
+                    "[1].sha256: must be the SHA-256",
+                ],
+            ),
+            (
+                entry(&format!("sha256 = \"{digits}\"")),
+                vec!["[0].app: must have 1 to 128 bytes"],
+            ),
+            ("[[keys]]\nsha256 = \n".to_owned(), vec!["(line 2)"]),
+            (
+                "keyz = 1".to_owned(),
+                vec!["unknown field `keyz`", "(line 1)"],
+            ),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let problems = read_keys_file(&path).unwrap_err();
+            let told: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+            let told = told.join("\n");
+            for part in expected {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+            assert!(!told.contains("S3CR3T"), "{told}");
+        }
+        let whole = entry(&format!("sha256 = \"{digits}\"\napp = \"a\""));
+        std::fs::write(&path, whole).unwrap();
+        assert_eq!(read_keys_file(&path).unwrap().len(), 1);
     }
 
     #[test]
