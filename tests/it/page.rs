@@ -145,6 +145,16 @@ pub(crate) fn check_page(path: &str, answer: &Answer) {
     for part in shown {
         assert!(!part.contains(['\u{202e}', '\u{2066}']), "{path}: {part}");
     }
+    // Each term is explained once, where it first stands, and at the foot.
+    let parts = text.split("href=\"#term-").skip(1);
+    for term in parts.filter_map(|rest| rest.split('"').next()) {
+        let link = format!("href=\"#term-{term}\"><abbr title=\"");
+        assert_eq!(text.matches(&link).count(), 1, "{path}: {term}");
+        assert!(
+            text.contains(&format!("<dt id=\"term-{term}\">")),
+            "{path}: {term}"
+        );
+    }
     let policy = answer.header("content-security-policy");
     assert!(policy.starts_with("default-src 'none'"), "{path}: {policy}");
     assert_eq!(answer.header("x-content-type-options"), "nosniff");
@@ -275,8 +285,11 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         let Some(cv) = before.filter(|_| before == after && is_whole) else {
             return false;
         };
-        let told = format!("CV {cv:.3} between devices");
-        assert!(shown.text.contains(&told), "no {told}: {}", shown.text);
+        // The first of its kind is a link to its explanation.
+        let told = format!("</abbr></a> {cv:.3} between devices");
+        let told = [told, format!("CV {cv:.3} between devices")];
+        let is_told = told.iter().any(|told| shown.text.contains(told));
+        assert!(is_told, "none of {told:?}: {}", shown.text);
         true
     })
     .await;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::read::progress::Progress;
-use crate::text::terms::TERMS;
+use crate::text::terms::{TERMS, Term};
 use crate::text::time::{ago, clock};
 use crate::text::words::{Icon, Tone};
 
@@ -67,7 +67,7 @@ pub(crate) struct NavItem {
 }
 
 impl Frame {
-    pub(super) fn terms(&self) -> &'static [(&'static str, &'static str)] {
+    pub(super) fn terms(&self) -> &'static [Term] {
         &TERMS
     }
 

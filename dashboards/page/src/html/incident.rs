@@ -502,8 +502,8 @@ mod tests {
         let text = rendered(&fallback(
             "On call: keep version 1.\nThe model's owner: ask why: `epwatch inspect MODEL --soc SM8635`",
         ));
-        let list = "<ol class=\"steps\"><li><bdi>On call: keep version 1.</bdi></li>\
-            <li><bdi>The model&#39;s owner: ask why: </bdi><pre class=\"cmd\" tabindex=\"0\">\
+        let list = "<ol class=\"steps\"><li><bdi class=\"say\">On call: keep version 1.</bdi></li>\
+            <li><bdi class=\"say\">The model&#39;s owner: ask why: </bdi><pre class=\"cmd\" tabindex=\"0\">\
             <span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre></li></ol>";
         assert!(text.contains(list), "{text}");
         assert!(!rendered(&fallback("")).contains("<ol"));

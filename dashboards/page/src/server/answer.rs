@@ -26,8 +26,10 @@ use crate::read::incidents::{self, IncidentsPage};
 use crate::read::ledger::{self, LedgerPage, LedgerQuery};
 use crate::read::orders::{self, OrdersPage};
 use crate::read::progress::Progress;
+use crate::read::rollout::{self, Needed, NoRollout, Rollout, RolloutQuery};
 use crate::read::scope::Scope;
 use crate::read::store::{LeftOut, ReadError, StoreReader};
+use crate::text::terms::linked;
 
 /// How long the store's progress is taken as read.
 const PROGRESS_AGE: Duration = Duration::from_secs(1);
@@ -501,6 +503,7 @@ impl Pages {
         };
         match rendered {
             Ok(text) => {
+                let text = linked(&text);
                 let answer = ([(header::CONTENT_TYPE, HTML)], text.clone()).into_response();
                 with_etag(headers, answer, text.as_bytes())
             }

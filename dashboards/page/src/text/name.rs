@@ -7,6 +7,8 @@ use askama::filters::HtmlSafe;
 use epwatch_proto::push_visible;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::terms::SENTENCE;
+
 /// Longest name that is shown whole, in characters.
 const MAX_SHOWN: usize = 96;
 
@@ -95,7 +97,7 @@ pub(crate) struct Sentence<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<bdi>")?;
+        f.write_str(SENTENCE)?;
         escape(f, &visible_sentence(self.0))?;
         f.write_str("</bdi>")
     }
