@@ -1,4 +1,4 @@
-//! `epwatch incident ack|mute|resolve|accept|reopen`: orders of people to incidents.
+//! `epwatch incident ack|mute|resolve|accept|false|reopen`: orders of people to incidents.
 
 use std::{env, fs, process::ExitCode};
 
@@ -21,6 +21,9 @@ pub(crate) enum Order {
     Resolve(OrderArgs),
     /// It is meant so: what this version does now becomes its reference until the next version.
     Accept(OrderArgs),
+    /// It was a false alarm, also of an incident that is over: it ends as with resolve, and `epwatch replay` and
+    /// `epwatch detector calibrate` count it.
+    False(OrderArgs),
     /// Takes back the orders that are in force.
     Reopen(OrderArgs),
 }
@@ -58,6 +61,7 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
         Order::Mute(args) => (OrderKind::Mute, args.order, Some(args.length.0)),
         Order::Resolve(args) => (OrderKind::Resolve, args, None),
         Order::Accept(args) => (OrderKind::Accept, args, None),
+        Order::False(args) => (OrderKind::False, args, None),
         Order::Reopen(args) => (OrderKind::Reopen, args, None),
     };
     let who = args.who.or_else(own_name);

@@ -1,5 +1,6 @@
 //! `epwatch replay`: the detector over recorded reports.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,9 +10,10 @@ use std::time::Duration;
 use anyhow::bail;
 use epwatch_detector::Certified;
 use epwatch_detector::read::Source;
-use epwatch_detector::replay::{self, FilesRead, Line, ReplayOptions};
+use epwatch_detector::replay::{self, CalledFalse, FilesRead, Line, ReplayOptions};
 use epwatch_detector::{BaseRates, DetectorConfig};
 use epwatch_model::summary;
+use epwatch_proto::visible;
 use epwatch_server::Period;
 use jiff::Timestamp;
 
@@ -241,13 +243,60 @@ fn in_words(line: &Line) -> String {
             if counts.is_empty() {
                 return "0 cohort windows: no reports in this time".to_owned();
             }
+            let called_false = summary.called_false.as_ref();
             format!(
-                "{} cohort windows, {} pages; verdicts, those on single firmwares included: {}",
+                "{} cohort windows, {} pages; verdicts, those on single firmwares included: {}{}",
                 summary.cohort_windows,
                 summary.pages,
-                counts.join(", ")
+                counts.join(", "),
+                called_false.map_or_else(String::new, |called| format!(
+                    "\n{}",
+                    false_in_words(called)
+                ))
             )
         }
         _ => String::new(),
+    }
+}
+
+/// Incidents that were called false and are listed; JSON has all of them.
+const MOST_FALSE: usize = 20;
+
+/// Returns what people called false: how many by verdict and by signal, and each with its reason.
+pub(crate) fn false_in_words(called: &CalledFalse) -> String {
+    let counted = |counts: &BTreeMap<String, u64>| {
+        let counts = counts.iter().map(|(name, n)| format!("{n} {name}"));
+        counts.collect::<Vec<String>>().join(", ")
+    };
+    let mut text = format!(
+        "people called {} of {} incidents of this time false, and this replay raises {} of them again\n  by verdict: {}",
+        called.incidents.len(),
+        called.fired,
+        called.raised_again,
+        counted(&called.by_verdict)
+    );
+    if !called.by_signal.is_empty() {
+        text += &format!("\n  by signal that fired: {}", counted(&called.by_signal));
+    }
+    for of in called.incidents.iter().take(MOST_FALSE) {
+        let again = match of.is_raised_again {
+            true => "raised again",
+            false => "not raised again",
+        };
+        let of = &of.incident;
+        text += &format!(
+            "\n  {}  {}: {} {} on {}, by {}: {}; {again}",
+            of.started_at,
+            of.verdict,
+            visible(&of.model),
+            visible(&of.version),
+            visible(&of.chipsets.join(", ")),
+            visible(&of.who),
+            visible(&of.why)
+        );
+    }
+    match called.incidents.len().saturating_sub(MOST_FALSE) {
+        0 => text,
+        more => format!("{text}\n  and {more} more; --json has each"),
     }
 }

@@ -1,4 +1,4 @@
--- Orders of people to incidents: ack, mute, resolve, accept, reopen. `epwatch incident` and the built-in page append here;
+-- Orders of people to incidents: ack, mute, resolve, accept, false, reopen. `epwatch incident` and the built-in page append here;
 -- the detector that leads reads them. Rows are never changed, so the table is the audit trail.
 CREATE TABLE IF NOT EXISTS incident_orders ${on_cluster} (
     -- Random, so that a retried insert is one order.
@@ -31,6 +31,34 @@ SELECT
     order_id, incident_id, order_number, order_kind, who, ordered_at, until, why, source, app_id, environment, model_id,
     model_version, row_number() OVER (PARTITION BY incident_id, order_number ORDER BY ordered_at, order_id) = 1 AS is_counted
 FROM (SELECT * FROM incident_orders ORDER BY ordered_at LIMIT 1 BY order_id);
+
+-- Incidents that a person called false, with the last reason. A reopen takes it back. `signals` fired in windows of the
+-- incident with a ticket or a page.
+CREATE OR REPLACE VIEW false_incidents_v1 ${on_cluster} AS
+SELECT
+    i.incident_id AS incident_id, any(i.app_id) AS app_id, any(i.environment) AS environment, any(i.model_id) AS model_id,
+    any(i.model_version) AS model_version, any(i.chipsets) AS chipsets, any(i.verdict) AS verdict,
+    any(i.severity) AS severity, any(i.started_at) AS started_at, any(i.changed_at) AS changed_at,
+    any(o.who) AS who, any(o.why) AS why, any(o.ordered_at) AS ordered_at,
+    arraySort(groupUniqArrayArray(if(w.window_end > i.started_at AND w.window_end <= i.changed_at
+        AND has(i.chipsets, w.chipset), w.fired, []))) AS signals
+FROM incidents_v1 AS i
+INNER JOIN (
+    SELECT a.incident_id AS incident_id, argMax(a.who, a.order_number) AS who, argMax(a.why, a.order_number) AS why,
+        max(a.ordered_at) AS ordered_at
+    FROM incident_orders_v1 AS a
+    WHERE a.is_counted AND a.order_kind IN ('false', 'reopen')
+    GROUP BY a.incident_id
+    HAVING argMax(a.order_kind, a.order_number) = 'false'
+) AS o ON o.incident_id = i.incident_id
+LEFT JOIN (
+    SELECT app_id, environment, model_id, model_version, chipset, window_end,
+        arrayMap(id -> toString(id), arrayFilter((id, fires) -> fires, signal_id, signal_fires)) AS fired
+    FROM cohort_windows_v1
+    WHERE severity IN ('ticket', 'page')
+) AS w ON w.app_id = i.app_id AND w.environment = i.environment AND w.model_id = i.model_id
+    AND w.model_version = i.model_version
+GROUP BY incident_id;
 
 -- The store's progress, in one row: pages are read again when it moves. `judged_before` is the end of the window before
 -- the last one, `handled_at` the last change of an incident or order. A time that does not exist yet is 1970.

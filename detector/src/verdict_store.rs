@@ -421,7 +421,7 @@ impl VerdictStore {
              WHERE state IN ('pending', 'firing', 'mitigated') \
                 OR (state = 'resolved' AND changed_at > now() - INTERVAL 7 DAY) \
                 OR (state = 'resolved' AND incident_id IN ( \
-                    SELECT incident_id FROM incident_orders_v1 WHERE order_kind IN ('resolve', 'accept'))) \
+                    SELECT incident_id FROM incident_orders_v1 WHERE order_kind IN ('resolve', 'accept', 'false'))) \
              ORDER BY incident_id",
         );
         let rows = query

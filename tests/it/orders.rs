@@ -296,6 +296,22 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
         "SELECT count() FROM incident_orders_v1 WHERE incident_id = 'open-1' AND is_counted";
     assert_eq!(store.count(counted).await, 1);
 
+    // Feedback comes the morning after: also of what is over.
+    fails(&["false", "young-1"], 1, "nobody was notified");
+    fails(&["reopen", "over-1"], 1, "is in force to take back");
+    let words = ["false", "over-1", "--who", "Ada", "--why", "lab phones"];
+    let text = check_succeeds(&mut order(&at, &words));
+    assert!(
+        text.starts_with("false of incident over-1 by Ada: lab phones"),
+        "{text}"
+    );
+    fails(&["false", "over-1"], 1, "was called false already, by Ada");
+    let text = check_succeeds(&mut order(&at, &["over-1"]));
+    assert!(text.contains("called a false alarm"), "{text}");
+    assert!(!text.contains("waits for the detector"), "{text}");
+    let called = "SELECT count() FROM false_incidents_v1 WHERE incident_id = 'over-1' AND why = 'lab phones'";
+    assert_eq!(store.count(called).await, 1);
+
     // A form that was opened before.
     let page = serve(&store).await;
     let session = Session::new(&page, "open-2").await;
@@ -309,6 +325,18 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
         "{}",
         shown.text
     );
+    let over = Session::new(&page, "over-1").await;
+    let shown = over.open().await;
+    assert!(
+        shown.text.contains("called a false alarm"),
+        "{}",
+        shown.text
+    );
+    assert!(!shown.text.contains("value=\"false\""), "{}", shown.text);
+    over.order("reopen", "Bob", "it was one").await;
+    assert_eq!(store.count(called).await, 0);
+    over.order("false", "Bob", "it was none").await;
+    assert_eq!(over.open().await.status, 200);
     let late = session.press(&opened, "resolve", "Bob", "gone").await;
     assert_eq!(late.status, 409, "{}", late.text);
     assert!(late.text.contains("Ada was first: ack"), "{}", late.text);

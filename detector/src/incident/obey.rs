@@ -41,6 +41,8 @@ pub(crate) fn obey(
     match incident.state {
         State::Pending => return Err(Void::Pending),
         State::Firing | State::Mitigated => {}
+        // Feedback on what is over is read from the order itself.
+        State::Inactive | State::Resolved if order.kind == OrderKind::False => return Ok(()),
         State::Inactive | State::Resolved => return Err(Void::Over),
     }
     match order.kind {
@@ -56,7 +58,7 @@ pub(crate) fn obey(
         OrderKind::Accept if incident.key.cause == Cause::WrongOutputs => {
             return Err(Void::WrongOutputs);
         }
-        OrderKind::Resolve | OrderKind::Accept => {
+        OrderKind::Resolve | OrderKind::Accept | OrderKind::False => {
             incident.orders.hold = Some(hold_of(incident));
             incident.orders.end = Some(order.clone());
             incident.orders.mute = None;

@@ -235,6 +235,27 @@ fn a_fault_that_was_resolved_speaks_when_its_effect_grows_by_half() {
     );
 }
 
+/// Feedback is no licence: a fault that was called false by mistake is heard of again.
+#[test]
+fn what_was_called_false_ends_and_speaks_when_it_grows_or_comes_back() {
+    let mut course = Course::firing();
+    assert_eq!(course.order(False, 10), [Occasion::Resolved]);
+    assert_eq!(course.window(&[sick(WINDOW)]), []);
+    assert_eq!(
+        course.window(&[sick_devices(120, 2 * WINDOW)]),
+        [Occasion::Firing]
+    );
+
+    let mut course = Course::firing();
+    course.order(False, 10);
+    assert_eq!(course.window(&[healthy(WINDOW)]), []);
+    assert_eq!(course.window(&[sick(2 * WINDOW)]), [Occasion::Firing]);
+
+    let mut course = Course::firing();
+    course.order(False, 10);
+    assert_eq!(course.order(Reopen, 20), [Occasion::Reopened]);
+}
+
 #[test]
 fn a_fault_that_was_resolved_speaks_after_a_clean_window() {
     let mut course = Course::firing();
@@ -365,7 +386,7 @@ fn orders_of_what_is_over_or_pending_change_nothing() {
     }
     let mut course = Course::firing();
     course.order(Resolve, 10);
-    for kind in [Ack, Mute, Resolve, Accept] {
+    for kind in [Ack, Mute, Resolve, Accept, False] {
         assert_eq!(course.order(kind, 20), [], "{kind}");
     }
     assert_eq!(course.order(Reopen, 30), [Occasion::Reopened]);

@@ -53,7 +53,9 @@ fn of_order(kind: OrderKind) -> Occasion {
     match kind {
         OrderKind::Ack => Occasion::Acknowledged,
         OrderKind::Mute => Occasion::Muted,
-        OrderKind::Reopen | OrderKind::Resolve | OrderKind::Accept => Occasion::Reopened,
+        OrderKind::Reopen | OrderKind::Resolve | OrderKind::Accept | OrderKind::False => {
+            Occasion::Reopened
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::window::CohortWindow;
 use super::arrivals::Arrivals;
 use super::census::Census;
 use super::error::SourceError;
+use super::feedback::Feedback;
 use super::history::HistoryByModel;
 use super::model_windows::FoundModel;
 use super::selves::{Asked, SelvesBefore};
@@ -72,6 +73,12 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
 
     /// Returns what earlier windows had, as far as verdicts are stored.
     fn history(&self, past: PastSpan) -> Answer<'_, Arc<HistoryByModel>>;
+
+    /// Returns what people called false among the incidents that began in a time; `None` if there are no orders: reports are
+    /// in memory.
+    fn feedback(&self, _time: (Timestamp, Timestamp)) -> Answer<'_, Option<Feedback>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Returns what is held of the look-back between evaluations; `None` if nothing is: reports are in memory.
     fn held_look_back(&self) -> BoxFuture<'_, Option<HeldLookBack>> {

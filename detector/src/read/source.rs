@@ -10,6 +10,7 @@ use crate::certified::Certified;
 
 use super::error::SourceError;
 use super::evaluation_inputs::EvaluationInputs;
+use super::feedback::Feedback;
 use super::history::HistoryByModel;
 use super::past::PastWindows;
 use super::reader::{HeldLookBack, ReportReader};
@@ -92,6 +93,18 @@ impl Source {
     /// The store did not answer.
     pub async fn received(&self) -> Result<Option<(Timestamp, Timestamp)>, SourceError> {
         self.reader.received().await
+    }
+
+    /// Returns what people called false among the incidents that began in a time; `None` where nobody can: reports are in
+    /// memory.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn feedback(
+        &self,
+        time: (Timestamp, Timestamp),
+    ) -> Result<Option<Feedback>, SourceError> {
+        self.reader.feedback(time).await
     }
 
     /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::called_false::CalledFalse;
 use crate::notify::text_of;
 
 /// One line of a replay, as JSON with `kind` for its variant.
@@ -47,6 +48,9 @@ pub struct ReplaySummary {
     pub pages: u64,
     /// Cohort windows in which each CV rule fired: the configured ones, and two common ones for comparison.
     pub cv_rules: BTreeMap<String, u64>,
+    /// What people called false; not there if nothing was, or if the reports are from files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub called_false: Option<CalledFalse>,
 }
 
 impl Line {

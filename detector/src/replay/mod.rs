@@ -3,6 +3,7 @@
 //! Windows are judged one after another, as a running detector would have judged them, each with what
 //! the earlier ones taught. Time is the end of the window, so the same reports give the same lines.
 
+mod called_false;
 mod files;
 mod lines;
 
@@ -22,7 +23,9 @@ use crate::evaluate::Evaluator;
 use crate::incident_set::IncidentSet;
 use crate::pinned_references::PinnedReferences;
 use crate::read::{PastWindows, Source, SourceError};
+use called_false::Raised;
 
+pub use called_false::{CalledFalse, FalseInReplay};
 pub use files::{FileError, FilesRead, TornTail, read_files};
 pub use lines::{IncidentLine, Line, ReplaySummary, to_json};
 
@@ -55,6 +58,9 @@ pub enum ReplayError {
     /// It is unknown which windows there are.
     #[error("failed to find the recorded reports")]
     Span(#[source] SourceError),
+    /// It is unknown what people called false.
+    #[error("failed to read which incidents people called false")]
+    Feedback(#[source] SourceError),
     /// A line could not be written.
     #[error("failed to write a line")]
     Write(#[source] io::Error),
@@ -81,10 +87,12 @@ pub fn replay<'a>(
         for rule in &config.cv_rules {
             summary.cv_rules.insert(rule.name.clone(), 0);
         }
-        let evaluator = Evaluator::new(source, config);
+        let evaluator = Evaluator::new(source.clone(), config);
         let mut incidents = IncidentSet::default();
         let mut told = Told::default();
-        for (end, counts) in windows.unwrap_or_default() {
+        let windows = windows.unwrap_or_default();
+        let time = judged_time(&windows, options.config.window);
+        for (end, counts) in windows {
             let failed = |source| ReplayError::Window { end, source };
             let frozen = PinnedReferences::of(incidents.in_mind());
             let evaluation = evaluator.evaluate_beside(end, frozen).await;
@@ -128,6 +136,14 @@ pub fn replay<'a>(
             }
         }
         summary.pages = told.paged.len() as u64;
+        if let Some(time) = time {
+            let feedback = source.feedback(time).await;
+            let feedback = feedback.map_err(ReplayError::Feedback)?;
+            let raised = told.raised.iter().cloned();
+            let window = signed(options.config.window);
+            summary.called_false =
+                feedback.and_then(|feedback| called_false::counted(feedback, raised, window));
+        }
         write(Line::Summary(summary.clone())).map_err(ReplayError::Write)?;
         Ok(Replayed {
             summary,
@@ -150,6 +166,7 @@ pub struct Replayed {
 struct Told {
     news: BTreeMap<String, (State, u64)>,
     paged: BTreeSet<String>,
+    raised: BTreeSet<Raised>,
 }
 
 impl Told {
@@ -157,8 +174,11 @@ impl Told {
     fn news(&mut self, changed: Vec<Incident>) -> Vec<Incident> {
         let mut news = Vec::new();
         for incident in changed {
-            if incident.state == State::Firing && incident.severity() == Severity::Page {
-                self.paged.insert(incident.id.clone());
+            if incident.state == State::Firing {
+                self.raised.insert(Raised::of(&incident));
+                if incident.severity() == Severity::Page {
+                    self.paged.insert(incident.id.clone());
+                }
             }
             let told = (incident.state, incident.news);
             if self.news.insert(incident.id.clone(), told) != Some(told) {
@@ -167,6 +187,17 @@ impl Told {
         }
         news
     }
+}
+
+/// Returns the time from the first window that counts to the end of the last one.
+fn judged_time(windows: &[(Timestamp, bool)], window: Period) -> Option<(Timestamp, Timestamp)> {
+    let (first, _) = windows.iter().find(|(_, counts)| *counts)?;
+    let (last, _) = windows.last()?;
+    Some((first.saturating_sub(signed(window)).ok()?, *last))
+}
+
+fn signed(period: Period) -> SignedDuration {
+    SignedDuration::try_from(period.0).unwrap_or(SignedDuration::MAX)
 }
 
 /// Returns the ends of the windows, and whether each counts or only teaches.

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use epwatch_detector::DetectorConfig;
 use epwatch_detector::notify::Occasion;
+use epwatch_detector::read::Source;
+use epwatch_detector::replay::{ReplayOptions, replay};
 use epwatch_server::ManualClock;
 use jiff::Timestamp;
 
 use crate::incidents::{Pager, Running, healthy_window};
-use crate::support::{Place, Reports, TestStore, V2_FALLEN, base, eventually};
+use crate::support::{Place, Reports, TestStore, V2_FALLEN, base, config, eventually};
 use crate::windows::{after, roll_out};
 
 /// A version whose work is on the CPU for the most part.
@@ -210,6 +213,53 @@ async fn what_was_accepted_is_the_reference_until_the_next_version() {
     run(store, watched.at(250), "3.0.0", V3_FALLEN, 72_000.0).await;
     watched.judge(&running, 300).await;
     watched.told(&[Firing, Resolved, Firing]).await;
+    running.stop().await;
+    watched.store.stop().await;
+}
+
+/// A page that was false ends, is counted with its reason and signals by a replay, and a reopen takes it out again.
+#[tokio::test]
+async fn a_page_that_was_called_false_ends_and_a_replay_counts_it() {
+    use Occasion::{Firing, Reopened, Resolved};
+    let (watched, running) = Watched::firing().await;
+    let store = &watched.store;
+    let options = ReplayOptions {
+        config: DetectorConfig {
+            step: config().window,
+            ..config()
+        },
+        from: None,
+        to: None,
+        all: false,
+    };
+    let replayed = async || {
+        let source = Source::new(store.client(), 100_000);
+        let mut keep = |_| Ok(());
+        let replayed = replay(source, &options, &mut keep).await.unwrap();
+        replayed.summary
+    };
+    assert_eq!(replayed().await.called_false, None);
+
+    Order::new(1, "false").put(store).await;
+    watched.told(&[Firing, Resolved]).await;
+    watched.obeyed(1).await;
+    run(store, watched.at(130), "2.0.0", V2_FALLEN, 24_000.0).await;
+    watched.judge(&running, 180).await;
+    assert_eq!(watched.occasions(), [Firing, Resolved], "the same finding");
+    let summary = replayed().await;
+    let called = summary.called_false.unwrap();
+    assert_eq!((called.fired, called.raised_again), (1, 1), "{called:#?}");
+    let only = &called.incidents[0].incident;
+    assert_eq!((&*only.who, &*only.why), ("Ada", "on it"));
+    assert_eq!(called.by_verdict, [(only.verdict.clone(), 1)].into());
+    assert!(
+        called.by_signal.keys().eq(only.signals.iter()) && called.by_signal.len() > 1,
+        "{called:#?}"
+    );
+
+    Order::new(2, "reopen").put(store).await;
+    watched.told(&[Firing, Resolved, Reopened]).await;
+    assert_eq!(replayed().await.called_false, None);
     running.stop().await;
     watched.store.stop().await;
 }

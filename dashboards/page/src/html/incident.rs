@@ -8,10 +8,10 @@ use super::distribution::{distribution, short};
 use super::frame::{Frame, OrderRight};
 use super::grafana;
 use super::history::{self, Event};
-use super::orders::{OrderForm, form, states};
+use super::orders::{OrderForm, form, states_of};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
-use crate::plot::timeline;
+use crate::plot::timeline::{self, OverTime};
 use crate::read::document::{DocumentCohort, DocumentVerdict};
 use crate::read::gaps;
 use crate::read::history::IncidentNews;
@@ -78,9 +78,7 @@ impl<'a> IncidentHtml<'a> {
             "mitigated" => "held by a directive",
             state => state,
         };
-        let states = [severity, state]
-            .into_iter()
-            .chain(states(&self.page.document));
+        let states = [severity, state].into_iter().chain(states_of(self.page));
         states.collect::<Vec<&str>>().join(", ")
     }
 
@@ -337,9 +335,9 @@ impl<'a> IncidentHtml<'a> {
         })
     }
 
-    /// Returns the number of the last order that the detector has done.
+    /// Returns the number of the last order that the detector has done; `None` if it is done with the incident.
     fn last(&self) -> Option<u64> {
-        Some(self.page.document.orders.last)
+        self.page.last_obeyed()
     }
 
     fn form(&self) -> Option<OrderForm<'_>> {

@@ -27,5 +27,5 @@ pub(crate) use history::{channels, events};
 pub(crate) use incident::{MOST_COHORTS, drawing as incident_drawing, incident};
 pub(crate) use incidents::incidents;
 pub(crate) use ledger::{drawing as ledger_drawing, ledger};
-pub(crate) use orders::{orders, refused, states};
+pub(crate) use orders::{orders, refused, states_of};
 pub(crate) use trouble::{Trouble, sign_in, trouble};

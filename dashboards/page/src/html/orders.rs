@@ -6,7 +6,7 @@ use super::frame::{Frame, OrderRight};
 use crate::orders::{MAX_WHO, MAX_WHY, OrderKind};
 use crate::read::document::IncidentDocument;
 use crate::read::incident::IncidentPage;
-use crate::read::orders::{OrderRow, OrdersPage, last_number};
+use crate::read::orders::{OrderRow, OrdersPage, called_false, last_number};
 use crate::text::name::{Link, Name, Sentence, visible};
 
 /// Lengths of a mute that the form has.
@@ -59,17 +59,32 @@ fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
             buttons.push((OrderKind::Accept, "Accept: meant so"));
         }
     }
-    if orders.ack.is_some() || orders.mute.is_some() || orders.hold.is_some() {
+    let is_false = called_false(&page.orders).is_some();
+    if !is_false && page.row.state != "pending" {
+        buttons.push((OrderKind::False, "False alarm"));
+    }
+    if is_false || orders.ack.is_some() || orders.mute.is_some() || orders.hold.is_some() {
         buttons.push((OrderKind::Reopen, "Reopen"));
     }
     buttons
 }
 
+/// Returns the states that orders gave an incident, in words, with feedback that came after its end.
+pub(crate) fn states_of(page: &IncidentPage) -> Vec<&'static str> {
+    let mut states = states(&page.document);
+    let end = page.document.orders.end.as_ref();
+    if end.is_none_or(|end| end.kind != "false") && called_false(&page.orders).is_some() {
+        states.push("called a false alarm");
+    }
+    states
+}
+
 /// Returns the states that orders gave an incident, in words, and whether this version cannot read all of it.
-pub(crate) fn states(document: &IncidentDocument) -> Vec<&'static str> {
+fn states(document: &IncidentDocument) -> Vec<&'static str> {
     let orders = &document.orders;
     let ended = orders.end.as_ref().map(|end| match &*end.kind {
         "accept" => "accepted",
+        "false" => "a false alarm",
         _ => "by a person",
     });
     let states = [

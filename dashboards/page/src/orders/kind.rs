@@ -25,17 +25,20 @@ pub enum OrderKind {
     Resolve,
     /// It is meant so.
     Accept,
+    /// It never was a fault.
+    False,
     /// Takes back the others.
     Reopen,
 }
 
 impl OrderKind {
     /// Every kind, in the order of the form's buttons.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Ack,
         Self::Mute,
         Self::Resolve,
         Self::Accept,
+        Self::False,
         Self::Reopen,
     ];
 
@@ -47,6 +50,7 @@ impl OrderKind {
             Self::Mute => "mute",
             Self::Resolve => "resolve",
             Self::Accept => "accept",
+            Self::False => "false",
             Self::Reopen => "reopen",
         }
     }

@@ -248,6 +248,8 @@ struct Standing {
     is_held: bool,
     acked: Option<String>,
     is_muted: bool,
+    /// The person who called it false.
+    called_false: Option<String>,
 }
 
 impl Standing {
@@ -268,6 +270,7 @@ impl Standing {
             is_held: done.hold.is_some(),
             acked,
             is_muted: done.mute.is_some(),
+            called_false: orders::called_false(trail).map(by),
         };
         for order in trail
             .iter()
@@ -276,7 +279,9 @@ impl Standing {
             match OrderKind::named(&order.kind) {
                 Some(OrderKind::Ack) => standing.acked = Some(by(order)),
                 Some(OrderKind::Mute) => standing.is_muted = true,
-                Some(OrderKind::Resolve | OrderKind::Accept) => {
+                // Of an incident that is over it is feedback alone.
+                Some(OrderKind::False) if !standing.is_open => {}
+                Some(OrderKind::Resolve | OrderKind::Accept | OrderKind::False) => {
                     (standing.is_open, standing.is_held) = (false, true);
                 }
                 Some(OrderKind::Reopen) => {
@@ -295,16 +300,25 @@ impl Standing {
         let id = visible(&row.incident);
         if row.state == "pending" {
             return Err(format!(
-                "incident {id} is pending: nobody was notified of it, so there is nothing to {kind}"
+                "incident {id} is pending: nobody was notified of it, so {kind} changes nothing"
             ));
         }
         if kind == OrderKind::Reopen {
-            let is_any = self.is_held || self.acked.is_some() || self.is_muted;
+            let is_any = self.is_held
+                || self.acked.is_some()
+                || self.is_muted
+                || self.called_false.is_some();
             return match is_any {
                 true => Ok(()),
                 false => Err(format!(
                     "no order of incident {id} is in force to take back"
                 )),
+            };
+        }
+        if kind == OrderKind::False {
+            return match &self.called_false {
+                Some(who) => Err(format!("incident {id} was called false already, by {who}")),
+                None => Ok(()),
             };
         }
         if !self.is_open {

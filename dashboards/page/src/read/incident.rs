@@ -54,6 +54,13 @@ impl IncidentPage {
         Some(&lead.verdict)
     }
 
+    /// Returns the number of the last order that the detector has obeyed; `None` once it reads no more orders of the
+    /// incident, because it is over and nothing of it is held.
+    pub(crate) fn last_obeyed(&self) -> Option<u64> {
+        let orders = &self.document.orders;
+        (self.row.is_open() || orders.hold.is_some()).then_some(orders.last)
+    }
+
     /// Returns the steps of the detector's next step, one a line. Names of devices hold neither line breaks nor backticks
     /// there.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {

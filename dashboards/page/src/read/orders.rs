@@ -79,6 +79,14 @@ pub(crate) fn last_number(trail: &[OrderRow]) -> u64 {
     trail.iter().map(|order| order.n).max().unwrap_or(0)
 }
 
+/// Returns the order that called an incident false, if none took it back.
+pub(crate) fn called_false(trail: &[OrderRow]) -> Option<&OrderRow> {
+    let spoken = trail.iter().filter(|order| order.is_counted);
+    let spoken = spoken.filter(|order| matches!(&*order.kind, "false" | "reopen"));
+    let last = spoken.max_by_key(|order| order.n);
+    last.filter(|order| order.kind == "false")
+}
+
 pub(crate) async fn read(
     store: &StoreReader,
     app: Option<&str>,

@@ -65,7 +65,7 @@ pub(super) fn incident(
     let text_of = TextForm { is_ticket };
     let row = &page.row;
     let states = [&*row.state].into_iter();
-    let states: Vec<&str> = states.chain(html::states(&page.document)).collect();
+    let states: Vec<&str> = states.chain(html::states_of(page)).collect();
     let chipsets: Vec<String> = row.chipsets.iter().map(|name| text_of.name(name)).collect();
     let mut text = format!(
         "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower{}; incident {}\n",
@@ -145,7 +145,7 @@ pub(super) fn incident(
             _ = writeln!(
                 text,
                 "- {}",
-                order_line(order, page.document.orders.last, text_of, ago)
+                order_line(order, page.last_obeyed(), text_of, ago)
             );
         }
     }
@@ -186,7 +186,7 @@ pub(super) fn incident(
 /// An order: when, what, who, why.
 fn order_line(
     order: &OrderRow,
-    last: u64,
+    last: Option<u64>,
     text_of: TextForm,
     ago: impl Fn(Timestamp) -> String,
 ) -> String {
@@ -195,7 +195,7 @@ fn order_line(
     let until = order
         .until
         .map_or_else(String::new, |at| format!(" until {at:.0}"));
-    let note = match (order.is_counted, order.n > last) {
+    let note = match (order.is_counted, last.is_some_and(|last| order.n > last)) {
         (false, _) => "; it came second and counts for nothing",
         (true, true) => "; it waits for the detector",
         (true, false) => "",

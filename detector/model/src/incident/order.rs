@@ -18,6 +18,8 @@ named! {
         Resolve = "resolve",
         /// It is meant so; this version's state becomes its reference.
         Accept = "accept",
+        /// It never was a fault: it ends as with a resolve, and is counted as a false alarm.
+        False = "false",
         /// Takes back what is in force.
         Reopen = "reopen",
     }
@@ -30,6 +32,10 @@ impl OrderKind {
         match self {
             OrderKind::Accept => {
                 "accepted: this version is quiet until it gets worse, and the next one is compared with it"
+            }
+            OrderKind::False => {
+                "called false: nothing was wrong; the same finding is quiet until it grows by half, or comes back after a \
+                 clean window"
             }
             _ => {
                 "the same fault is quiet until it grows by half, or comes back after a clean window"
@@ -67,7 +73,7 @@ pub struct Orders {
     pub mute: Option<Order>,
     /// Whether it was ever muted, so that an Alertmanager may hold a silence of it.
     pub was_muted: bool,
-    /// The resolve or accept that ended it.
+    /// The resolve, accept or false that ended it.
     pub end: Option<Order>,
     /// While the fault that was ended stays quiet.
     pub hold: Option<Hold>,

@@ -25,7 +25,7 @@ fn ordered(kinds: &[OrderKind]) -> Incident {
 
 #[test]
 fn people_read_who_ordered_what() {
-    use OrderKind::{Accept, Ack, Mute, Reopen, Resolve};
+    use OrderKind::{Accept, Ack, False, Mute, Reopen, Resolve};
     let text = |kinds: &[OrderKind]| {
         let block = block(&Notification::news(ordered(kinds)));
         assert!(!block.contains('\u{202e}'), "{block}");
@@ -45,6 +45,7 @@ fn people_read_who_ordered_what() {
         ),
         (&[Resolve], "RESOLVED  ", "quiet until it grows by half"),
         (&[Accept], "RESOLVED  ", "accepted: this version is quiet"),
+        (&[False], "RESOLVED  ", "called false: nothing was wrong"),
     ] {
         let block = text(kinds);
         assert!(block.starts_with(title), "{block}");

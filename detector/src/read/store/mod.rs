@@ -30,6 +30,7 @@ use crate::verdict::CpuNodes;
 
 use super::cpu_nodes::NodesRow;
 use super::error::{SourceError, failed, histogram_for};
+use super::feedback::{Feedback, feedback};
 use super::history::HistoryByModel;
 use super::reader::{Answer, Beginning, HeldLookBack, ReportReader, WindowsAsked, WindowsByModel};
 use super::selves::{Asked, SelvesBefore};
@@ -102,6 +103,10 @@ impl StoreReader {
 }
 
 impl ReportReader for StoreReader {
+    fn feedback(&self, time: (Timestamp, Timestamp)) -> Answer<'_, Option<Feedback>> {
+        Box::pin(async move { feedback(&self.counted.client, time).await.map(Some) })
+    }
+
     fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
         Box::pin(async move {
             let query = self.counted.query(
