@@ -91,7 +91,7 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the name of the person at the shell. `sudo` says who that is; a container or a timer may set no variable.
-fn own_name() -> Option<String> {
+pub(crate) fn own_name() -> Option<String> {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(set);
     named.or_else(|| {

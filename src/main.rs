@@ -30,6 +30,7 @@ mod load;
 mod logs;
 mod look;
 mod manifest;
+mod mark;
 mod migrate;
 mod output;
 mod page;
@@ -106,6 +107,7 @@ enum Command {
     Logs(logs::Args),
     Man(completions::ManArgs),
     Manifest(manifest::Args),
+    Mark(mark::Args),
     Orders(look::OrdersArgs),
     Page(page::Args),
     Replay(replay::Args),
@@ -170,6 +172,7 @@ fn default_logs(command: &Command) -> LevelFilter {
         | Command::InspectSession(_)
         | Command::Ledger(_)
         | Command::Load(_)
+        | Command::Mark(_)
         | Command::Orders(_)
         | Command::Rollout(_)
         | Command::Show(_)
@@ -193,6 +196,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Health(args) => Box::pin(until_interrupted(look::health(args))),
         Command::Ledger(args) => Box::pin(until_interrupted(look::ledger(args))),
         Command::Orders(args) => Box::pin(until_interrupted(look::orders(args))),
+        Command::Mark(args) => Box::pin(until_interrupted(mark::run(args))),
         Command::Rollout(args) => Box::pin(until_interrupted(rollout::run(args))),
         Command::Show(args) => Box::pin(until_interrupted(look::show(args))),
         Command::Status(args) => Box::pin(until_interrupted(look::status(args))),

@@ -60,8 +60,36 @@ LEFT JOIN (
     AND w.model_version = i.model_version
 GROUP BY incident_id;
 
+-- Marks of changes that no device reports, such as the deploy of a server: `epwatch mark` appends them, and pages show them
+-- on the time axis of latency. Rows are never changed.
+CREATE TABLE IF NOT EXISTS marks ${on_cluster} (
+    -- Random, so that a retried insert is one mark.
+    mark_id String,
+    -- An empty name stands for all.
+    app_id LowCardinality(String),
+    environment LowCardinality(String),
+    model_id LowCardinality(String),
+    chipset LowCardinality(String),
+    -- As the person wrote it.
+    text String,
+    who String,
+    -- When the change was made.
+    effective_at DateTime64(3, 'UTC') DEFAULT now64(3),
+    marked_at DateTime64(3, 'UTC') DEFAULT now64(3)
+) ENGINE = ${replicated}MergeTree
+ORDER BY (app_id, effective_at, mark_id)
+TTL toDateTime(marked_at) + INTERVAL ${rollup_ttl_days} DAY
+SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
+
+-- Each mark once.
+CREATE OR REPLACE VIEW marks_v1 ${on_cluster} AS
+SELECT mark_id, app_id, environment, model_id, chipset, text, who, effective_at, marked_at
+FROM marks
+ORDER BY marked_at
+LIMIT 1 BY mark_id;
+
 -- The store's progress, in one row: pages are read again when it moves. `judged_before` is the end of the window before
--- the last one, `handled_at` the last change of an incident or order. A time that does not exist yet is 1970.
+-- the last one, `handled_at` the last change of an incident, an order, a mark or a directive. A time that does not exist yet is 1970.
 CREATE OR REPLACE VIEW store_progress_v1 ${on_cluster} AS
 SELECT
     assumeNotNull((SELECT max(rollup_watermark.closed_until) FROM rollup_watermark)) AS closed_until,
@@ -71,5 +99,7 @@ SELECT
         cohort_windows.window_end < (SELECT max(window_end) FROM cohort_windows)) AS judged_before,
     greatest(
         assumeNotNull((SELECT max(incidents.changed_at) FROM incidents)),
-        assumeNotNull((SELECT max(incident_orders.ordered_at) FROM incident_orders))) AS handled_at
+        assumeNotNull((SELECT max(incident_orders.ordered_at) FROM incident_orders)),
+        assumeNotNull((SELECT max(marks.marked_at) FROM marks)),
+        assumeNotNull((SELECT max(directives.published_at) FROM directives))) AS handled_at
 FROM cohort_windows;

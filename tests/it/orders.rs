@@ -102,6 +102,59 @@ fn order(store: &str, words: &[&str]) -> Command {
     command
 }
 
+/// A mark is one line of a known time; a name that nothing has is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_is_stored_once_and_a_slip_in_it_is_a_clear_line() {
+    let store = Store::start().await;
+    put(&store.client(), "open-1", "firing", "partial_fallback").await;
+    let at = store.address();
+    let mark = |words: &[&str]| {
+        let mut command = epwatch("mark");
+        command.args(words).args(["--clickhouse", &at]);
+        command
+    };
+    let text = check_succeeds(&mut mark(&[
+        "server 7 deployed",
+        "--who",
+        "Ada",
+        "--app",
+        "app",
+    ]));
+    assert!(text.starts_with("marked "), "{text}");
+    assert!(
+        text.contains("for app, all models, all chipsets: server 7 deployed"),
+        "{text}"
+    );
+    assert!(text.contains("no page shows it yet"), "{text}");
+    let placed = json(&mut mark(&[
+        "x",
+        "--who",
+        "Ada",
+        "--json",
+        "--at",
+        "2026-01-02T03:04:05Z",
+    ]));
+    assert_eq!(placed["effective_at"], "2026-01-02T03:04:05Z", "{placed:#}");
+    assert_eq!(placed["is_known"], false);
+    for (words, expected) in [
+        (&[" "][..], "TEXT must not be empty"),
+        (&["x", "--model", "m"], "--app"),
+        (&["x", "--at", "soon"], "--at"),
+        (
+            &["x", "--at", "2100-01-01T00:00:00Z"],
+            "--at must be at most a day ahead",
+        ),
+        (
+            &["x", "--chipset", ""],
+            "--chipset must have 1 to 256 bytes",
+        ),
+    ] {
+        check_fails(mark(words).args(["--who", "Ada"]), 2, expected);
+    }
+    assert_eq!(store.count("SELECT count() FROM marks_v1").await, 2);
+    store.engine.stop().await;
+}
+
 /// Returns the alert of an incident, if Alertmanager holds it.
 async fn alert(manager: &Alertmanager, id: &str) -> Option<Value> {
     let alerts = manager.alerts().await.into_iter();

@@ -418,7 +418,6 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let environment = document["environment"].as_str().unwrap();
     let model = [
         "show",
         APP,

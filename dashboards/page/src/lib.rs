@@ -1,7 +1,7 @@
 //! The built-in page: what the store shows of a fleet, in a browser with nothing installed.
 //!
 //! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
-//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents. It runs at most
+//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents, and their marks. It runs at most
 //! two queries at once, and less than one for ever; it loads nothing from elsewhere, and needs no script. Names of
 //! devices' own making reach HTML, links and SQL only by `text::name` and bound parameters.
 
@@ -21,7 +21,9 @@ mod text;
 pub use certificates::certificates;
 pub use config::PageConfig;
 pub use devices::{DevicesQuery, devices};
-pub use orders::{BadField, NewOrder, OrderError, OrderKind, PlacedOrder, order};
+pub use orders::{
+    BadField, NewMark, NewOrder, OrderError, OrderKind, PlacedMark, PlacedOrder, mark, order,
+};
 pub use read::health::{Fact, Facts};
 pub use rollout::{Needed, RolloutAnswer, RolloutQuery, rollout};
 pub use server::tokens::TokenError;

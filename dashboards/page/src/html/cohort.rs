@@ -13,7 +13,7 @@ use crate::histogram::Latencies;
 use crate::plot::bars::{self, Placed};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
-use crate::plot::timeline::{self, Lane, Mark, Moment};
+use crate::plot::timeline::{self, Lane, Mark, Moment, OverTime};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
 use crate::read::document::{DocumentMixture, DocumentVerdict};
 use crate::read::evidence::Evidence;
@@ -474,7 +474,17 @@ impl<'a> CohortHtml<'a> {
             None => words,
         };
         let gaps = gaps::places(&self.page.gaps, self.page.period);
-        timeline::windows("time", &lanes, &gaps, mark.as_ref(), &labels, &words)
+        let over = OverTime {
+            gaps: &gaps,
+            changes: &changes::places(&self.page.changes, self.page.period),
+            labels: &labels,
+        };
+        timeline::windows("time", &lanes, over, mark.as_ref(), &words)
+    }
+
+    /// Returns the list of what changed.
+    fn changed(&self) -> Option<ChangesHtml<'_>> {
+        changes::list(self.frame, &self.page.changes, Some(self.page.period))
     }
 
     /// Returns a sentence on the windows that are missing.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use askama::Template;
 
+use super::changes::{self, ChangesHtml};
 use super::distribution::{distribution, short};
 use super::frame::{Frame, OrderRight};
 use super::grafana;
@@ -254,7 +255,17 @@ impl<'a> IncidentHtml<'a> {
             None => words,
         };
         let gaps = gaps::places(&self.page.gaps, self.page.period?);
-        timeline::devices_hit("growth", &points, &gaps, &labels, &words)
+        let over = OverTime {
+            gaps: &gaps,
+            changes: &changes::places(&self.page.changes, self.page.period?),
+            labels: &labels,
+        };
+        timeline::devices_hit("growth", &points, over, &words)
+    }
+
+    /// Returns the list of what changed.
+    fn changed(&self) -> Option<ChangesHtml<'_>> {
+        changes::list(self.frame, &self.page.changes, self.page.period)
     }
 
     /// Returns a sentence on the windows that are missing.

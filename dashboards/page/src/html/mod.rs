@@ -1,8 +1,9 @@
 //! Pages as HTML: a template for each, over the struct of the read model.
 //!
-//! Templates escape by themselves. Only `Name`, `Sentence`, `Link`, `Icon` and `Drawing` reach them as they are, and each
+//! Templates escape by themselves. Only `Name`, `Sentence`, `Link`, `Icon`, `Drawing` and `ChangesHtml` reach them as they are, and each
 //! of them escapes what it holds; no template says `safe`.
 
+mod changes;
 mod choosable;
 mod cohort;
 mod distribution;

@@ -127,7 +127,7 @@ impl NewOrder {
 }
 
 /// Returns a text for one line.
-fn text(field: &'static str, text: &str, max: usize) -> Result<String, BadField> {
+pub(super) fn text(field: &'static str, text: &str, max: usize) -> Result<String, BadField> {
     let text = text.trim();
     let n = text.chars().count();
     let problem = if text.is_empty() {

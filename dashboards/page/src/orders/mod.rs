@@ -1,12 +1,14 @@
-//! Orders of people to incidents: the only rows that this crate writes.
+//! Orders of people to incidents, and their marks of changes: the only rows that this crate writes.
 //!
 //! An order is checked, appended with the number after the last one that its author saw, and read back. Of two with one
 //! number the store's first counts, so one author wins and the other is told. The detector that leads does what counts.
 
 mod kind;
+mod mark;
 mod place;
 
 pub use kind::{BadField, NewOrder, OrderKind};
 pub(crate) use kind::{MAX_WHO, MAX_WHY};
+pub use mark::{NewMark, PlacedMark, mark};
 pub(crate) use place::place;
 pub use place::{OrderError, PlacedOrder, order};

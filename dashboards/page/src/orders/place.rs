@@ -74,7 +74,7 @@ pub enum OrderError {
     )]
     Hidden,
     /// The store is away, slow, or refuses.
-    #[error("failed to store the order: {0}")]
+    #[error("failed to store it: {0}")]
     Store(String),
 }
 
@@ -216,7 +216,7 @@ fn came_second(trail: &[OrderRow], n: u64, now: Timestamp) -> OrderError {
     }
 }
 
-fn random_id() -> Option<String> {
+pub(super) fn random_id() -> Option<String> {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).ok()?;
     Some(epwatch_proto::hex(&bytes))

@@ -2,6 +2,7 @@
 //! here is random, reads a clock, or writes a `style`.
 
 pub(crate) mod bars;
+mod changes;
 pub(crate) mod density;
 mod gaps;
 mod place;

@@ -7,7 +7,7 @@ use super::density::{self, Comparison, Row, Side};
 use super::ratios::{self, RatioRow};
 use super::scale::LogScale;
 use super::svg::{Drawing, Svg};
-use super::timeline::{self, Lane, Mark, Moment};
+use super::timeline::{self, Lane, Mark, Moment, OverTime};
 use super::{spark, strip};
 use crate::histogram::{Density, Quantiles, SmallMode};
 use crate::read::evidence::Ratios;
@@ -198,7 +198,7 @@ fn windows_over_time() {
     };
     let labels = [(0.0, "13:12:40".to_owned()), (1.0, "13:15:00".to_owned())];
     let [wide, narrow] =
-        timeline::windows("t", &lanes, &[], Some(&mark), &labels, "Two pages.").unwrap();
+        timeline::windows("t", &lanes, on(&labels, &[]), Some(&mark), "Two pages.").unwrap();
     check("windows", &wide);
     check("windows_narrow", &narrow);
     // Equal medians, and a name that is longer than the room for it.
@@ -209,7 +209,7 @@ fn windows_over_time() {
     ];
     // Dates, of which five do not fit on a phone.
     let days = [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, "2026-11-25 13:12".to_owned()));
-    let [wide, narrow] = timeline::windows("t", &lanes, &[], None, &days, "None.").unwrap();
+    let [wide, narrow] = timeline::windows("t", &lanes, on(&days, &[]), None, "None.").unwrap();
     check("windows_alike", &wide);
     check("windows_alike_narrow", &narrow);
     assert_eq!(wide.to_string().matches("13:12</text>").count(), 5);
@@ -220,10 +220,53 @@ fn windows_over_time() {
         (0.5, 134, Tone::Page),
         (1.0, 134, Tone::Page),
     ];
-    let [wide, narrow] = timeline::devices_hit("g", &points, &[], &labels, "At most 134.").unwrap();
+    let [wide, narrow] =
+        timeline::devices_hit("g", &points, on(&labels, &[]), "At most 134.").unwrap();
     check("devices_hit", &wide);
     check("devices_hit_narrow", &narrow);
-    assert!(timeline::windows("t", &[], &[], None, &[], "").is_none());
+    assert!(timeline::windows("t", &[], on(&[], &[]), None, "").is_none());
+}
+
+fn on<'a>(labels: &'a [(f64, String)], gaps: &'a [(f64, f64)]) -> OverTime<'a> {
+    OverTime {
+        gaps,
+        changes: &[],
+        labels,
+    }
+}
+
+/// Changes have their row below the plot, and lie where their time is on its axis.
+#[test]
+fn changes_lie_on_the_axis_of_the_plot() {
+    let labels = [(0.0, "10:00".to_owned()), (1.0, "18:00".to_owned())];
+    let over = OverTime {
+        changes: &[-0.5, 0.25, 0.252, 0.5, 1.0],
+        ..on(&labels, &[])
+    };
+    let points = [
+        (0.0, 0, Tone::Quiet),
+        (0.5, 30, Tone::Page),
+        (1.0, 30, Tone::Page),
+    ];
+    let [wide, narrow] = timeline::devices_hit("c", &points, over, "Words.").unwrap();
+    check("devices_hit_changes", &wide);
+    check("devices_hit_changes_narrow", &narrow);
+    let text = wide.to_string();
+    assert_eq!(text.matches("class=\"chg-l\"").count(), 5, "{text}");
+    assert!(text.contains(">2\u{2013}3<"), "{text}");
+    let moments = [0.0, 0.5, 1.0].map(|at| Moment {
+        at,
+        p50_us: Some(15_000.0),
+        tone: Tone::Fine,
+    });
+    let lanes = [Lane {
+        label: "version 1".to_owned(),
+        moments: &moments,
+        is_now: true,
+    }];
+    let [wide, narrow] = timeline::windows("d", &lanes, over, None, "Words.").unwrap();
+    check("windows_changes", &wide);
+    check("windows_changes_narrow", &narrow);
 }
 
 /// Windows that are missing: a grey area with its word, and no line across it.
@@ -242,14 +285,14 @@ fn missing_windows_are_a_gap() {
         is_now: true,
     }];
     let labels = [(0.0, "10:00".to_owned()), (1.0, "18:00".to_owned())];
-    let [wide, _] = timeline::windows("m", &lanes, &gaps, None, &labels, "Words.").unwrap();
+    let [wide, _] = timeline::windows("m", &lanes, on(&labels, &gaps), None, "Words.").unwrap();
     check("windows_missing", &wide);
     let text = wide.to_string();
     assert_eq!(text.matches("class=\"w-gap\"").count(), 2, "{text}");
     assert_eq!(text.matches("class=\"fine-l\"").count(), 3, "{text}");
     assert_eq!(text.matches(">missing<").count(), 1, "{text}");
     let points = moments.map(|moment| (moment.at, 30, Tone::Page));
-    let [wide, _] = timeline::devices_hit("h", &points, &gaps, &labels, "Words.").unwrap();
+    let [wide, _] = timeline::devices_hit("h", &points, on(&labels, &gaps), "Words.").unwrap();
     let text = wide.to_string();
     assert_eq!(text.matches("class=\"now-l\"").count(), 3, "{text}");
     let points = moments.map(|moment| (moment.at, 15_000.0));

@@ -1,5 +1,6 @@
 //! What happened over time: medians above, one box for each judged window below, and devices hit.
 
+use super::changes;
 use super::gaps::{self, Gap};
 use super::place::Place;
 use super::scale::{LogScale, tick_label, whole_ticks};
@@ -34,6 +35,32 @@ pub(crate) struct Lane<'a> {
 pub(crate) struct Mark {
     pub(crate) at: f64,
     pub(crate) label: String,
+}
+
+/// What lies on the axis of time besides values: shares of the period, in [0, 1].
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct OverTime<'a> {
+    pub(crate) gaps: &'a [Gap],
+    /// Changes in order of time; the list next to the drawing has their texts.
+    pub(crate) changes: &'a [f64],
+    pub(crate) labels: &'a [(f64, String)],
+}
+
+impl OverTime<'_> {
+    /// Height of the row of changes.
+    fn changes_height(&self) -> f64 {
+        match self.changes.is_empty() {
+            true => 0.0,
+            false => changes::HEIGHT,
+        }
+    }
+
+    fn draw_changes(&self, svg: &mut Svg, place: &Place, (top, bottom): (f64, f64)) {
+        changes::draw(svg, self.changes, (top, bottom), (left(place), place.right));
+        if !self.changes.is_empty() && !place.is_narrow() {
+            svg.text("t-ink", (0.0, bottom + 16.0), "what changed");
+        }
+    }
 }
 
 fn left(place: &Place) -> f64 {
@@ -90,27 +117,21 @@ fn lane_name(label: &str) -> String {
 pub(crate) fn windows(
     id: &str,
     lanes: &[Lane<'_>],
-    gaps: &[Gap],
+    over: OverTime<'_>,
     mark: Option<&Mark>,
-    labels: &[(f64, String)],
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Median and verdict of each judged window";
     lanes.iter().flat_map(|lane| lane.moments).next()?;
-    let on = |place| of_windows(place, lanes, gaps, mark, labels);
+    let on = |place| of_windows(place, lanes, over, mark);
     Some([
         on(&Place::WIDE).figure("wide", id, TITLE, words),
         on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn of_windows(
-    place: &Place,
-    lanes: &[Lane<'_>],
-    gaps: &[Gap],
-    mark: Option<&Mark>,
-    labels: &[(f64, String)],
-) -> Svg {
+fn of_windows(place: &Place, lanes: &[Lane<'_>], over: OverTime<'_>, mark: Option<&Mark>) -> Svg {
+    let gaps = over.gaps;
     let moments = lanes.iter().flat_map(|lane| lane.moments);
     let ms = moments
         .filter_map(|moment| moment.p50_us)
@@ -118,7 +139,9 @@ fn of_windows(
     // A narrow drawing has the name of a lane above its boxes.
     let (boxes, pitch) = (150.0, 20.0 + place.title);
     let bottom = boxes + pitch * lanes.len() as f64;
-    let mut svg = Svg::new(place.width, bottom + 24.0);
+    let below = bottom + over.changes_height();
+    let mut svg = Svg::new(place.width, below + 24.0);
+    over.draw_changes(&mut svg, place, (24.0, bottom));
     gaps::draw(&mut svg, gaps, (6.0, bottom), |at| x_of(place, at));
     if let Some(scale) = LogScale::over(ms, 132.0, 30.0) {
         medians(&mut svg, place, scale, lanes, gaps);
@@ -147,7 +170,7 @@ fn of_windows(
             false => svg.text("", (x + 6.0, 14.0), &mark.label),
         }
     }
-    times(&mut svg, place, bottom + 18.0, labels);
+    times(&mut svg, place, below + 18.0, over.labels);
     svg
 }
 
@@ -209,31 +232,27 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>], ga
 pub(crate) fn devices_hit(
     id: &str,
     points: &[(f64, u64, Tone)],
-    gaps: &[Gap],
-    labels: &[(f64, String)],
+    over: OverTime<'_>,
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices hit in each judged window";
     let most = points.iter().map(|(_, hit, _)| *hit).max()?;
-    let on = |place| steps(place, points, gaps, most, labels);
+    let on = |place| steps(place, points, over, most);
     Some([
         on(&Place::WIDE).figure("wide", id, TITLE, words),
         on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn steps(
-    place: &Place,
-    points: &[(f64, u64, Tone)],
-    gaps: &[Gap],
-    most: u64,
-    labels: &[(f64, String)],
-) -> Svg {
+fn steps(place: &Place, points: &[(f64, u64, Tone)], over: OverTime<'_>, most: u64) -> Svg {
+    let gaps = over.gaps;
     let (top, base) = (16.0, 116.0);
     let y_of = |hit: f64| base - (base - top) * hit / (most.max(1) as f64);
     let x_of = |at: f64| x_of(place, at);
     let left = left(place);
-    let mut svg = Svg::new(place.width, base + 26.0);
+    let below = base + over.changes_height();
+    let mut svg = Svg::new(place.width, below + 26.0);
+    over.draw_changes(&mut svg, place, (top, base));
     gaps::draw(&mut svg, gaps, (top, base), x_of);
     for tick in whole_ticks(most.max(1) as f64, 4) {
         let y = y_of(tick);
@@ -273,6 +292,6 @@ fn steps(
             last = Some(word);
         }
     }
-    times(&mut svg, place, base + 20.0, labels);
+    times(&mut svg, place, below + 20.0, over.labels);
     svg
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
+use super::changes::{self, Change, ChangesAsked};
 use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
 use super::gaps::{self, WindowGap};
@@ -55,6 +56,8 @@ pub(crate) struct CohortPage {
     pub(crate) slots_before: Vec<Slot>,
     /// Windows that are missing in the period.
     pub(crate) gaps: Vec<WindowGap>,
+    /// What changed in the period, or since shortly before the incident.
+    pub(crate) changes: Vec<Change>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -182,14 +185,25 @@ pub(crate) async fn read(
     let began = both.filter_map(|row| row.first).min().unwrap_or(until);
     let period = Period::of(began, until, SLOTS);
     let version_before = before.as_ref().map(|row| row.version.clone());
-    let (slots, gaps, evidence, placements) = tokio::join!(
+    let began = incident.as_ref().and_then(|incident| incident.started_at);
+    let changes = ChangesAsked {
+        app: &query.app,
+        environment: &query.environment,
+        model: &query.model,
+        chipset: &query.chipset,
+        from: changes::since(period.from, began),
+        to: until,
+    };
+    let (slots, gaps, evidence, placements, changes) = tokio::join!(
         windows::slots(store, of, model, chipset, period),
         gaps::read(store, period),
         evidence::latest(store, of, model, until),
         placements(store, &query, version_before.as_deref(), period),
+        changes::read(store, changes),
     );
     let mut slots = left_out.part("medians", slots);
     let gaps = left_out.part("missing windows", gaps);
+    let changes = left_out.part("changes", changes);
     let mut evidence = left_out.part("latency", evidence);
     let name = |version: &str| {
         (
@@ -240,6 +254,7 @@ pub(crate) async fn read(
             .and_then(|name| slots.remove(&name))
             .unwrap_or_default(),
         gaps,
+        changes,
         left_out,
         cohort,
         before,

@@ -6,6 +6,7 @@ use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::changes::{self, Change, ChangesAsked};
 use super::document::{DocumentVerdict, IncidentDocument};
 use super::evidence::{self, Evidence};
 use super::gaps::{self, WindowGap};
@@ -34,6 +35,8 @@ pub(crate) struct IncidentPage {
     pub(crate) slots: Vec<Slot>,
     /// Windows that are missing in the period.
     pub(crate) gaps: Vec<WindowGap>,
+    /// What changed on the worst cohort's chipset since shortly before the incident.
+    pub(crate) changes: Vec<Change>,
     /// Windows of the worst cohort that were at fault in the period.
     pub(crate) seen_in: Option<SeenIn>,
     pub(crate) slower: Option<Slower>,
@@ -142,7 +145,7 @@ pub(crate) async fn read(
         .or(row.started_at);
     let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
     let chipset = &*lead.key.chipset;
-    let (slots, gaps, evidence, latest) = tokio::join!(
+    let (slots, gaps, evidence, latest, changes) = tokio::join!(
         async {
             match period {
                 Some(period) => windows::slots(store, of, model, Some(chipset), period).await,
@@ -170,11 +173,26 @@ pub(crate) async fn read(
                 None => Ok(Vec::new()),
             }
         },
+        async {
+            let Some(period) = period else {
+                return Ok(Vec::new());
+            };
+            let asked = ChangesAsked {
+                app: &row.app,
+                environment: &row.environment,
+                model: &row.model,
+                chipset,
+                from: changes::since(period.from, began),
+                to: period.to,
+            };
+            changes::read(store, asked).await
+        },
     );
     let name = (row.model.clone(), chipset.to_owned(), row.version.clone());
     let slots = left_out.part("growth", slots).remove(&name);
     let slots = slots.unwrap_or_default();
     let gaps = left_out.part("missing windows", gaps);
+    let changes = left_out.part("changes", changes);
     let evidence = left_out.part("evidence", evidence);
     let latest = left_out.part("other chipsets", latest);
     let is_fine =
@@ -190,6 +208,7 @@ pub(crate) async fn read(
         period,
         slots,
         gaps,
+        changes,
         evidence,
         fine,
         orders,
@@ -262,6 +281,7 @@ pub(crate) mod tests {
             period: None,
             slots: Vec::new(),
             gaps: Vec::new(),
+            changes: Vec::new(),
             seen_in: Some(SeenIn {
                 windows: 110,
                 is_last_day: false,

@@ -6,6 +6,7 @@
 
 mod budget;
 pub(crate) mod certificates;
+pub(crate) mod changes;
 pub(crate) mod choices;
 pub(crate) mod cohort;
 pub(crate) mod document;

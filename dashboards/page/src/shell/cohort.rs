@@ -87,6 +87,12 @@ pub(super) fn cohort(page: &CohortPage) -> String {
             text.push_str("cheaper nodes are left out\n");
         }
     }
+    if !page.changes.is_empty() {
+        text.push_str("\nwhat changed\n");
+    }
+    for change in &page.changes {
+        _ = writeln!(text, "- {:.0} {}", change.at, change.text);
+    }
     if let Some(incident) = &page.incident {
         _ = write!(text, "\nepwatch incident {}\n", visible(&incident.incident));
     }

@@ -139,6 +139,13 @@ pub(super) fn incident(
         0 => {}
         more => _ = writeln!(text, "- {} more are left out", number::count(more as i128)),
     }
+    if !page.changes.is_empty() {
+        text.push_str("\n## What changed\n\n");
+    }
+    for change in &page.changes {
+        let what = text_of.sentence(&change.text);
+        _ = writeln!(text, "- {:.0}{}: {what}", change.at, ago(change.at));
+    }
     if !page.orders.is_empty() {
         text.push_str("\n## Orders\n\n");
         for order in &page.orders {
