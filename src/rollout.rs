@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use epwatch_detector::verdict::{SEES_DOUBLE, SEES_DOUBLE_WITH_PLACEMENT};
 use epwatch_page::{Needed, RolloutAnswer, RolloutQuery, ShellError};
 
 use crate::{
@@ -14,7 +13,8 @@ use crate::{
 ///
 /// Reads what the detector found in its last window. A page or a ticket of the version means stop. Go needs a healthy
 /// verdict with enough devices compared, on each chipset that the model runs on. Chipsets with too few devices in all
-/// versions decide nothing.
+/// versions decide nothing. A firmware with enough devices, or with a finding, has its own line, and decides for its
+/// chipset if it is worse.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example, in a pipeline that raises the share of a staged roll-out:\n  \
@@ -43,11 +43,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         model: args.model,
         version: args.model_version,
     };
-    let needed = Needed {
-        with_placements: SEES_DOUBLE_WITH_PLACEMENT,
-        without: SEES_DOUBLE,
-    };
-    let (answer, printed) = match epwatch_page::rollout(client, query, needed).await {
+    let found = epwatch_page::rollout(client, query, Needed::OF_THE_DETECTOR).await;
+    let (answer, printed) = match found {
         // A version that is unknown may be too new to be judged. The others are typing errors, and no reason to stop.
         Err(error @ ShellError::NoSuch { what, .. }) if what != "version" => {
             return Err(WrongUse(error.to_string()).into());
@@ -63,4 +60,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         RolloutAnswer::Stop => ExitCode::from(1),
         RolloutAnswer::NotYet | RolloutAnswer::Rare => ExitCode::from(3),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_detector::verdict::{SEES_DOUBLE, SEES_DOUBLE_WITH_PLACEMENT};
+
+    use super::*;
+
+    /// The page may not use the detector's crate, so it has numbers of its own.
+    #[test]
+    fn the_needed_devices_are_those_of_the_detector() {
+        let Needed {
+            with_placements,
+            without,
+        } = Needed::OF_THE_DETECTOR;
+        assert_eq!(
+            (with_placements, without),
+            (SEES_DOUBLE_WITH_PLACEMENT, SEES_DOUBLE)
+        );
+    }
 }

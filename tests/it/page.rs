@@ -203,6 +203,74 @@ async fn page_when(page: &Served, path: &str, part: &str) -> Answer {
     read.into_inner().unwrap().unwrap()
 }
 
+/// What changed: the version that came, and a person's mark, on both pages and at a shell. Returns the address of the page of
+/// the roll-out, which the cohort's page links.
+async fn check_changes(
+    watched: &WatchedFleet,
+    page: &Served,
+    (cohort, incident): (&str, &str),
+    environment: &str,
+) -> String {
+    let store = watched.store.address();
+    let at_shell = |words: &[&str]| {
+        let mut command = epwatch("");
+        command.args(words).args(["--clickhouse", &store]);
+        command.args(["--environment", environment]);
+        command
+    };
+    let mark = [
+        "mark",
+        "server 7 <deployed>",
+        "--app",
+        APP,
+        "--model",
+        MODEL,
+        "--who",
+        "Ada",
+    ];
+    let text = check_succeeds(&mut at_shell(&mark));
+    assert!(!text.contains("no page shows it"), "{text}");
+    for link in [cohort, incident] {
+        json_when(page, &json_of(link), |document| {
+            let changes = document["changes"].as_array().unwrap();
+            let has = |kind: &str, text: &str| {
+                let mut all = changes.iter();
+                all.any(|of| of["kind"] == kind && of["text"].as_str().unwrap().contains(text))
+            };
+            has("version", "Version 2 first seen") && has("mark", "server 7 <deployed> (Ada)")
+        })
+        .await;
+        let shown = page_when(page, link, "server 7 &lt;deployed&gt; (Ada)").await;
+        check_page(link, &shown);
+        assert!(shown.text.contains("class=\"chg-l\""), "{}", shown.text);
+    }
+    let show = ["show", APP, MODEL, "2", "SM8635"];
+    let text = check_succeeds(&mut at_shell(&show));
+    for part in [
+        "what changed\n- ",
+        "Version 2 first seen",
+        "server 7 <deployed> (Ada)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let shown = page.get(cohort).await;
+    let rollout = links(&shown.text, "/rollout?").remove(0);
+    let shown = page.get(&rollout).await;
+    check_page(&rollout, &shown);
+    for part in [
+        "<h1>Stop: ",
+        " 2 is at fault on SM8635</h1>",
+        "the incident</a>",
+    ] {
+        assert!(shown.text.contains(part), "{part}: {}", shown.text);
+    }
+    let document = page.get(&json_of(&rollout)).await.json();
+    assert_eq!(document["answer"], "stop", "{document}");
+    let unknown = rollout.replace("version=2", "version=nosuch");
+    assert_eq!(page.get(&unknown).await.status, 404);
+    rollout
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let watched = WatchedFleet::start(Vec::new()).await;
@@ -351,6 +419,21 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         incident.text
     );
 
+    for (shown, terms) in [
+        (&incident, &["cv", "npu", "macs"][..]),
+        (
+            &page.get(&cohorts[0]).await,
+            &["cv", "npu", "chance", "window", "placement-change"],
+        ),
+    ] {
+        for term in terms {
+            let link = format!("href=\"#term-{term}\"");
+            assert!(shown.text.contains(&link), "{term}: {}", shown.text);
+        }
+    }
+    let environment = document["environment"].as_str().unwrap();
+    let rollout = check_changes(&watched, &page, (&cohorts[0], link), environment).await;
+
     let ledger = json_when(&page, "/ledger.json", |document| {
         document["entries"] != serde_json::json!([])
     })
@@ -377,6 +460,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         ("cohort-fine", &*cohorts[1]),
         ("incidents", "/incidents"),
         ("incident", &**link),
+        ("rollout", &*rollout),
         ("ledger", "/ledger"),
         ("health", "/health"),
     ] {

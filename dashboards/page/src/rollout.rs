@@ -27,7 +27,6 @@ pub async fn rollout(
     let (model, version) = (query.model.clone(), query.version.clone());
     let found = match rollout::read(&store, query, needed).await {
         Ok(found) => found,
-        Err(NoRollout::Late(until)) => return Err(ShellError::Late(until.to_string())),
         Err(NoRollout::NothingJudged) => return Err(ShellError::NothingJudged),
         Err(NoRollout::Model(known)) => {
             return Err(no_such("model", &model, known.iter().map(|name| &**name)));
@@ -41,6 +40,9 @@ pub async fn rollout(
         }
         Err(NoRollout::Read(error)) => return Err(error.into()),
     };
+    if found.answer == RolloutAnswer::Go && found.is_late {
+        return Err(ShellError::Late(found.judged_until.to_string()));
+    }
     let json = Bytes::from(serde_json::to_vec(&found).unwrap_or_default());
     let answer = ShellAnswer {
         state: json.clone(),
@@ -50,14 +52,14 @@ pub async fn rollout(
     Ok((found.answer, answer))
 }
 
-fn text(found: &Rollout) -> String {
+pub(crate) fn text(found: &Rollout) -> String {
     let mut text = headline(found);
     text.push_str("\n\n");
     let mut rows = vec![head(&[
         "ANSWER", "CHIPSET", "DEVICES", "COMPARED", "NEEDED", "MEDIAN", "SLOWER", "ON NPU",
     ])];
-    rows.extend(found.chipsets.iter().map(|of| {
-        vec![
+    for of in &found.chipsets {
+        rows.push(vec![
             word(of.answer).to_owned(),
             visible(&of.chipset),
             format!(
@@ -70,8 +72,20 @@ fn text(found: &Rollout) -> String {
             number::ms(of.p50_us),
             number::times(of.latency_ratio),
             number::share(of.npu_share),
-        ]
-    }));
+        ]);
+        rows.extend(of.firmwares.iter().map(|firmware| {
+            vec![
+                word(firmware.answer).to_owned(),
+                format!("  firmware {}", visible(&firmware.firmware)),
+                number::count(firmware.devices),
+                number::count(firmware.compared),
+                number::count(of.needed),
+                number::ms(firmware.p50_us),
+                number::times(firmware.latency_ratio),
+                number::share(firmware.npu_share),
+            ]
+        }));
+    }
     text.push_str(&table(&rows));
     let mut why = found
         .chipsets
@@ -82,7 +96,10 @@ fn text(found: &Rollout) -> String {
         text.push('\n');
     }
     for of in why {
-        _ = writeln!(text, "{}: {}", visible(&of.chipset), reason(of));
+        let incident = of.incident.as_ref();
+        let incident = incident.map(|id| format!("; epwatch incident {}", visible(id)));
+        let incident = incident.unwrap_or_default();
+        _ = writeln!(text, "{}: {}{incident}", visible(&of.chipset), reason(of));
     }
     _ = write!(
         text,
@@ -92,7 +109,8 @@ fn text(found: &Rollout) -> String {
     text
 }
 
-fn reason(of: &ChipsetAnswer) -> String {
+/// Returns why a chipset has its answer, with what comes next.
+pub(crate) fn reason(of: &ChipsetAnswer) -> String {
     let mut text = visible_sentence(&of.why);
     if let Some(seconds) = of.seconds_left {
         #[expect(
@@ -102,14 +120,11 @@ fn reason(of: &ChipsetAnswer) -> String {
         let seconds = seconds as i64;
         _ = write!(text, ", in {} at the rate so far", length(seconds));
     }
-    if let Some(incident) = &of.incident {
-        _ = write!(text, "; epwatch incident {}", visible(incident));
-    }
     text
 }
 
 /// Returns the answer in one sentence.
-fn headline(found: &Rollout) -> String {
+pub(crate) fn headline(found: &Rollout) -> String {
     let of = |answer: RolloutAnswer| -> Vec<String> {
         let its = found.chipsets.iter().filter(|of| of.answer == answer);
         its.map(|of| visible(&of.chipset)).collect()
@@ -141,7 +156,7 @@ fn headline(found: &Rollout) -> String {
     }
 }
 
-fn word(answer: RolloutAnswer) -> &'static str {
+pub(crate) fn word(answer: RolloutAnswer) -> &'static str {
     match answer {
         RolloutAnswer::Stop => "stop",
         RolloutAnswer::NotYet => "not yet",

@@ -6,9 +6,10 @@ use std::slice;
 use askama::Template;
 use jiff::SignedDuration;
 
+use super::changes::{self, ChangesHtml};
 use super::distribution::{distribution, short};
 use super::frame::Frame;
-use super::grafana;
+use super::{grafana, rollout};
 use crate::histogram::Latencies;
 use crate::plot::bars::{self, Placed};
 use crate::plot::ratios::{self, RatioRow};
@@ -341,6 +342,12 @@ impl<'a> CohortHtml<'a> {
         Link::to("/fleet")
             .with("app", &query.app)
             .with("environment", &query.environment)
+    }
+
+    /// Returns the page that answers whether the version may go to more devices.
+    fn rollout(&self) -> Link {
+        let query = &self.page.query;
+        rollout::link(&query.app, &query.environment, &query.model, &query.version)
     }
 
     fn placements(&self) -> Option<[Drawing; 2]> {

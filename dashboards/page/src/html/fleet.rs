@@ -7,6 +7,7 @@ use askama::Template;
 
 use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
+use super::rollout;
 use crate::plot::density::{self, Comparison, Row, Side};
 use crate::plot::scale::LogScale;
 use crate::plot::svg::Drawing;
@@ -230,6 +231,11 @@ impl<'a> FleetHtml<'a> {
             .with("model", &row.cohort.model)
             .with("version", &row.cohort.version)
             .with("chipset", &row.cohort.chipset)
+    }
+
+    /// Returns the page that answers whether a model's newest version may go to more devices.
+    fn rollout(&self, group: &ModelGroup) -> Link {
+        rollout::link(self.app, self.environment, &group.model, &group.newest)
     }
 
     /// Returns the models whose chipsets are drawn on one axis, with their drawings.

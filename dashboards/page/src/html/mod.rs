@@ -17,6 +17,7 @@ mod incident;
 mod incidents;
 mod ledger;
 mod orders;
+mod rollout;
 mod trouble;
 
 pub(crate) use cohort::{cohort, drawing as cohort_drawing};
@@ -29,4 +30,5 @@ pub(crate) use incident::{MOST_COHORTS, drawing as incident_drawing, incident};
 pub(crate) use incidents::incidents;
 pub(crate) use ledger::{drawing as ledger_drawing, ledger};
 pub(crate) use orders::{orders, refused, states_of};
+pub(crate) use rollout::rollout;
 pub(crate) use trouble::{Trouble, sign_in, trouble};

@@ -67,6 +67,10 @@ impl TroubleHtml<'_> {
             Trouble::Unknown("cohort") => {
                 "No window of this model's version on this chipset was judged in the last day."
             }
+            Trouble::Unknown("version") => {
+                "No window of this version of the model was judged in the last day. It may be too new: a version is judged once its \
+                 first window is over."
+            }
             Trouble::Unknown(_) => "Nothing has this address.",
             Trouble::Test(_) => {
                 "You reached the right place: the page of a real incident opens here. Nothing is wrong, and nothing is \

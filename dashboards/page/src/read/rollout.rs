@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use clickhouse::Row;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::incidents::{self, IncidentRow};
-use super::progress::Progress;
+use super::progress::{Progress, time};
+use super::store::filtered;
 use super::store::{ReadError, StoreReader};
 use super::windows::{self, CohortRow};
 use crate::text::number;
@@ -34,6 +36,14 @@ pub struct Needed {
     pub without: u64,
 }
 
+impl Needed {
+    /// The detector's `SEES_DOUBLE_WITH_PLACEMENT` and `SEES_DOUBLE`. A test of the command compares them.
+    pub const OF_THE_DETECTOR: Self = Self {
+        with_placements: 8,
+        without: 30,
+    };
+}
+
 /// Whether the version may go to more devices. The worst answer of the chipsets decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -56,6 +66,8 @@ pub(crate) struct Rollout {
     pub(crate) needed: Needed,
     /// End of the last window that was judged.
     pub(crate) judged_until: Timestamp,
+    /// Whether that is too long ago. A detector that stopped finds nothing, so a go is none then.
+    pub(crate) is_late: bool,
     pub(crate) chipsets: Vec<ChipsetAnswer>,
 }
 
@@ -80,6 +92,115 @@ pub(crate) struct ChipsetAnswer {
     /// Id of the open incident.
     pub(crate) incident: Option<String>,
     pub(crate) why: String,
+    /// Firmwares with enough devices of the version to be judged apart, or with a finding; the worst first.
+    pub(crate) firmwares: Vec<FirmwareAnswer>,
+}
+
+/// The answer for a firmware of a chipset, by the same rule.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct FirmwareAnswer {
+    pub(crate) firmware: String,
+    pub(crate) answer: RolloutAnswer,
+    pub(crate) devices: u64,
+    pub(crate) compared: u64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) latency_ratio: Option<f64>,
+    pub(crate) npu_share: Option<f64>,
+    pub(crate) why: String,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct FirmwareRow {
+    chipset: String,
+    firmware: String,
+    window_end: i64,
+    verdict: String,
+    severity: String,
+    devices: u64,
+    eligible: u64,
+    p50_us: Option<f64>,
+    latency_ratio: Option<f64>,
+    npu_share: Option<f64>,
+    reasons: Vec<String>,
+}
+
+/// Firmwares of a version in the last window, which are judged apart from their chipset if it has several.
+const FIRMWARES: &str = "
+SELECT toString(w.chipset) AS chipset, toString(w.firmware) AS firmware, toInt64(toUnixTimestamp64Milli(w.window_end)) AS window_end,
+    toString(w.verdict) AS verdict, toString(w.severity) AS severity, w.devices AS devices, w.eligible_devices AS eligible,
+    w.p50_us AS p50_us, w.latency_ratio AS latency_ratio, w.npu_share AS npu_share, w.reasons AS reasons
+FROM cohort_windows_v1 AS w
+WHERE w.app_id = ? AND w.environment = ? AND w.firmware != '' AND (? = 0 OR w.model_id = ?) AND w.model_version = ?
+  AND w.window_end = fromUnixTimestamp64Milli(?)
+ORDER BY devices DESC, chipset, firmware
+LIMIT 1000";
+
+impl FirmwareRow {
+    /// Judges a firmware as its chipset is judged; `None` if it has too few devices and no finding.
+    fn answer(self, query: &RolloutQuery, needed: u64) -> Option<FirmwareAnswer> {
+        let row = CohortRow {
+            model: query.model.clone(),
+            version: query.version.clone(),
+            window_end: time(self.window_end),
+            verdict: self.verdict,
+            severity: self.severity,
+            devices: self.devices,
+            eligible: self.eligible,
+            reasons: self.reasons,
+            ..CohortRow::default()
+        };
+        let is_bad = matches!(&*row.severity, "page" | "ticket");
+        if row.eligible < needed && !is_bad {
+            return None;
+        }
+        let mut judged = ChipsetAnswer {
+            chipset: self.chipset,
+            answer: RolloutAnswer::NotYet,
+            devices: row.devices,
+            compared: row.eligible,
+            needed,
+            devices_on_chipset: row.devices,
+            seconds_left: None,
+            p50_us: self.p50_us,
+            latency_ratio: self.latency_ratio,
+            npu_share: self.npu_share,
+            incident: None,
+            why: String::new(),
+            firmwares: Vec::new(),
+        };
+        decide(&mut judged, None, Some(&row), Some(&row));
+        Some(FirmwareAnswer {
+            firmware: self.firmware,
+            answer: judged.answer,
+            devices: judged.devices,
+            compared: judged.compared,
+            p50_us: judged.p50_us,
+            latency_ratio: judged.latency_ratio,
+            npu_share: judged.npu_share,
+            why: judged.why,
+        })
+    }
+}
+
+/// Adds the answers for firmwares. A firmware that is worse than its chipset decides for it: a fault of one firmware is
+/// diluted among the others.
+fn add_firmwares(chipsets: &mut [ChipsetAnswer], rows: Vec<FirmwareRow>, query: &RolloutQuery) {
+    for row in rows {
+        let Some(chipset) = chipsets.iter_mut().find(|of| of.chipset == row.chipset) else {
+            continue;
+        };
+        let Some(firmware) = row.answer(query, chipset.needed) else {
+            continue;
+        };
+        if firmware.answer < chipset.answer {
+            chipset.answer = firmware.answer;
+            chipset.why = format!("on firmware {}: {}", firmware.firmware, firmware.why);
+            chipset.seconds_left = None;
+        }
+        chipset.firmwares.push(firmware);
+        chipset.firmwares.sort_by_key(|of| of.answer);
+    }
+    sort(chipsets);
 }
 
 /// Nothing has this name.
@@ -87,8 +208,6 @@ pub(crate) struct ChipsetAnswer {
 pub(crate) enum NoRollout {
     /// Nothing was judged yet.
     NothingJudged,
-    /// All is healthy, up to this end of the last window, which is too long ago.
-    Late(Timestamp),
     /// No model of the app has this name; those that were judged in the last day.
     Model(Vec<String>),
     /// No version of the model has this name; those that were judged in the last day.
@@ -110,9 +229,14 @@ pub(crate) async fn read(
     let progress = Progress::read(store).await?;
     let until = progress.judged_until.ok_or(NoRollout::NothingJudged)?;
     let of = (&*query.app, &*query.environment);
-    let (rows, open) = tokio::join!(
+    let firmwares = store.rows::<FirmwareRow>(FIRMWARES, |sql| {
+        let sql = filtered(sql.bind(of.0).bind(of.1), Some(&query.model));
+        sql.bind(&query.version).bind(until.as_millisecond())
+    });
+    let (rows, open, firmwares) = tokio::join!(
         windows::latest(store, of, None, until),
         incidents::open(store, of),
+        firmwares,
     );
     let rows = rows?;
     if !rows.iter().any(|row| row.model == query.model) {
@@ -126,14 +250,11 @@ pub(crate) async fn read(
         return Err(NoRollout::Version(names(&rows, |row| &row.version)));
     }
     let open: Vec<IncidentRow> = open?.into_iter().map(IncidentRow::from).collect();
-    let chipsets = answers(&query, &rows, &open, needed);
-    let answer = whole(&chipsets);
-    // A detector that stopped finds nothing.
-    if answer == RolloutAnswer::Go && is_late(until, progress.step_seconds, Timestamp::now()) {
-        return Err(NoRollout::Late(until));
-    }
+    let mut chipsets = answers(&query, &rows, &open, needed);
+    add_firmwares(&mut chipsets, firmwares?, &query);
     Ok(Rollout {
-        answer,
+        answer: whole(&chipsets),
+        is_late: is_late(until, progress.step_seconds, Timestamp::now()),
         query,
         needed,
         judged_until: until,
@@ -214,16 +335,18 @@ fn answers(
                 npu_share: own.and_then(|row| row.npu_share),
                 incident: its.map(|incident| incident.incident.clone()),
                 why: String::new(),
+                firmwares: Vec::new(),
             };
             decide(&mut answer, its, own.copied(), in_last.copied());
             answer
         })
         .collect();
-    answers.sort_by(|a, b| {
-        let key = |of: &ChipsetAnswer| (of.answer, std::cmp::Reverse(of.devices_on_chipset));
-        key(a).cmp(&key(b))
-    });
+    sort(&mut answers);
     answers
+}
+
+fn sort(answers: &mut [ChipsetAnswer]) {
+    answers.sort_by_key(|of| (of.answer, std::cmp::Reverse(of.devices_on_chipset)));
 }
 
 /// Sets the answer, why, and the time that is left.
@@ -295,10 +418,7 @@ fn decide(
 mod tests {
     use super::*;
 
-    const NEEDED: Needed = Needed {
-        with_placements: 8,
-        without: 30,
-    };
+    const NEEDED: Needed = Needed::OF_THE_DETECTOR;
 
     fn query() -> RolloutQuery {
         RolloutQuery {
@@ -397,6 +517,53 @@ mod tests {
             assert_eq!(found.answer, expected, "{verdict} {compared}");
             assert!(found.why.contains(why), "{verdict}: {}", found.why);
         }
+    }
+
+    /// A firmware with enough devices has its own answer, and decides for its chipset if it is worse.
+    #[test]
+    fn a_firmware_at_fault_stops_its_chipset() {
+        let firmware = |name: &str, verdict: &str, severity: &str, eligible| FirmwareRow {
+            chipset: "SM8635".to_owned(),
+            firmware: name.to_owned(),
+            window_end: 1_800_010_800_000,
+            verdict: verdict.to_owned(),
+            severity: severity.to_owned(),
+            devices: eligible,
+            eligible,
+            p50_us: None,
+            latency_ratio: None,
+            npu_share: Some(1.0),
+            reasons: vec!["the first reason".to_owned()],
+        };
+        let judged = |rows: Vec<FirmwareRow>| {
+            let mut all = answers(&query(), &[row("2", "healthy", "none", 50)], &[], NEEDED);
+            add_firmwares(&mut all, rows, &query());
+            let names = all[0]
+                .firmwares
+                .iter()
+                .map(|of| format!("{} {:?}", of.firmware, of.answer));
+            (all[0].answer, all[0].why.clone(), names.collect::<Vec<_>>())
+        };
+        let (answer, _, names) = judged(vec![
+            firmware("f1", "healthy", "none", 40),
+            firmware("f2", "healthy", "none", 7),
+        ]);
+        assert_eq!(
+            (answer, names),
+            (RolloutAnswer::Go, vec!["f1 Go".to_owned()])
+        );
+        let (answer, why, names) = judged(vec![
+            firmware("f1", "healthy", "none", 40),
+            firmware("f3", "partial_fallback", "page", 5),
+        ]);
+        assert_eq!(answer, RolloutAnswer::Stop);
+        assert_eq!(
+            why,
+            "on firmware f3: Partial CPU fallback: the first reason"
+        );
+        assert_eq!(names, ["f3 Stop", "f1 Go"]);
+        let (answer, ..) = judged(vec![firmware("f4", "thermal_or_load", "info", 9)]);
+        assert_eq!(answer, RolloutAnswer::NotYet);
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(crate) enum Target {
     Incident { id: String },
     Orders { app: Option<String> },
     Ledger(LedgerQuery),
+    Rollout(RolloutQuery),
     Health,
 }
 
@@ -88,6 +89,7 @@ pub(crate) enum Page {
     Incident(Box<IncidentPage>),
     Orders(OrdersPage),
     Ledger(LedgerPage),
+    Rollout(Box<Rollout>),
     Health(HealthPage),
 }
 
@@ -96,7 +98,7 @@ impl Page {
         match self {
             Self::Fleet(page) => Some(&page.left_out),
             Self::Cohort(page) => Some(&page.left_out),
-            Self::Incidents(_) | Self::Orders(_) => None,
+            Self::Incidents(_) | Self::Orders(_) | Self::Rollout(_) => None,
             Self::Incident(page) => Some(&page.left_out),
             Self::Ledger(page) => Some(&page.left_out),
             Self::Health(page) => Some(&page.left_out),
@@ -113,7 +115,7 @@ impl Page {
             Self::Cohort(page) => html::cohort_drawing(frame, page, name),
             Self::Incident(page) => html::incident_drawing(frame, page, name),
             Self::Ledger(page) => html::ledger_drawing(frame, page, name),
-            Self::Incidents(_) | Self::Orders(_) | Self::Health(_) => None,
+            Self::Incidents(_) | Self::Orders(_) | Self::Rollout(_) | Self::Health(_) => None,
         }
     }
 }
@@ -227,6 +229,12 @@ impl Target {
                 version: name("version")?,
                 chipset: name("chipset")?,
             }),
+            "/rollout" => Self::Rollout(RolloutQuery {
+                app: name("app")?,
+                environment: name("environment").unwrap_or_else(|| "production".to_owned()),
+                model: name("model")?,
+                version: name("version")?,
+            }),
             "/incidents" => Self::Incidents {
                 app: parameters.filled("app"),
             },
@@ -255,6 +263,7 @@ impl Target {
         match self {
             Self::Fleet(query) => query.app.as_deref(),
             Self::Cohort(query) => Some(&query.app),
+            Self::Rollout(query) => Some(&query.app),
             Self::Incidents { app } | Self::Orders { app } => app.as_deref(),
             Self::Ledger(query) => query.app.as_deref(),
             Self::Incident { .. } | Self::Health => None,
@@ -263,7 +272,7 @@ impl Target {
 
     fn nav(&self) -> Nav {
         match self {
-            Self::Fleet(_) | Self::Cohort(_) => Nav::Fleet,
+            Self::Fleet(_) | Self::Cohort(_) | Self::Rollout(_) => Nav::Fleet,
             Self::Incidents { .. } | Self::Incident { .. } => Nav::Incidents,
             Self::Orders { .. } => Nav::Orders,
             Self::Ledger(_) => Nav::Ledger,
@@ -362,6 +371,7 @@ impl Pages {
             Err((Missing::Unknown, _)) => {
                 let what = match target {
                     Target::Cohort(_) => "cohort",
+                    Target::Rollout(_) => "version",
                     Target::Incident { .. } => "incident",
                     _ => "page",
                 };
@@ -440,6 +450,15 @@ impl Pages {
             Target::Orders { app } => {
                 Page::Orders(orders::read(store, app.as_deref(), scope).await?)
             }
+            Target::Rollout(query) => {
+                let found = rollout::read(store, query, Needed::OF_THE_DETECTOR).await;
+                Page::Rollout(Box::new(found.map_err(|error| match error {
+                    NoRollout::Read(error) => Missing::Store(error),
+                    NoRollout::NothingJudged | NoRollout::Model(_) | NoRollout::Version(_) => {
+                        Missing::Unknown
+                    }
+                })?))
+            }
             Target::Ledger(query) => Page::Ledger(ledger::read(store, query, scope).await?),
             Target::Health => {
                 Page::Health(health::read(store, progress, scope, (self.facts)()).await?)
@@ -499,6 +518,7 @@ impl Pages {
             Page::Incident(page) => html::incident(frame, page),
             Page::Orders(page) => html::orders(frame, page),
             Page::Ledger(page) => html::ledger(frame, page),
+            Page::Rollout(page) => html::rollout(frame, page),
             Page::Health(page) => html::health(frame, page),
         };
         match rendered {

@@ -102,6 +102,7 @@ pub async fn ask(
         }
         Page::Orders(page) => operator::orders(page, now),
         Page::Ledger(page) => operator::ledger(page),
+        Page::Rollout(page) => crate::rollout::text(page),
         Page::Health(page) => operator::health(page, progress, now),
     };
     if !matches!(
