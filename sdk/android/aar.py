@@ -16,7 +16,10 @@ HERE = Path(__file__).resolve().parent
 # Zip files begin in 1980; Maven's plugins use this day for reproducible builds, too.
 DAY = (1980, 2, 1, 0, 0, 0)
 METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=31\nminAndroidGradlePluginVersion=7.0.0\n"
-ABIS = ("arm64-v8a", "x86_64")
+# By ABI: the machine in a library's ELF header.
+ABIS = {"arm64-v8a": 183, "x86_64": 62}
+# Libraries of a desktop Linux, which Android has under other names.
+DESKTOP = (b"\0libc.so.6\0", b"\0libgcc_s.so.1\0", b"\0libc.musl")
 SOURCES = ("src/main/kotlin", "src/android/kotlin")
 WORKMANAGER_SOURCES = ("src/workmanager/java",)
 WORKMANAGER_MANIFEST = '<?xml version="1.0" encoding="utf-8"?>\n<manifest package="dev.epwatch.workmanager" />\n'
@@ -111,6 +114,24 @@ def write_beside(out, name, version, sources, dependencies):
     (out / f"{name}-{version}.pom").write_text(pom)
 
 
+def check_library(abi, path):
+    """Refuses what an app could not load: another machine's library, or one of a desktop."""
+    try:
+        library = Path(path).read_bytes()
+    except OSError as error:
+        raise SystemExit(f"{path}: {error.strerror}")
+    if library[:5] != b"\x7fELF\x02" or int.from_bytes(library[16:18], "little") != 3:
+        raise SystemExit(f"{path} is not a shared library of 64 bits")
+    if int.from_bytes(library[18:20], "little") != ABIS[abi]:
+        raise SystemExit(f"{path} is for another machine than {abi}")
+    if found := [name for name in DESKTOP if name in library]:
+        name = found[0].strip(b"\0").decode()
+        raise SystemExit(
+            f"{path} is a desktop's library: it needs {name}, which Android does not have. Build it with the NDK: "
+            "cargo ndk -t " + abi + " build --profile mobile -p epwatch-ffi --lib"
+        )
+
+
 def main():
     if len(sys.argv) < 4:
         raise SystemExit(__doc__)
@@ -119,6 +140,8 @@ def main():
     libraries = dict(argument.split("=", 1) for argument in sys.argv[3:])
     if unknown := sorted(set(libraries) - set(ABIS)):
         raise SystemExit(f"unknown ABI {unknown[0]}: expected {' or '.join(ABIS)}")
+    for abi, path in libraries.items():
+        check_library(abi, path)
     for folder, file in ((classes, "dev/epwatch/AndroidPlatform.class"), (of_workmanager, "dev/epwatch/workmanager/UploadWorker.class")):
         if not (folder / file).is_file():
             raise SystemExit(f"{folder} has no {file}: compile with `mvn -Pandroid` first")

@@ -17,7 +17,7 @@ use crate::{
     status::{EpwStatus, Failure, guarded, last_error},
     text::EpwText,
     upload,
-    watch::{self, EpwConfig, EpwPreflight, EpwWatch},
+    watch::{self, EpwConfig, EpwLabel, EpwPreflight, EpwWatch},
 };
 use env::{Env, Object};
 
@@ -137,7 +137,9 @@ fn with_model<R>(
 }
 
 const N_MODEL_NUMBERS: usize = 4;
-const N_CONFIG_NUMBERS: usize = 9;
+const N_CONFIG_NUMBERS: usize = 11;
+/// Texts of a configuration before its roll-out labels, which are pairs of key and value.
+const N_CONFIG_TEXTS: usize = 23;
 
 #[unsafe(no_mangle)]
 extern "system" fn Java_dev_epwatch_Native_lastError(env: Env, _: Class) -> Object {
@@ -154,6 +156,12 @@ extern "system" fn Java_dev_epwatch_Native_start(
     handle(|| {
         let fields = Fields::read::<N_CONFIG_NUMBERS>(env, texts, numbers)?;
         let text = |at| fields.text(at);
+        let label = |at| EpwLabel {
+            key: text(at),
+            value: text(at + 1),
+        };
+        let n_texts = fields.texts.len();
+        let labels: Vec<_> = (N_CONFIG_TEXTS..n_texts).step_by(2).map(label).collect();
         watch::start(&EpwConfig {
             size: size_of::<EpwConfig>(),
             app_id: text(0),
@@ -191,12 +199,13 @@ extern "system" fn Java_dev_epwatch_Native_start(
             client_cert_file: EMPTY,
             client_key_file: EMPTY,
             root_certificate: EMPTY,
-            rollout_labels: std::ptr::null(),
-            n_rollout_labels: 0,
+            rollout_labels: labels.as_ptr(),
+            n_rollout_labels: labels.len(),
+            // The host sends, at its own interval and with its own trust.
             upload_interval_ms: 0,
-            unmetered_bytes_per_day: 0,
+            unmetered_bytes_per_day: fields.unsigned(9),
             trusted_roots: 0,
-            reads_thermal_zones: 0,
+            reads_thermal_zones: fields.flag(10),
         })
     })
 }

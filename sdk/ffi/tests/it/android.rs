@@ -1,7 +1,11 @@
 //! The Kotlin library for Android. Robolectric runs its tests over the real framework of API 24, 31 and 35. The AAR
 //! holds what it should, and the same inputs give the same bytes. No phone, no Gradle.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use epwatch_runtimes::{is_nightly, tool};
 
@@ -9,6 +13,10 @@ use crate::{
     c::{crate_file, library_folder},
     jvm::guide,
 };
+
+/// Machines of ELF headers.
+const ARM64: u8 = 183;
+const X86_64: u8 = 62;
 
 /// Runs Maven up to a phase, which keeps what it downloads.
 #[track_caller]
@@ -27,10 +35,24 @@ fn maven(into: &Path, phase: &str) -> String {
     said
 }
 
-/// Packs the AAR with the host's library in the place of Android's, and returns its bytes.
+/// Makes a library that needs no other, as one for x86_64 or, by its header, for arm64-v8a.
+fn library(into: &Path, machine: u8) -> PathBuf {
+    let (source, library) = (into.join("none.c"), into.join(format!("lib{machine}.so")));
+    fs::write(&source, "int none;\n").unwrap();
+    let made = tool("cc")
+        .args(["-shared", "-nostdlib", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(made.unwrap().success());
+    let mut bytes = fs::read(&library).unwrap();
+    bytes[18] = machine;
+    fs::write(&library, bytes).unwrap();
+    library
+}
+
+/// Packs the AAR with a library, and returns its bytes.
 #[track_caller]
-fn aar(classes: &Path, into: &Path, abi: &str) -> Result<Vec<u8>, String> {
-    let library = library_folder().join("libepwatch.so");
+fn aar(classes: &Path, into: &Path, abi: &str, library: &Path) -> Result<Vec<u8>, String> {
     let packed = Command::new(crate_file("../android/aar.py"))
         .args([classes, into])
         .arg(format!("{abi}={}", library.display()))
@@ -71,8 +93,10 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     );
 
     let classes = folder.path().join("classes");
-    let packed = aar(&classes, &folder.path().join("first"), "arm64-v8a").unwrap();
-    let again = aar(&classes, &folder.path().join("second"), "arm64-v8a").unwrap();
+    let library = library(folder.path(), ARM64);
+    let packed_in = |name| aar(&classes, &folder.path().join(name), "arm64-v8a", &library);
+    let packed = packed_in("first").unwrap();
+    let again = packed_in("second").unwrap();
     assert!(packed == again, "the same inputs give the same bytes");
     let first = folder.path().join("first");
     assert_eq!(
@@ -96,6 +120,36 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
             "META-INF/com/android/build/gradle/aar-metadata.properties",
         ]
     );
-    let refused = aar(&classes, &folder.path().join("third"), "mips").unwrap_err();
-    assert!(refused.contains("unknown ABI mips"), "{refused}");
+}
+
+/// It packed a desktop's library of 36 MB as `x86_64`, which no app could load.
+#[test]
+fn the_aar_takes_no_desktop_library_and_no_other_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = library_folder().join("libepwatch.so");
+    let [none, arm64, x86_64] = [0, ARM64, X86_64].map(|machine| library(folder.path(), machine));
+    let refused = |abi, library: &Path| {
+        aar(folder.path(), &folder.path().join("out"), abi, library).unwrap_err()
+    };
+    for (abi, library, why) in [
+        ("mips", &host, "unknown ABI mips"),
+        ("x86_64", &host, "is a desktop's library: it needs lib"),
+        (
+            "arm64-v8a",
+            &x86_64,
+            "is for another machine than arm64-v8a",
+        ),
+        ("x86_64", &none, "is for another machine than x86_64"),
+        ("x86_64", &folder.path().join("gone.so"), "No such file"),
+        (
+            "x86_64",
+            &folder.path().join("none.c"),
+            "is not a shared library",
+        ),
+        // What is right but for the classes.
+        ("arm64-v8a", &arm64, "compile with `mvn -Pandroid` first"),
+    ] {
+        let said = refused(abi, library);
+        assert!(said.contains(why), "{abi} {library:?}: {said}");
+    }
 }

@@ -445,6 +445,74 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
     check_runs(&reports);
 }
 
+/// Makes a certificate for 127.0.0.1, and returns its store and its PEM file.
+fn private_ca(folder: &Path) -> (PathBuf, PathBuf) {
+    let (store, pem) = (folder.join("store.p12"), folder.join("ca.pem"));
+    let keytool = |args: &[&str]| {
+        let ran = tool("keytool")
+            .args(args)
+            .args(["-storetype", "PKCS12", "-storepass", "secret", "-keystore"])
+            .arg(&store)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "{said}");
+    };
+    keytool(&[
+        "-genkeypair",
+        "-keyalg",
+        "EC",
+        "-dname",
+        "CN=collector",
+        "-ext",
+        "san=ip:127.0.0.1",
+    ]);
+    let file = pem.to_str().unwrap();
+    keytool(&["-exportcert", "-rfc", "-file", file]);
+    (store, pem)
+}
+
+/// `measure {}` mixed all shapes of a model, and a collector with a private CA could not be reached.
+#[test]
+fn kotlin_tells_shapes_apart_and_has_the_options_of_c() {
+    if !is_nightly("the Kotlin library's options (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let classes = class_path(folder.path(), &newest_jar);
+    let (store, pem) = private_ca(folder.path());
+    let model = crate_file("../../tests/fixtures/models/a_cnn_dynbatch.fp32.onnx");
+    let receiver = Receiver::start();
+    let sent = |data: &str, pem: Option<&Path>| {
+        java(&classes, "checks.OptionsApp", |command| {
+            command
+                .args([&receiver.endpoint, KEY])
+                .args([&folder.path().join(data), &model, &store])
+                .args(pem);
+        })
+    };
+    let refused = sent("refused", None).json("explain");
+    let problem = refused["last_problem"].to_string();
+    assert!(problem.contains("SSLHandshakeException"), "{problem}");
+    assert!(receiver.reports().is_empty());
+    let explained = sent("trusted", Some(&pem)).json("explain");
+    assert_eq!(explained["last_problem"], Value::Null, "{explained}");
+    let reports = receiver.reports();
+    let labels = &reports[0].app.rollout_labels;
+    assert_eq!(labels[..], [("ring".to_owned(), "canary".to_owned())]);
+    let mut by_shape = BTreeMap::new();
+    for series in reports.iter().flat_map(|report| &report.series) {
+        let shape = series.stratum.shape_key.split_once(':').unwrap().1;
+        *by_shape.entry(shape.to_owned()).or_insert(0) += series.n;
+    }
+    let n = by_shape.into_iter().collect::<Vec<_>>();
+    let expected = [1, 2, 3].map(|batch| (format!("{batch}x3x32x32"), 15));
+    assert_eq!(n[..3], expected);
+    assert_eq!(n[3..], [("4x3x32x32".to_owned(), 1)]);
+}
+
 /// Prints the cost of the calls, without and with an archive of the classes (AppCDS), which is nearer to ART's compiled
 /// ones. The last cost is with the archive and the platform's classes loaded, as Android's zygote has them.
 #[test]

@@ -256,7 +256,7 @@ public object Epwatch {
             isReady.countDown()
         }
         consent?.let { Native.setConsent(watch, it) }
-        uploader = Uploader(config.endpoint, config.appKey)
+        uploader = Uploader(config.endpoint, config.appKey, socketsOf(config))
         platform.listen(object : Signals {
             override fun conditions(thermal: Int, powerSave: Int) {
                 if (watch > 0) Native.setConditions(watch, thermal, powerSave)
@@ -323,9 +323,11 @@ private fun EpwatchConfig.texts(folder: String, facts: DeviceFacts): Array<ByteA
     appId, endpoint, appKey, folder, appVersion, appBuild, environment, "kotlin", directiveKeyId, directiveKey,
     facts.chipset, facts.socManufacturer, facts.board, facts.abi, facts.manufacturer, facts.model, facts.os,
     facts.osVersion, facts.securityPatch, facts.vendorFingerprint, epPackage, epVersion, qnnSdkVersion,
+    *labels.toTypedArray(),
 )
 
 private fun EpwatchConfig.numbers(facts: DeviceFacts): LongArray = longArrayOf(
     facts.ramBytes, reportIntervalMs, meteredBytesPerDay, facts.apiLevel.toLong(), number(hasConsent), 1,
-    number(facts.reportsThermal), number(facts.reportsPowerSave), number(allowsPlaintext),
+    number(facts.reportsThermal), number(facts.reportsPowerSave), number(allowsPlaintext), unmeteredBytesPerDay,
+    number(readsThermalZones),
 )

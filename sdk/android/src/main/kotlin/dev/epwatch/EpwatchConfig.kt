@@ -1,5 +1,7 @@
 package dev.epwatch
 
+import javax.net.ssl.SSLSocketFactory
+
 /** Configuration. Wrong texts are found by [Epwatch.start], and [Epwatch.explain] names them. */
 public class EpwatchConfig private constructor(builder: Builder) {
     internal val appId = builder.appId
@@ -18,6 +20,12 @@ public class EpwatchConfig private constructor(builder: Builder) {
     internal val uploadIntervalMs = builder.uploadIntervalMs
     internal val meteredBytesPerDay = builder.meteredBytesPerDay
     internal val allowsPlaintext = builder.allowsPlaintext
+    internal val unmeteredBytesPerDay = builder.unmeteredBytesPerDay
+    internal val readsThermalZones = builder.readsThermalZones
+    internal val labels = builder.labels.toList()
+    internal val rootCertificate = builder.rootCertificate
+    internal val trustsRootAlone = builder.trustsRootAlone
+    internal val sockets = builder.sockets
 
     /** For the SDK's thread: Kotlin's functions on texts load 37 ms of classes on a busy JVM. */
     internal val endpoint: String
@@ -37,6 +45,12 @@ public class EpwatchConfig private constructor(builder: Builder) {
         internal var uploadIntervalMs = 15 * 60_000L
         internal var meteredBytesPerDay = 0L
         internal var allowsPlaintext = false
+        internal var unmeteredBytesPerDay = 0L
+        internal var readsThermalZones = false
+        internal val labels = ArrayList<String>()
+        internal var rootCertificate = ""
+        internal var trustsRootAlone = false
+        internal var sockets: SSLSocketFactory? = null
 
         /** The app's version and build, as its users see them. */
         public fun setAppVersion(version: String, build: String): Builder = apply {
@@ -72,6 +86,36 @@ public class EpwatchConfig private constructor(builder: Builder) {
 
         /** Allows uploads over metered networks, up to this many bytes a day. */
         public fun setMeteredBytesPerDay(bytes: Long): Builder = apply { meteredBytesPerDay = bytes }
+
+        /** Limits the bytes a day over other networks than metered ones; the default is 64 MiB. */
+        public fun setUnmeteredBytesPerDay(bytes: Long): Builder = apply {
+            require(bytes > 0) { "the limit must be positive" }
+            unmeteredBytesPerDay = bytes
+        }
+
+        /** Adds a roll-out group of this installation, for example `ring` and `canary`. The first eight count. */
+        public fun addRolloutLabel(key: String, value: String): Builder = apply {
+            labels.add(key)
+            labels.add(value)
+        }
+
+        /** Reads the thermal zones of Linux, for a JVM on a robot. Android reports heat by itself. */
+        public fun setThermalZones(isRead: Boolean): Builder = apply { readsThermalZones = isRead }
+
+        /**
+         * Trusts this root certificate, PEM text, for a collector with a private CA: next to the platform's, or `alone`.
+         */
+        @JvmOverloads
+        public fun setRootCertificate(pem: String, alone: Boolean = false): Builder = apply {
+            rootCertificate = pem
+            trustsRootAlone = alone
+        }
+
+        /**
+         * Opens the connections of uploads, in place of [setRootCertificate]: for a client certificate (mTLS), or an app with
+         * trust of its own.
+         */
+        public fun setSslSocketFactory(sockets: SSLSocketFactory): Builder = apply { this.sockets = sockets }
 
         /** Allows `http://` to other hosts than this one, for test networks. */
         public fun setPlaintextAllowed(isAllowed: Boolean): Builder = apply { allowsPlaintext = isAllowed }

@@ -1,6 +1,7 @@
 package dev.epwatch
 
 import ai.onnxruntime.OnnxTensorLike
+import ai.onnxruntime.OnnxValue
 import ai.onnxruntime.OrtException
 import ai.onnxruntime.OrtSession
 import ai.onnxruntime.TensorInfo
@@ -43,7 +44,44 @@ public class ObservedSession internal constructor(
     public fun run(inputs: Map<String, OnnxTensorLike>, options: OrtSession.RunOptions): OrtSession.Result =
         measured(inputs) { session.run(inputs, options) }
 
-    /** Measures a run that the app makes by itself. An exception is passed on; ONNX Runtime's counts as a failed run. */
+    /** As [OrtSession.run], measured. */
+    @Throws(OrtException::class)
+    public fun run(
+        inputs: Map<String, OnnxTensorLike>,
+        requestedOutputs: Set<String>,
+        options: OrtSession.RunOptions,
+    ): OrtSession.Result = measured(inputs) { session.run(inputs, requestedOutputs, options) }
+
+    /** As [OrtSession.run] with outputs that the app has made, measured. */
+    @Throws(OrtException::class)
+    public fun run(inputs: Map<String, OnnxTensorLike>, pinnedOutputs: Map<String, OnnxValue>): OrtSession.Result =
+        measured(inputs) { session.run(inputs, pinnedOutputs) }
+
+    /** As [OrtSession.run] with outputs that the app has made, measured. */
+    @Throws(OrtException::class)
+    public fun run(
+        inputs: Map<String, OnnxTensorLike>,
+        requestedOutputs: Set<String>,
+        pinnedOutputs: Map<String, OnnxValue>,
+    ): OrtSession.Result = measured(inputs) { session.run(inputs, requestedOutputs, pinnedOutputs) }
+
+    /** As [OrtSession.run] with outputs that the app has made, measured. */
+    @Throws(OrtException::class)
+    public fun run(
+        inputs: Map<String, OnnxTensorLike>,
+        requestedOutputs: Set<String>,
+        pinnedOutputs: Map<String, OnnxValue>,
+        options: OrtSession.RunOptions,
+    ): OrtSession.Result = measured(inputs) { session.run(inputs, requestedOutputs, pinnedOutputs, options) }
+
+    /**
+     * Measures a run that the app makes by itself with these inputs, whose shapes are told apart. An exception is passed on;
+     * ONNX Runtime's counts as a failed run.
+     */
+    @Throws(Exception::class)
+    public fun <T> measure(inputs: Map<String, OnnxTensorLike>, run: Callable<T>): T = measured(inputs) { run.call() }
+
+    /** As [measure] with inputs, for a model whose inputs have one shape. All runs count together. */
     @Throws(Exception::class)
     public fun <T> measure(run: Callable<T>): T = measured(null) { run.call() }
 
@@ -53,6 +91,12 @@ public class ObservedSession internal constructor(
     /** Records a run that began at the time of [begin], for a model whose inputs have one shape. */
     public fun end(began: Long) {
         record(began, System.nanoTime() - began, null)
+    }
+
+    /** As [end], for a model with free dimensions. A shape is for example `x:1x3x224x224`, at most 128 bytes. */
+    public fun end(began: Long, shape: String) {
+        val latency = System.nanoTime() - began
+        record(began, latency, shape.toByteArray(Charsets.UTF_8))
     }
 
     /** Records runs: pairs of beginning ([System.nanoTime]) and nanoseconds, `n` of them. */

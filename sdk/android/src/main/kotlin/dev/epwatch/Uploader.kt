@@ -5,9 +5,16 @@ import java.io.IOException
 import java.io.InputStream
 import java.net.HttpURLConnection
 import java.net.URL
+import javax.net.ssl.HttpsURLConnection
+import javax.net.ssl.SSLSocketFactory
 
 /** Sends what waits, one POST a request. */
-internal class Uploader(private val endpoint: String, private val appKey: String) {
+internal class Uploader(
+    private val endpoint: String,
+    private val appKey: String,
+    /** `null`: the platform's. */
+    private val sockets: SSLSocketFactory?,
+) {
     /** Sends until nothing waits, or a request fails. */
     fun send(watch: Long) {
         while (true) {
@@ -70,6 +77,7 @@ internal class Uploader(private val endpoint: String, private val appKey: String
         var connection: HttpURLConnection? = null
         try {
             connection = URL(endpoint + path).openConnection() as HttpURLConnection
+            if (sockets != null && connection is HttpsURLConnection) connection.sslSocketFactory = sockets
             return sendOver(connection, upload)
         } catch (error: IOException) {
             failed(upload, 0, 0, error.toString())
