@@ -112,24 +112,17 @@ fn session(
         return Ok(watch.session(info, builder).commit_from_file(model)?);
     };
     let soc_model = env::var("SOC_MODEL").ok();
-    let facts = PreflightFacts {
-        backend_path: PathBuf::from(&backend),
-        soc_model: soc_model.clone().unwrap_or_default(),
-        ..PreflightFacts::default()
-    };
+    let mut facts = PreflightFacts::default();
+    facts.backend_path = PathBuf::from(&backend);
+    facts.soc_model = soc_model.clone().unwrap_or_default();
     for check in watch.preflight(&facts) {
         println!("{} {} ({})", check.meaning(), check.fix(), check.seen);
     }
     let plugin = Plugin::register(environment, Path::new(&provider))?;
     let plan = watch.plan_within(&info, Duration::from_millis(500));
-    let asked = plugin.session_builder_for(
-        &plan,
-        &HtpOptions {
-            backend_path: backend.into(),
-            soc_model,
-            performance_mode: Some("sustained_high_performance".to_owned()),
-        },
-    )?;
+    let mut htp = HtpOptions::new(&backend).with_performance_mode("sustained_high_performance");
+    htp.soc_model = soc_model;
+    let asked = plugin.session_builder_for(&plan, &htp)?;
     let session = watch
         .htp_session(info, asked)
         .with_plan(&plan)

@@ -11,10 +11,13 @@ use epwatch_proto::{
     Placement, ReasonCode, SdkHealth, SessionOptions, SessionUid, StartFailure, StartPhase,
     StreamId,
 };
+#[cfg(feature = "ort")]
 use ort::session::builder::SessionBuilder;
 
 #[cfg(feature = "qnn")]
 use crate::host::qnn::HtpBuilder;
+#[cfg(feature = "ort")]
+use crate::session::SessionRequest;
 use crate::{
     config::{ModelInfo, SdkConfig},
     core::SessionInfo,
@@ -28,7 +31,7 @@ use crate::{
     placement::{self, HostRuntime},
     queue::{ReceiveEnd, SendRefusal, queue},
     recorder::conditions::Conditions,
-    session::{AttachRequest, SessionRequest, SimulatedSession},
+    session::{AttachRequest, SimulatedSession},
     shared::Shared,
     upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
@@ -63,10 +66,7 @@ pub struct StartError(#[source] io::Error);
 ///
 /// let env = ort::init_from("libonnxruntime.so")?.build()?;
 /// let plugin = Plugin::register(&env, Path::new("libonnxruntime_providers_qnn.so"))?;
-/// let htp = plugin.session_builder(&HtpOptions {
-///     backend_path: "libQnnHtp.so".into(),
-///     ..HtpOptions::default()
-/// })?;
+/// let htp = plugin.session_builder(&HtpOptions::new("libQnnHtp.so"))?;
 /// let mut session = watch
 ///     .htp_session(ModelInfo::new("segmenter", "3")?, htp)
 ///     .commit_from_file("segmenter.onnx")?;
@@ -196,6 +196,7 @@ impl Watch {
     }
 
     /// Prepares a session made from the host's own builder, with the builder's options, EPs and environment.
+    #[cfg(feature = "ort")]
     pub fn session(&self, model: ModelInfo, builder: SessionBuilder) -> SessionRequest {
         SessionRequest::new(self.here(), model, builder)
     }

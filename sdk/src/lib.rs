@@ -10,8 +10,8 @@
 //! - [`SessionPlan`] is the operator's directives applied to the next session.
 //! - [`self_test`] compares NPU and CPU on a reference input.
 //! - [`preflight`] finds what keeps the NPU from starting, before a session is made.
-//! - [`Core`] is the state without I/O, with time as an argument. [`Watch`] drives one; simulated fleets drive
-//!   thousands.
+//! - [`types`] are those of reports that calls take or return.
+//! - [`simulation`] is for simulated fleets and benchmarks; an app needs none of it.
 //! - [`policy`] holds every default and limit with its reason.
 //!
 //! The SDK records, writes and sends nothing without consent ([`Watch::set_consent`]). Uploads stay within a byte
@@ -21,6 +21,7 @@
 
 pub mod placement;
 pub mod policy;
+#[cfg(feature = "ort")]
 pub mod self_test;
 
 mod baselines;
@@ -49,18 +50,38 @@ mod spool;
 mod time;
 mod upload;
 
-/// The types of the wire contract, for hosts without a dependency of their own.
+/// All types of the wire contract, for this repository's bindings and tests. Not part of the API: see [`types`].
+#[doc(hidden)]
 pub use epwatch_proto as proto;
+
+/// Types of calls and answers that are also in reports.
+pub mod types {
+    pub use epwatch_proto::{
+        CpuNode, Device, EpShare, GraphKind, ModelHash, ModelManifest, Outcome, Placement,
+        PlacementSource, PowerSave, ReasonCode, Runtime, SdkHealth, SelfTest, SessionOptions,
+        SessionUid, StartPhase, StreamId, Thermal, UploadFailureKind,
+    };
+}
+
+/// What simulated fleets and benchmarks drive: the state without I/O, and devices that no phone is. An app needs none of it.
+pub mod simulation {
+    pub use crate::{
+        config::CoreConfig,
+        core::{Core, SealedReport, SessionInfo},
+        host::device::simulated_device,
+        random::{random_session_uid, random_stream, random_u64},
+        recorder::SessionRecorder,
+        session::SimulatedSession,
+        time::Now,
+    };
+}
 
 #[cfg(feature = "qnn")]
 pub use crate::host::qnn;
 pub use crate::host::{preflight, runtime};
 
 pub use crate::client::{StartError, Watch};
-pub use crate::config::{
-    ConfigError, CoreConfig, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots,
-};
-pub use crate::core::{Core, SealedReport, SessionInfo};
+pub use crate::config::{ConfigError, ModelInfo, SdkConfig, SdkConfigBuilder, TrustedRoots};
 pub use crate::directives::SessionPlan;
 pub use crate::explain::{
     ExplainedEp, ExplainedLoss, ExplainedNode, ExplainedReason, ExplainedSession,
@@ -68,21 +89,20 @@ pub use crate::explain::{
 };
 #[doc(hidden)]
 pub use crate::fork::n_forks;
-pub use crate::host::device::simulated_device;
 pub use crate::placement::{HostRuntime, HostSession, PrepareError};
-pub use crate::random::{random_session_uid, random_stream, random_u64};
-pub use crate::recorder::SessionRecorder;
 pub use crate::recorder::conditions::Conditions;
-pub use crate::session::SimulatedSession;
-pub use crate::session::{
-    AttachRequest, AttachedSession, HostAssignment, ObservedSession, SessionRequest,
-};
-pub use crate::time::Now;
+pub use crate::session::{AttachRequest, AttachedSession, HostAssignment, SessionRequest};
+#[cfg(feature = "ort")]
+pub use crate::session::{ObservedRun, ObservedSession};
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};
 
+#[cfg(test)]
+use crate::host::device::simulated_device;
+use crate::random::{random_session_uid, random_stream, random_u64};
+
 /// Compiles the program of the README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "ort"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeTests;
 

@@ -4,7 +4,6 @@
 
 use std::{
     io,
-    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -49,13 +48,11 @@ pub(crate) struct Shared {
     faults: Arc<Faults>,
     is_stopping: Arc<AtomicBool>,
     opened: Arc<OpenedSignal>,
-    /// The SDK's folder.
-    pub(crate) dir: PathBuf,
     /// The process that has the SDK's thread; 0 if there is none.
     pid: u32,
     checks: Mutex<Vec<Check>>,
-    /// Settings that a child of a fork starts with.
-    config: SdkConfig,
+    /// Settings, with which a child of a fork starts too.
+    pub(crate) config: SdkConfig,
     /// ORT's version once it is known, for a child that must not lock this core.
     ort_version: OnceLock<String>,
     in_children: InChildren<Arc<Shared>>,
@@ -103,7 +100,6 @@ impl Shared {
             // Without consent nothing is read, so no caller should wait for it.
             opened.set();
         }
-        let dir = config.dir.clone();
         let (ours, opens) = (Arc::clone(&core), Arc::clone(&opened));
         let driver = Driver::new(config.clone(), clock, ours, opens, Arc::clone(&consent));
         let driver = Arc::new(Mutex::new(driver));
@@ -131,7 +127,6 @@ impl Shared {
             faults,
             is_stopping,
             opened,
-            dir,
             pid: std::process::id(),
             checks: Mutex::default(),
             config,

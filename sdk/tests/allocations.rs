@@ -15,8 +15,8 @@ use std::{
 use allocation_counter::measure;
 use epwatch_proto::{InstallationId, Placement, ReasonCode, SessionOptions};
 use epwatch_sdk::{
-    Conditions, Core, CoreConfig, ModelInfo, Now, SdkConfig, SessionInfo, Watch, random_stream,
-    simulated_device,
+    Conditions, ModelInfo, SdkConfig, Watch,
+    simulation::{Core, CoreConfig, Now, SessionInfo, random_stream, simulated_device},
 };
 use onnx_runtime::{environment, fixture};
 use ort::{

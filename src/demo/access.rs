@@ -15,7 +15,10 @@ pub(super) struct CollectorAccess {
 
 impl AppKey {
     pub(super) fn random() -> Self {
-        let bits = [epwatch_sdk::random_u64(), epwatch_sdk::random_u64()];
+        let bits = [
+            epwatch_sdk::simulation::random_u64(),
+            epwatch_sdk::simulation::random_u64(),
+        ];
         Self(format!("{:016x}{:016x}", bits[0], bits[1]))
     }
 

@@ -18,7 +18,7 @@ use epwatch_proto::{EpBackend, EpLinkage, ModelManifest, Runtime, SideCar, v1};
 use epwatch_sdk::{
     ModelInfo, ObservedSession, SdkConfig, Watch,
     qnn::{HtpOptions, Plugin},
-    simulated_device,
+    simulation::simulated_device,
 };
 use ort::{inputs, logging::LogLevel, value::Tensor};
 use prost::Message;
@@ -167,11 +167,8 @@ fn open(
     version: &str,
     path: &Path,
 ) -> anyhow::Result<ObservedSession> {
-    let htp = plugin.session_builder(&HtpOptions {
-        backend_path: orders.qnn_backend.clone(),
-        soc_model: Some(orders.soc_model.clone()),
-        performance_mode: None,
-    })?;
+    let htp = HtpOptions::new(&orders.qnn_backend).with_soc_model(&orders.soc_model);
+    let htp = plugin.session_builder(&htp)?;
     let side_car = std::fs::read(path.with_extension("macs.json"))?;
     let side_car: SideCar = serde_json::from_slice(&side_car)?;
     let session = watch

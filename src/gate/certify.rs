@@ -141,7 +141,7 @@ impl CertifyArgs {
                     certified_by: certified_by.clone(),
                     latency,
                     replace: self.replace,
-                    request_id: epwatch_sdk::random_u64(),
+                    request_id: epwatch_sdk::simulation::random_u64(),
                 })
                 .await?;
         }

@@ -348,11 +348,8 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
     let environment = ort::init_from(&args.ort)?.build()?;
     let plugin = Plugin::register(&environment, &args.qnn_provider)?;
     environment.set_log_level(LogLevel::Error);
-    let htp = plugin.session_builder(&HtpOptions {
-        backend_path: args.qnn_backend.clone(),
-        soc_model: Some(args.soc_model.clone()),
-        performance_mode: None,
-    })?;
+    let htp = HtpOptions::new(&args.qnn_backend).with_soc_model(&args.soc_model);
+    let htp = plugin.session_builder(&htp)?;
     let mut builder = match as_the_app(htp.builder, args)? {
         Ok(builder) => builder,
         Err(wrong) => return Ok(Answer::WrongUse(wrong)),

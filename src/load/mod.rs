@@ -220,7 +220,7 @@ fn options(args: &Args, own: Option<&OwnServer>) -> anyhow::Result<LoadOptions> 
     };
     let (ca, certificate) = (args.ca.as_deref(), args.client_cert.as_deref());
     let tls = client_tls::read(&endpoint, ca, certificate, args.client_key.as_deref())?;
-    let seed = epwatch_sdk::random_u64();
+    let seed = epwatch_sdk::simulation::random_u64();
     Ok(LoadOptions {
         app_key: KEY.key(&endpoint, args.key.as_deref())?,
         endpoint,

@@ -12,7 +12,7 @@ use std::{
 use clickhouse::Client;
 use epwatch_collector::schema;
 use epwatch_proto::{InstallationId, Placement, ReasonCode, SessionOptions};
-use epwatch_sdk::{ModelInfo, SdkConfig, Watch, simulated_device};
+use epwatch_sdk::{ModelInfo, SdkConfig, Watch, simulation::simulated_device};
 use epwatch_store::StoreTarget;
 use serde_json::Value;
 

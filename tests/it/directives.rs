@@ -11,7 +11,10 @@ use epwatch_proto::{
     unhex,
     v1::{self, collector_service_client::CollectorServiceClient},
 };
-use epwatch_sdk::{ModelInfo, SdkConfig, SimulatedSession, Watch, runtime, simulated_device};
+use epwatch_sdk::{
+    ModelInfo, SdkConfig, Watch, runtime,
+    simulation::{SimulatedSession, simulated_device},
+};
 use epwatch_server::Period;
 use ort::session::Session;
 use prost::Message;

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use epwatch_sdk::SessionRecorder;
+use epwatch_sdk::simulation::SessionRecorder;
 
 use crate::{
     Rounds,

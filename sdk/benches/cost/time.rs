@@ -12,8 +12,11 @@ use std::{
 
 use epwatch_proto::{Placement, ReasonCode, SessionOptions};
 use epwatch_sdk::{
-    Core, CoreConfig, ModelInfo, Now, SdkConfig, SessionInfo, SessionRecorder, SimulatedSession,
-    Watch, random_stream, simulated_device,
+    ModelInfo, SdkConfig, Watch,
+    simulation::{
+        Core, CoreConfig, Now, SessionInfo, SessionRecorder, SimulatedSession, random_stream,
+        simulated_device,
+    },
 };
 
 use crate::Rounds;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use epwatch_proto::v1;
-use epwatch_sdk::Core;
+use epwatch_sdk::simulation::Core;
 use prost::Message;
 
 use crate::time::{at, core_and_recorder, open};
@@ -75,7 +75,7 @@ fn series(cv_percent: u32, mean_ms: f64) -> WireRow {
 /// The series of 1,000 lognormal runs from the report of their interval.
 fn record_and_seal(
     core: &mut Core,
-    recorder: &epwatch_sdk::SessionRecorder,
+    recorder: &epwatch_sdk::simulation::SessionRecorder,
     cv_percent: u32,
     mean_ms: f64,
 ) -> v1::LatencySeries {

@@ -463,19 +463,17 @@ pub(crate) unsafe fn preflight(watch: u64, given: &EpwPreflight) -> Result<usize
     // SAFETY: guaranteed by the caller.
     let text = |text: EpwText| unsafe { texts.get(text) };
     let dir = text(given.native_library_dir);
-    let facts = PreflightFacts {
-        backend_path: text(given.backend_path).into(),
-        soc_model: text(given.soc_model).to_owned(),
-        native_library_dir: (!dir.is_empty()).then(|| dir.into()),
-        declares_rpc_library: match given.declares_rpc_library {
-            0 => None,
-            answer => Some(answer > 0),
-        },
-        model_qairt: text(given.model_qairt).to_owned(),
-        runtime_qairt: text(given.runtime_qairt).to_owned(),
-        plugin_version: text(given.plugin_version).to_owned(),
-        ..PreflightFacts::default()
+    let mut facts = PreflightFacts::default();
+    facts.backend_path = text(given.backend_path).into();
+    facts.soc_model = text(given.soc_model).to_owned();
+    facts.native_library_dir = (!dir.is_empty()).then(|| dir.into());
+    facts.declares_rpc_library = match given.declares_rpc_library {
+        0 => None,
+        answer => Some(answer > 0),
     };
+    facts.model_qairt = text(given.model_qairt).to_owned();
+    facts.runtime_qairt = text(given.runtime_qairt).to_owned();
+    facts.plugin_version = text(given.plugin_version).to_owned();
     texts.checked()?;
     Ok(crate::watch::watch(watch)?.preflight(&facts).len())
 }

@@ -5,7 +5,7 @@ use epwatch_proto::{App, Device, Runtime, Sdk};
 use super::error::{ConfigError, text};
 use crate::{directives, policy};
 
-/// Configuration of a [`Core`](crate::Core).
+/// Configuration of a [`Core`](crate::simulation::Core).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CoreConfig {

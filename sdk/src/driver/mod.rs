@@ -20,7 +20,6 @@ use crate::{
     host::{device, thermal_zones},
     installation::{self, Secret},
     lock::lock,
-    self_test,
     spool::{Found, Limits, Loss, Spool},
     time::{Clock, Now},
     upload::Refusal,
@@ -204,7 +203,9 @@ impl Driver {
         };
         let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
-        let (sealed, updates, tests) = {
+        #[cfg(feature = "ort")]
+        let tests;
+        let (sealed, updates) = {
             let Some(mut core) = Core::lock_in(&self.core, stream) else {
                 return;
             };
@@ -218,11 +219,11 @@ impl Driver {
             let oldest_ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
             core.health.spool_oldest_ms = oldest_ms;
             let sealed = core.seal(now);
-            (
-                sealed,
-                std::mem::take(&mut core.baseline_updates),
-                core.self_tests.take_unsaved(),
-            )
+            #[cfg(feature = "ort")]
+            {
+                tests = core.self_tests.take_unsaved();
+            }
+            (sealed, std::mem::take(&mut core.baseline_updates))
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
         losses.extend(spool.enforce(now));
@@ -235,8 +236,9 @@ impl Driver {
                 core.return_baseline_updates(updates);
             }
         }
+        #[cfg(feature = "ort")]
         if !tests.is_empty()
-            && let Err(error) = self_test::save_finished(&self.config.dir, &tests)
+            && let Err(error) = crate::self_test::save_finished(&self.config.dir, &tests)
         {
             self.last_error = Some(format!("failed to keep self-tests: {error}"));
         }

@@ -41,6 +41,7 @@ pub enum QnnError {
 
 /// Options of a session on the HTP. Empty or `None` is the plugin's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct HtpOptions {
     /// The HTP back end, `libQnnHtp.so`.
     pub backend_path: PathBuf,
@@ -51,7 +52,32 @@ pub struct HtpOptions {
     pub performance_mode: Option<String>,
 }
 
+impl HtpOptions {
+    /// The plugin's defaults over this back end, `libQnnHtp.so`.
+    pub fn new(backend_path: impl Into<PathBuf>) -> Self {
+        Self {
+            backend_path: backend_path.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Names the chipset by QNN's number or name.
+    #[must_use]
+    pub fn with_soc_model(mut self, soc_model: impl Into<String>) -> Self {
+        self.soc_model = Some(soc_model.into());
+        self
+    }
+
+    /// Sets QNN's `htp_performance_mode`, for example `burst`.
+    #[must_use]
+    pub fn with_performance_mode(mut self, mode: impl Into<String>) -> Self {
+        self.performance_mode = Some(mode.into());
+        self
+    }
+}
+
 /// A builder for the HTP, with everything that [`Watch::htp_session`](crate::Watch::htp_session) needs about it.
+#[non_exhaustive]
 pub struct HtpBuilder {
     /// The builder; the host may add its own options.
     pub builder: SessionBuilder,

@@ -5,8 +5,11 @@
 //! [`Watch::explain`](crate::Watch::explain) reports which. Hosts that load the library themselves (`ort::init_from`)
 //! get the same error from `ort`, and use [`check`]. [`disable_telemetry`] turns its own telemetry off.
 
-use std::path::{Path, PathBuf};
+#[cfg(feature = "ort")]
+use std::path::Path;
+use std::path::PathBuf;
 
+#[cfg(feature = "ort")]
 use ort::{LoadDynamicError, environment::EnvironmentBuilder};
 
 use crate::placement;
@@ -17,7 +20,7 @@ pub use crate::host::runtime_telemetry::{
 
 /// Minor version of the oldest ONNX Runtime 1.x that this build works with: 1.17, or 1.22 with feature `qnn`, because
 /// plugin EPs came with it.
-pub const OLDEST: u32 = ort::MINOR_VERSION;
+pub const OLDEST: u32 = if cfg!(feature = "qnn") { 22 } else { 17 };
 
 /// Minor version of the first ONNX Runtime 1.x that returns the EP of each node.
 pub const FIRST_WITH_ASSIGNMENT_API: u32 = placement::FIRST_MINOR;
@@ -40,7 +43,7 @@ pub enum RuntimeError {
     /// It works, but cannot return placements.
     #[error(
         "failed to read placements from ONNX Runtime {found}: it is too old, or not 1.x; give \
-         1.{FIRST_WITH_ASSIGNMENT_API} or later, or have the session's log read (SessionRequest::with_log_capture)"
+         1.{FIRST_WITH_ASSIGNMENT_API} or later, or have the session's log read (log capture, in Rust)"
     )]
     NoAssignmentApi {
         /// Its version, for example `1.22.1`.
@@ -51,6 +54,7 @@ pub enum RuntimeError {
         "failed to load ONNX Runtime; give the path of libonnxruntime.so (Android: of the app's \
          onnxruntime AAR; Linux: of the release or the Python wheel)"
     )]
+    #[cfg(feature = "ort")]
     Load(#[source] LoadDynamicError),
 }
 
@@ -68,6 +72,7 @@ pub enum RuntimeError {
 ///
 /// # Errors
 /// [`RuntimeError::TooOld`] with the version found and the version needed, or [`RuntimeError::Load`].
+#[cfg(feature = "ort")]
 pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeError> {
     ort::init_from(library).map_err(|error| match error {
         LoadDynamicError::BadVersion { version_str, path } => RuntimeError::TooOld {
@@ -86,6 +91,7 @@ pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeErro
 ///
 /// # Panics
 /// As `ort::api`, if no library is loaded and none can be. Call it after [`load`].
+#[cfg(feature = "ort")]
 pub fn check() -> Result<(), RuntimeError> {
     match placement::ort_version() {
         Some(found) if !has_assignment_api(&found) => Err(RuntimeError::NoAssignmentApi { found }),
@@ -118,6 +124,12 @@ mod tests {
         ] {
             assert_eq!(has_assignment_api(version), expected, "{version}");
         }
+    }
+
+    #[cfg(feature = "ort")]
+    #[test]
+    fn the_oldest_version_is_that_of_ort() {
+        assert_eq!(OLDEST, ort::MINOR_VERSION);
     }
 
     #[test]

@@ -4,8 +4,6 @@
 
 use epwatch_proto::{ReasonCode, clipped};
 
-use ort::{ErrorCode, sys::OrtErrorCode};
-
 use super::log::setup_reason;
 
 /// Longest text of a start failure, in bytes.
@@ -44,8 +42,9 @@ pub(crate) fn scrubbed(message: &str) -> String {
 }
 
 /// Number of an error in ORT's C API.
-pub(crate) fn status_code(code: ErrorCode) -> i32 {
-    OrtErrorCode::from(code) as i32
+#[cfg(feature = "ort")]
+pub(crate) fn status_code(code: ort::ErrorCode) -> i32 {
+    ort::sys::OrtErrorCode::from(code) as i32
 }
 
 #[cfg(test)]

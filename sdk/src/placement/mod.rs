@@ -1,13 +1,20 @@
 //! EPs of a session's nodes: read from ONNX Runtime once, when the session is made, and summarised as an
 //! [`epwatch_proto::Placement`].
 
+mod assignment;
+#[cfg(feature = "ort")]
 mod ep_context;
 mod failure;
 mod from_log;
+#[expect(unsafe_code, reason = "ORT's assignment API is C")]
+mod host_runtime;
+#[cfg(feature = "ort")]
 mod inspect;
 pub mod log;
+#[cfg(feature = "ort")]
 mod log_capture;
 mod of_session;
+#[cfg(feature = "ort")]
 #[expect(
     unsafe_code,
     reason = "ORT's assignment API is C, and `ort` has no safe wrapper for it"
@@ -15,17 +22,24 @@ mod of_session;
 mod ort;
 mod summary;
 
+pub use self::assignment::{AssignedNode, Assignment, Subgraph};
+pub use self::host_runtime::{HostRuntime, HostSession, PrepareError};
+#[cfg(feature = "ort")]
 pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
-pub use self::ort::{
-    AssignedNode, Assignment, HostRuntime, HostSession, PrepareError, Subgraph, ort_version, read,
-};
-pub use self::summary::{PartitionSize, PlacementInput, summarise};
+#[cfg(feature = "ort")]
+pub use self::ort::{ort_version, read};
+#[cfg(feature = "ort")]
+pub use self::summary::PartitionSize;
+pub use self::summary::{PlacementInput, summarise};
 
-pub(crate) use self::ep_context::ep_compatibility;
-pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason, status_code};
-pub(crate) use self::log_capture::capture_log;
-pub(crate) use self::of_session::{of_assignment, of_captured};
+pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
+pub(crate) use self::host_runtime::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of};
+pub(crate) use self::of_session::of_assignment;
 #[cfg(feature = "qnn")]
 pub(crate) use self::ort::has_ep_device;
-pub(crate) use self::ort::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of, record_assignment};
 pub(crate) use self::summary::requested;
+#[cfg(feature = "ort")]
+pub(crate) use self::{
+    ep_context::ep_compatibility, failure::status_code, log_capture::capture_log,
+    of_session::of_captured, ort::record_assignment,
+};

@@ -6,7 +6,9 @@ use epwatch_proto::{
     placement::{CPU_EP, MAX_REASONS},
 };
 
-use super::{Assignment, PlacementInput, log::SessionLog, summarise};
+#[cfg(feature = "ort")]
+use super::log::SessionLog;
+use super::{Assignment, PlacementInput, summarise};
 
 /// Returns the placement by ORT's assignment. The chipset explains refusals: the one given to the EP, or else the device's
 /// own.
@@ -31,6 +33,7 @@ pub(crate) fn of_assignment(
 }
 
 /// As [`of_assignment`], with the reasons of a captured log. Without an assignment the log has the placement too.
+#[cfg(feature = "ort")]
 pub(crate) fn of_captured(
     assignment: Result<Assignment, ReasonCode>,
     log: &SessionLog,

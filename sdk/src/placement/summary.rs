@@ -13,6 +13,7 @@ use epwatch_proto::{
         MAX_REASONS, is_npu_ep,
     },
 };
+#[cfg(feature = "ort")]
 use serde::{Deserialize, Serialize};
 
 use super::Assignment;
@@ -30,6 +31,7 @@ pub struct PlacementInput<'a> {
     pub known_reasons: &'a [ReasonCode],
 }
 
+#[cfg(feature = "ort")]
 /// A partition on the NPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -94,6 +96,7 @@ pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placemen
 }
 
 /// All nodes on the CPU in ORT's order, with ORT's own names.
+#[cfg(feature = "ort")]
 pub(super) fn all_cpu_nodes<'a>(
     assignment: &'a Assignment,
     manifest: Option<&ModelManifest>,
@@ -103,6 +106,7 @@ pub(super) fn all_cpu_nodes<'a>(
 }
 
 /// Sizes of the NPU's partitions, in ORT's order.
+#[cfg(feature = "ort")]
 pub(super) fn npu_partitions(
     assignment: &Assignment,
     manifest: Option<&ModelManifest>,
@@ -124,6 +128,7 @@ pub(super) fn npu_partitions(
 }
 
 /// Names of the nodes on the NPU, in ORT's order.
+#[cfg(feature = "ort")]
 pub(super) fn npu_nodes(assignment: &Assignment) -> Vec<String> {
     let on_npu = assignment.subgraphs.iter().filter(|s| is_npu_ep(&s.ep));
     let nodes = on_npu.flat_map(|subgraph| &subgraph.nodes);

@@ -110,7 +110,7 @@ impl SessionRecorder {
 
     /// Records one run under the conditions of the process.
     ///
-    /// `began` is on the clock of [`Now::mono`](crate::Now::mono). `shape_key` is `static` for a model with a fixed
+    /// `began` is on the clock of [`Now::mono`](crate::simulation::Now::mono). `shape_key` is `static` for a model with a fixed
     /// input shape, otherwise the inputs' shapes, for example `x:1x3x224x224`. It is empty if unknown and at most 128
     /// bytes long. A session has 8 different keys; further ones become `other`.
     ///

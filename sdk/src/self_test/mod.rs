@@ -133,7 +133,7 @@ impl Watch {
             core.self_tests.ask(key, is_repeat)?;
             key
         };
-        let begun = change_done(&shared.dir, |tests| tests.begin(key, is_repeat));
+        let begun = change_done(&shared.config.dir, |tests| tests.begin(key, is_repeat));
         begun.ok().flatten().ok_or(SelfTestSkip::NotReady)??;
         session.self_test_repeated();
         Ok(key)

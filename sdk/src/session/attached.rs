@@ -141,7 +141,7 @@ impl AttachedSession {
     }
 
     /// As [`Self::record`], for a model with free dimensions. See
-    /// [`SessionRecorder::record`](crate::SessionRecorder::record) for `shape_key`.
+    /// [`SessionRecorder::record`](crate::simulation::SessionRecorder::record) for `shape_key`.
     #[inline]
     pub fn record_shape(&self, began: Duration, latency: Duration, shape_key: &str) {
         let (recorder, clock) = self.0.here();

@@ -3,13 +3,19 @@
 
 mod attached;
 mod observation;
+#[cfg(feature = "ort")]
 mod observed;
 mod request;
 mod run;
+#[cfg_attr(
+    not(feature = "ort"),
+    expect(dead_code, reason = "only `ort`'s inputs have shapes here")
+)]
 mod shape_key;
 mod simulated;
 
 pub use attached::{AttachRequest, AttachedSession, HostAssignment};
-pub use observed::ObservedSession;
+#[cfg(feature = "ort")]
+pub use observed::{ObservedRun, ObservedSession};
 pub use request::SessionRequest;
 pub use simulated::SimulatedSession;

@@ -27,8 +27,6 @@ pub(super) struct Observation {
     described: Described,
     recorder: Arc<SessionRecorder>,
     clock: Clock,
-    /// Whether the session's self-test runs although it ran before.
-    pub(super) repeats_self_test: bool,
     shared: Weak<Shared>,
     in_children: InChildren<Observation>,
 }
@@ -44,7 +42,6 @@ impl Observation {
             described,
             recorder,
             clock: shared.clock,
-            repeats_self_test: false,
             shared: Arc::downgrade(shared),
             in_children: InChildren::new(),
         }

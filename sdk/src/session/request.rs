@@ -6,35 +6,44 @@
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use epwatch_proto::{
     GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, StartFailure, StartPhase,
     chipset::Soc,
 };
-use ort::session::{Session, builder::SessionBuilder};
-
-use super::{
-    observation::{Described, Observation},
-    observed::ObservedSession,
+#[cfg(feature = "ort")]
+use {
+    super::observed::ObservedSession,
+    crate::placement::log::SessionLog,
+    ort::session::{Session, builder::SessionBuilder},
+    std::{path::Path, time::Instant},
 };
+
+use super::observation::{Described, Observation};
 use crate::{
     config::ModelInfo,
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
-    placement::{self, PlacementInput, log::SessionLog},
+    placement::{self, PlacementInput},
     shared::Shared,
 };
+
+/// What a request makes or observes unless it names another.
+#[cfg(feature = "ort")]
+type DefaultSource = SessionBuilder;
+#[cfg(not(feature = "ort"))]
+type DefaultSource = Option<placement::HostRuntime>;
 
 /// A session about to be observed, made from an `ort` builder or [by the host](crate::AttachRequest).
 ///
 /// ORT cannot return the EPs that a session was given, so the host names them with [`requesting`](Self::requesting).
 /// Without them the session counts as one for the CPU.
 #[must_use = "the session is made by one of the commit functions"]
-pub struct SessionRequest<S = SessionBuilder> {
+pub struct SessionRequest<S = DefaultSource> {
     pub(super) shared: Arc<Shared>,
     pub(super) source: S,
     model: ModelInfo,
@@ -42,6 +51,7 @@ pub struct SessionRequest<S = SessionBuilder> {
     options: SessionOptions,
     manifest: Option<ModelManifest>,
     reasons: Vec<ReasonCode>,
+    #[cfg(feature = "ort")]
     captures_log: bool,
     plan: SessionPlan,
     variant: Option<String>,
@@ -72,6 +82,7 @@ impl<S> SessionRequest<S> {
             options: SessionOptions::default(),
             manifest: None,
             reasons: Vec::new(),
+            #[cfg(feature = "ort")]
             captures_log: false,
             plan: SessionPlan::default(),
             variant: None,
@@ -199,12 +210,11 @@ impl<S> SessionRequest<S> {
             in_effect,
             hash_from: self.model_file.filter(|_| is_hash_needed),
         };
-        let mut observation = Observation::open(&self.shared, described);
-        observation.repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
-        observation
+        Observation::open(&self.shared, described)
     }
 }
 
+#[cfg(feature = "ort")]
 impl SessionRequest {
     /// Captures ONNX Runtime's verbose log, so that each CPU node has the validator's reason, and ORT older than 1.24
     /// has a placement at all. The log comes from a separate session, made just before this one and dropped. So
@@ -221,7 +231,7 @@ impl SessionRequest {
     pub fn commit_from_file(mut self, path: impl AsRef<Path>) -> ort::Result<ObservedSession> {
         let path = path.as_ref();
         self.model_file = Some(path.to_owned());
-        self.commit(|builder| builder.commit_from_file(path))
+        self.commit_with(|builder| builder.commit_from_file(path))
     }
 
     /// Makes the session from a model in memory.
@@ -229,10 +239,15 @@ impl SessionRequest {
     /// # Errors
     /// As [`Self::commit_from_file`].
     pub fn commit_from_memory(self, model: &[u8]) -> ort::Result<ObservedSession> {
-        self.commit(|builder| builder.commit_from_memory(model))
+        self.commit_with(|builder| builder.commit_from_memory(model))
     }
 
-    fn commit(
+    /// Makes the session by a function of the host's, for what the other calls lack: a model that stays in memory, a
+    /// second file. With [log capture](Self::with_log_capture) it is called twice.
+    ///
+    /// # Errors
+    /// As [`Self::commit_from_file`].
+    pub fn commit_with(
         mut self,
         make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
     ) -> ort::Result<ObservedSession> {
@@ -264,6 +279,7 @@ impl SessionRequest {
         {
             self.reasons.extend(crate::host::qnn::missing());
         }
+        let repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
         let observation = self.begin(
             in_effect,
             creation,
@@ -273,6 +289,10 @@ impl SessionRequest {
             },
             || placement::ep_compatibility(&session),
         );
-        Ok(ObservedSession::new(session, observation))
+        Ok(ObservedSession::new(
+            session,
+            observation,
+            repeats_self_test,
+        ))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One function for real and simulated sessions, so that the benchmark measures what a host pays.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::{recorder::SessionRecorder, session::shape_key::ShapeKey, time::Clock};
 
@@ -19,12 +19,32 @@ pub(crate) fn observed<T, E>(
     let began = Instant::now();
     let result = run();
     let latency = began.elapsed();
-    match &result {
+    note(
+        recorder,
+        clock.mono(began),
+        latency,
+        shape,
+        &result,
+        status_code,
+    );
+    result
+}
+
+/// Records a run that ended.
+#[inline]
+pub(crate) fn note<T, E>(
+    recorder: &SessionRecorder,
+    began: Duration,
+    latency: Duration,
+    shape: &ShapeKey,
+    result: &Result<T, E>,
+    status_code: impl FnOnce(&E) -> i32,
+) {
+    match result {
         Ok(_) => match shape {
-            ShapeKey::Static => recorder.record_static(clock.mono(began), latency),
-            ShapeKey::Of(_) => recorder.record(clock.mono(began), latency, shape.as_str()),
+            ShapeKey::Static => recorder.record_static(began, latency),
+            ShapeKey::Of(_) => recorder.record(began, latency, shape.as_str()),
         },
         Err(error) => recorder.record_error(status_code(error)),
     }
-    result
 }

@@ -1,7 +1,10 @@
 //! Shape key of a run's inputs, written without allocating.
 
-use ort::session::{Session, SessionInputs};
-use ort::value::{Outlet, Value};
+#[cfg(feature = "ort")]
+use ort::{
+    session::{Session, SessionInputs},
+    value::{Outlet, Value},
+};
 
 use crate::recorder::interner::STATIC;
 
@@ -9,6 +12,7 @@ use crate::recorder::interner::STATIC;
 const MAX_BYTES: usize = 128;
 
 /// Whether every input is a tensor of fixed shape.
+#[cfg(feature = "ort")]
 pub(crate) fn has_one_shape(inputs: &[Outlet]) -> bool {
     inputs.iter().all(|input| {
         let shape = input.dtype().tensor_shape();
@@ -25,6 +29,7 @@ pub(crate) enum ShapeKey {
     Of(ShapeText),
 }
 
+#[cfg(feature = "ort")]
 impl ShapeKey {
     #[inline]
     pub(crate) fn of<const N: usize>(
@@ -59,6 +64,23 @@ impl ShapeKey {
             (name, dims.map(|dims| &dims[..]))
         });
         Self::of_dims(dims)
+    }
+}
+
+impl ShapeKey {
+    /// Nothing is known of the inputs.
+    pub(crate) fn unknown() -> Self {
+        Self::given("")
+    }
+
+    /// The host's own key, cut as every key is.
+    pub(crate) fn given(key: &str) -> Self {
+        let mut writer = ShapeText {
+            text: [0; MAX_BYTES],
+            len: 0,
+        };
+        writer.text(key);
+        Self::Of(writer)
     }
 
     /// Key of inputs by name. An input without dims is not a tensor.

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Records latencies as a real session does: same recorder, reports and spool. For hundreds of devices, or for
-/// virtual time, use one [`Core`](crate::Core) per device.
+/// virtual time, use one [`Core`](crate::simulation::Core) per device.
 #[derive(Debug)]
 pub struct SimulatedSession(Observation);
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use epwatch_proto::Thermal;
-use epwatch_sdk::{Conditions, NetworkKind, SimulatedSession, Watch};
+use epwatch_sdk::{Conditions, NetworkKind, Watch, simulation::SimulatedSession};
 
 use crate::support::{PATIENCE, app, is_alone, run, session, session_of};
 

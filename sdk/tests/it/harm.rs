@@ -13,8 +13,8 @@ use epwatch_proto::{
     DropReason, InstallationId, Outcome, ReasonCode, Report, placement::QNN_EP, v1,
 };
 use epwatch_sdk::{
-    Core, CoreConfig, FlushError, ModelInfo, Now, SessionInfo, Watch, random_stream,
-    simulated_device,
+    FlushError, ModelInfo, Watch,
+    simulation::{Core, CoreConfig, Now, SessionInfo, random_stream, simulated_device},
 };
 use proptest::prelude::*;
 use tonic::{Code, Status};

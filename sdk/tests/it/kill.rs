@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use epwatch_proto::{DropReason, Report, ReportKey};
-use epwatch_sdk::random_u64;
+use epwatch_sdk::simulation::random_u64;
 
 use crate::support::{
     self, KEY, PATIENCE, collector::Collector, command, config, emit, emitted_line, role, run,

@@ -1,13 +1,19 @@
 //! Sessions on the CPU EP of the real ONNX Runtime, through the handle, to a strict collector.
 
-use std::fs;
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
 use epwatch_sdk::{ModelInfo, SessionRequest, Watch};
 use ort::{
     inputs,
+    memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType},
     session::{RunOptions, Session, builder::SessionBuilder},
-    value::TensorRef,
+    value::{Tensor, TensorRef},
 };
 
 use crate::support::{PATIENCE, app, collector::Collector, environment, fixture};
@@ -165,4 +171,86 @@ fn failed_runs_are_the_hosts_error_and_counted_by_code() {
         .collect();
     assert_eq!(errors, [(2, 1)]);
     assert!(report.series.is_empty());
+}
+
+/// An app that binds its outputs, waits in a future or runs `ort`'s session itself had to do without.
+#[test]
+fn bound_asynchronous_and_own_runs_are_measured() {
+    let app = App::new();
+    let builder = builder().with_intra_threads(2).unwrap();
+    let request = app.request(builder);
+    let path = fixture("models/a_cnn_dynbatch.fp32.onnx");
+    let mut session = request
+        .commit_with(|builder| builder.commit_from_file(&path))
+        .unwrap();
+    let name = session.session().inputs()[0].name().to_owned();
+    let output = session.session().outputs()[0].name().to_owned();
+    let tensor = || Tensor::from_array((DIMS, input())).unwrap();
+
+    let expected = numbers(&session.run(inputs![tensor()]).unwrap());
+    let mut binding = session.session().create_binding().unwrap();
+    binding.bind_input(&name, &tensor()).unwrap();
+    let memory = binding_memory();
+    binding.bind_output_to_device(&output, &memory).unwrap();
+    assert_eq!(numbers(&session.run_binding(&binding).unwrap()), expected);
+
+    let options = RunOptions::new().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let run = session.run_async(inputs![tensor()], &options).unwrap();
+    let outputs = { runtime }.build().unwrap().block_on(run).unwrap();
+    assert_eq!(numbers(&outputs), expected);
+    drop(outputs);
+
+    for _ in 0..2 {
+        let shape = "mine:1";
+        let run = |session: &mut Session| session.run(inputs![tensor()]).map(|_| ());
+        session.measure_shape(shape, run).unwrap();
+    }
+    let failed = session.measure(|_| Err::<(), _>(ort::Error::new("on purpose")));
+    assert!(failed.is_err());
+    session.record(Instant::now(), Duration::from_micros(80));
+    let inner: Session = session.into_inner();
+    drop(inner);
+
+    let report = app.report();
+    let mut by_shape = BTreeMap::new();
+    for series in &report.series {
+        *by_shape.entry(&*series.stratum.shape_key).or_insert(0) += series.n;
+    }
+    let named = format!("{name}:1x3x32x32");
+    let expected = [("", 2), ("mine:1", 2), (&*named, 2)];
+    assert_eq!(by_shape.into_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(report.run_errors.len(), 1);
+}
+
+fn binding_memory() -> MemoryInfo<'static> {
+    MemoryInfo::new(
+        AllocationDevice::CPU,
+        0,
+        AllocatorType::Device,
+        MemoryType::CPUOutput,
+    )
+    .unwrap()
+}
+
+/// An app on another version of `ort` could not build at all, not even to attach.
+#[test]
+fn without_its_feature_the_tree_has_no_ort() {
+    let tree = |package: &str, features: &str| {
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let ran = Command::new(cargo)
+            .args(["tree", "--locked", "--offline", "--edges", "normal"])
+            .args(["--prefix", "none", "--no-default-features"])
+            .args(["-p", package, "--features", features])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        let err = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success(), "{err}");
+        let out = String::from_utf8(ran.stdout).unwrap();
+        out.lines().any(|line| line.starts_with("ort"))
+    };
+    assert!(!tree("epwatch-sdk", "grpc"));
+    assert!(!tree("epwatch-ffi", "grpc,jni"));
+    assert!(tree("epwatch-sdk", "ort"));
 }

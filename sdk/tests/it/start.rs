@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epwatch_io_faults::{calls_of, calls_of_process};
 use epwatch_proto::{Placement, ReasonCode, SessionOptions, StartPhase};
-use epwatch_sdk::{Conditions, ModelInfo, SdkConfig, Watch, simulated_device};
+use epwatch_sdk::{Conditions, ModelInfo, SdkConfig, Watch, simulation::simulated_device};
 
 #[test]
 fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::Model;
-use epwatch_sdk::SealedReport;
+use epwatch_sdk::simulation::SealedReport;
 
 use crate::fallback::slow_factor;
 use crate::identity::Identity;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use epwatch_proto::upload::{MAX_REPORTS, MAX_REQUEST_BYTES};
 use epwatch_proto::{Outcome, ReportKey, UploadFailureKind, UploadResponse};
-use epwatch_sdk::SealedReport;
+use epwatch_sdk::simulation::SealedReport;
 
 use crate::chance::Chance;
 

@@ -7,7 +7,10 @@ use epwatch_proto::{
     DropReason, InstallationId, Model, Placement, PowerSave, Sdk, SendClock, SessionUid, StreamId,
     Thermal,
 };
-use epwatch_sdk::{Conditions, Core, CoreConfig, Now, SealedReport, SessionInfo, SessionRecorder};
+use epwatch_sdk::{
+    Conditions,
+    simulation::{Core, CoreConfig, Now, SealedReport, SessionInfo, SessionRecorder},
+};
 
 use crate::chance::Chance;
 use crate::identity::{self, Identity};

@@ -38,11 +38,8 @@ fn in_rust(soc_models: &[&str]) -> Vec<Value> {
         SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path()).with_consent(true);
     let watch = Watch::start(config.build().unwrap()).unwrap();
     let explained = soc_models.iter().map(|soc_model| {
-        let htp = plugin.session_builder(&HtpOptions {
-            backend_path: qnn.qnn_htp_library(),
-            soc_model: Some((*soc_model).to_owned()),
-            performance_mode: None,
-        });
+        let htp = HtpOptions::new(qnn.qnn_htp_library()).with_soc_model(*soc_model);
+        let htp = plugin.session_builder(&htp);
         let info = ModelInfo::new("segmenter", "3").unwrap();
         let session = watch.htp_session(info, htp.unwrap());
         let session = session.commit_from_file(model(MODEL)).unwrap();

@@ -75,6 +75,7 @@ impl Default for Platform {
 
 /// Facts from the host. `None` or empty is not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PreflightFacts {
     /// Kind of machine; the default is the one that this was built for.
     pub platform: Platform,
@@ -126,11 +127,9 @@ impl Check {
 /// ```
 /// use epwatch_sdk::preflight::{Platform, PreflightFacts, run};
 ///
-/// let facts = PreflightFacts {
-///     platform: Platform::current(),
-///     soc_model: "snapdragon".to_owned(),
-///     ..PreflightFacts::default()
-/// };
+/// let mut facts = PreflightFacts::default();
+/// facts.platform = Platform::current();
+/// facts.soc_model = "snapdragon".to_owned();
 /// for check in run(&facts) {
 ///     println!("{} ({}): {}", check.meaning(), check.seen, check.fix());
 /// }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Conditions, CoreConfig, SdkConfig, Watch, core::Core};
+use crate::{Conditions, SdkConfig, Watch, config::CoreConfig, core::Core};
 
 /// As a QCS6490's CPUs in Linux's device tree.
 fn cpu() -> Trips {

@@ -13,8 +13,8 @@ use std::{
 
 use epwatch_proto::{Placement, ReasonCode, SessionOptions, placement::QNN_EP, v1};
 use epwatch_sdk::{
-    Conditions, ModelInfo, RequestKind, SdkConfig, SdkConfigBuilder, SimulatedSession, UploadBatch,
-    Watch, simulated_device,
+    Conditions, ModelInfo, RequestKind, SdkConfig, SdkConfigBuilder, UploadBatch, Watch,
+    simulation::{SimulatedSession, simulated_device},
 };
 use prost::Message;
 use tempfile::TempDir;

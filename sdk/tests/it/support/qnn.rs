@@ -19,11 +19,7 @@ pub(crate) fn plugin() -> Plugin {
 
 /// Options for the emulator of a chipset, given by QNN's number.
 pub(crate) fn htp(soc_model: &str) -> HtpOptions {
-    HtpOptions {
-        backend_path: installed().qnn_htp_library(),
-        soc_model: Some(soc_model.to_owned()),
-        performance_mode: None,
-    }
+    HtpOptions::new(installed().qnn_htp_library()).with_soc_model(soc_model)
 }
 
 /// Requests a session with an HTP builder.

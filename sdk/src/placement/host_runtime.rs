@@ -1,0 +1,485 @@
+//! Safe wrapper of ONNX Runtime's graph assignment API, over the library's own table of functions.
+//!
+//! The API exists since ORT 1.24. A host may bring ORT 1.17 or later: the version is read first, and the newer table of
+//! functions is used only from 1.24 on. ORT 1.x promises to append to the table only: a table that does not begin with
+//! the older one's functions, or is of another major version, is not called. Positions were checked with `ort-sys` built
+//! with `api-24`, those of the older functions by a test, and the calls with ORT 1.20 to 1.31.
+//!
+//! The library is `ort`'s, or the one of a host in another language ([`HostRuntime`]). Nothing is linked or loaded.
+//!
+//! All texts and arrays belong to the session. They are copied before the borrow of the session ends; nothing but
+//! statuses and metadata is freed.
+
+use std::{
+    ffi::{CStr, c_char, c_void},
+    marker::PhantomData,
+    mem, ptr, slice,
+};
+
+use epwatch_proto::{ReasonCode, clipped, placement::QNN_EP};
+
+use super::assignment::{AssignedNode, Assignment, Subgraph};
+
+/// The first minor version with the assignment API.
+pub(crate) const FIRST_MINOR: u32 = 24;
+
+/// Minor version of the older table, and the functions that it has at least.
+const OLDER_MINOR: u32 = 17;
+const OLDER_FUNCTIONS: usize = 279;
+
+/// Positions in OrtApi, all of whose members are function pointers.
+mod at {
+    pub(super) const GET_ERROR_MESSAGE: usize = 2;
+    pub(super) const ALLOCATOR_FREE: usize = 78;
+    pub(super) const GET_ALLOCATOR_WITH_DEFAULT_OPTIONS: usize = 80;
+    pub(super) const RELEASE_STATUS: usize = 95;
+    pub(super) const SESSION_GET_MODEL_METADATA: usize = 113;
+    pub(super) const MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP: usize = 118;
+    pub(super) const RELEASE_MODEL_METADATA: usize = 120;
+    pub(super) const ADD_SESSION_CONFIG_ENTRY: usize = 132;
+    pub(super) const SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO: usize = 407;
+    pub(super) const EP_ASSIGNED_SUBGRAPH_GET_EP_NAME: usize = 408;
+    pub(super) const EP_ASSIGNED_SUBGRAPH_GET_NODES: usize = 409;
+    pub(super) const EP_ASSIGNED_NODE_GET_NAME: usize = 410;
+    pub(super) const EP_ASSIGNED_NODE_GET_DOMAIN: usize = 411;
+    pub(super) const EP_ASSIGNED_NODE_GET_OPERATOR_TYPE: usize = 412;
+}
+
+/// Metadata key of a precompiled model, before the EP's name.
+pub(crate) const EP_COMPATIBILITY: &str = "ep_compatibility_info.";
+
+/// Longest compatibility text that a report holds, in bytes.
+pub(crate) const MAX_EP_COMPATIBILITY_BYTES: usize = 512;
+
+/// Session option that makes ORT keep the EP of each node. Older versions ignore unknown keys.
+pub(crate) const RECORD_ASSIGNMENT: &CStr = c"session.record_ep_graph_assignment_info";
+
+/// The library's entry: `OrtApiBase` of onnxruntime_c_api.h.
+#[repr(C)]
+#[derive(Debug)]
+struct ApiBase {
+    get_api: unsafe extern "system" fn(u32) -> *const Function,
+    get_version_string: unsafe extern "system" fn() -> *const c_char,
+}
+
+/// A member of `OrtApi`.
+type Function = *const c_void;
+
+/// An `OrtStatus`; null is success.
+type Status = *mut c_void;
+
+/// A session's options cannot be prepared; the session works without.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// ORT before 1.24 returns no placements.
+    #[error(
+        "failed to prepare a session for its placement: ONNX Runtime {found} is older than 1.{FIRST_MINOR}; runs are \
+         measured all the same"
+    )]
+    TooOld {
+        /// Its version, for example `1.22.0`.
+        found: String,
+    },
+    /// A table of functions that is not from ORT 1.x.
+    #[error(
+        "failed to prepare a session for its placement: the functions of ONNX Runtime {found} are not those of \
+         1.{FIRST_MINOR}; runs are measured all the same"
+    )]
+    OtherFunctions {
+        /// Its version, for example `2.0.0`.
+        found: String,
+    },
+    /// ORT's own words.
+    #[error("failed to prepare a session for its placement: {0}")]
+    Refused(String),
+}
+
+/// The ONNX Runtime of a host that does not call it through `ort`, for example from a JVM or C. It is never loaded here,
+/// and stays the host's.
+#[derive(Debug, Clone, Copy)]
+pub struct HostRuntime(&'static ApiBase);
+
+/// An `OrtSession` of a [`HostRuntime`], borrowed from the host.
+#[derive(Debug, Clone, Copy)]
+pub struct HostSession<'a> {
+    runtime: HostRuntime,
+    session: ptr::NonNull<c_void>,
+    host: PhantomData<&'a c_void>,
+}
+
+impl HostRuntime {
+    /// The runtime of this `OrtApiBase`; `None` if it is null.
+    ///
+    /// # Safety
+    /// `base` is null or what `OrtGetApiBase()` returned, and its library stays loaded.
+    pub unsafe fn from_base(base: *const c_void) -> Option<Self> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { base.cast::<ApiBase>().as_ref() }.map(Self)
+    }
+
+    /// The runtime that an `OrtApi` table belongs to; `None` if its library cannot be found.
+    ///
+    /// # Safety
+    /// `api` is null or an `OrtApi` of a library that stays loaded.
+    pub unsafe fn from_api(api: *const c_void) -> Option<Self> {
+        if api.is_null() {
+            return None;
+        }
+        // SAFETY: an `OrtApi` begins with a function pointer.
+        loaded::by_function(unsafe { *api.cast::<*const c_void>() })
+    }
+
+    /// The runtime that this process has loaded, under the library names of Android and Linux. Loads nothing.
+    pub fn loaded() -> Option<Self> {
+        [c"libonnxruntime.so", c"libonnxruntime.so.1"]
+            .into_iter()
+            .find_map(loaded::by_name)
+    }
+
+    /// Returns its version, for example `1.31.1`.
+    pub fn version(self) -> String {
+        // SAFETY: the text is static and NUL-terminated.
+        let text = unsafe { CStr::from_ptr((self.0.get_version_string)()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// `None` for another major version than 1.
+    pub(super) fn minor(self) -> Option<u32> {
+        minor_of(&self.version())
+    }
+
+    /// Makes sessions of these options keep the EP of each node.
+    ///
+    /// # Errors
+    /// If ORT is too old, or refuses the option.
+    ///
+    /// # Safety
+    /// `options` is null or an `OrtSessionOptions` of this runtime.
+    pub unsafe fn record_assignment(self, options: *mut c_void) -> Result<(), PrepareError> {
+        let Some(table) = Table::of(self) else {
+            let found = self.version();
+            return Err(
+                match self.minor().is_some_and(|minor| minor < FIRST_MINOR) {
+                    true => PrepareError::TooOld { found },
+                    false => PrepareError::OtherFunctions { found },
+                },
+            );
+        };
+        if options.is_null() {
+            return Err(PrepareError::Refused("the options are null".to_owned()));
+        }
+        let add = table.add_config_entry;
+        // SAFETY: the options are the caller's; both texts are NUL-terminated and copied by ORT.
+        let status = unsafe { add(options, RECORD_ASSIGNMENT.as_ptr(), c"1".as_ptr()) };
+        table.done(status).map_err(PrepareError::Refused)
+    }
+
+    /// A session of this runtime; `None` if it is null.
+    ///
+    /// # Safety
+    /// `session` is null or an `OrtSession` of this runtime, and alive as long as the result.
+    pub unsafe fn session<'a>(self, session: *const c_void) -> Option<HostSession<'a>> {
+        Some(HostSession {
+            runtime: self,
+            session: ptr::NonNull::new(session.cast_mut())?,
+            host: PhantomData,
+        })
+    }
+}
+
+impl HostSession<'_> {
+    /// Reads the assignment, as [`read`].
+    pub(crate) fn assignment(&self) -> Result<Assignment, ReasonCode> {
+        let table = Table::of(self.runtime).ok_or(ReasonCode::AssignmentApiUnavailable)?;
+        // An error's text is about the missing option.
+        let assignment = table.assignment(self.session.as_ptr());
+        assignment.map_err(|_| ReasonCode::AssignmentNotRecorded)
+    }
+
+    /// Compatibility text of a precompiled model; empty if it has none.
+    pub(crate) fn ep_compatibility(&self) -> String {
+        let text = Table::of(self.runtime)
+            .and_then(|table| table.ep_compatibility(self.session.as_ptr()).ok());
+        text.unwrap_or_default()
+    }
+}
+
+type AddConfigEntry =
+    unsafe extern "system" fn(*mut c_void, *const c_char, *const c_char) -> Status;
+/// A list of a session or a subgraph.
+type GetList =
+    unsafe extern "system" fn(*const c_void, *mut *const *const c_void, *mut usize) -> Status;
+type GetText = unsafe extern "system" fn(*const c_void, *mut *const c_char) -> Status;
+type GetObject = unsafe extern "system" fn(*mut *mut c_void) -> Status;
+type GetMetadata = unsafe extern "system" fn(*const c_void, *mut *mut c_void) -> Status;
+type LookUp = unsafe extern "system" fn(
+    *const c_void,
+    *mut c_void,
+    *const c_char,
+    *mut *mut c_char,
+) -> Status;
+type Free = unsafe extern "system" fn(*mut c_void, *mut c_void) -> Status;
+type Release = unsafe extern "system" fn(*mut c_void);
+type ErrorMessage = unsafe extern "system" fn(*const c_void) -> *const c_char;
+
+/// Functions of a table of API 24: the six of assignments, and older ones.
+struct Table {
+    error_message: ErrorMessage,
+    release_status: Release,
+    add_config_entry: AddConfigEntry,
+    default_allocator: GetObject,
+    free: Free,
+    metadata: GetMetadata,
+    look_up: LookUp,
+    release_metadata: Release,
+    subgraphs: GetList,
+    ep_name: GetText,
+    nodes: GetList,
+    node_name: GetText,
+    node_domain: GetText,
+    node_op_type: GetText,
+}
+
+impl Table {
+    /// `None` if ORT is older, its version is not known, or its functions are not those of 1.x.
+    fn of(runtime: HostRuntime) -> Option<Self> {
+        if runtime.minor()? < FIRST_MINOR {
+            // A request for a version that the library lacks makes it write to stderr.
+            return None;
+        }
+        // SAFETY: `runtime` is ORT's static table, and both versions exist.
+        let [api, older] =
+            [FIRST_MINOR, OLDER_MINOR].map(|version| unsafe { (runtime.0.get_api)(version) });
+        // SAFETY: both tables are static, and have the functions of the older one at least.
+        if api.is_null() || older.is_null() || !unsafe { begins_with(api, older) } {
+            return None;
+        }
+        // SAFETY: the append-only table has functions of exactly these signatures at these positions
+        // (onnxruntime_c_api.h of 1.24); it begins with those of the older versions.
+        unsafe {
+            Some(Self {
+                error_message: function(api, at::GET_ERROR_MESSAGE)?,
+                release_status: function(api, at::RELEASE_STATUS)?,
+                add_config_entry: function(api, at::ADD_SESSION_CONFIG_ENTRY)?,
+                default_allocator: function(api, at::GET_ALLOCATOR_WITH_DEFAULT_OPTIONS)?,
+                free: function(api, at::ALLOCATOR_FREE)?,
+                metadata: function(api, at::SESSION_GET_MODEL_METADATA)?,
+                look_up: function(api, at::MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP)?,
+                release_metadata: function(api, at::RELEASE_MODEL_METADATA)?,
+                subgraphs: function(api, at::SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO)?,
+                ep_name: function(api, at::EP_ASSIGNED_SUBGRAPH_GET_EP_NAME)?,
+                nodes: function(api, at::EP_ASSIGNED_SUBGRAPH_GET_NODES)?,
+                node_name: function(api, at::EP_ASSIGNED_NODE_GET_NAME)?,
+                node_domain: function(api, at::EP_ASSIGNED_NODE_GET_DOMAIN)?,
+                node_op_type: function(api, at::EP_ASSIGNED_NODE_GET_OPERATOR_TYPE)?,
+            })
+        }
+    }
+
+    /// Takes a status: ORT's message if there is one.
+    fn done(&self, status: Status) -> Result<(), String> {
+        if status.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it is ORT's own status with a NUL-terminated text, copied before the status is released, once.
+        unsafe {
+            let text = CStr::from_ptr((self.error_message)(status));
+            let text = text.to_string_lossy().into_owned();
+            (self.release_status)(status);
+            Err(text)
+        }
+    }
+
+    /// `session` is one that our caller borrows.
+    fn assignment(&self, session: *const c_void) -> Result<Assignment, String> {
+        let mut subgraphs = Vec::new();
+        let (mut array, mut len) = (ptr::null(), 0);
+        // SAFETY: the session is alive while it is borrowed, and both places are ours.
+        self.done(unsafe { (self.subgraphs)(session, &mut array, &mut len) })?;
+        // SAFETY: ORT reported success, so `array` holds `len` subgraphs that live as long as the session we borrow.
+        for &subgraph in unsafe { entries(array, len) } {
+            subgraphs.push(Subgraph {
+                ep: self.text(self.ep_name, subgraph)?,
+                nodes: self.subgraph_nodes(subgraph)?,
+            });
+        }
+        Ok(Assignment { subgraphs })
+    }
+
+    fn subgraph_nodes(&self, subgraph: *const c_void) -> Result<Vec<AssignedNode>, String> {
+        let (mut array, mut len) = (ptr::null(), 0);
+        // SAFETY: `subgraph` belongs to a session that our caller borrows; both places are ours.
+        self.done(unsafe { (self.nodes)(subgraph, &mut array, &mut len) })?;
+        // SAFETY: ORT reported success; the nodes live as long as that session.
+        let nodes = unsafe { entries(array, len) }.iter().map(|&node| {
+            Ok(AssignedNode {
+                name: self.text(self.node_name, node)?,
+                op_type: self.text(self.node_op_type, node)?,
+                domain: self.text(self.node_domain, node)?,
+            })
+        });
+        nodes.collect()
+    }
+
+    /// Copies a text of a session's object. Only called for objects of a borrowed session.
+    fn text(&self, get: GetText, of: *const c_void) -> Result<String, String> {
+        let mut text = ptr::null();
+        // SAFETY: `of` is alive (see above), and `text` is ours.
+        self.done(unsafe { get(of, &mut text) })?;
+        if text.is_null() {
+            return Ok(String::new());
+        }
+        // SAFETY: ORT reported success, so `text` is NUL-terminated and lives as long as the session; it is copied
+        // before that borrow ends.
+        let text = unsafe { CStr::from_ptr(text) };
+        Ok(text.to_string_lossy().into_owned())
+    }
+
+    /// `session` is one that our caller borrows.
+    fn ep_compatibility(&self, session: *const c_void) -> Result<String, String> {
+        let (mut allocator, mut metadata) = (ptr::null_mut(), ptr::null_mut());
+        let key = format!("{EP_COMPATIBILITY}{QNN_EP}\0");
+        // SAFETY: all places are ours. The metadata is ours until it is released, once. The text is the allocator's:
+        // it is copied, then freed once.
+        unsafe {
+            self.done((self.default_allocator)(&mut allocator))?;
+            self.done((self.metadata)(session, &mut metadata))?;
+            let mut text = ptr::null_mut();
+            let look_up = self.look_up;
+            let found = self.done(look_up(metadata, allocator, key.as_ptr().cast(), &mut text));
+            (self.release_metadata)(metadata);
+            found?;
+            if text.is_null() {
+                return Ok(String::new());
+            }
+            let copied = CStr::from_ptr(text).to_string_lossy().into_owned();
+            self.done((self.free)(allocator, text.cast()))?;
+            Ok(clipped(&copied, MAX_EP_COMPATIBILITY_BYTES))
+        }
+    }
+}
+
+/// Returns the minor version of ORT 1.x, `None` for any other text.
+pub(crate) fn minor_of(version: &str) -> Option<u32> {
+    let minor = version.strip_prefix("1.")?.split('.').next()?;
+    minor.parse().ok()
+}
+
+/// True if a table begins with the functions of an older one.
+///
+/// # Safety
+/// Both have the functions of [`OLDER_MINOR`].
+unsafe fn begins_with(api: *const Function, older: *const Function) -> bool {
+    let [api, older] = [api, older].map(|table| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { slice::from_raw_parts(table, OLDER_FUNCTIONS) }
+    });
+    api == older && !api.contains(&ptr::null())
+}
+
+/// Returns the function at a position of a table, `None` if it is null.
+///
+/// # Safety
+/// `F` must be the type of that function pointer.
+unsafe fn function<F>(api: *const Function, at: usize) -> Option<F> {
+    const { assert!(mem::size_of::<F>() == mem::size_of::<Function>()) };
+    // SAFETY: the table of API 24 has 413 functions at least.
+    let function = unsafe { *api.add(at) };
+    // SAFETY: guaranteed by the caller.
+    (!function.is_null()).then(|| unsafe { mem::transmute_copy(&function) })
+}
+
+/// Returns an array of ORT's as a slice, empty if there is none.
+///
+/// # Safety
+/// `array` must hold `len` pointers for as long as the result is used, or be null.
+pub(super) unsafe fn entries<'a>(array: *const *const c_void, len: usize) -> &'a [*const c_void] {
+    if array.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { slice::from_raw_parts(array, len) }
+}
+
+/// Libraries of this process by function or name, without loading one. Their handles are never closed, so they stay.
+#[cfg(unix)]
+mod loaded {
+    use super::{CStr, HostRuntime, c_void, mem};
+
+    pub(super) fn by_function(function: *const c_void) -> Option<HostRuntime> {
+        let mut info = mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: any address may be passed, and the place for the result is ours; the result is whole where it is
+        // not zero.
+        let info = unsafe {
+            if libc::dladdr(function, info.as_mut_ptr()) == 0 {
+                return None;
+            }
+            info.assume_init()
+        };
+        if info.dli_fname.is_null() {
+            return None;
+        }
+        // SAFETY: the name is the loader's own text.
+        by_name(unsafe { CStr::from_ptr(info.dli_fname) })
+    }
+
+    pub(super) fn by_name(name: &CStr) -> Option<HostRuntime> {
+        // SAFETY: RTLD_NOLOAD loads nothing, so no code of a library runs.
+        let entry = unsafe {
+            let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
+            if library.is_null() {
+                return None;
+            }
+            libc::dlsym(library, c"OrtGetApiBase".as_ptr())
+        };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: this is the signature of ORT's only exported entry point since 1.0; the library stays loaded.
+        unsafe {
+            let get: unsafe extern "C" fn() -> *const c_void = mem::transmute(entry);
+            HostRuntime::from_base(get())
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod loaded {
+    use super::{CStr, HostRuntime, c_void};
+
+    pub(super) fn by_function(_: *const c_void) -> Option<HostRuntime> {
+        None
+    }
+
+    pub(super) fn by_name(_: &CStr) -> Option<HostRuntime> {
+        None
+    }
+}
+
+#[cfg(all(test, feature = "ort"))]
+mod tests {
+    use ort::sys::OrtApi;
+
+    use super::*;
+
+    #[test]
+    fn positions_are_those_of_the_header() {
+        macro_rules! check {
+            ($($member:ident = $at:expr),* $(,)?) => {
+                $(assert_eq!(mem::offset_of!(OrtApi, $member) / size_of::<Function>(), $at);)*
+            };
+        }
+        check!(
+            GetErrorMessage = at::GET_ERROR_MESSAGE,
+            AllocatorFree = at::ALLOCATOR_FREE,
+            GetAllocatorWithDefaultOptions = at::GET_ALLOCATOR_WITH_DEFAULT_OPTIONS,
+            ReleaseStatus = at::RELEASE_STATUS,
+            SessionGetModelMetadata = at::SESSION_GET_MODEL_METADATA,
+            ModelMetadataLookupCustomMetadataMap = at::MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP,
+            ReleaseModelMetadata = at::RELEASE_MODEL_METADATA,
+            AddSessionConfigEntry = at::ADD_SESSION_CONFIG_ENTRY,
+        );
+        assert!(size_of::<OrtApi>() / size_of::<Function>() >= OLDER_FUNCTIONS);
+    }
+}
