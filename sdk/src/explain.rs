@@ -395,6 +395,9 @@ impl fmt::Display for ExplainedSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "model {} version {}: ", self.model, self.version)?;
         match self.p50_us {
+            Some(p50_us) if p50_us < 1000.0 => {
+                writeln!(f, "{} runs, p50 {p50_us:.0} µs", self.runs)?;
+            }
             Some(p50_us) => writeln!(f, "{} runs, p50 {:.1} ms", self.runs, p50_us / 1000.0)?,
             None => writeln!(f, "no run is sealed yet")?,
         }
@@ -408,11 +411,11 @@ impl fmt::Display for ExplainedSession {
         let on = self
             .soc_model
             .map_or(String::new(), |soc| format!(" on {soc}"));
-        writeln!(
-            f,
-            "  asked for {requested}{on}; placement from {}",
-            self.source
-        )?;
+        let placement = match self.source.as_str() {
+            "unavailable" => "not known".to_owned(),
+            source => format!("from {source}"),
+        };
+        writeln!(f, "  asked for {requested}{on}; placement {placement}")?;
         for (name, ep) in &self.eps {
             write!(f, "  {name}: {} nodes", ep.nodes)?;
             if let Some(partitions) = ep.partitions {
@@ -533,13 +536,45 @@ mod tests {
         assert!(!session(10).to_string().contains("more nodes"));
     }
 
+    #[test]
+    fn a_run_below_a_millisecond_is_told_in_microseconds() {
+        let mut session = session(0);
+        session.p50_us = Some(48.2);
+        session.source = "unavailable".to_owned();
+        let text = session.to_string();
+        assert!(text.contains("100 runs, p50 48 µs\n"), "{text}");
+        assert!(text.contains("; placement not known\n"), "{text}");
+    }
+
+    /// C, Kotlin and Python show the same sentences.
+    #[test]
+    fn sentences_name_no_function_of_rust() {
+        let mut texts: Vec<String> = Vec::new();
+        for reason in ReasonCode::ALL {
+            texts.extend([reason.meaning().to_owned(), reason.way_out(&[])]);
+        }
+        let endpoints = ["", "ftp://x", "http://192.0.2.1", "https://x/path"];
+        for endpoint in endpoints {
+            let config = crate::SdkConfig::builder("app", endpoint, "key", "folder");
+            texts.push(config.build().unwrap_err().to_string());
+        }
+        let trusted = crate::SdkConfig::builder("app", "https://x", "key", "folder");
+        let trusted = trusted.with_trusted_roots(crate::TrustedRoots::Only);
+        texts.push(trusted.build().unwrap_err().to_string());
+        let found = "1.22.0".to_owned();
+        texts.push(RuntimeError::NoAssignmentApi { found }.to_string());
+        for text in texts {
+            assert!(!text.contains("::") && !text.contains("with_"), "{text}");
+        }
+    }
+
     /// A reason that is not known names the call that finds it out.
     #[test]
     fn the_text_of_an_unknown_reason_names_the_next_step() {
         let mut session = session(1);
         session.reasons = vec![ReasonCode::Unknown.into()];
         let text = session.to_string();
-        let step = "SessionRequest::with_log_capture";
+        let step = "log at VERBOSE";
         assert!(
             text.contains("\n  unknown: ") && text.contains(step),
             "{text}"

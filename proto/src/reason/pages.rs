@@ -36,7 +36,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
     match code {
         Unknown => page_of(
             "The reason is not known.",
-            "Create the session with SessionRequest::with_log_capture once: QNN's validator gives its reasons in the verbose log.",
+            "Create the session once with ONNX Runtime's log at VERBOSE, in Rust by the SDK's log capture: QNN's validator gives its reasons there.",
             "ONNX Runtime reports where a node runs and not why. The reason is in the validator's lines, at log severity 0. On a desk, `epwatch inspect MODEL --soc CHIPSET` shows the same lines for a chipset.",
             &[
                 DynamicShape,
@@ -264,7 +264,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
         ),
         AssignmentApiUnavailable => page_of(
             "This ONNX Runtime is older than 1.24 and does not tell where nodes run.",
-            "Update ONNX Runtime to 1.24 or later, or use SessionRequest::with_log_capture.",
+            "Update ONNX Runtime to 1.24 or later, or, in Rust, use the SDK's log capture.",
             "The placement is then known from the session's log alone, or not at all.",
             &[],
             MEASURED,

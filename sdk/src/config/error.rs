@@ -7,7 +7,9 @@ use epwatch_proto::clipped;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A text is empty, too long, or contains control characters.
-    #[error("failed to accept {field}: expected 1 to {max_bytes} bytes of text, got {got:?}")]
+    #[error(
+        "failed to accept {field}: expected 1 to {max_bytes} bytes of text without control characters, got {got:?}"
+    )]
     Text {
         /// The text's name.
         field: &'static str,
@@ -24,8 +26,8 @@ pub enum ConfigError {
     Endpoint(String),
     /// Reports and the app key would travel unencrypted over a network.
     #[error(
-        "failed to accept endpoint {0:?}: plaintext leaves this device; use https, or say \
-         with_plaintext_to_other_hosts(true) for a test network"
+        "failed to accept endpoint {0:?}: plaintext leaves this device; use https, or allow plaintext to \
+         other hosts in the configuration, for a test network"
     )]
     Plaintext(String),
     /// A public key for directives cannot be used.
@@ -47,8 +49,8 @@ pub enum ConfigError {
     ClientCertificate,
     /// No root is trusted, so every certificate would be refused.
     #[error(
-        "failed to accept no trusted roots: name one with with_root_certificate(), or use \
-         TrustedRoots::Bundled or TrustedRoots::System"
+        "failed to accept no trusted roots: give a root certificate, or trust the bundled roots or the \
+         system's"
     )]
     NoRoots,
     /// An interval or a limit is zero.

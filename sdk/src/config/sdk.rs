@@ -348,7 +348,7 @@ mod tests {
         ] {
             let error = build(refused).unwrap_err();
             assert_eq!(error, ConfigError::Plaintext(refused.to_owned()));
-            assert!(error.to_string().contains("with_plaintext_to_other_hosts"));
+            assert!(error.to_string().contains("allow plaintext"));
         }
         let allowed = SdkConfig::builder("app", "http://10.0.0.1", "key", "dir")
             .with_plaintext_to_other_hosts(true);

@@ -197,7 +197,7 @@ impl Driver {
             self.privacy.orphaned_at = Some(self.privacy.consent.state().n_given_calls);
             self.last_error = Some(
                 "the folder was emptied, or another process withdrew consent: nothing is \
-                 recorded until the host calls set_consent(true)"
+                 recorded until the host gives consent again"
                     .to_owned(),
             );
         }

@@ -265,12 +265,12 @@ impl Driver {
             wait = wait.max(Some(least + jitter));
             note.push_str(
                 "; the collector does not admit this app key: register it there, or give the right \
-                 one to SdkConfig::builder",
+                 one in the configuration",
             );
         }
         if let Some(wait) = wait {
             let minutes = wait.as_secs().div_ceil(60);
-            let again = format!("; it is tried again in {minutes} min, or at once by Watch::flush");
+            let again = format!("; it is tried again in {minutes} min, or at once by a flush");
             note.push_str(&again);
         }
         let schedule = match batch.payload() {
@@ -334,8 +334,13 @@ impl Driver {
             _ => None,
         });
         let answer = format!(
-            "{} reports, {} of them refused and {} to be sent again",
+            "{} {}, {} of them refused and {} to be sent again",
             settled.len(),
+            if settled.len() == 1 {
+                "report"
+            } else {
+                "reports"
+            },
             refusals.clone().count(),
             settled
                 .iter()

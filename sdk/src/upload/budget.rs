@@ -92,10 +92,7 @@ impl ByteBudget {
 pub(crate) enum BudgetRefusal {
     #[error("there is no network")]
     Offline,
-    #[error(
-        "the network is metered, and the host allows no bytes there: \
-         SdkConfigBuilder::with_metered_bytes_per_day"
-    )]
+    #[error("the network is metered, and the configuration allows no bytes a day there")]
     Metered,
     #[error("the budget of {limit} bytes a day on {} networks is used up", network.as_str())]
     UsedUp { limit: u64, network: NetworkKind },
