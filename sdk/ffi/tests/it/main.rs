@@ -8,5 +8,6 @@ mod c;
 mod header;
 mod jvm;
 mod jvm_start;
+mod languages;
 mod operator;
 mod package;
