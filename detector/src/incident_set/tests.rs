@@ -235,7 +235,7 @@ fn a_fault_that_was_resolved_speaks_when_its_effect_grows_by_half() {
     );
 }
 
-/// Feedback is no licence: a fault that was called false by mistake is heard of again.
+/// A fault that was called false by mistake notifies again.
 #[test]
 fn what_was_called_false_ends_and_speaks_when_it_grows_or_comes_back() {
     let mut course = Course::firing();

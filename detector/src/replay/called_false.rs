@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use epwatch_model::Incident;
 use crate::read::{FalseIncident, Feedback};
+use epwatch_model::Incident;
 
 /// Incidents of the replayed time that people called false.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

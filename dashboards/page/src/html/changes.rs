@@ -20,7 +20,7 @@ pub(super) struct ChangesHtml<'a> {
 /// The template escapes what it holds.
 impl HtmlSafe for ChangesHtml<'_> {}
 
-/// Returns where changes lie on the axis of a drawing. Earlier ones lie at its begin.
+/// Returns where changes lie on the axis of a drawing. Earlier changes lie at its start.
 pub(super) fn places(changes: &[Change], period: Period) -> Vec<f64> {
     let places = changes.iter().map(|change| period.at(change.at));
     places.map(|at| at.clamp(0.0, 1.0)).collect()

@@ -1,5 +1,5 @@
-//! Changes on the time axis of a drawing: a numbered tag below the plot and a line up through it. The numbers are those of the
-//! list next to the drawing.
+//! Changes on the time axis of a drawing: a numbered tag below the plot and a line up through it. The list next to
+//! the drawing has the same numbers.
 
 use super::svg::Svg;
 

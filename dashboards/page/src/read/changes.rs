@@ -19,7 +19,7 @@ pub(crate) struct Change {
     pub(crate) text: String,
 }
 
-/// Kinds of changes, in the order in which those of one time are listed.
+/// Kinds of changes, in the order in which changes of one time are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ChangeKind {
@@ -147,8 +147,8 @@ WHERE at >= ? AND at <= ?
 ORDER BY at DESC, kind, what
 LIMIT 100";
 
-/// How long before the first window that shows something its cause may lie: a server is deployed before devices report, and
-/// a version is reported before its first window ends.
+/// How long before the first window that shows something its cause may lie. A server is deployed before devices report.
+/// A version is reported before its first window ends.
 const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Returns the time from which changes are listed next to a chart that begins at `from`.

@@ -57,8 +57,8 @@ impl IncidentPage {
         Some(&lead.verdict)
     }
 
-    /// Returns the number of the last order that the detector has obeyed; `None` once it reads no more orders of the
-    /// incident, because it is over and nothing of it is held.
+    /// Returns the number of the last order that the detector has obeyed. `None` once it reads no more orders of the
+    /// incident, because the incident is over and nothing of it is held.
     pub(crate) fn last_obeyed(&self) -> Option<u64> {
         let orders = &self.document.orders;
         (self.row.is_open() || orders.hold.is_some()).then_some(orders.last)

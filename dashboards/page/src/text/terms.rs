@@ -113,7 +113,7 @@ const WITHOUT: [&str; 11] = [
     "a", "bdi", "h1", "svg", "pre", "option", "select", "button", "label", "summary", "textarea",
 ];
 
-/// The element around a sentence of the detector, which holds names: its terms are linked, unlike those of a name alone.
+/// The element around a sentence of the detector, which holds names. Its terms are linked; terms in a name alone are not.
 pub(crate) const SENTENCE: &str = r#"<bdi class="say">"#;
 
 /// Links each term where it first stands in the content of a page to its line at the foot, and shows the line on hover.
@@ -125,7 +125,7 @@ pub(crate) fn linked(html: &str) -> String {
     let mut out = String::with_capacity(html.len() + 4_096);
     out.push_str(&html[..begin]);
     let mut unlinked: Vec<&Term> = TERMS.iter().collect();
-    // Open elements of those names, and whether their text gets no link: that of a sentence does.
+    // Open elements of those names, and whether their text gets no link. A sentence's text gets links.
     let mut open: Vec<bool> = Vec::new();
     let mut rest = &html[begin..end];
     while let Some(at) = rest.find('<') {

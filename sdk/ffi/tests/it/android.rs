@@ -146,7 +146,7 @@ fn the_aar_takes_no_desktop_library_and_no_other_machine() {
             &folder.path().join("none.c"),
             "is not a shared library",
         ),
-        // What is right but for the classes.
+        // All is right except the classes.
         ("arm64-v8a", &arm64, "compile with `mvn -Pandroid` first"),
     ] {
         let said = refused(abi, library);
