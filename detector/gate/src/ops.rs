@@ -352,12 +352,17 @@ mod tests {
         assert_eq!(conv.alternative("SM8635"), None);
         let hardmax = OpForm {
             op_type: "Hardmax",
+            titles: &["Hardmax"],
             precision: Precision::Unknown,
             ..grid
         };
         assert_eq!(hardmax.alternative("unknown"), None);
         let text = hardmax.alternative("SM8650").unwrap();
         assert!(text.contains("ReduceMax, Equal, Cast"), "{text}");
+        // Over another axis the NPU refuses the first alternative.
+        let image = of(&["Hardmax, axis 1 of 4"], Precision::Float);
+        let text = image.alternative("SM8650").unwrap();
+        assert!(text.ends_with("(float): ReduceMax, Equal, Cast."), "{text}");
     }
 
     /// What a transformer optimiser fused is refused in one node. The ops that it stands for are named where they are taken.

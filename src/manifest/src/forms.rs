@@ -110,6 +110,8 @@ fn single(node: &Node, tensors: &[Tensor]) -> Option<&'static str> {
         "Einsum" if einsum_as_matmul(node.text("equation")).is_some() => "Einsum",
         "Einsum" => NOT_MEASURED,
         "Hardmax" if is_last(node.int("axis", -1)) => "Hardmax",
+        "Hardmax" if node.int("axis", -1) == 1 && rank() == Some(4) => "Hardmax, axis 1 of 4",
+        "Hardmax" => NOT_MEASURED,
         "Mish" => "Mish",
         "Selu" => "Selu",
         "ReduceL2" => "ReduceL2",
@@ -346,6 +348,8 @@ mod tests {
             ("LpNormalization", 1, ("p", 2, ""), "LpNormalization"),
             ("LpNormalization", 1, ("p", 1, ""), NOT_MEASURED),
             ("Hardmax", 1, ("axis", -1, ""), "Hardmax"),
+            // Of an image it is measured; of an input without a shape it may be any axis.
+            ("Hardmax", 1, ("axis", 1, ""), NOT_MEASURED),
             ("CumSum", 2, ("exclusive", 1, ""), NOT_MEASURED),
         ] {
             let node = node(op_type, n_inputs, attribute);
