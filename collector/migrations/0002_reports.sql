@@ -142,8 +142,11 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     session_created_at Array(DateTime64(3, 'UTC')),
     -- In effect, without the CPU.
     session_requested_eps Array(Array(LowCardinality(String))),
-    -- Whether one of them drives an NPU: only such sessions vote.
+    -- Whether one of them is an accelerator, known or not: only such sessions vote. Columns named `npu` hold the numbers of
+    -- the accelerator that was asked for, which is the NPU for QNN.
     session_requests_npu Array(Bool),
+    -- The chipset that the session's cohort is named by: with the accelerator in brackets if it is not the chipset's NPU.
+    session_chipset Array(LowCardinality(String)) DEFAULT arrayMap(model -> chipset, session_model_id),
     session_graph_kind Array(LowCardinality(String)),
     session_placement_source Array(LowCardinality(String)),
     -- 0 where there is none. Fingerprints compare only where algorithms are equal.
@@ -217,6 +220,8 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     start_failure_model_id Array(LowCardinality(String)),
     start_failure_model_version Array(LowCardinality(String)),
     start_failure_requested_eps Array(Array(LowCardinality(String))),
+    -- As `session_chipset`; empty if the CPU was asked for.
+    start_failure_chipset Array(LowCardinality(String)) DEFAULT arrayMap(model -> chipset, start_failure_model_id),
     start_failure_phase Array(LowCardinality(String)),
     start_failure_reason Array(LowCardinality(String)),
     start_failure_ort_status Array(Int32),

@@ -84,7 +84,7 @@ WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
 CREATE OR REPLACE VIEW device_sessions_v1 ${on_cluster} AS
 SELECT
     bucket, received_at, occurred_at, is_late, is_unproven, app_id, environment, app_version, installation, stream_id,
-    chipset, firmware, device_manufacturer, device_model, sdk_version,
+    session_chipset[i] AS chipset, firmware, device_manufacturer, device_model, sdk_version,
     concat(ort_version, '/', ep_version) AS runtime,
     uid AS session_uid,
     session_model_id[i] AS model_id,
@@ -113,7 +113,7 @@ ARRAY JOIN session_uid AS uid, arrayEnumerate(session_uid) AS i;
 CREATE OR REPLACE VIEW device_series_v1 ${on_cluster} AS
 SELECT
     bucket, received_at, occurred_at, is_late, is_unproven, app_id, environment, app_version, installation, stream_id,
-    chipset, firmware, device_model, sdk_version,
+    session_chipset[s] AS chipset, firmware, device_model, sdk_version,
     concat(ort_version, '/', ep_version) AS runtime,
     session_uid[s] AS session_uid,
     session_model_id[s] AS model_id,
@@ -401,20 +401,22 @@ SELECT * FROM cohort_evidence FINAL;
 -- Sessions that could not be created, an entry of a report in each row.
 CREATE OR REPLACE VIEW start_failures_v1 ${on_cluster} AS
 SELECT
-    bucket, received_at, app_id, environment, app_version, installation, chipset, firmware, device_model,
+    bucket, received_at, app_id, environment, app_version, installation,
+    if(failed_chipset = '', reported.chipset, failed_chipset) AS chipset, firmware, device_model,
     concat(ort_version, '/', ep_version) AS runtime,
     failed_model AS model_id, failed_version AS model_version, asked AS requested_eps, at_phase AS start_phase,
     why AS start_reason, status AS ort_status, said AS start_text, times AS failures
-FROM counted_reports_v1
+FROM counted_reports_v1 AS reported
 ARRAY JOIN
-    start_failure_model_id AS failed_model, start_failure_model_version AS failed_version,
+    start_failure_chipset AS failed_chipset, start_failure_model_id AS failed_model, start_failure_model_version AS failed_version,
     start_failure_requested_eps AS asked, start_failure_phase AS at_phase, start_failure_reason AS why,
     start_failure_ort_status AS status, start_failure_text AS said, start_failure_count AS times;
 
 -- Golden self-tests, one in each row.
 CREATE OR REPLACE VIEW self_tests_v1 ${on_cluster} AS
 SELECT
-    bucket, received_at, app_id, environment, app_version, installation, chipset, firmware, device_model,
+    bucket, received_at, app_id, environment, app_version, installation,
+    session_chipset[indexOf(session_uid, uid)] AS chipset, firmware, device_model,
     concat(ort_version, '/', ep_version) AS runtime,
     session_model_id[indexOf(session_uid, uid)] AS model_id,
     session_model_version[indexOf(session_uid, uid)] AS model_version,
@@ -429,7 +431,8 @@ ARRAY JOIN
 -- Runs that ONNX Runtime ended with an error, an entry of a report in each row.
 CREATE OR REPLACE VIEW run_errors_v1 ${on_cluster} AS
 SELECT
-    bucket, received_at, app_id, environment, app_version, installation, chipset, firmware, device_model,
+    bucket, received_at, app_id, environment, app_version, installation,
+    session_chipset[indexOf(session_uid, uid)] AS chipset, firmware, device_model,
     concat(ort_version, '/', ep_version) AS runtime,
     session_model_id[indexOf(session_uid, uid)] AS model_id,
     session_model_version[indexOf(session_uid, uid)] AS model_version,

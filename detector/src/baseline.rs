@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use epwatch_model::{Origin, Placement, PlacementMethod, PlacementReference, SignalId, Unit};
+use epwatch_proto::accelerator::is_same_accelerator;
 
 use crate::base_rates::BaseRates;
 use crate::tally::{Tally, surprise};
@@ -209,6 +210,7 @@ fn median_of_others(
     let mut others: Vec<&str> = census
         .iter()
         .filter(|row| row.model_version == version && row.chipset != chipset)
+        .filter(|row| is_same_accelerator(&row.chipset, chipset))
         .map(|row| row.chipset.as_str())
         .collect();
     others.sort_unstable();

@@ -8,6 +8,7 @@ use epwatch_model::{
     CohortEvidence, CohortKey, CohortVerdict, Incident, Installation, ModelKey, Origin, Placement,
     Reason, Severity, SpeedReference, TakenOver, VersionOnChipset, WindowStatistics,
 };
+use epwatch_proto::accelerator::{is_same_accelerator, split_cohort};
 use epwatch_proto::chipset::names_one_chipset;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -792,10 +793,11 @@ fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a Cohor
     let others = read.cohorts.iter().filter(|other| {
         other.key.model_version == window.key.model_version
             && other.key.chipset != window.key.chipset
-            && names_one_chipset(&other.key.chipset)
+            && is_same_accelerator(&other.key.chipset, &window.key.chipset)
+            && names_one_chipset(split_cohort(&other.key.chipset).0)
     });
     let others: Vec<&CohortWindow> = others.collect();
-    match names_one_chipset(&window.key.chipset) || others.len() > 1 {
+    match names_one_chipset(split_cohort(&window.key.chipset).0) || others.len() > 1 {
         true => others,
         false => Vec::new(),
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use epwatch_model::numbers::{counted, latency};
 use epwatch_model::{CohortKey, Origin, Reason, VerdictClass};
+use epwatch_proto::accelerator::{of_cohort, split_cohort};
 use epwatch_proto::{ReasonCode, visible};
 
 use crate::cpu_alone::CpuAlone;
@@ -140,6 +141,15 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                 in_sentence(&key.model_version)
             )
         }
+        VerdictClass::DataQuality
+            if reasons
+                .iter()
+                .any(|reason| matches!(reason, Reason::UnknownEp { .. })) =>
+        {
+            "The app's owner: register the plugin under ONNX Runtime's own name of its EP, for Qualcomm's plugin under a \
+             name that begins with QNN; docs/accelerators.md has all names."
+                .to_owned()
+        }
         VerdictClass::DataQuality => {
             "Nothing to do for the model; placements compare again once a version has settled on \
              the new runtime."
@@ -233,12 +243,12 @@ fn npu_off(key: &CohortKey, when: &str) -> String {
 fn directive(key: &CohortKey, action: &str, file: &str) -> String {
     let model = &key.model;
     let names = [
-        &model.app_id,
+        &*model.app_id,
         &model.model_id,
         &key.model_version,
-        &key.chipset,
+        split_cohort(&key.chipset).0,
     ];
-    let [app, name, version, chipset] = names.map(|name| quoted(name));
+    let [app, name, version, chipset] = names.map(quoted);
     // A name that begins with a dash is a value only behind an equals sign.
     format!(
         "`epwatch directive make {action} --app={app} --model={name} --model-version={version} --chipset={chipset} \
@@ -283,6 +293,13 @@ fn in_sentence(name: &str) -> String {
 fn why_refused(key: &CohortKey, ops: &str) -> String {
     if !is_named(&key.chipset) {
         return format!("ask why the NPU of these devices refuses {ops}.");
+    }
+    if !of_cohort(&key.chipset).is_plain_npu() {
+        return format!(
+            "ask why the NPU of {} refuses {ops}; ONNX Runtime's verbose log of one session names the nodes that its EP \
+             did not take.",
+            in_sentence(split_cohort(&key.chipset).0)
+        );
     }
     let names = [&key.chipset, &key.model.model_id, &key.model_version];
     let [chipset, model, version] = names.map(|name| in_sentence(name));

@@ -17,6 +17,13 @@ pub(crate) struct NodeCounts {
 }
 
 impl NodeCounts {
+    /// Counts the nodes off the accelerator that should not be there. Those that TensorRT leaves to CUDA are among them.
+    fn elsewhere(self) -> u32 {
+        let on_others = self.n_nodes.saturating_sub(self.npu_nodes);
+        let all = on_others.max(self.cpu_nodes);
+        all.saturating_sub(self.cpu_benign_nodes)
+    }
+
     /// Returns a placement without reasons; `fingerprint` is the normalised one.
     pub(crate) fn placement(
         self,
@@ -30,7 +37,7 @@ impl NodeCounts {
             runtime,
             n_nodes: self.n_nodes,
             npu_nodes: self.npu_nodes,
-            cpu_nodes: self.cpu_nodes.saturating_sub(self.cpu_benign_nodes),
+            cpu_nodes: self.elsewhere(),
             npu_macs_share: usable_macs_share(self.npu_macs_share, self.macs_attributed),
             reasons: Vec::new(),
         }

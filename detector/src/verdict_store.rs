@@ -496,7 +496,7 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         signal_fires: fires,
         verdict: verdict.class.as_str(),
         severity: verdict.severity.as_str(),
-        reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+        reasons: verdict.reason_texts().collect(),
         judged_at: judged_at.as_millisecond(),
     }
 }

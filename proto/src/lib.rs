@@ -8,13 +8,14 @@
 //!
 //! - report: [`Report`], with [`Session`], [`LatencySeries`], [`Placement`], [`Device`] and so on;
 //! - upload: [`UploadRequest`], [`UploadResponse`], [`Outcome`];
-//! - terms that all crates share: [`chipset`], [`fingerprint`], [`histogram`], [`manifest`],
+//! - terms that all crates share: [`accelerator`], [`chipset`], [`fingerprint`], [`histogram`], [`manifest`],
 //!   [`ReasonCode`];
 //! - files: [`recorded`].
 //!
 //! It never opens a file or a connection, reads no clock and verifies no signature. It never allocates by an
 //! announced length: memory is bounded by the bytes that arrived.
 
+pub mod accelerator;
 #[cfg(feature = "client")]
 mod broken_connection;
 pub mod chipset;
@@ -50,6 +51,7 @@ mod validate;
 pub mod wire;
 mod wire_enum;
 
+pub use accelerator::{Accelerator, Asked, DeviceType};
 #[cfg(feature = "client")]
 pub use broken_connection::{is_connection_broken, tls_hint};
 pub use chipset::Chipset;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    accelerator::{Accelerator, Asked},
     error::ParseError,
     fingerprint::Fingerprint,
     ids::ModelHash,
@@ -36,10 +37,7 @@ wire_enum! {
     }
 }
 
-/// ORT's name of the QNN EP, built in or plugin.
-pub const QNN_EP: &str = "QNNExecutionProvider";
-/// ORT's name of the CPU EP.
-pub const CPU_EP: &str = "CPUExecutionProvider";
+pub use crate::accelerator::{CPU_EP, QNN_EP};
 
 /// Most EPs of one placement or request.
 pub const MAX_EPS: usize = 8;
@@ -57,16 +55,6 @@ pub const MAX_OP_TYPES: usize = 256;
 const MOST_OP_TYPES: usize = 32;
 /// Most reason codes.
 pub const MAX_REASONS: usize = 16;
-
-/// Returns whether an EP of this name puts nodes on the NPU. With a GPU or CPU back end, which is in the
-/// runtime's `backend`, it does not.
-///
-/// A plugin's EP has the name that the app registers it with, for example `QNN`, `qnn` or `npu0`.
-pub fn is_npu_ep(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let numbered = name.strip_prefix("npu");
-    name.starts_with("qnn") || numbered.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
-}
 
 /// Returns a share of MACs as the store holds it, with about six digits.
 #[expect(clippy::cast_possible_truncation, reason = "a share, 0 to 1")]
@@ -142,17 +130,33 @@ impl Placement {
         self.eps.iter().find(|e| e.ep == name)
     }
 
-    /// Returns whether the effective request names an NPU. Only such sessions vote.
-    pub fn requests_npu(&self) -> bool {
-        self.requested_eps.iter().any(|ep| is_npu_ep(ep))
+    /// Returns the accelerator that the effective request asks for; `None` for the CPU.
+    pub fn asked(&self) -> Option<Asked<'_>> {
+        Asked::by_names(&self.requested_eps)
     }
 
-    /// Counts the nodes on the NPU.
+    /// Returns whether the effective request names an accelerator, known or not. Only such sessions vote.
+    pub fn requests_npu(&self) -> bool {
+        self.asked().is_some()
+    }
+
+    /// Returns the accelerator whose nodes count as placed well: the one that was asked for. If none was, it is the first
+    /// one that has nodes.
+    pub fn accelerator(&self) -> Option<Accelerator> {
+        let of_eps = || {
+            let eps = self.eps.iter().map(|share| Accelerator::of_ep(&share.ep));
+            eps.into_iter().find(|accelerator| accelerator.is_known())
+        };
+        let asked = self.asked().map(|asked| asked.accelerator);
+        asked.or_else(of_eps)
+    }
+
+    /// Counts the nodes on the accelerator, which is the NPU for QNN.
     pub fn n_npu_nodes(&self) -> u32 {
         self.npu_shares().map(|e| e.n_nodes).sum()
     }
 
-    /// Counts the partitions on the NPU.
+    /// Counts the partitions on the accelerator.
     pub fn n_npu_partitions(&self) -> u32 {
         self.npu_shares().filter_map(|e| e.n_partitions).sum()
     }
@@ -174,7 +178,7 @@ impl Placement {
         print.map_or(0, |print| print.algorithm)
     }
 
-    /// Returns the share of the model's MACs on the NPU, 0 to 1. `None` without a manifest.
+    /// Returns the share of the model's MACs on the accelerator, 0 to 1. `None` without a manifest.
     pub fn npu_macs_share(&self) -> Option<f64> {
         self.macs_attributed?;
         Some(self.npu_shares().filter_map(|e| e.macs_share).sum())
@@ -198,7 +202,12 @@ impl Placement {
     }
 
     fn npu_shares(&self) -> impl Iterator<Item = &EpShare> {
-        self.eps.iter().filter(|e| is_npu_ep(&e.ep))
+        let accelerator = self.accelerator();
+        let is_its = move |share: &&EpShare| {
+            let of_share = Accelerator::of_ep(&share.ep);
+            accelerator.is_some_and(|accelerator| accelerator.is_same(of_share))
+        };
+        self.eps.iter().filter(is_its)
     }
 }
 
@@ -433,35 +442,5 @@ message! {
         5 reason: Enum<ReasonCode>,
         6 reason_text: Text<MAX_NODE_NAME_BYTES>,
         7 macs_share: Maybe<Share>,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_npu_ep;
-
-    #[test]
-    fn an_app_registers_a_plugin_under_a_name_of_its_own() {
-        for name in [
-            super::QNN_EP,
-            "QNN",
-            "qnn",
-            "QnnHtp",
-            "npu",
-            "npu0",
-            "NPU12",
-        ] {
-            assert!(is_npu_ep(name), "{name}");
-        }
-        for name in [
-            "",
-            "CPUExecutionProvider",
-            "CPU",
-            "XnnpackExecutionProvider",
-            "npux",
-            "MyEp",
-        ] {
-            assert!(!is_npu_ep(name), "{name}");
-        }
     }
 }

@@ -6,6 +6,7 @@ use prost::Message as _;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use crate::{
+    accelerator::{Asked, cohort_chipset},
     device::{App, Device, Runtime, Sdk},
     error::ParseError,
     failure::{RunErrors, SelfTest, StartFailure},
@@ -88,6 +89,40 @@ impl Report {
         check_entry_counts(bytes)?;
         let report = v1::Report::decode(bytes);
         Self::try_from(report.map_err(|error| ParseError::not_protobuf("report", &error))?)
+    }
+
+    /// Returns the chipset of each session's cohort: [`cohort_chipset`] of the device's chipset and the accelerator that the
+    /// session asked for. A session that a directive changed stays in the cohort of what the app asked for.
+    pub fn session_chipsets<'a>(&'a self, chipset: &'a str) -> impl Iterator<Item = String> + 'a {
+        self.sessions.iter().map(move |session| {
+            let in_effect = session.placement.asked();
+            let by_app = || Asked::by_names(&session.requested_eps);
+            let asked = match session.directive_id.is_empty() {
+                true => in_effect,
+                false => by_app().or(in_effect),
+            };
+            self.cohort_of(chipset, asked)
+        })
+    }
+
+    /// Returns the chipset of the cohort of each session that could not be created; empty if it asked for the CPU. Without
+    /// EPs an NPU was asked for.
+    pub fn start_failure_chipsets<'a>(
+        &'a self,
+        chipset: &'a str,
+    ) -> impl Iterator<Item = String> + 'a {
+        self.start_failures.iter().map(move |failure| {
+            let asked = Asked::by_names(&failure.requested_eps);
+            match asked.is_none() && !failure.requested_eps.is_empty() {
+                true => String::new(),
+                false => self.cohort_of(chipset, asked),
+            }
+        })
+    }
+
+    fn cohort_of(&self, chipset: &str, asked: Option<Asked<'_>>) -> String {
+        let asked = asked.map(|asked| asked.with_backend(self.runtime.backend));
+        cohort_chipset(chipset, asked)
     }
 
     /// Number of series that the encoded report has and this parse of it dropped, since their numbers are impossible.

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use epwatch_proto::{
-    CpuNode, Placement, ReasonCode, Session, SparseHistogram, StartFailure,
+    Accelerator, Asked, CpuNode, Placement, ReasonCode, Session, SparseHistogram, StartFailure,
     chipset::soc_by_soc_model,
 };
 use serde::{Deserialize, Serialize};
@@ -228,8 +228,26 @@ impl ExplainedSession {
             cpu_nodes_truncated: placement.cpu_nodes_truncated,
             fingerprint: placement.exact.map(|f| f.to_string()),
             fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
-            reasons: placement.reasons.iter().copied().map(Into::into).collect(),
+            reasons: ExplainedReason::all_of(placement),
         }
+    }
+}
+
+impl ExplainedReason {
+    /// Reasons of a placement, in the words of the accelerator that the session asked for.
+    fn all_of(placement: &Placement) -> Vec<Self> {
+        let accelerator = placement
+            .asked()
+            .map_or(Accelerator::Npu, |asked| asked.accelerator);
+        let in_words = |reason: &ReasonCode| {
+            let explained = Self::from(*reason);
+            Self {
+                meaning: accelerator.in_words(&explained.meaning).into_owned(),
+                fix: accelerator.in_words(&explained.fix).into_owned(),
+                ..explained
+            }
+        };
+        placement.reasons.iter().map(in_words).collect()
     }
 }
 
@@ -416,6 +434,14 @@ impl fmt::Display for ExplainedSession {
             source => format!("from {source}"),
         };
         writeln!(f, "  asked for {requested}{on}; placement {placement}")?;
+        let asked = Asked::by_names(&self.requested_in_effect);
+        if let Some(unknown) = asked.filter(|asked| asked.accelerator == Accelerator::Unknown) {
+            let ep = unknown.ep;
+            writeln!(
+                f,
+                "  epwatch does not know the EP {ep}: its sessions are not judged"
+            )?;
+        }
         for (name, ep) in &self.eps {
             write!(f, "  {name}: {} nodes", ep.nodes)?;
             if let Some(partitions) = ep.partitions {

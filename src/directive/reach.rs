@@ -14,7 +14,7 @@ WHERE received_at >= now() - INTERVAL 1 DAY
   AND ({app: String} = '' OR app_id = {app: String})
   AND ({model: String} = '' OR model_id = {model: String})
   AND ({version: String} = '' OR model_version = {version: String})
-  AND ({chipset: String} = '' OR chipset = {chipset: String})
+  AND ({chipset: String} = '' OR chipset = {chipset: String} OR startsWith(chipset, concat({chipset: String}, ' [')))
   AND ({firmware: String} = '' OR firmware = {firmware: String})";
 
 const OBEYED: &str = "

@@ -14,7 +14,7 @@ use epwatch_gate::{
 use epwatch_manifest::{
     InputShape, ManifestDocument, ManifestError, ModelOutline, Sha256Reader, manifest_of,
 };
-use epwatch_proto::{placement::is_npu_ep, v1};
+use epwatch_proto::v1;
 
 use super::policy_ops::{self, OtherOps};
 use crate::{
@@ -60,7 +60,6 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
         model: model.as_ref().map(|(file, _)| file),
         macs: model.as_ref().and_then(|(_, macs)| macs.as_ref()),
         chipset: files.chipset.as_deref(),
-        is_npu_ep,
     };
     judged(candidate, baseline, by).map_err(|error| WrongUse(error.to_string()))
 }

@@ -260,6 +260,7 @@ fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
     let parsed = logged.parsed.as_ref().map_err(|error| unreadable(error))?;
     let report = Report::parse(parsed.report).map_err(|error| unreadable(&error.detail()))?;
     let received_ms = i64::try_from(logged.record.received_at_us / 1000).unwrap_or(i64::MAX);
+    let chipset = report.device.chipset.as_str();
     Ok(Stored {
         collector_id,
         wal_offset: logged.record.offset.0,
@@ -269,7 +270,9 @@ fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
         app_id: parsed.app_id.to_owned(),
         environment: parsed.environment.to_owned(),
         mark: parsed.mark,
-        chipset: report.device.chipset.as_str().to_owned(),
+        chipset: chipset.to_owned(),
+        session_chipsets: report.session_chipsets(chipset).collect(),
+        start_failure_chipsets: report.start_failure_chipsets(chipset).collect(),
         content: content_of(parsed.report),
         report,
     })

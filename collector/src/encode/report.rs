@@ -18,7 +18,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 149] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 151] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -88,6 +88,7 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 149] = [
     column("session_created_at", "Array(DateTime64(3, 'UTC'))", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.created_at_unix_ms))),
     column("session_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(requested(s), |c, ep| c.word(ep)))),
     column("session_requests_npu", "Array(Bool)", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.requests_npu()))),
+    column("session_chipset", WORDS, |c, r| c.list(&r.session_chipsets, |c, chipset| c.word(chipset))),
     column("session_graph_kind", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.placement.graph_kind.as_str()))),
     column("session_placement_source", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.placement.source.as_str()))),
     column("session_fingerprint_algorithm", U32S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.placement.fingerprint_algorithm()))),
@@ -156,6 +157,7 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 149] = [
     column("start_failure_model_id", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.id))),
     column("start_failure_model_version", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.version))),
     column("start_failure_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.start_failures, |c, f| c.list(&f.requested_eps, |c, ep| c.word(ep)))),
+    column("start_failure_chipset", WORDS, |c, r| c.list(&r.start_failure_chipsets, |c, chipset| c.word(chipset))),
     column("start_failure_phase", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.phase.as_str()))),
     column("start_failure_reason", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.reason.as_str()))),
     column("start_failure_ort_status", "Array(Int32)", |c, r| c.list(&r.report.start_failures, |c, f| c.put(f.ort_status_code))),

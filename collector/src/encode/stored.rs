@@ -18,6 +18,10 @@ pub(crate) struct Stored {
     pub(super) mark: SenderMark,
     /// The chipset as this collector normalises the raw text.
     pub(super) chipset: String,
+    /// The chipsets that the cohorts of its sessions are named by, one for each session.
+    pub(super) session_chipsets: Vec<String>,
+    /// The same for each session that could not be created; empty if the CPU was asked for.
+    pub(super) start_failure_chipsets: Vec<String>,
     /// A hash of its bytes as they came in.
     pub(super) content: u32,
     pub(super) report: Report,

@@ -172,7 +172,7 @@ LIMIT 500
 SELECT {words thermal} AS heat, {words age} AS session_age, sum(runs_of) AS runs,
     {quantile 0.5} AS p50_ms, {quantile 0.95} AS p95_ms
 FROM (
-    WITH session_model_id[s] AS model_id, session_model_version[s] AS model_version
+    WITH session_model_id[s] AS model_id, session_model_version[s] AS model_version, session_chipset[s] AS chipset
     SELECT thermal, age, sumMap(mapFromArrays(buckets, counts)) AS hist, sum(n) AS runs_of
     FROM closed_reports_v1
     ARRAY JOIN

@@ -121,7 +121,7 @@ LIMIT 50
 -- about: Median and p95 of the last day. A rise with a new version or runtime is a compilation on the device that a cached
 --     context saved before. Of closed buckets.
 -- none: No session on the last day of the range
-WITH session_model_id[i] AS model_id, session_model_version[i] AS model_version, session_creation_us[i] AS creation_us
+WITH session_model_id[i] AS model_id, session_model_version[i] AS model_version, session_chipset[i] AS chipset, session_creation_us[i] AS creation_us
 SELECT concat(chipset, ' v', model_version) AS cohort, quantile(0.5)(creation_us) / 1000 AS p50_ms, quantile(0.95)(creation_us) / 1000 AS p95_ms
 FROM closed_reports_v1
 ARRAY JOIN arrayEnumerate(session_uid) AS i

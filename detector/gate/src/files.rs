@@ -31,8 +31,6 @@ pub struct JudgedBy<'a> {
     pub macs: Option<&'a ModelMacs>,
     /// The chipset, if the command line names it.
     pub chipset: Option<&'a str>,
-    /// Whether an EP of this name puts nodes on the NPU.
-    pub is_npu_ep: fn(&str) -> bool,
 }
 
 /// Files that cannot be judged together.

@@ -54,7 +54,6 @@ pub fn read(bytes: &[u8]) {
             model: None,
             macs,
             chipset: None,
-            is_npu_ep: |ep| ep == "QNNExecutionProvider",
         };
         if let Ok(found) = judged(arm("a", 0), arm("b", 1), by) {
             let verdict = Verdict::new("0", None, found.not_checked, found.targets);

@@ -96,7 +96,7 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let mut notes = Vec::from_iter(in_order(&mut candidate, &mut baseline));
     let mut target = target(label, &candidate, &baseline, by);
     let eps = candidate.iter().filter_map(|one| one.run.eps.as_ref());
-    target.checks.extend(judge_eps(eps, by.is_npu_ep));
+    target.checks.extend(judge_eps(eps));
     let placed = placement(&mut target, &mut candidate, &mut baseline, by, &mut notes)?;
 
     let limits = &by.policy.latency;

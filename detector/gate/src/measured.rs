@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use epwatch_proto::Accelerator;
 use epwatch_stats::{SLOW_RUN, order_stat::median};
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     intermittent::{Intermittent, LEAST_WHOLE, Modes},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
+    run::Unit,
     verdict::{Against, Check, LatencyNumbers, Outcome},
 };
 
@@ -66,18 +68,15 @@ fn late(launch: &Launch, deadline_ms: f64) -> f64 {
 }
 
 /// Fails if no node of a launch ran on an NPU's EP. The sets have the EPs of each launch; `None` if the files name none.
-pub fn judge_eps<'a>(
-    of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>,
-    is_npu_ep: fn(&str) -> bool,
-) -> Option<Check> {
+pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>) -> Option<Check> {
     let (mut launches, mut without_eps, mut off_npu) = (0, 0, 0);
     let mut strange = None;
     for eps in of_launches {
         launches += 1;
         without_eps += usize::from(eps.is_empty());
-        let is_off = !eps.is_empty() && !eps.iter().any(|ep| is_npu_ep(ep));
-        // Names of ONNX Runtime's own EPs have this ending. Any other one is the app's choice.
-        let unknown = eps.iter().find(|ep| !ep.ends_with("ExecutionProvider"));
+        let is_off = !eps.is_empty() && !eps.iter().any(|ep| Unit::of_ep(ep) == Unit::Npu);
+        let is_unknown = |ep: &&String| Accelerator::of_ep(ep) == Accelerator::Unknown;
+        let unknown = eps.iter().find(is_unknown);
         match unknown.filter(|_| is_off) {
             Some(ep) => strange = Some(ep),
             None => off_npu += usize::from(is_off),

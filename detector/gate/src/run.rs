@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use epwatch_proto::placement::is_npu_ep;
+use epwatch_proto::{Accelerator, DeviceType};
 use serde::Deserialize;
 
 use crate::{
@@ -139,12 +139,13 @@ impl Unit {
         }
     }
 
-    /// The unit of an EP, by ONNX Runtime's name of it.
+    /// The unit of an EP, by the name that it is registered with.
     pub fn of_ep(ep: &str) -> Self {
-        match ep {
-            ep if is_npu_ep(ep) => Self::Npu,
-            "CPUExecutionProvider" | "XnnpackExecutionProvider" => Self::Cpu,
-            _ => Self::Unknown,
+        match Accelerator::of_ep(ep).device() {
+            DeviceType::Npu => Self::Npu,
+            DeviceType::Gpu => Self::Gpu,
+            DeviceType::Cpu => Self::Cpu,
+            DeviceType::Unknown => Self::Unknown,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Keys of models and cohorts, the groups of devices that are judged together.
 //!
-//! A cohort is a model version on a chipset; below it are its firmwares. A firmware with too few devices is
+//! A cohort is a model version on a chipset, for one accelerator: the chipset's NPU, or the one in brackets
+//! (`SM8650 [CUDA]`, `epwatch_proto::accelerator`). Below it are its firmwares. A firmware with too few devices is
 //! judged as part of its chipset, never dropped.
 
 use std::fmt;
@@ -52,13 +53,20 @@ pub struct CohortKey {
     pub model: ModelKey,
     /// The model version as the app names it.
     pub model_version: String,
-    /// Normalised chipset, for example `SM8650`.
+    /// Normalised chipset, for example `SM8650`, with the accelerator in brackets if it is not the chipset's NPU.
     pub chipset: String,
     /// One firmware (vendor fingerprint hash), or all firmwares of the chipset.
     pub firmware: Option<String>,
 }
 
 impl CohortKey {
+    /// Returns a text about the NPU as a text about the accelerator that the cohort's sessions asked for.
+    #[must_use]
+    pub fn in_words(&self, text: &str) -> String {
+        let accelerator = epwatch_proto::accelerator::of_cohort(&self.chipset);
+        accelerator.in_words(text).into_owned()
+    }
+
     /// Returns the chipset of a firmware; `None` for a chipset, since versions and chipsets are compared with
     /// each other and never added.
     #[must_use]

@@ -43,11 +43,11 @@ pub struct Placement {
     pub runtime: String,
     /// Nodes of all EPs.
     pub n_nodes: u32,
-    /// Nodes on an NPU.
+    /// Nodes on the accelerator that was asked for, which is the NPU for QNN.
     pub npu_nodes: u32,
-    /// Nodes on the CPU that should not be there.
+    /// Nodes on the CPU or on another EP that should not be there.
     pub cpu_nodes: u32,
-    /// Share of the model's MACs on an NPU, in [0, 1], if at least 95 % of them are attributed to nodes.
+    /// Share of the model's MACs on the accelerator, in [0, 1], if at least 95 % of them are attributed to nodes.
     pub npu_macs_share: Option<f64>,
     /// Reason codes of the nodes on the CPU.
     pub reasons: Vec<String>,

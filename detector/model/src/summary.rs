@@ -227,7 +227,7 @@ impl From<&CohortVerdict> for VerdictSummary {
             cv_rules: verdict.cv_rules.clone(),
             signals: verdict.signals.iter().map(SignalSummary::from).collect(),
             cpu_ops: verdict.cpu_ops.clone(),
-            reasons: verdict.reasons.iter().map(ToString::to_string).collect(),
+            reasons: verdict.reason_texts().collect(),
         }
     }
 }

@@ -58,6 +58,12 @@ pub struct CohortVerdict {
 }
 
 impl CohortVerdict {
+    /// Returns the sentences of the reasons, with the word for the cohort's accelerator.
+    pub fn reason_texts(&self) -> impl Iterator<Item = String> + '_ {
+        let reasons = self.reasons.iter();
+        reasons.map(|reason| self.key.in_words(&reason.to_string()))
+    }
+
     /// Whether devices are slower, and something other than the model slowed down as well. Load ends; if this lasts, it is
     /// a finding.
     #[must_use]

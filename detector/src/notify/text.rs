@@ -136,7 +136,7 @@ fn cause(lead: &CohortVerdict) -> String {
         }
         (_, Some(share)) if is_fallback => format!("{} of its work on the CPU", percent(share)),
         (VerdictClass::SlowWithoutPlacement, _) => "placements do not say why".to_owned(),
-        (class, _) => class.title().to_owned(),
+        (class, _) => lead.key.in_words(class.title()),
     }
 }
 
@@ -445,7 +445,7 @@ fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, Strin
         let (hit, of) = (numbers.devices_hit, numbers.devices_eligible);
         let ratio = numbers.latency_ratio;
         let ratio = ratio.map_or(String::new(), |ratio| format!(", {ratio:.1} times as slow"));
-        let title = cohort.verdict.class.title();
+        let title = key.in_words(cohort.verdict.class.title());
         (
             "also",
             format!("{}: {title}, {hit} of {of} devices{ratio}", key.chipset),
@@ -483,7 +483,7 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     }
     let others = verdict.reasons.iter().filter(|reason| !is_late(reason));
     for (at, reason) in others.enumerate() {
-        facts.push((if at == 0 { "why" } else { "and" }, reason.to_string()));
+        facts.push((if at == 0 { "why" } else { "and" }, verdict.key.in_words(&reason.to_string())));
     }
     facts
 }

@@ -7,6 +7,7 @@ use epwatch_model::{
     CohortVerdict, Origin, Reason, Severity, SignalId, SlowLimit, TOTAL_FALLBACK_BELOW,
     VerdictClass, WindowStatistics, many_are_new,
 };
+use epwatch_proto::accelerator;
 
 use crate::baseline::Baseline;
 use crate::cpu_alone::CpuAlone;
@@ -94,7 +95,7 @@ pub fn judge(
         next_step: if everywhere {
             on_all_chipsets(&found.reasons)
         } else {
-            next_step(Situation {
+            let step = next_step(Situation {
                 key: &window.key,
                 class: found.class,
                 reasons: &found.reasons,
@@ -106,7 +107,8 @@ pub fn judge(
                     .as_ref()
                     .and_then(|starts| starts.codes.first()),
                 cpu_alone: change.and_then(|change| CpuAlone::measured(window, change)),
-            })
+            });
+            window.key.in_words(&step)
         },
         reasons: with_others(found.reasons, also),
         statistics,
@@ -214,6 +216,10 @@ pub(crate) fn doubt_networks(
 }
 
 fn find(window: &CohortWindow, baseline: &Baseline, evidence: &Evidence) -> Finding {
+    if let Some(ep) = accelerator::unknown_ep(&window.key.chipset) {
+        let reasons = vec![Reason::UnknownEp { ep: ep.to_owned() }];
+        return Finding::nothing(VerdictClass::DataQuality, Severity::Info, reasons);
+    }
     // Unusable outputs before slow ones. Neither they nor failed starts need votes.
     let is_page = |found: &Finding| found.severity == Severity::Page;
     if let Some(wrong) = secondary::wrong_outputs(evidence).filter(is_page) {

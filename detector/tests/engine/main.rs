@@ -6,6 +6,7 @@
     reason = "a helper of a test panics like the test"
 )]
 
+mod accelerators;
 mod census;
 mod incidents;
 mod look_back;

@@ -131,6 +131,20 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
         ..fallen.clone()
     };
     told.push((195, doubtful));
+    // Other accelerators on the same chipset, under names that apps gave them.
+    for (ep, devices) in [
+        ("CUDAExecutionProvider", 140..170),
+        ("npu0", 170..200),
+        ("MyEp", 200..230),
+    ] {
+        let reports = Reports {
+            ep,
+            devices,
+            failed_starts: 1,
+            ..fallen.clone()
+        };
+        told.push((200, reports));
+    }
     for (at, reports) in told {
         reports.store(&store, after(at)).await;
         record(&mut intake, &reports, after(at));
@@ -148,10 +162,13 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
         "wrong_outputs",
         "npu_start_failure",
         "slow_without_placement",
+        "data_quality",
     ] {
         let verdict = format!("\"verdict\":\"{verdict}\"");
         assert!(from_file.iter().any(|line| line.contains(&verdict)));
     }
+    let of_cuda = |line: &String| line.contains("SM8635 [CUDA]");
+    assert!(from_file.iter().any(of_cuda));
     assert_eq!(from_file, from_store);
     store.stop().await;
 }

@@ -11,6 +11,7 @@ use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Span;
 use epwatch_proto::SendClock;
 use epwatch_proto::histogram::bucket_of_us;
+use epwatch_proto::placement::QNN_EP;
 use epwatch_server::Period;
 use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
 use jiff::Timestamp;
@@ -150,6 +151,8 @@ pub(crate) struct Reports {
     pub(crate) previous: Option<(&'static str, f64)>,
     pub(crate) directive: &'static str,
     pub(crate) requests_npu: bool,
+    /// The EP that the app asks for then, by the name that it registered it under.
+    pub(crate) ep: &'static str,
     pub(crate) is_late: bool,
     /// Whether the installation was new beyond its quota.
     pub(crate) is_unproven: bool,
@@ -177,6 +180,7 @@ impl Default for Reports {
             previous: None,
             directive: "",
             requests_npu: true,
+            ep: QNN_EP,
             is_late: false,
             is_unproven: false,
             bucket_s: 1,

@@ -11,7 +11,7 @@ pub(crate) fn after(base: Timestamp, seconds: i64) -> Timestamp {
     base + SignedDuration::from_secs(seconds)
 }
 
-async fn evaluate(store: &TestStore, end: Timestamp) -> Vec<CohortVerdict> {
+pub(crate) async fn evaluate(store: &TestStore, end: Timestamp) -> Vec<CohortVerdict> {
     evaluate_with(config(), store, end).await
 }
 
@@ -27,7 +27,11 @@ async fn evaluate_with(
 }
 
 #[track_caller]
-fn of<'a>(verdicts: &'a [CohortVerdict], version: &str, chipset: &str) -> &'a CohortVerdict {
+pub(crate) fn of<'a>(
+    verdicts: &'a [CohortVerdict],
+    version: &str,
+    chipset: &str,
+) -> &'a CohortVerdict {
     let found: Vec<&CohortVerdict> = verdicts
         .iter()
         .filter(|v| v.key.model_version == version && v.key.chipset == chipset)

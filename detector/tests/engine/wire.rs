@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use epwatch_proto::placement::{CPU_EP, QNN_EP};
+use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{
     App, BaselineAbsence, BaselineKind, Baselines, CpuNode, Device, EpShare, Fingerprint,
     LatencySeries, Model, ModelHash, Phase, Placement, ReasonCode, Report, SelfBaseline, SelfTest,
@@ -117,7 +117,7 @@ impl Reports {
     fn wire_starts(&self) -> Vec<StartFailure> {
         let failure = StartFailure {
             model: samples::model("segmenter", self.version),
-            requested_eps: vec![QNN_EP.into()],
+            requested_eps: vec![self.ep.into()],
             phase: StartPhase::SessionCreation,
             reason: ReasonCode::BackendSetupFailed,
             ort_status_code: 1,
@@ -153,7 +153,7 @@ impl Reports {
         let npu_macs = place.npu_macs_share.map(f64::from);
         let ops = std::iter::once("QuantizeLinear").chain(place.cpu_ops.iter().copied());
         let requested = vec![String::from(if self.requests_npu {
-            QNN_EP
+            self.ep
         } else {
             CPU_EP
         })];
@@ -168,7 +168,7 @@ impl Reports {
             placement: Placement {
                 requested_eps: requested,
                 eps: vec![
-                    share(QNN_EP, place.npu_nodes, npu_macs),
+                    share(self.ep, place.npu_nodes, npu_macs),
                     share(CPU_EP, place.cpu_nodes + 1, npu_macs.map(|npu| 1.0 - npu)),
                 ],
                 n_nodes: place.npu_nodes + place.cpu_nodes + 1,

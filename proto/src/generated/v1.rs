@@ -106,7 +106,8 @@ pub struct Placement {
     /// EPs asked for in effect, in order. Not what the session got. <= 8, each <= 64.
     #[prost(string, repeated, tag = "1")]
     pub requested_eps: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// What each EP got, each EP once. <= 8; names exactly as ORT gives them.
+    /// What each EP got, each EP once. <= 8; names as ORT gives them. An EP with a name of the
+    /// app's own has ORT's name of it if the runtime's list of devices shows what it is.
     #[prost(message, repeated, tag = "2")]
     pub eps: ::prost::alloc::vec::Vec<EpShare>,
     /// Nodes of all EPs: the sum over `eps`. <= 1,000,000.

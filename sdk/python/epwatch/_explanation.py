@@ -40,9 +40,9 @@ class Explanation(Dict[str, Any]):
 
 
 def _color(ep: str) -> str:
-    from ._native import is_npu_ep
+    from ._native import is_on_npu
 
-    if is_npu_ep(ep):
+    if is_on_npu(ep):
         return _NPU
     return _CPU if ep == "CPUExecutionProvider" else _OTHER
 

@@ -94,7 +94,7 @@ def npu_options(session: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
         options = session.get_provider_options()
     except Exception:
         return given
-    of_npu = [of for name, of in options.items() if _native.is_npu_ep(name)]
+    of_npu = [of for name, of in options.items() if _native.is_off_cpu(name)]
     return {**given, **of_npu[0]} if of_npu else given
 
 
@@ -104,7 +104,7 @@ def given_options(providers: Sequence[Any] | None, provider_options: Sequence[An
         name, options = provider if isinstance(provider, (tuple, list)) else (provider, None)
         if options is None and provider_options is not None and at < len(provider_options):
             options = provider_options[at]
-        if _native.is_npu_ep(str(name)):
+        if _native.is_off_cpu(str(name)):
             return dict(options or {})
     return {}
 
@@ -120,7 +120,7 @@ def is_plugin(ep: str) -> bool:
 def missing(requested: Sequence[str], session: Any) -> list[str]:
     """Returns the NPU's EPs that were asked for and that the session does not have: onnxruntime drops them silently."""
     has = used(session)
-    return [ep for ep in requested if _native.is_npu_ep(ep) and ep not in has]
+    return [ep for ep in requested if _native.is_off_cpu(ep) and ep not in has]
 
 
 def error_code(error: BaseException | str) -> int:

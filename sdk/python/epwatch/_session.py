@@ -340,7 +340,7 @@ def _without_npu(
     kept = [
         (provider, None if provider_options is None else provider_options[at])
         for at, provider in enumerate(providers or ())
-        if not _native.is_npu_ep(str(provider[0] if isinstance(provider, (tuple, list)) else provider))
+        if not _native.is_off_cpu(str(provider[0] if isinstance(provider, (tuple, list)) else provider))
     ]
     names: list[Any] = [provider for provider, _ in kept] or [_placement.CPU]
     of_names = None if provider_options is None else [of or {} for _, of in kept] or [{}]

@@ -35,14 +35,14 @@ def assert_on_npu(session: Any, *, max_partitions: int = 1, allowed_cpu_ops: Col
             "the session has no placement: make it by epwatch.InferenceSession, with onnxruntime 1.24 or later; "
             f"this is {_placement.runtime_version() or 'an unknown version'}"
         )
-    on_npu = [nodes for ep, nodes in listed if _native.is_npu_ep(ep)]
+    on_npu = [nodes for ep, nodes in listed if _native.is_on_npu(ep)]
     used = sorted({ep for ep, _ in listed})
     if not any(on_npu):
         raise AssertionError(f"no node is on the NPU; the session's nodes are on {', '.join(used) or 'no EP'}")
     elsewhere = [
         (ep, name, op_type)
         for ep, nodes in listed
-        if not _native.is_npu_ep(ep)
+        if not _native.is_on_npu(ep)
         for name, op_type, _ in nodes
         if op_type not in _EDGES and op_type not in allowed_cpu_ops
     ]

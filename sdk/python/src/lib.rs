@@ -15,7 +15,7 @@ mod _native {
     #[pymodule_export]
     use crate::failure::{ConfigError, UploadError};
     #[pymodule_export]
-    use crate::session::{Session, is_npu_ep, now};
+    use crate::session::{Session, is_off_cpu, is_on_npu, now};
     #[pymodule_export]
     use crate::watch::{Plan, Watch};
 

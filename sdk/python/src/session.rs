@@ -106,6 +106,12 @@ pub(crate) fn now() -> u64 {
 
 /// Returns whether an EP of this name puts nodes on the NPU.
 #[pyfunction]
-pub(crate) fn is_npu_ep(name: &str) -> bool {
-    proto::placement::is_npu_ep(name)
+pub(crate) fn is_on_npu(name: &str) -> bool {
+    proto::Accelerator::of_ep(name).device() == proto::DeviceType::Npu
+}
+
+/// Returns whether an EP of this name is an accelerator that a directive may forbid.
+#[pyfunction]
+pub(crate) fn is_off_cpu(name: &str) -> bool {
+    proto::Accelerator::of_ep(name).is_off_cpu()
 }

@@ -1,6 +1,6 @@
 //! Requests of directives for a session, and those that were followed.
 
-use epwatch_proto::{Placement, ReasonCode, placement::is_npu_ep};
+use epwatch_proto::{Accelerator, Placement, ReasonCode};
 
 /// Requests of the operator's directives for the next session of a model.
 ///
@@ -56,14 +56,20 @@ pub(crate) struct EffectiveRequest {
     variant: Option<String>,
 }
 
+/// Whether a directive that forbids the NPU forbids this EP. GPUs and other accelerators go with it; kernels for the CPU
+/// stay.
+fn is_off_cpu(ep: &str) -> bool {
+    Accelerator::of_ep(ep).is_off_cpu()
+}
+
 impl EffectiveRequest {
     pub(crate) fn of(plan: &SessionPlan, requested_eps: &[String], loaded: Option<&str>) -> Self {
-        let is_asked = requested_eps.iter().any(|ep| is_npu_ep(ep));
+        let is_asked = requested_eps.iter().any(|ep| is_off_cpu(ep));
         // A session that does not ask for the NPU is not changed by forbidding it.
         let npu_off = plan.npu_off.clone().filter(|_| is_asked);
         let mut in_effect = requested_eps.to_vec();
         if npu_off.is_some() {
-            in_effect.retain(|ep| !is_npu_ep(ep));
+            in_effect.retain(|ep| !is_off_cpu(ep));
         }
         let planned = plan.variant.as_ref();
         let followed = planned.filter(|v| Some(v.variant.as_str()) == loaded);
@@ -80,7 +86,7 @@ impl EffectiveRequest {
         requested_eps: &[String],
         placement: &mut Placement,
     ) -> Self {
-        let on_npu = placement.eps.iter().any(|e| is_npu_ep(&e.ep));
+        let on_npu = placement.eps.iter().any(|e| is_off_cpu(&e.ep));
         if self.npu_off.is_some() && on_npu {
             self.npu_off = None;
             self.requested_eps = requested_eps.to_vec();

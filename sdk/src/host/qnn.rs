@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::directives::SessionPlan;
 use epwatch_proto::{
-    ReasonCode, SessionOptions,
+    Accelerator, ReasonCode, SessionOptions,
     placement::{CPU_EP, QNN_EP},
 };
 use ort::{environment::Environment, ep::ExecutionProvider, session::builder::SessionBuilder};
 
-use crate::placement::has_ep_device;
+use crate::placement::{RuntimeNames, ep_devices};
 
 /// The plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -101,11 +101,13 @@ impl std::fmt::Debug for HtpBuilder {
 }
 
 /// Returns why no session of this process can use the QNN EP: it is not built in, and no registered plugin has a
-/// device. `None` if one can. ORT ignores a request without the EP, and gives no error.
+/// device. The app may have registered the plugin under a name of its own. `None` if one can. ORT ignores a request without the EP, and gives no error.
 pub(crate) fn missing() -> Option<ReasonCode> {
     let is_built_in = BuiltIn::is_available().unwrap_or(false);
     // A registered plugin without a device looks the same; `Plugin` distinguishes them.
-    (!is_built_in && !has_ep_device(QNN_EP)).then_some(ReasonCode::EpNotAvailable)
+    let names = RuntimeNames::read();
+    let has_device = names.any(|ep| Accelerator::of_ep(ep).is_plain_npu());
+    (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
 }
 
 /// The EP by name only. `ort` has a type for it only in builds with its feature `qnn`, and asks ORT by type.
@@ -145,7 +147,7 @@ impl Plugin {
 
     /// Whether the plugin has a device here.
     pub fn has_device(&self) -> bool {
-        has_ep_device(QNN_EP)
+        ep_devices().iter().any(|device| device.ep == QNN_EP)
     }
 
     /// Returns a builder for a session on the HTP. If the plugin has no device the session will run on the CPU, and

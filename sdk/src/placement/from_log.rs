@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use epwatch_proto::{
-    EpShare, GraphKind, Placement, PlacementSource, ReasonCode,
+    Asked, EpShare, GraphKind, Placement, PlacementSource, ReasonCode,
     chipset::Soc,
-    placement::{CPU_EP, MAX_REASONS, is_npu_ep},
+    placement::{CPU_EP, MAX_REASONS},
 };
 
 use super::{PlacementInput, log::SessionLog, requested, summarise};
@@ -78,7 +78,7 @@ fn counted_on_cpu(
     known_reasons: &[ReasonCode],
 ) -> Placement {
     let requested_eps = requested(requested_eps);
-    let asks_for_npu = requested_eps.iter().any(|ep| is_npu_ep(ep));
+    let asks_for_npu = Asked::by_names(&requested_eps).is_some();
     let mut reasons = known_reasons.to_vec();
     if !asks_for_npu {
         reasons.push(ReasonCode::EpNotRequested);

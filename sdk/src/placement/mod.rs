@@ -13,6 +13,8 @@ mod inspect;
 pub mod log;
 #[cfg(feature = "ort")]
 mod log_capture;
+#[cfg(feature = "qnn")]
+mod names;
 mod of_session;
 #[cfg(feature = "ort")]
 #[expect(
@@ -36,7 +38,7 @@ pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
 pub(crate) use self::host_runtime::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of};
 pub(crate) use self::of_session::of_assignment;
 #[cfg(feature = "qnn")]
-pub(crate) use self::ort::has_ep_device;
+pub(crate) use self::{names::RuntimeNames, ort::ep_devices};
 pub(crate) use self::summary::requested;
 #[cfg(feature = "ort")]
 pub(crate) use self::{

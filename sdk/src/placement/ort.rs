@@ -2,6 +2,8 @@
 
 use std::{ffi::CStr, ptr, sync::OnceLock};
 
+#[cfg(feature = "qnn")]
+use epwatch_proto::DeviceType;
 use epwatch_proto::ReasonCode;
 use ort::{
     AsPointer,
@@ -40,13 +42,25 @@ pub fn ort_version() -> Option<String> {
     Some(of_ort()?.version())
 }
 
-/// Whether a registered plugin offers a device of this EP. Call it once a session builder exists.
+/// A device of an EP that this process can use, in the runtime's words.
 #[cfg(feature = "qnn")]
-pub(crate) fn has_ep_device(ep: &str) -> bool {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EpDevice {
+    /// The EP's name, which is the app's own where a plugin takes the name that it is registered under.
+    pub(crate) ep: String,
+    /// Vendor of the EP.
+    pub(crate) vendor: String,
+    /// Type of the device.
+    pub(crate) device: DeviceType,
+}
+
+/// Lists the devices of EPs; none if ORT is too old. Call it once a session builder exists.
+#[cfg(feature = "qnn")]
+pub(crate) fn ep_devices() -> Vec<EpDevice> {
     // ORT 1.22 lists devices on Windows only.
     let minor = of_ort().and_then(HostRuntime::minor);
     if minor.is_none_or(|minor| minor < 23) {
-        return false;
+        return Vec::new();
     }
     let (api, mut environment) = (ort::api(), ptr::null_mut());
     let level = sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
@@ -54,23 +68,40 @@ pub(crate) fn has_ep_device(ep: &str) -> bool {
     let made = unsafe { (api.CreateEnv)(level, c"epwatch".as_ptr(), &mut environment) };
     // SAFETY: it is ORT's own status, and ownership passes to `ort`.
     if unsafe { ort::Error::result_from_status(made) }.is_err() {
-        return false;
+        return Vec::new();
     }
     let (mut array, mut len) = (ptr::null(), 0);
     // SAFETY: the environment is alive until it is released below, and both places are ours.
     let listed = unsafe {
         ort::Error::result_from_status((api.GetEpDevices)(environment, &mut array, &mut len))
     };
-    // SAFETY: ORT reported success, so `array` holds `len` devices of the environment, each with a NUL-terminated name.
-    let has_one = listed.is_ok()
-        && unsafe {
-            entries(array.cast(), len).iter().any(|device| {
-                CStr::from_ptr((api.EpDevice_EpName)(device.cast())).to_bytes() == ep.as_bytes()
-            })
-        };
+    let mut devices = Vec::new();
+    if listed.is_ok() {
+        // SAFETY: ORT reported success, so `array` holds `len` devices of the environment. Each has two NUL-terminated
+        // texts, which are copied, and a hardware device.
+        unsafe {
+            let copied = |text: *const std::ffi::c_char| match text.is_null() {
+                true => String::new(),
+                false => CStr::from_ptr(text).to_string_lossy().into_owned(),
+            };
+            for device in entries(array.cast(), len) {
+                let device = device.cast();
+                let hardware = (api.EpDevice_Device)(device);
+                devices.push(EpDevice {
+                    ep: copied((api.EpDevice_EpName)(device)),
+                    vendor: copied((api.EpDevice_EpVendor)(device)),
+                    device: match (api.HardwareDevice_Type)(hardware) {
+                        sys::OrtHardwareDeviceType::OrtHardwareDeviceType_CPU => DeviceType::Cpu,
+                        sys::OrtHardwareDeviceType::OrtHardwareDeviceType_GPU => DeviceType::Gpu,
+                        sys::OrtHardwareDeviceType::OrtHardwareDeviceType_NPU => DeviceType::Npu,
+                    },
+                });
+            }
+        }
+    }
     // SAFETY: it ends the use that began above, once.
     unsafe { (api.ReleaseEnv)(environment) };
-    has_one
+    devices
 }
 
 /// Reads the assignment of a session made with `session.record_ep_graph_assignment_info=1`, node by node.

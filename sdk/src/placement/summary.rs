@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use epwatch_proto::{
-    Attribution, CpuNode, EpShare, GraphKind, ModelManifest, Placement, PlacementSource,
-    ReasonCode, clipped,
+    Accelerator, Asked, Attribution, CpuNode, DeviceType, EpShare, GraphKind, ModelManifest,
+    Placement, PlacementSource, ReasonCode, clipped,
     fingerprint::{fingerprint_exact, fingerprint_normalised, is_edge_quantization},
     placement::{
         CPU_EP, MAX_CPU_NODES, MAX_EP_NAME_BYTES, MAX_EPS, MAX_NODE_NAME_BYTES, MAX_OP_TYPES,
-        MAX_REASONS, is_npu_ep,
+        MAX_REASONS,
     },
 };
 #[cfg(feature = "ort")]
@@ -32,7 +32,7 @@ pub struct PlacementInput<'a> {
 }
 
 #[cfg(feature = "ort")]
-/// A partition on the NPU.
+/// A partition on the NPU or another accelerator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PartitionSize {
@@ -105,7 +105,7 @@ pub(super) fn all_cpu_nodes<'a>(
     cpu_nodes_of(&nodes, attribution_of(&nodes, manifest).as_ref())
 }
 
-/// Sizes of the NPU's partitions, in ORT's order.
+/// Sizes of the accelerator's partitions, in ORT's order.
 #[cfg(feature = "ort")]
 pub(super) fn npu_partitions(
     assignment: &Assignment,
@@ -116,7 +116,7 @@ pub(super) fn npu_partitions(
     for subgraph in &assignment.subgraphs {
         let of_nodes = at..at + subgraph.nodes.len();
         at = of_nodes.end;
-        if is_npu_ep(&subgraph.ep) {
+        if Accelerator::of_ep(&subgraph.ep).is_known() {
             let share = |of: &Attribution| of.by_node[of_nodes.clone()].iter().sum::<f64>();
             sizes.push(PartitionSize {
                 nodes: u32::try_from(of_nodes.len()).unwrap_or(u32::MAX),
@@ -127,10 +127,11 @@ pub(super) fn npu_partitions(
     sizes
 }
 
-/// Names of the nodes on the NPU, in ORT's order.
+/// Names of the nodes on an accelerator, in ORT's order.
 #[cfg(feature = "ort")]
 pub(super) fn npu_nodes(assignment: &Assignment) -> Vec<String> {
-    let on_npu = assignment.subgraphs.iter().filter(|s| is_npu_ep(&s.ep));
+    let subgraphs = assignment.subgraphs.iter();
+    let on_npu = subgraphs.filter(|of| Accelerator::of_ep(&of.ep).is_known());
     let nodes = on_npu.flat_map(|subgraph| &subgraph.nodes);
     nodes.map(|node| node.name.clone()).collect()
 }
@@ -143,7 +144,8 @@ fn cpu_nodes_of<'a>(
     nodes: &[Node<'a>],
     attribution: Option<&Attribution>,
 ) -> Vec<(CpuNode, &'a str)> {
-    let has_edges = nodes.iter().any(|n| is_npu_ep(n.ep));
+    let is_npu = |node: &Node<'_>| Accelerator::of_ep(node.ep).device() == DeviceType::Npu;
+    let has_edges = nodes.iter().any(is_npu);
     let on_cpu = nodes.iter().enumerate().filter(|(_, n)| n.ep == CPU_EP);
     on_cpu
         .map(|(index, node)| {
@@ -237,8 +239,14 @@ pub(crate) fn requested(eps: &[String]) -> Vec<String> {
 /// Reasons for nodes that the NPU did not get, as far as an assignment shows.
 fn reasons(input: &PlacementInput<'_>, eps: &[EpShare], cpu_nodes: &[CpuNode]) -> Vec<ReasonCode> {
     let mut reasons = input.known_reasons.to_vec();
-    let asks_for_npu = input.requested_eps.iter().any(|ep| is_npu_ep(ep));
-    let has_npu_nodes = eps.iter().any(|e| is_npu_ep(&e.ep) && e.n_nodes > 0);
+    let asked = Asked::by_names(input.requested_eps);
+    let asks_for_npu = asked.is_some();
+    let is_its = |share: &EpShare| {
+        let of_share = Accelerator::of_ep(&share.ep);
+        let asked = asked.map_or(of_share, |asked| asked.accelerator);
+        share.ep != CPU_EP && asked.is_same(of_share)
+    };
+    let has_npu_nodes = eps.iter().any(|share| is_its(share) && share.n_nodes > 0);
     let is_off = reasons.contains(&ReasonCode::NpuOffByDirective);
     if !asks_for_npu && !is_off {
         reasons.push(ReasonCode::EpNotRequested);

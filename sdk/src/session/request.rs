@@ -92,7 +92,9 @@ impl<S> SessionRequest<S> {
     }
 
     /// Names the EPs that the session is given, in order, for example `QNNExecutionProvider`. The first eight count.
-    /// The CPU EP need not be named.
+    /// The CPU EP need not be named. Reports have ONNX Runtime's name of a plugin
+    /// that the app registered under another one, if the runtime's list of devices shows what it is. That needs ONNX
+    /// Runtime 1.23 and the feature `qnn`.
     pub fn requesting<T: Into<String>>(mut self, eps: impl IntoIterator<Item = T>) -> Self {
         let eps: Vec<String> = eps.into_iter().map(Into::into).collect();
         self.requested_eps = placement::requested(&eps);
@@ -254,6 +256,12 @@ impl SessionRequest {
         self.shared = self.shared.here();
         let mut builder = placement::record_assignment(self.source.clone());
         self.shared.note_ort_version(placement::ort_version);
+        #[cfg(feature = "qnn")]
+        let names = placement::RuntimeNames::read();
+        #[cfg(feature = "qnn")]
+        {
+            self.requested_eps = names.of_request(&self.requested_eps);
+        }
         let captured = self
             .captures_log
             .then(|| placement::capture_log(&builder, &make));
@@ -275,17 +283,20 @@ impl SessionRequest {
             && in_effect
                 .requested_eps
                 .iter()
-                .any(|ep| epwatch_proto::placement::is_npu_ep(ep))
+                .any(|ep| epwatch_proto::Accelerator::of_ep(ep).is_plain_npu())
         {
             self.reasons.extend(crate::host::qnn::missing());
         }
         let repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
+        let assignment = placement::read(&session);
+        #[cfg(feature = "qnn")]
+        let assignment = assignment.map(|assignment| names.of_assignment(assignment));
         let observation = self.begin(
             in_effect,
             creation,
             |input, device| match &captured {
-                Some(log) => placement::of_captured(placement::read(&session), log, input),
-                None => placement::of_assignment(placement::read(&session), input, device),
+                Some(log) => placement::of_captured(assignment, log, input),
+                None => placement::of_assignment(assignment, input, device),
             },
             || placement::ep_compatibility(&session),
         );

@@ -26,6 +26,7 @@ use std::hash::BuildHasher;
 use std::io::{self, Write};
 use std::path::Path;
 
+use epwatch_proto::accelerator;
 use epwatch_server::replace_file;
 use foldhash::quality::RandomState;
 
@@ -107,7 +108,8 @@ pub(crate) fn stored_names_sql(now_ms: i64) -> String {
              arrayJoin(arrayDistinct(arrayConcat( \
                  arrayMap(m -> (toUInt8(0), CAST(m, 'String')), models), \
                  arrayMap((m, v) -> (toUInt8(1), CAST(concat(m, '\\n', v), 'String')), models, versions), \
-                 [(toUInt8(2), CAST(chipset, 'String'))], \
+                 arrayMap(c -> (toUInt8(2), CAST(c, 'String')), \
+                     arrayConcat([chipset], session_chipset, start_failure_chipset)), \
                  arrayMap(s -> (toUInt8(3), CAST(s, 'String')), series_shape_key)))) AS named \
              FROM reports WHERE received_at BETWEEN fromUnixTimestamp64Milli(toInt64({}), 'UTC') \
                  AND fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')) \
@@ -116,6 +118,15 @@ pub(crate) fn stored_names_sql(now_ms: i64) -> String {
          SETTINGS max_bytes_before_external_group_by = 1073741824",
         now_ms - KEPT_DAYS * DAY_MS
     )
+}
+
+/// Returns the name of a cohort beyond the limit. Its accelerator stays apart from others, and an unknown EP unknown.
+fn other_cohort(chipset: &str) -> String {
+    match accelerator::split_cohort(chipset).1 {
+        None => OTHER.to_owned(),
+        Some(_) if accelerator::unknown_ep(chipset).is_some() => format!("{OTHER} [?]"),
+        Some(label) => format!("{OTHER} [{label}]"),
+    }
 }
 
 /// The names of one collector; by default without limits or a file.
@@ -240,6 +251,8 @@ impl CardinalityLimiter {
             app_id,
             environment,
             chipset,
+            session_chipsets,
+            start_failure_chipsets,
             report,
             ..
         } = stored;
@@ -249,8 +262,17 @@ impl CardinalityLimiter {
             limited[of as usize] += u64::from(!is_in);
             is_in
         };
+        let reported = chipset.clone();
         if !keep(Dimension::Chipset, chipset) {
             OTHER.clone_into(chipset);
+        }
+        // A device can make up the name of an accelerator, too.
+        for of_cohort in session_chipsets.iter_mut().chain(start_failure_chipsets) {
+            if *of_cohort == reported {
+                of_cohort.clone_from(chipset);
+            } else if !of_cohort.is_empty() && !keep(Dimension::Chipset, of_cohort) {
+                *of_cohort = other_cohort(of_cohort);
+            }
         }
         let sessions = report.sessions.iter_mut().map(|s| &mut s.model);
         let failures = report.start_failures.iter_mut().map(|f| &mut f.model);

@@ -420,6 +420,8 @@ fn named(name: &str) -> Stored {
         environment: AT.1.to_owned(),
         mark: SenderMark::default(),
         chipset: name.to_owned(),
+        session_chipsets: vec![name.to_owned(); report.sessions.len()],
+        start_failure_chipsets: vec![name.to_owned(); report.start_failures.len()],
         content: 0,
         report,
     }
@@ -432,10 +434,15 @@ fn names_of(stored: &Stored) -> [Vec<&str>; 4] {
     let failures = report.start_failures.iter().map(|f| &f.model);
     let models: Vec<_> = sessions.chain(failures).collect();
     let shape_keys = report.series.iter().map(|s| s.stratum.shape_key.as_str());
+    let of_cohorts = stored
+        .session_chipsets
+        .iter()
+        .chain(&stored.start_failure_chipsets);
+    let chipsets = std::iter::once(&stored.chipset).chain(of_cohorts);
     [
         models.iter().map(|model| model.id.as_str()).collect(),
         models.iter().map(|model| model.version.as_str()).collect(),
-        vec![stored.chipset.as_str()],
+        chipsets.map(String::as_str).collect(),
         shape_keys.collect(),
     ]
 }

@@ -173,6 +173,11 @@ impl<'a> CohortHtml<'a> {
         Some((number::ms(Some(deadline_us)), number::share(Some(share))))
     }
 
+    /// Returns a text about the NPU in the word for the cohort's accelerator.
+    fn said(&self, text: &str) -> String {
+        words::of_accelerator(&self.page.query.chipset, text)
+    }
+
     fn on_cpu(&self) -> Option<String> {
         let share = number::finite(self.sent()?.cpu_macs_share).filter(|share| *share > 0.0)?;
         Some(number::share(Some(share)))
@@ -357,10 +362,10 @@ impl<'a> CohortHtml<'a> {
             |placement: &PlacementRow, (version, when): (&str, &str), nodes: &[CpuNodeRow]| {
                 Some(Placed {
                     title: format!("Version {}, {when}", short(version)),
-                    subtitle: format!(
+                    subtitle: self.said(&format!(
                         "{} of {} nodes on the NPU",
                         placement.npu_nodes, placement.n_nodes
-                    ),
+                    )),
                     note: match placement.benign_nodes {
                         0 => String::new(),
                         1 => "1 belongs on the CPU".to_owned(),
@@ -388,14 +393,16 @@ impl<'a> CohortHtml<'a> {
         let words: Vec<String> = all
             .iter()
             .map(|placed| {
-                format!(
-                    "{}: {} on the NPU",
-                    placed.title,
-                    number::share(Some(placed.share))
-                )
+                let share = number::share(Some(placed.share));
+                format!("{}: {share} {}", placed.title, self.said("on the NPU"))
             })
             .collect();
-        Some(bars::placements("place", &all, &(words.join("; ") + ".")))
+        Some(bars::placements(
+            "place",
+            &all,
+            &(words.join("; ") + "."),
+            &self.said("NPU"),
+        ))
     }
 
     /// Returns what the bars count, how many sessions have these placements, and what they asked for.
@@ -411,9 +418,9 @@ impl<'a> CohortHtml<'a> {
         let share = number::share(Some(share));
         let asked: Vec<String> = now.requested_eps.iter().map(|ep| visible(ep)).collect();
         let got = match now.npu_nodes {
-            0 => "the CPU alone",
-            n if n == now.n_nodes => "the NPU for every node",
-            _ => "the NPU and the CPU",
+            0 => "the CPU alone".to_owned(),
+            n if n == now.n_nodes => self.said("the NPU for every node"),
+            _ => self.said("the NPU and the CPU"),
         };
         let asked = match asked.is_empty() {
             true => String::new(),

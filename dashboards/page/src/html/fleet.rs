@@ -221,7 +221,9 @@ impl<'a> FleetHtml<'a> {
     }
 
     fn npu(&self, row: &FleetRow) -> Option<Drawing> {
-        bars::npu(row.cohort.npu_share)
+        bars::npu(row.cohort.npu_share, |text| {
+            words::of_accelerator(&row.cohort.chipset, text)
+        })
     }
 
     fn cohort(&self, row: &FleetRow) -> Link {
@@ -301,7 +303,10 @@ impl OpenIncident {
             Some(slower) => format!("runs {slower}"),
             None => match &*self.row.verdict {
                 "wrong_outputs" => "computes wrong outputs".to_owned(),
-                "npu_start_failure" => "does not start on the NPU".to_owned(),
+                "npu_start_failure" => {
+                    let chipset = self.row.chipsets.first().map_or("", String::as_str);
+                    words::of_accelerator(chipset, "does not start on the NPU")
+                }
                 "cv_spike" => "varies more".to_owned(),
                 other => {
                     let fault = words::within_sentence(&words::fault(other));

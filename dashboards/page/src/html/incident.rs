@@ -104,13 +104,19 @@ impl<'a> IncidentHtml<'a> {
                 format!("{} of its work runs on the CPU", number::share(Some(share)))
             }
             ("some_devices_fallback", _) => "on some devices its work runs on the CPU".to_owned(),
-            ("npu_start_failure", _) => "the NPU does not start".to_owned(),
+            ("npu_start_failure", _) => self.said("the NPU does not start"),
             _ => return None,
         })
     }
 
-    fn verdict(&self) -> Cow<'_, str> {
-        words::fault(&self.page.row.verdict)
+    /// Returns a text about the NPU in the word for the accelerator of the incident's first chipset.
+    fn said(&self, text: &str) -> String {
+        let chipset = self.page.row.chipsets.first();
+        words::of_accelerator(chipset.map_or("", String::as_str), text)
+    }
+
+    fn verdict(&self) -> String {
+        self.said(&words::fault(&self.page.row.verdict))
     }
 
     fn chipsets(&self) -> Vec<Name<'a>> {

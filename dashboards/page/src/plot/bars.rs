@@ -3,13 +3,16 @@
 use super::svg::{Drawing, Svg};
 use crate::text::number;
 
-/// Draws the share of work on the NPU in a table row. `None` if it is not known.
-pub(crate) fn npu(share: Option<f64>) -> Option<Drawing> {
+/// Draws the share of work on the NPU, or on the accelerator that `said` names, in a table row. `None` if it is not known.
+pub(crate) fn npu(share: Option<f64>, said: impl Fn(&str) -> String) -> Option<Drawing> {
     const WIDTH: f64 = 74.0;
     let share = number::finite(share)?.clamp(0.0, 1.0);
     let mut svg = Svg::new(WIDTH, 22.0);
     split(&mut svg, share, (0.0, WIDTH), (5.0, 12.0));
-    let label = format!("{} of the work on the NPU", number::share(Some(share)));
+    let label = said(&format!(
+        "{} of the work on the NPU",
+        number::share(Some(share))
+    ));
     Some(svg.small(&label))
 }
 
@@ -44,16 +47,27 @@ pub(crate) struct Placed<'a> {
 }
 
 /// Draws placements one below the other, wide and narrow.
-pub(crate) fn placements(id: &str, all: &[Placed<'_>], words: &str) -> [Drawing; 2] {
-    const TITLE: &str = "Work on the NPU and on the CPU, by version";
+/// `accelerator` is the word for what is not the CPU.
+pub(crate) fn placements(
+    id: &str,
+    all: &[Placed<'_>],
+    words: &str,
+    accelerator: &str,
+) -> [Drawing; 2] {
+    let article = if matches!(accelerator, "NPU" | "GPU" | "accelerator") {
+        "the "
+    } else {
+        ""
+    };
+    let title = format!("Work on {article}{accelerator} and on the CPU, by version");
     let narrow_id = format!("{id}n");
     [
-        bars(all, 1064.0, 178.0, false).figure("wide", id, TITLE, words),
-        bars(all, 358.0, 0.0, true).figure("narrow", &narrow_id, TITLE, words),
+        bars(all, 1064.0, 178.0, accelerator, false).figure("wide", id, &title, words),
+        bars(all, 358.0, 0.0, accelerator, true).figure("narrow", &narrow_id, &title, words),
     ]
 }
 
-fn bars(all: &[Placed<'_>], width: f64, left: f64, is_narrow: bool) -> Svg {
+fn bars(all: &[Placed<'_>], width: f64, left: f64, accelerator: &str, is_narrow: bool) -> Svg {
     let pitch = if is_narrow { 84.0 } else { 54.0 };
     let mut svg = Svg::new(width, 12.0 + pitch * all.len() as f64);
     for (at, placed) in all.iter().enumerate() {
@@ -74,7 +88,7 @@ fn bars(all: &[Placed<'_>], width: f64, left: f64, is_narrow: bool) -> Svg {
         }
         let share = placed.share.clamp(0.0, 1.0);
         let cpu_at = split(&mut svg, share, (left, width - left), (bar, 36.0));
-        let npu_text = format!("NPU {}", number::share(Some(share)));
+        let npu_text = format!("{accelerator} {}", number::share(Some(share)));
         if share * (width - left) > 80.0 {
             svg.text("t-on t-m", (left + 12.0, bar + 23.0), &npu_text);
         }

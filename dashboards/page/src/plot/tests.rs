@@ -137,8 +137,11 @@ fn a_row_of_the_fleet() {
         .unwrap(),
     );
     assert!(spark::medians(&[(0.5, 1.0)], &[], &[], false, "").is_none());
-    check("npu", &bars::npu(Some(0.739)).unwrap());
-    check("npu_none_left", &bars::npu(Some(-0.0)).unwrap());
+    check("npu", &bars::npu(Some(0.739), str::to_owned).unwrap());
+    check(
+        "npu_none_left",
+        &bars::npu(Some(-0.0), str::to_owned).unwrap(),
+    );
 }
 
 #[test]
@@ -155,7 +158,7 @@ fn placements_and_parts() {
         placed("Version 2, now", 0.739, "Gemm head_fc1"),
         placed("Version 1, before", 1.0, ""),
     ];
-    let [wide, narrow] = bars::placements("p", &all, "Version 2 has less.");
+    let [wide, narrow] = bars::placements("p", &all, "Version 2 has less.", "NPU");
     check("placements_wide", &wide);
     check("placements_narrow", &narrow);
     let part = |class, label, n| Part { class, label, n };
@@ -314,7 +317,7 @@ fn what_is_no_number_is_not_drawn() {
     assert_eq!(drawn.matches("class=\"a\"").count(), 0, "{drawn}");
     assert!(drawn.contains("d=\"M0.0 0.0M2.0 2.0\""), "{drawn}");
     assert_eq!(LogScale::over([f64::NAN, -1.0, 0.0], 0.0, 1.0), None);
-    assert!(bars::npu(Some(f64::NAN)).is_none());
+    assert!(bars::npu(Some(f64::NAN), str::to_owned).is_none());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::text::words;
 pub(super) fn cohort(page: &CohortPage) -> String {
     let (query, of) = (&page.query, &page.cohort);
     let mut text = format!(
-        "{} {} on {} {}\n{}; {} of {} devices hit, median {}, {} slower, {} of the work on the NPU\n",
+        "{} {} on {} {}\n{}; {} of {} devices hit, median {}, {} slower, {} of the work {}\n",
         visible(&query.model),
         visible(&query.version),
         visible(&query.chipset),
@@ -27,6 +27,7 @@ pub(super) fn cohort(page: &CohortPage) -> String {
         number::ms(of.p50_us),
         number::times(of.latency_ratio),
         number::share(of.npu_share),
+        words::of_accelerator(&query.chipset, "on the NPU"),
     );
     for reason in &of.reasons {
         _ = writeln!(text, "- {}", visible_sentence(reason));
@@ -41,14 +42,10 @@ pub(super) fn cohort(page: &CohortPage) -> String {
             &page.placement_before,
         ),
     ];
+    let [nodes_on, macs_on] =
+        ["NODES ON NPU", "MACS ON NPU"].map(|text| words::of_accelerator(&query.chipset, text));
     let mut rows = vec![head(&[
-        "VERSION",
-        "P10",
-        "P50",
-        "P90",
-        "RUNS",
-        "NODES ON NPU",
-        "MACS ON NPU",
+        "VERSION", "P10", "P50", "P90", "RUNS", &nodes_on, &macs_on,
     ])];
     for (version, latencies, placement) in sides {
         let Some(version) = version else { continue };
@@ -116,7 +113,8 @@ fn evidence_lines(evidence: &Evidence, slower: Option<Slower>) -> String {
     if rows.len() > 1 {
         text.push('\n');
         text.push_str(&table(&rows));
-        text.push_str("N: wholly on the NPU; C: with work on the CPU\n");
+        let on_npu = words::of_accelerator(&page.query.chipset, "on the NPU");
+        _ = writeln!(text, "N: wholly {on_npu}; C: with work on the CPU");
         _ = writeln!(text, "{}", evidence.ratio_words(slower));
     }
     if let Some(modes) = &evidence.modes {

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use askama::filters::HtmlSafe;
-use epwatch_proto::Outcome;
 use epwatch_proto::chipset::SOCS;
+use epwatch_proto::{Outcome, accelerator};
 
 use super::name::visible;
 use super::number;
@@ -262,10 +262,16 @@ pub(crate) fn cause_of_answer(outcome: &str) -> Option<(&'static str, &'static s
 
 /// Returns the market name of a chipset, without the maker's.
 pub(crate) fn chipset_name(chipset: &str) -> &'static str {
+    let (chipset, _) = accelerator::split_cohort(chipset);
     let known = SOCS.iter().find(|soc| soc.soc == chipset);
     known.map_or("", |soc| {
         soc.name.strip_prefix("Snapdragon ").unwrap_or(soc.name)
     })
+}
+
+/// Returns a text about the NPU as a text about the accelerator of this chipset's cohort.
+pub(crate) fn of_accelerator(chipset: &str, text: &str) -> String {
+    accelerator::of_cohort(chipset).in_words(text).into_owned()
 }
 
 #[cfg(test)]
@@ -280,6 +286,9 @@ mod tests {
         assert_eq!(Tone::of("thermal_or_load", "info"), Tone::Info);
         assert_eq!(verdict("of_a_newer_detector"), "of_a_newer_detector");
         assert_eq!(chipset_name("SM8635"), "8s Gen 3");
+        assert_eq!(chipset_name("SM8635 [CUDA]"), "8s Gen 3");
+        assert_eq!(of_accelerator("SM8635", "on the NPU"), "on the NPU");
+        assert_eq!(of_accelerator("other:x [CUDA]", "on the NPU"), "on the GPU");
         assert_eq!(chipset_name("other:x"), "");
     }
 

@@ -14,7 +14,6 @@ use epwatch_proto::{
     GraphKind, InstallationId, LatencySeries, Model, Phase, Placement, PlacementSource, ReasonCode,
     Report, ReportKey, SelfTest, Session, SessionUid, SparseHistogram, StartFailure,
     histogram::{bucket_high_us, bucket_low_us},
-    placement::is_npu_ep,
     recorded::{MAX_RECORDED_BYTES, RecordedReader},
 };
 use flate2::bufread::MultiGzDecoder;
@@ -27,7 +26,7 @@ use crate::{
     launch::LEAST_RUNS,
     mistakes::Mistake,
     placement::{Counted, InspectedChipset, InspectedNode, InspectedReason, NPU, NoSession},
-    run::{Run, RunOutputs, RunTarget},
+    run::{Run, RunOutputs, RunTarget, Unit},
     verdict::EpNumbers,
 };
 
@@ -380,9 +379,9 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
             partitions: share.n_partitions,
             macs_share: share.macs_share,
         };
-        let name = match is_npu_ep(&share.ep) {
-            true => NPU,
-            false => &share.ep,
+        let name = match Unit::of_ep(&share.ep) {
+            Unit::Npu => NPU,
+            _ => &share.ep,
         };
         (name.to_owned(), ep)
     });

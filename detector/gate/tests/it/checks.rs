@@ -33,7 +33,6 @@ impl By<'_> {
             model: model.as_ref(),
             macs: self.macs,
             chipset: self.chipset,
-            is_npu_ep: epwatch_proto::placement::is_npu_ep,
         };
         judged(candidate, baseline, by)
     }

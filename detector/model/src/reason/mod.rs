@@ -608,6 +608,15 @@ pub enum Reason {
         /// Devices that vote.
         devices: u64,
     },
+    /// The sessions ask for an EP that is not in the table of accelerators.
+    #[error(
+        "the sessions ask for the EP {ep}, which epwatch does not know: where their nodes should run is not known, so \
+         nothing is judged"
+    )]
+    UnknownEp {
+        /// The name that the app registered it under.
+        ep: String,
+    },
     /// Too few devices are hit for a page.
     #[error("{} of the devices are hit, too few to wake anyone", percent(*.share))]
     FewHit {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use epwatch_proto::event_time;
-use epwatch_proto::placement::{is_npu_ep, stored_share};
+use epwatch_proto::placement::stored_share;
 use epwatch_proto::{
     BaselineKind, Chipset, LatencySeries, Model, ParseError, RecordedReport, Report, SendClock,
     Session, Thermal, hex,
@@ -97,7 +97,7 @@ struct ReportFields<'a> {
     received_ms: i64,
     device: u32,
     is_late: bool,
-    chipset: TextId,
+    chipset: &'a str,
     firmware: TextId,
     device_model: TextId,
     runtime: TextId,
@@ -166,6 +166,7 @@ impl Intake {
         self.summary.late += u64::from(is_late);
         let info = &report.device;
         let chipset = Chipset::normalise(&info.chipset_raw, &info.soc_manufacturer, &info.board);
+        let chipset = chipset.as_str();
         let ort_version = self.texts.id(&report.runtime.ort_version);
         let ep_version = self.texts.id(&report.runtime.ep_version);
         let fields = ReportFields {
@@ -175,7 +176,7 @@ impl Intake {
             received_ms,
             device: self.devices.id(*report.key.installation.as_bytes()),
             is_late,
-            chipset: self.texts.id(chipset.as_str()),
+            chipset,
             firmware: self.texts.id(&info.vendor_fingerprint_hash),
             device_model: self.texts.id(&info.model),
             runtime: self.texts.runtime(ort_version, ep_version),
@@ -186,10 +187,11 @@ impl Intake {
         bytes.push(u8::from(is_late));
         varint::push(&mut bytes, report.sessions.len() as u64);
         let mut series = Vec::with_capacity(512);
-        for session in &report.sessions {
+        let chipsets = report.session_chipsets(chipset);
+        for (session, chipset) in report.sessions.iter().zip(chipsets) {
             let model_id = self.texts.id(&session.model.id);
             let model = self.models.id((fields.app.0, fields.app.1, model_id));
-            let place = self.place(session, &fields);
+            let place = self.place(session, &chipset, &fields);
             self.note_nodes(model, session, received_ms);
             let votes = !is_late && place.requests_npu && !place.is_directed;
             let place = self.places.id(place);
@@ -360,14 +362,14 @@ impl Intake {
         Ok((recording, self.summary))
     }
 
-    fn place(&mut self, session: &Session, fields: &ReportFields<'_>) -> Place {
+    fn place(&mut self, session: &Session, chipset: &str, fields: &ReportFields<'_>) -> Place {
         let placement = &session.placement;
         let reasons = placement.reasons.iter();
         let share = |share: f64| stored_share(share).to_bits();
         Place {
             ran: CohortPlacement {
                 version: self.texts.id(&session.model.version),
-                chipset: fields.chipset,
+                chipset: self.texts.id(chipset),
                 firmware: fields.firmware,
                 graph_kind: self.texts.id(placement.graph_kind.as_str()),
                 source: self.texts.id(placement.source.as_str()),
@@ -477,20 +479,20 @@ impl Intake {
         );
         let installation = *report.key.installation.as_bytes();
         let firmware = self.texts.get(fields.firmware).clone();
-        let chipset = self.texts.get(fields.chipset).clone();
         let app = [fields.app.0, fields.app.1].map(|id| self.texts.get(id).clone());
-        let cohort = |model: &Model| -> VersionOnChipset {
+        let cohort = |model: &Model, chipset: String| -> VersionOnChipset {
             let [app_id, environment] = &app;
             let key = ModelKey::of((app_id, environment), &model.id);
-            (key, model.version.clone(), chipset.to_string())
+            (key, model.version.clone(), chipset)
         };
         for test in &report.self_tests {
-            let mut sessions = report.sessions.iter();
-            let session = sessions.find(|session| session.uid == test.session_uid);
-            let votes = |session: &&Session| {
+            let chipsets = report.session_chipsets(fields.chipset);
+            let mut sessions = report.sessions.iter().zip(chipsets);
+            let session = sessions.find(|(session, _)| session.uid == test.session_uid);
+            let votes = |(session, _): &(&Session, String)| {
                 session.placement.requests_npu() && session.directive_id.is_empty()
             };
-            let Some(session) = session.filter(votes) else {
+            let Some((session, chipset)) = session.filter(votes) else {
                 continue;
             };
             let hash = hex(test.npu_output_hash.as_slice().as_flattened());
@@ -506,12 +508,11 @@ impl Intake {
                 has_run: test.error_code == 0,
                 is_proven: true,
             };
-            events.add_test(cohort(&session.model), (bucket, order), test);
+            events.add_test(cohort(&session.model, chipset), (bucket, order), test);
         }
-        for failure in &report.start_failures {
-            let eps = &failure.requested_eps;
-            // Where it is unknown, an NPU was requested.
-            if eps.is_empty() || eps.iter().any(|ep| is_npu_ep(ep)) {
+        let chipsets = report.start_failure_chipsets(fields.chipset);
+        for (failure, chipset) in report.start_failures.iter().zip(chipsets) {
+            if !chipset.is_empty() {
                 let start = FailedStart {
                     installation,
                     firmware: firmware.clone(),
@@ -519,7 +520,7 @@ impl Intake {
                     count: failure.count,
                     is_proven: true,
                 };
-                events.add_start(cohort(&failure.model), bucket, start);
+                events.add_start(cohort(&failure.model, chipset), bucket, start);
             }
         }
         events

@@ -2,7 +2,6 @@
 
 use clickhouse::Row;
 use epwatch_model::Installation;
-use epwatch_proto::placement::QNN_EP;
 use serde::Deserialize;
 
 use crate::device_events::{FailedStart, GoldenTest};
@@ -19,7 +18,7 @@ const TESTS: &str = "
     SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, installation, firmware, at_s,
         received_ms, stream_id, sequence, input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
     FROM (
-        SELECT app_id, environment, chipset, firmware, installation, toUInt32(bucket) AS at_s,
+        SELECT app_id, environment, session_chipset[at] AS chipset, firmware, installation, toUInt32(bucket) AS at_s,
             toUnixTimestamp64Milli(received_at) AS received_ms, stream_id, sequence,
             indexOf(session_uid, uid) AS at,
             session_model_id[at] AS model_id, session_model_version[at] AS model_version,
@@ -37,18 +36,18 @@ const TESTS: &str = "
     )
     WHERE at > 0 AND requests_npu AND directive_id = ''";
 
-/// Sessions that requested an NPU and could not be created. Binds: buckets, the first of them, NPU's EP.
+/// Sessions that requested an accelerator and could not be created. Binds: buckets, the first of them.
 const STARTS: &str = "
-    SELECT (app_id, environment, start_model, start_version, chipset) AS cohort, installation, firmware, toUInt32(bucket) AS at_s, reason, failures
+    SELECT (app_id, environment, start_model, start_version, of_cohort) AS cohort, installation, firmware, toUInt32(bucket) AS at_s, reason, failures
     FROM (
         SELECT * FROM counted_reports_v1
         WHERE notEmpty(start_failure_model_id) AND NOT (is_late OR is_unproven)
             AND bucket IN ? AND received_at >= toDateTime(?)
     )
     ARRAY JOIN start_failure_model_id AS start_model, start_failure_model_version AS start_version,
-        start_failure_requested_eps AS eps, start_failure_reason AS reason,
+        start_failure_chipset AS of_cohort, start_failure_reason AS reason,
         start_failure_count AS failures
-    WHERE empty(eps) OR has(eps, ?)";
+    WHERE notEmpty(of_cohort)";
 
 #[derive(Debug, Row, Deserialize)]
 struct TestRow<'a> {
@@ -108,7 +107,7 @@ pub(super) async fn read(
     }
     let what = "failed starts";
     let query = store.plain_query(STARTS).bind(buckets);
-    let query = query.bind(buckets.first()).bind(QNN_EP);
+    let query = query.bind(buckets.first());
     let mut rows = query.fetch::<StartRow<'_>>().map_err(failed(what))?;
     while let Some(row) = rows.next().await.map_err(failed(what))? {
         let start = FailedStart {

@@ -24,7 +24,7 @@ pub(super) fn hist_scheme() -> &'static str {
 /// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span, its start,
 /// slices, slice.
 const CLEAN_SERIES: &str = "(
-    SELECT app_id, environment, bucket, received_at, stream_id, chipset, firmware, device_model,
+    SELECT app_id, environment, bucket, received_at, stream_id, session_chipset[at] AS chipset, firmware, device_model,
         installation, session_uid[at] AS session_uid, session_model_id[at] AS model_id,
         session_model_version[at] AS model_version, session_graph_kind[at] AS graph_kind,
         session_placement_source[at] AS placement_source,
@@ -135,7 +135,7 @@ pub(super) const CERTIFIED: &str = "
 /// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie:
 /// putting them together here costs the store twice as much again. Binds: buckets, the first of them.
 pub(super) const SEEN: &str = "
-    SELECT app_id, environment, chipset, ort_version, ep_version, installation,
+    SELECT app_id, environment, of_cohort AS chipset, ort_version, ep_version, installation,
         toUInt32(bucket) AS at_s, received_at,
         if(nth > 1, 0, cityHash64(collector_id, wal_offset)) AS copy,
         toBool(requests_npu AND NOT (is_late OR is_unproven) AND directive_id = '') AS votes, is_unproven, is_own,
@@ -144,6 +144,7 @@ pub(super) const SEEN: &str = "
         cpu_benign_nodes, npu_macs_share, macs_attributed
     FROM counted_reports_v1
     ARRAY JOIN arrayEnumerate(session_model_id) AS nth,
+        session_chipset AS of_cohort,
         session_model_id AS model_id, session_model_version AS model_version,
         session_directive_id AS directive_id, session_requests_npu AS requests_npu,
         session_graph_kind AS graph_kind, session_placement_source AS placement_source,

@@ -21,7 +21,6 @@ use super::text_cache::TextCache;
 columns!(Heads of Head, is_array: false, "" {
     app_id: &'a str,
     environment: &'a str,
-    chipset: &'a str,
     firmware: &'a str,
     device_model: &'a str,
     installation: FixedBytes<16>,
@@ -36,6 +35,7 @@ columns!(Heads of Head, is_array: false, "" {
 
 columns!(Sessions of Session, is_array: true, "session_" {
     uid: u64,
+    chipset: &'a str,
     model_id: &'a str,
     model_version: &'a str,
     directive_id: &'a str,
@@ -93,8 +93,8 @@ pub(super) fn query() -> String {
 }
 
 /// Columns of texts in a row of each kind.
-const HEAD_TEXTS: usize = 7;
-const SESSION_TEXTS: usize = 4;
+const HEAD_TEXTS: usize = 6;
+const SESSION_TEXTS: usize = 5;
 const SERIES_TEXTS: usize = 3;
 
 /// Adds a block's reports to the windows of their models.
@@ -109,8 +109,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
         let (is_late, is_unproven) = (head.is_late, head.is_unproven);
         let counts = !(is_late || is_unproven);
         let texts = &mut builders.texts;
-        let [app, environment, chipset, firmware, device_model, ort, ep] =
-            cache.ids(0, head.texts(), texts);
+        let [app, environment, firmware, device_model, ort, ep] = cache.ids(0, head.texts(), texts);
         let runtime = texts.runtime(ort, ep);
         of_report.clear();
         for one in series.rows(report) {
@@ -133,7 +132,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                 continue;
             }
             let texts = &mut builders.texts;
-            let [model_id, version, graph_kind, source] =
+            let [chipset, model_id, version, graph_kind, source] =
                 cache.ids(HEAD_TEXTS, session.texts(), texts);
             let model = (app, environment, model_id);
             let ran = CohortPlacement {
@@ -196,7 +195,6 @@ impl<'a> Head<'a> {
         [
             self.app_id,
             self.environment,
-            self.chipset,
             self.firmware,
             self.device_model,
             self.ort_version,
@@ -208,6 +206,7 @@ impl<'a> Head<'a> {
 impl<'a> Session<'a> {
     fn texts(&self) -> [&'a str; SESSION_TEXTS] {
         [
+            self.chipset,
             self.model_id,
             self.model_version,
             self.graph_kind,

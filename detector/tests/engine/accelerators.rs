@@ -1,0 +1,88 @@
+//! Cohorts of accelerators: an app names its EP as it likes, and two accelerators of one chipset never mix.
+
+use epwatch_model::{Severity, VerdictClass};
+use jiff::Timestamp;
+
+use crate::support::{Reports, TestStore, base};
+use crate::windows::{after, evaluate, of};
+
+/// Version 1, then version 2 with its head on the CPU, of an app that asks for this EP.
+async fn fall(store: &TestStore, base: Timestamp, chipset: &'static str, ep: &'static str) {
+    let of_ep = |reports: Reports| Reports {
+        chipset,
+        ep,
+        devices: 100..130,
+        ..reports
+    };
+    let first = of_ep(Reports::default());
+    first.store(store, after(base, 10)).await;
+    of_ep(Reports::fallen()).store(store, after(base, 70)).await;
+}
+
+#[tokio::test]
+async fn a_plugin_under_any_name_is_the_npu() {
+    let store = TestStore::start().await;
+    let base = base();
+    let names = [("SM8635", "QNN"), ("SM8650", "qnn"), ("SM8550", "npu0")];
+    for (chipset, ep) in names {
+        fall(&store, base, chipset, ep).await;
+    }
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    for (chipset, ep) in names {
+        let sick = of(&verdicts, "2.0.0", chipset);
+        let answer = (sick.class, sick.severity);
+        let page = (VerdictClass::PartialFallback, Severity::Page);
+        assert_eq!(answer, page, "{ep}: {sick:#?}");
+        let share = sick.numbers.npu_share.unwrap();
+        assert!((share - 0.74).abs() < 1e-6, "{ep}: {share}");
+    }
+    store.stop().await;
+}
+
+#[tokio::test]
+async fn an_unknown_ep_is_data_quality_with_its_name_and_no_page() {
+    let store = TestStore::start().await;
+    let base = base();
+    fall(&store, base, "SM8635", "MyEp").await;
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    assert!(!verdicts.is_empty());
+    for verdict in &verdicts {
+        assert_eq!(verdict.class, VerdictClass::DataQuality, "{verdict:#?}");
+        assert_eq!(verdict.severity, Severity::Info);
+        let why: Vec<String> = verdict.reason_texts().collect();
+        assert!(why[0].contains("the EP MyEp"), "{why:?}");
+        assert!(verdict.next_step.contains("docs/accelerators.md"));
+    }
+    of(&verdicts, "2.0.0", "SM8635 [MyEp?]");
+    store.stop().await;
+}
+
+/// Both run on one chipset. Before, their devices were one cohort, in which the sound ones made up half.
+#[tokio::test]
+async fn two_accelerators_of_a_chipset_are_judged_apart() {
+    let store = TestStore::start().await;
+    let base = base();
+    fall(&store, base, "SM8635", "CUDAExecutionProvider").await;
+    let sound = [(10, Reports::default()), (70, Reports::v2())];
+    for (second, reports) in sound {
+        reports.store(&store, after(base, second)).await;
+    }
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    let sick = of(&verdicts, "2.0.0", "SM8635 [CUDA]");
+    let answer = (sick.class, sick.severity);
+    assert_eq!(
+        answer,
+        (VerdictClass::PartialFallback, Severity::Page),
+        "{sick:#?}"
+    );
+    assert_eq!(sick.numbers.devices_seen, 30);
+    let mut told: Vec<String> = sick.reason_texts().collect();
+    told.push(sick.next_step.clone());
+    assert!(told[0].contains("74 % of the MACs on the GPU"), "{told:?}");
+    assert!(told.iter().all(|text| !text.contains("NPU")), "{told:?}");
+    assert!(sick.next_step.contains("--chipset=SM8635 "), "{told:?}");
+    let healthy = of(&verdicts, "2.0.0", "SM8635");
+    assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
+    assert_eq!(healthy.numbers.devices_seen, 30);
+    store.stop().await;
+}

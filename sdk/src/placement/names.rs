@@ -1,0 +1,83 @@
+//! Names of EPs by the runtime's own word. An app may register a plugin under any name; the runtime's list of devices has
+//! the vendor and the type of the device behind it.
+
+use epwatch_proto::{DeviceType, accelerator};
+
+use super::{
+    Assignment,
+    ort::{EpDevice, ep_devices},
+};
+
+/// The devices that the runtime lists when a session is made.
+#[derive(Debug)]
+pub(crate) struct RuntimeNames(Vec<EpDevice>);
+
+impl RuntimeNames {
+    /// Reads them. Call it once a session builder exists.
+    pub(crate) fn read() -> Self {
+        Self(ep_devices())
+    }
+
+    /// Whether a device belongs to an EP of such a name.
+    pub(crate) fn any(&self, is_its: impl Fn(&str) -> bool) -> bool {
+        self.0
+            .iter()
+            .any(|device| is_its(&self.own_name(&device.ep)))
+    }
+
+    /// Returns the names of a request.
+    pub(crate) fn of_request(&self, eps: &[String]) -> Vec<String> {
+        eps.iter().map(|ep| self.own_name(ep)).collect()
+    }
+
+    /// Renames the EPs of an assignment.
+    pub(crate) fn of_assignment(&self, mut assignment: Assignment) -> Assignment {
+        for subgraph in &mut assignment.subgraphs {
+            subgraph.ep = self.own_name(&subgraph.ep);
+        }
+        assignment
+    }
+
+    fn own_name(&self, ep: &str) -> String {
+        let mut devices = self.0.iter().filter(|device| device.ep == ep);
+        let Some(first) = devices.next() else {
+            return ep.to_owned();
+        };
+        let word = accelerator::RuntimesWord {
+            vendor: &first.vendor,
+            device: match devices.all(|other| other.device == first.device) {
+                true => first.device,
+                false => DeviceType::Unknown,
+            },
+        };
+        accelerator::own_name(ep, word).to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::placement::{CPU_EP, QNN_EP};
+
+    use super::*;
+
+    #[test]
+    fn a_name_of_the_apps_own_gives_way_to_the_runtimes_word() {
+        let device = |ep: &str, vendor: &str, device| EpDevice {
+            ep: ep.to_owned(),
+            vendor: vendor.to_owned(),
+            device,
+        };
+        let names = RuntimeNames(vec![
+            device(CPU_EP, "Microsoft", DeviceType::Cpu),
+            device("mine", "Qualcomm", DeviceType::Npu),
+            device("mine", "Qualcomm", DeviceType::Gpu),
+            device("other", "Acme", DeviceType::Cpu),
+        ]);
+        let own = |ep: &str| names.own_name(ep);
+        assert_eq!(own("mine"), QNN_EP);
+        for same in [CPU_EP, QNN_EP, "other", "elsewhere"] {
+            assert_eq!(own(same), same);
+        }
+        assert!(names.any(|ep| ep == QNN_EP));
+    }
+}
