@@ -483,7 +483,10 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     }
     let others = verdict.reasons.iter().filter(|reason| !is_late(reason));
     for (at, reason) in others.enumerate() {
-        facts.push((if at == 0 { "why" } else { "and" }, verdict.key.in_words(&reason.to_string())));
+        facts.push((
+            if at == 0 { "why" } else { "and" },
+            verdict.key.in_words(&reason.to_string()),
+        ));
     }
     facts
 }

@@ -37,11 +37,11 @@ pub use self::summary::{PlacementInput, summarise};
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
 pub(crate) use self::host_runtime::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of};
 pub(crate) use self::of_session::of_assignment;
-#[cfg(feature = "qnn")]
-pub(crate) use self::{names::RuntimeNames, ort::ep_devices};
 pub(crate) use self::summary::requested;
 #[cfg(feature = "ort")]
 pub(crate) use self::{
     ep_context::ep_compatibility, failure::status_code, log_capture::capture_log,
     of_session::of_captured, ort::record_assignment,
 };
+#[cfg(feature = "qnn")]
+pub(crate) use self::{names::RuntimeNames, ort::ep_devices};
