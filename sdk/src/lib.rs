@@ -1,5 +1,28 @@
 //! Watches ONNX Runtime sessions from inside the app: which nodes run on the NPU, and how long a run takes.
 //!
+//! ```no_run
+//! # #[cfg(feature = "ort")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::time::Duration;
+//! # use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
+//! # use ort::{inputs, session::Session, value::Tensor};
+//! let config = SdkConfig::builder("com.example.camera", "http://127.0.0.1:4717", "demo-key", "/tmp/epwatch");
+//! // Nothing is recorded, written or sent before the user has said yes.
+//! let watch = Watch::start(config.with_consent(true).build()?)?;
+//! let environment = ort::init_from("libonnxruntime.so")?.build()?;
+//! let mut session = watch
+//!     .session(ModelInfo::new("segmenter", "3")?, Session::builder(&environment)?)
+//!     .commit_from_file("segmenter.onnx")?;
+//! # let input = Tensor::from_array(([1_usize], vec![0.0_f32]))?;
+//! let outputs = session.run(inputs![input])?;
+//! # drop(outputs);
+//! println!("{}", watch.explain());
+//! watch.stop(Duration::from_secs(5));
+//! # Ok(()) }
+//! # #[cfg(not(feature = "ort"))]
+//! # fn main() {}
+//! ```
+//!
 //! The first stages of the path `run -> histogram -> report -> spool -> upload`. The app's sessions and runs come in;
 //! their outputs go out unchanged, and reports go to the collector. The parts:
 //!
@@ -10,7 +33,7 @@
 //! - [`SessionPlan`] is the operator's directives applied to the next session.
 //! - [`self_test`] compares NPU and CPU on a reference input.
 //! - [`preflight`] finds what keeps the NPU from starting, before a session is made.
-//! - [`types`] are those of reports that calls take or return.
+//! - [`types`] has the types of reports that calls take or return.
 //! - [`simulation`] is for simulated fleets and benchmarks; an app needs none of it.
 //! - [`policy`] holds every default and limit with its reason.
 //!

@@ -1,9 +1,9 @@
 //! Safe wrapper of ONNX Runtime's graph assignment API, over the library's own table of functions.
 //!
 //! The API exists since ORT 1.24. A host may bring ORT 1.17 or later: the version is read first, and the newer table of
-//! functions is used only from 1.24 on. ORT 1.x promises to append to the table only: a table that does not begin with
-//! the older one's functions, or is of another major version, is not called. Positions were checked with `ort-sys` built
-//! with `api-24`, those of the older functions by a test, and the calls with ORT 1.20 to 1.31.
+//! functions is used only from 1.24 on. ORT 1.x promises to append to the table only. A table of another major version
+//! is not called, nor one that does not begin with the older one's functions. Positions were checked with `ort-sys` built
+//! with `api-24`, a test checks the older ones, and the calls were made with ORT 1.20 to 1.31.
 //!
 //! The library is `ort`'s, or the one of a host in another language ([`HostRuntime`]). Nothing is linked or loaded.
 //!
@@ -25,18 +25,18 @@ pub(crate) const FIRST_MINOR: u32 = 24;
 
 /// Minor version of the older table, and the functions that it has at least.
 const OLDER_MINOR: u32 = 17;
-const OLDER_FUNCTIONS: usize = 279;
+const OLDER_FUNCTIONS: usize = 276;
 
 /// Positions in OrtApi, all of whose members are function pointers.
 mod at {
     pub(super) const GET_ERROR_MESSAGE: usize = 2;
-    pub(super) const ALLOCATOR_FREE: usize = 78;
-    pub(super) const GET_ALLOCATOR_WITH_DEFAULT_OPTIONS: usize = 80;
-    pub(super) const RELEASE_STATUS: usize = 95;
-    pub(super) const SESSION_GET_MODEL_METADATA: usize = 113;
-    pub(super) const MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP: usize = 118;
-    pub(super) const RELEASE_MODEL_METADATA: usize = 120;
-    pub(super) const ADD_SESSION_CONFIG_ENTRY: usize = 132;
+    pub(super) const ALLOCATOR_FREE: usize = 76;
+    pub(super) const GET_ALLOCATOR_WITH_DEFAULT_OPTIONS: usize = 78;
+    pub(super) const RELEASE_STATUS: usize = 93;
+    pub(super) const SESSION_GET_MODEL_METADATA: usize = 111;
+    pub(super) const MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP: usize = 116;
+    pub(super) const RELEASE_MODEL_METADATA: usize = 118;
+    pub(super) const ADD_SESSION_CONFIG_ENTRY: usize = 130;
     pub(super) const SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO: usize = 407;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_EP_NAME: usize = 408;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_NODES: usize = 409;
@@ -242,7 +242,7 @@ struct Table {
 }
 
 impl Table {
-    /// `None` if ORT is older, its version is not known, or its functions are not those of 1.x.
+    /// `None` if ORT is older, its version is not known, or its table is not from 1.x.
     fn of(runtime: HostRuntime) -> Option<Self> {
         if runtime.minor()? < FIRST_MINOR {
             // A request for a version that the library lacks makes it write to stderr.
@@ -256,7 +256,7 @@ impl Table {
             return None;
         }
         // SAFETY: the append-only table has functions of exactly these signatures at these positions
-        // (onnxruntime_c_api.h of 1.24); it begins with those of the older versions.
+        // (onnxruntime_c_api.h of 1.24), after the functions of older versions.
         unsafe {
             Some(Self {
                 error_message: function(api, at::GET_ERROR_MESSAGE)?,
