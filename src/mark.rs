@@ -13,8 +13,8 @@ use crate::{
 
 /// Marks a change, such as the deploy of a server, for whoever looks for a cause later.
 ///
-/// Pages of cohorts and incidents show it in "What changed", on the time axis of their charts, next to versions, firmwares,
-/// runtimes, directives and orders, which need no mark.
+/// Pages of cohorts and incidents show it in "What changed", on the time axis of their charts. Versions, firmwares, runtimes,
+/// directives and orders are there without a mark.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example, at the end of a pipeline that deploys:\n  \
     epwatch mark 'image server 7 deployed' --app com.example.camera --clickhouse http://store:8123")]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// When it changed (RFC 3339) [default: now].
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
-    /// Your name [default: that of SUDO_USER, USER, LOGNAME or your account].
+    /// Your name [default: SUDO_USER, USER, LOGNAME or your account's name].
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 }
