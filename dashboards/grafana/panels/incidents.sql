@@ -38,10 +38,10 @@ HAVING count() > 0
 --     on epwatch's page, with steps and orders; the model's link its latency around the incident. docs/oncall.md has the
 --     runbook of each verdict.
 -- none: No incident in this range
-SELECT started_at, state, severity, verdict, model_id AS model, model_version AS version,
+SELECT started_at, summary, state, severity, verdict, model_id AS model, model_version AS version,
     arrayStringConcat(chipsets, ', ') AS on_chipsets, devices_hit AS hit, devices_seen AS devices,
     latency_ratio AS times_slower, arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share,
-    changed_at, incident_id, summary, {incident} AS page_code,
+    changed_at, incident_id, {incident} AS page_code,
     concat({link: var-model=model_id var-version=model_version},
         arrayStringConcat(arrayMap(chipset -> {link: var-chipset=chipset}, chipsets)),
         '&from=', toString(toUnixTimestamp64Milli(started_at) - 86400000),

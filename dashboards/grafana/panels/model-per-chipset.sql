@@ -12,9 +12,9 @@
 --     on epwatch's page. docs/oncall.md has the runbook of each verdict.
 -- none: No incident of this model in this range
 SELECT
-    started_at, state, severity, verdict, model_version AS version, arrayStringConcat(chipsets, ', ') AS on_chipsets,
+    started_at, summary, state, severity, verdict, model_version AS version, arrayStringConcat(chipsets, ', ') AS on_chipsets,
     devices_hit AS hit, devices_seen AS devices, latency_ratio AS times_slower,
-    arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share, summary, {incident} AS page_code
+    arrayStringConcat(incidents_v1.cpu_ops, ', ') AS cpu_ops, cpu_macs_share, {incident} AS page_code
 FROM incidents_v1
 WHERE {scope} AND {model} AND (state IN ('pending', 'firing', 'mitigated') OR $__timeFilter(changed_at))
 ORDER BY state IN ('firing', 'mitigated', 'pending') DESC, started_at DESC
@@ -74,7 +74,7 @@ WHERE {scope} AND {model} AND {version} AND {chipset} AND context = 'clean' AND 
 GROUP BY time, cohort
 ORDER BY time, cohort
 
--- panel: Latency against the baseline version
+-- panel: Latency against the baseline version, in ms
 -- as: barchart 12x9
 -- unit: percentunit
 -- about: Share of clean runs by latency, of the version chosen as baseline and of all others. Bars of the others right of
@@ -106,7 +106,7 @@ FROM cohort_timeline_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
 ORDER BY time, cohort
 
--- panel: Devices against their own past
+-- panel: Devices against their own past, by times slower
 -- as: barchart 24x9
 -- unit: short
 -- stack: normal

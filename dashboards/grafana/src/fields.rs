@@ -9,7 +9,7 @@ use crate::headings::HEADINGS;
 /// detector's and the titles with the page's.
 pub(crate) const VERDICTS: [(&str, &str, &str); 12] = [
     ("healthy", "Healthy", "green"),
-    ("not_enough_data", "Not enough data", "text"),
+    ("not_enough_data", "Not enough data", "#8e8e8e"),
     ("thermal_or_load", "Devices hot or busy", "blue"),
     ("data_quality", "Counted differently", "blue"),
     ("cv_spike", "Latency varies more", "yellow"),
@@ -121,6 +121,23 @@ const PAGE_LINK: &str = "${page:raw}${__data.fields.page_code:raw}";
 /// Columns with a link of their own to epwatch's page.
 const LINKED: [&str; 3] = ["verdict", "incident_id", "signal"];
 
+/// Columns of a table that are wider than the others, with their least width in pixels.
+const WIDE: [(&str, u64); 13] = [
+    ("changed_at", 150),
+    ("cpu_ops", 170),
+    ("example", 400),
+    ("expires", 150),
+    ("incident_id", 150),
+    ("judged", 150),
+    ("names", 300),
+    ("not_before", 150),
+    ("signal", 340),
+    ("started_at", 150),
+    ("summary", 400),
+    ("verdict", 170),
+    ("why", 220),
+];
+
 /// Returns the properties of a column by its name.
 fn look(column: &str) -> Value {
     if let Some(columns) = match column {
@@ -128,6 +145,7 @@ fn look(column: &str) -> Value {
         "severity" => Some(coloured(&SEVERITIES)),
         "state" => Some(coloured(&STATES)),
         "signal" => Some(signals()),
+        "p" => Some(json!({"decimals": 4, "mappings": [tiny()]})),
         "hit" | "pages" | "not_accounted" => Some(from_one_on("red")),
         "tickets" | "missing" => Some(from_one_on("orange")),
         "link_code" | "page_code" => Some(json!({"custom.hidden": true})),
@@ -140,7 +158,7 @@ fn look(column: &str) -> Value {
         _ if column.ends_with("share") => json!({"unit": "percentunit", "decimals": 1}),
         _ if column.starts_with("times_") => json!({"unit": "suffix: ×", "decimals": 2}),
         "cv_within" | "cv_between" => json!({"decimals": 3}),
-        "dip" | "p" => json!({"decimals": 4}),
+        "dip" => json!({"decimals": 4}),
         _ => json!({}),
     }
 }
@@ -148,7 +166,11 @@ fn look(column: &str) -> Value {
 /// Returns the overrides of the columns that a query answers with. `kind` is the panel's.
 pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
     let columns = result_columns(sql)?;
-    let is_series = matches!(kind, "timeseries" | "heatmap" | "state-timeline");
+    // Its numbers have a mapping of their own.
+    if kind == "state-timeline" {
+        return Ok(Vec::new());
+    }
+    let is_series = matches!(kind, "timeseries" | "heatmap");
     let mut found = Vec::new();
     for column in &columns {
         let mut properties = look(column);
@@ -160,6 +182,12 @@ pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
         if kind == "timeseries" && columns.len() > 3 && !["time", "cohort"].contains(column) {
             let words = heading(column)?;
             properties["displayName"] = json!(format!("{words}, ${{__field.labels.cohort}}"));
+        }
+        if kind == "table" && !is_hidden {
+            let width = WIDE.iter().find(|(name, _)| name == column);
+            if let Some((_, width)) = width {
+                properties["custom.minWidth"] = json!(width);
+            }
         }
         let mut links = Vec::new();
         if LINKED.contains(column) && columns.contains(&"page_code") {
@@ -272,6 +300,11 @@ fn signals() -> Value {
         json!({"type": "regex", "options": {"pattern": pattern, "result": {"text": text}}})
     }));
     json!({"mappings": mappings})
+}
+
+/// A chance that would read as 0.
+fn tiny() -> Value {
+    json!({"type": "range", "options": {"from": 0, "to": 0.000_1, "result": {"text": "Below 0.0001"}}})
 }
 
 fn by_value(names: &[(&str, &str, &str)]) -> Value {

@@ -299,7 +299,8 @@ fn custom(kind: &str, block: &Block) -> Value {
         }),
         // Bars are stacked by an option of the panel, and a timeline of states shows gaps by itself.
         "barchart" | "state-timeline" => json!({"fillOpacity": 80, "lineWidth": 0}),
-        "table" => json!({"align": "auto", "filterable": true}),
+        // Grafana's own least width of 150 makes a table of 14 columns scroll on every screen.
+        "table" => json!({"align": "auto", "filterable": true, "minWidth": 80}),
         _ => json!({}),
     }
 }
