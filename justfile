@@ -21,11 +21,12 @@ dist *ARGS:
 wheel *ARGS:
     .ci/dist --wheels {{ARGS}}
 
-# The README's pictures, of the page over a real fleet in a Chromium; those of all pages are in target/screenshots.
+# Pictures of the page and of three dashboards, over a simulated fleet in a Chromium; all of them are in target/screenshots.
 screenshots:
     cargo test -p epwatch --test it page::every_page
     cp target/screenshots/readme-fleet.png docs/fleet.png
     cp target/screenshots/readme-cohort.png docs/cohort.png
+    cp target/screenshots/grafana-fleet.png target/screenshots/grafana-incidents.png target/screenshots/grafana-model.png docs/
 
 # Cost of receiving and writing, per CPU-second of the server; `just bench --json` for programs.
 bench *ARGS:

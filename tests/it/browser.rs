@@ -306,6 +306,20 @@ impl Browser {
         self.at_work.send(false).unwrap();
     }
 
+    /// Takes all of a page on a wide screen. Its scripts must have nothing to complain of.
+    pub(crate) fn whole_page(&mut self, url: &str, name: &str) {
+        self.set_screen(1_280, "light", "screen");
+        self.open(url);
+        let thrown = self
+            .events
+            .iter()
+            .find(|event| event["method"] == "Runtime.exceptionThrown");
+        assert!(thrown.is_none(), "{name}: {thrown:?}");
+        let height = self.evaluate("document.documentElement.scrollHeight");
+        self.picture(name, 1_280, &height);
+        self.at_work.send(false).unwrap();
+    }
+
     fn set_screen(&mut self, width: u32, scheme: &str, media: &str) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", &size);

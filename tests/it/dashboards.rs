@@ -72,6 +72,8 @@ fn all_named<'a>(of_variables: &[&'a str; 6]) -> Names<'a> {
 pub(crate) struct Range {
     from: i64,
     to: i64,
+    /// Of `$__timeInterval`.
+    interval: i64,
 }
 
 impl Range {
@@ -81,12 +83,22 @@ impl Range {
         Self {
             from: now - 86_400,
             to: now + 60,
+            interval: 3_600,
         }
     }
 
-    /// Replaces All, then variables, then macros. The minimum interval of the panels is an hour.
+    /// From the first report of the store to its last window, in steps of a few seconds.
+    pub(crate) async fn of_reports(store: &Client) -> Self {
+        let sql = "SELECT toInt64(toUnixTimestamp(min(bucket))) FROM cohort_buckets_closed_v1";
+        let from = store.query(sql).fetch_one::<i64>().await.unwrap();
+        let to = jiff::Timestamp::now().as_second();
+        let interval = ((to - from) / 60).max(1);
+        Self { from, to, interval }
+    }
+
+    /// Replaces All, then variables, then macros.
     pub(crate) fn expanded(self, sql: &str, names: &Names<'_>) -> String {
-        let Self { from, to } = self;
+        let Self { from, to, interval } = self;
         let mut sql = replace_calls(sql, "$__conditionalAll", |call| {
             let (condition, variable) =
                 call.rsplit_once(", $").expect("a condition and a variable");
@@ -117,7 +129,7 @@ impl Range {
             format!("{column} >= {} AND {column} <= {}", day(from), day(to))
         });
         let sql = replace_calls(&sql, "$__timeInterval", |column| {
-            format!("toStartOfInterval(toDateTime({column}), INTERVAL 3600 second)")
+            format!("toStartOfInterval(toDateTime({column}), INTERVAL {interval} second)")
         });
         let sql = sql.replace("$__fromTime", &format!("toDateTime({from})"));
         let sql = sql.replace("$__toTime", &format!("toDateTime({to})"));
@@ -146,7 +158,7 @@ fn replace_calls(sql: &str, name: &str, with: impl Fn(&str) -> String) -> String
 }
 
 /// Returns the dashboards that read the store.
-fn dashboards() -> Vec<Value> {
+pub(crate) fn dashboards() -> Vec<Value> {
     let mut found = Vec::new();
     for entry in fs::read_dir(FOLDER).unwrap() {
         let path = entry.unwrap().path();
@@ -213,10 +225,10 @@ pub(crate) fn queries() -> Vec<(String, String)> {
 
 /// The store's port for readers.
 #[derive(Debug)]
-struct Reader(watch::Receiver<EngineState>);
+pub(crate) struct Reader(watch::Receiver<EngineState>);
 
 impl Reader {
-    fn of(fleet: &WatchedFleet) -> Self {
+    pub(crate) fn of(fleet: &WatchedFleet) -> Self {
         Self(fleet.store.engine.state())
     }
 
@@ -234,7 +246,7 @@ impl Reader {
     }
 
     /// Returns the rows of an answer, as text. Nothing else ends this engine, so it has to be there.
-    async fn rows(&self, name: &str, sql: &str) -> Vec<String> {
+    pub(crate) async fn rows(&self, name: &str, sql: &str) -> Vec<String> {
         let answer = self.ask(sql).await;
         let answer = answer.unwrap_or_else(|error| {
             let state = self.0.borrow().clone();

@@ -23,6 +23,7 @@ mod gate_fix;
 mod gate_inputs;
 mod gate_reports;
 mod gate_trend;
+mod grafana_picture;
 mod grafana_schema;
 mod inspect;
 mod install;

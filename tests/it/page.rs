@@ -23,6 +23,7 @@ use crate::{
     browser::Browser,
     dashboards::lose_window,
     fleet::{APP, MODEL, WatchedFleet},
+    grafana_picture,
     support::{Store, check_fails, check_succeeds, epwatch, json, until},
 };
 
@@ -469,6 +470,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     browser.check_print(&base, "incident", link);
     browser.upper_part(&format!("{base}/fleet"), "readme-fleet", 980);
     browser.upper_part(&format!("{base}{}", cohorts[0]), "readme-cohort", 1_240);
+    grafana_picture::draw(&watched, &mut browser).await;
 
     let store = watched.store.address();
     let at_shell = |words: &[&str]| {
