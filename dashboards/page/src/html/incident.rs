@@ -536,6 +536,23 @@ mod tests {
         assert!(text.contains(link), "{text}");
     }
 
+    /// A part with the name of another one is no place for whoever moves by them. One of two branches is there.
+    #[test]
+    fn each_part_of_the_page_has_a_name_of_its_own() {
+        let template = include_str!("../../templates/incident.html");
+        let names = template.split("<section aria-labelledby=\"").skip(1);
+        let mut names: Vec<&str> = names.filter_map(|rest| rest.split('"').next()).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert!(all > 5 && names.len() == all, "{names:?}");
+        let text = rendered(&fallback("On call: keep version 1."));
+        for name in names {
+            let id = format!(" id=\"{name}\"");
+            assert!(text.matches(&id).count() <= 1, "{name}: {text}");
+        }
+    }
+
     #[test]
     fn the_line_of_times_has_the_number_of_windows() {
         let mut page = fallback("");
